@@ -89,19 +89,19 @@ OF_ROTARY = ["plain", "rotary", "rotary before"]
 
 
 class Published(nn.Module):
-    """A global layer as its authors compute it: einsums over tables gathered for each pair of sites of a line."""
+    """A global layer as its authors compute it: einsums over tables gathered for each pair of positions of a line."""
 
     def __init__(self, layer: PositionSensitiveAxialAttention):
         super().__init__()
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        layer, site = self.layer, torch.arange(x.shape[1])
+        layer, position = self.layer, torch.arange(x.shape[1])
         parts = layer.qkv(x).split([layer.key_dim, layer.key_dim, layer.value_dim], dim=-1)
         q, k, v = (part.unflatten(-1, (layer.heads, -1)).permute(0, 2, 3, 4, 1).flatten(0, 1) for part in parts)
-        rows = (site[None, :] - site[:, None] + layer.size - 1).flatten()  # query, key
+        rows = (position[None, :] - position[:, None] + layer.size - 1).flatten()  # query, key
         rq, rk, rv = (
-            table[:, 0].mT.index_select(1, rows).view(-1, len(site), len(site))
+            table[:, 0].mT.index_select(1, rows).view(-1, len(position), len(position))
             for table in (layer.query_table, layer.key_table, layer.value_table)
         )
         scores = torch.einsum("bnco,bncp->bnop", q, k)

@@ -3,8 +3,8 @@
     python benchmarks/attention_kernels.py
 
 Attention along columns; queries, keys and values are the output of one linear layer. All lengths have the same number
-of sites, in float32, and in bfloat16 where the processor multiplies it faster. The last line is JSON: a row for each
-case, times relative to the fastest kernel, and whether the chosen one takes at most 1.25 times as long.
+of positions, in float32, and in bfloat16 where the processor multiplies it faster. The last line is JSON: a row for
+each case, times relative to the fastest kernel, and whether the chosen one takes at most 1.25 times as long.
 """
 
 import json
@@ -41,7 +41,7 @@ def once(backend: Backend, qkv: Tensor, heads: int, causal: bool, mask: Tensor |
 
 def main(
     lengths: tuple[int, ...] = (8, 16, 28, 32, 48, 64, 128, 256, 512, 1024, 2048),
-    sites: int = 8192,
+    positions: int = 8192,
     heads: int = 4,
     width: int = 32,
     rounds: int = 7,
@@ -51,7 +51,7 @@ def main(
     torch.set_num_threads(threads)
     rows = []
     for (dtype_name, dtype), length in rows_of([*product(dtypes().items(), lengths)]):
-        count = max(1, sites // length)
+        count = max(1, positions // length)
         qkv = torch.randn(1, length, count, 3 * heads * width, dtype=dtype).requires_grad_()
         taken = choose(call_of(qkv, heads, False, None))
         chosen = next(name for name, backend in BACKENDS.items() if backend is taken)

@@ -7,7 +7,7 @@
 Without a picture to write, operations only: those of the score and value products, counted by torch's flop counter on
 meta tensors, for grids of 1 to 4 equal axes. With one, time and memory over squares besides: time is CPU time of a
 forward pass, memory the peak of a process of its own. The last line is JSON: all numbers, and the exponents in the
-number of sites.
+number of positions.
 """
 
 import json
@@ -40,7 +40,7 @@ SIDES = {1: (64, 256, 1024, 4096, 16384), 2: (16, 32, 64, 128), 3: (10, 16, 24, 
 
 
 def layer(kind: str, axes: int = 2) -> nn.Module:
-    """Attention to all sites ("full"), or to each axis in turn: all of it ("axial"), or SPAN sites ("local")."""
+    """Attention to all positions ("full"), or to each axis in turn: all ("axial"), or SPAN positions ("local")."""
     if kind == "full":
         return FullAttention(DIM, HEADS)
     if kind == "axial":
@@ -83,23 +83,23 @@ def seconds(kind: str, side: int, rounds: int) -> float:
     return interleaved({kind: run}, rounds)[kind]
 
 
-def exponent(sites: Sequence[int], values: Sequence[float]) -> float:
-    """The slope of log(values) over log(number of sites)."""
-    return round(float(np.polyfit(np.log(sites), np.log(np.maximum(values, 1e-9)), 1)[0]), 2)
+def exponent(positions: Sequence[int], values: Sequence[float]) -> float:
+    """The slope of log(values) over log(number of positions)."""
+    return round(float(np.polyfit(np.log(positions), np.log(np.maximum(values, 1e-9)), 1)[0]), 2)
 
 
 def counted(axes: int) -> dict[str, Any]:
-    """Multiply-adds over grids of so many equal axes, their exponents in the number of sites, and that of full
+    """Multiply-adds over grids of so many equal axes, their exponents in the number of positions, and that of full
     attention's over axial attention's, the savings."""
     sides = SIDES[axes]
-    sites = [side**axes for side in sides]
+    positions = [side**axes for side in sides]
     found = {kind: [products(kind, (side,) * axes) for side in sides] for kind in KINDS}
     savings = [full / axial for full, axial in zip(found["full"], found["axial"])]
-    exponents = {kind: exponent(sites, values) for kind, values in found.items()}
+    exponents = {kind: exponent(positions, values) for kind, values in found.items()}
     return {
         "sides": sides,
         "multiply-adds": found,
-        "exponents": {**exponents, "savings": exponent(sites, savings)},
+        "exponents": {**exponents, "savings": exponent(positions, savings)},
         "savings, largest": round(savings[-1], 1),
     }
 
@@ -117,19 +117,19 @@ def measured(out: Path, rounds: int) -> dict[str, Any]:
         print(kind, side, *values, flush=True)
         for of_kind, value in zip(found.values(), values):
             of_kind[kind].append(value)
-    sites = [side**2 for side in SQUARES]
+    positions = [side**2 for side in SQUARES]
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.6))
     for panel, (what, of_kind) in zip(panels, found.items()):
         for kind in KINDS:
-            panel.loglog(sites, of_kind[kind], "o-", label=kind)
-        panel.set_xlabel("sites")
+            panel.loglog(positions, of_kind[kind], "o-", label=kind)
+        panel.set_xlabel("positions")
         panel.set_title(what)
         panel.grid(alpha=0.3)
     panels[0].legend()
     figure.tight_layout()
     figure.savefig(out, dpi=90)
     largest = {
-        what: {kind: exponent(sites[-2:], values[kind][-2:]) for kind in KINDS} for what, values in found.items()
+        what: {kind: exponent(positions[-2:], values[kind][-2:]) for kind in KINDS} for what, values in found.items()
     }
     return {**found, "exponents, largest two": largest}
 
@@ -137,7 +137,9 @@ def measured(out: Path, rounds: int) -> dict[str, Any]:
 def main(out: Annotated[Path | None, Parameter(help="plot to write")] = None, rounds: int = 5) -> None:
     """Counts operations, and where a plot is wanted measures time and memory."""
     result: dict[str, Any] = {"axes": {axes: counted(axes) for axes in SIDES}}
-    table = Table("axes", "full", "axial", "local", "full / axial", title="Exponents in the number of sites, counted")
+    table = Table(
+        "axes", "full", "axial", "local", "full / axial", title="Exponents in the number of positions, counted"
+    )
     for axes, found in result["axes"].items():
         table.add_row(str(axes), *(f"{value:.2f}" for value in found["exponents"].values()))
     Console().print(table)

@@ -158,11 +158,11 @@ class Findings:
 def crash(kills: int = 100, seed: int = 0) -> Findings:
     """Kills so often; AssertionError or RuntimeError where a run was damaged."""
     draw, found = random.Random(seed), Findings()
-    with tempfile.TemporaryDirectory() as place:
-        alone = Run(Path(place) / "alone")
+    with tempfile.TemporaryDirectory() as temporary:
+        alone = Run(Path(temporary) / "alone")
         seconds = _seconds(alone)
         while found.kills < kills:
-            run = Run(Path(place) / f"run{found.runs}")
+            run = Run(Path(temporary) / f"run{found.runs}")
             run.start()
             while found.kills < kills and _alive_at(PHASES[found.kills % 3], run, seconds, draw):
                 run.kill()

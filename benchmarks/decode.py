@@ -1,4 +1,4 @@
-"""Seconds that decoding takes: compiled, eager, the paper's semi-parallel sampling, and a forward pass for every site.
+"""Seconds that decoding takes: compiled, eager, the paper's semi-parallel sampling, and a forward pass a position.
 
     python benchmarks/decode.py                             32x32x3, width 128, 2+2+2 layers, batches 1, 4, 16, 64
     python benchmarks/decode.py --width 512 --layers 8 8 4 --batches 4
@@ -6,8 +6,8 @@
 
 All draw with the same noise, alternately, in one process, and must agree: where an example differs, the two values
 first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and
-a few sites, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with one
-thread, so that other jobs on the machine disturb less, and wall time otherwise. The last line is JSON.
+a few positions, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with
+one thread, so that other jobs on the machine disturb less, and wall time otherwise. The last line is JSON.
 """
 
 import json
@@ -48,15 +48,15 @@ class Options:
     """Repetitions; the median is reported."""
     rows: tuple[int, ...] = (0, 1)
     """Rows of the last channel on which the paper's scheme is timed; all rows cost the same."""
-    sites: int = 3
-    """Sites on which the naive scheme is timed."""
+    positions: int = 3
+    """Positions on which the naive scheme is timed."""
     threads: int = 1
     device: str = "cpu"
 
 
 class Paper:
-    """Section 3.2 as published: for every row the outer decoder over the whole image, for every site the inner decoder
-    over its row; nothing is cached between rows or sites."""
+    """Section 3.2 as published: for every row the outer decoder over the whole image, for every position the inner
+    decoder over its row; nothing is cached between rows or positions."""
 
     def __init__(self, model: AxialTransformer, choose: Callable[[Tensor, tuple[int, ...]], Tensor]):
         self.model, self.choose = model, choose
@@ -142,7 +142,7 @@ def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor
 @torch.no_grad()
 def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> dict:
     """One batch: seconds by scheme, ratios, and the number of tied examples."""
-    noise, sites = noise_for(model, batch), len(model.order)
+    noise, positions = noise_for(model, batch), len(model.order)
     height, channel = options.size, options.channels - 1
     paper = Paper(model, GumbelChoice(noise=noise))
     times: dict[str, list[float]] = {"fast": [], "eager": [], "paper": [], "naive": []}
@@ -167,13 +167,13 @@ def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> d
         times["paper"].append(options.channels * (encoding + height * median(rows)))
 
         one_channel = torch.full((batch,), channel, device=eager.device)
-        forwards = [seconds(model.slice_logits, eager, one_channel)[1] for _ in range(options.sites)]
-        times["naive"].append(sites * median(forwards))
+        forwards = [seconds(model.slice_logits, eager, one_channel)[1] for _ in range(options.positions)]
+        times["naive"].append(positions * median(forwards))
     took = {scheme: median(taken) for scheme, taken in times.items()}
     return {
         "batch": batch,
         "seconds": {scheme: round(time, 3) for scheme, time in took.items()},
-        "microseconds_per_site": {scheme: round(time / sites * 1e6, 1) for scheme, time in took.items()},
+        "microseconds_per_position": {scheme: round(time / positions * 1e6, 1) for scheme, time in took.items()},
         "extrapolated": ["paper", "naive"],
         "fast_is_faster_than": {
             scheme: round(took[scheme] / took["fast"], 2) for scheme in ("eager", "paper", "naive")
@@ -188,28 +188,28 @@ def ties(model: AxialTransformer, noise: Tensor, wanted: Tensor, got: Tensor) ->
     differ = (wanted != got)[(slice(None), *order)]
     different = differ.any(dim=1).nonzero().flatten().tolist()
     for example in different:
-        site = tuple(model.order[differ[example].int().argmax()].tolist())
-        noisy = model(wanted[example : example + 1])[(0, *site)] + noise[(example, *site)]
-        gap = noisy[wanted[(example, *site)]] - noisy[got[(example, *site)]]
-        assert gap.abs() < 1e-4, f"example {example} differs at {site} by {gap.item():.2e}"
+        position = tuple(model.order[differ[example].int().argmax()].tolist())
+        noisy = model(wanted[example : example + 1])[(0, *position)] + noise[(example, *position)]
+        gap = noisy[wanted[(example, *position)]] - noisy[got[(example, *position)]]
+        assert gap.abs() < 1e-4, f"example {example} differs at {position} by {gap.item():.2e}"
     return len(different)
 
 
 def show(results: list[dict]) -> None:
     table = Table(
-        "batch", "fast", "eager", "paper*", "naive*", "fast is faster than", "tied", title="microseconds a site"
+        "batch", "fast", "eager", "paper*", "naive*", "fast is faster than", "tied", title="microseconds a position"
     )
     for result in results:
-        per_site, faster = result["microseconds_per_site"], result["fast_is_faster_than"]
+        per_position, faster = result["microseconds_per_position"], result["fast_is_faster_than"]
         ratios = ", ".join(f"{scheme} {ratio:.1f}" for scheme, ratio in faster.items())
         table.add_row(
             str(result["batch"]),
-            *(f"{per_site[scheme]:,.0f}" for scheme in ("fast", "eager", "paper", "naive")),
+            *(f"{per_position[scheme]:,.0f}" for scheme in ("fast", "eager", "paper", "naive")),
             ratios,
             str(result["examples_with_a_tie"]),
         )
     Console(width=140).print(table)
-    print("* extrapolated: the paper's scheme from some rows of the last channel, the naive one from some sites")
+    print("* extrapolated: the paper's scheme from some rows of the last channel, the naive one from some positions")
 
 
 if __name__ == "__main__":

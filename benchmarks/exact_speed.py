@@ -34,7 +34,7 @@ class Options:
 
 
 def products(model: axial.AxialTransformer) -> int:
-    """Multiplications of linear layers for one image: each layer once at every site (of one-channel models)."""
+    """Multiplications of linear layers for one image: each layer once at every position (of one-channel models)."""
     weights = sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, Dense))
     return weights * len(model.order)
 

@@ -34,7 +34,7 @@ def read(path: Path) -> tuple[Tensor, Tensor]:
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image is mirrored half of the time, and moved by up to one site along each axis."""
+    """Each image is mirrored half of the time, and moved by up to one position along each axis."""
     n, size = len(images), images.shape[1]
     flip = torch.rand(n, generator=generator) < 0.5
     images = torch.where(flip[:, None, None, None], images.flip(2), images)

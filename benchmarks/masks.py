@@ -22,13 +22,13 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines import AxialResNet, AxialResNetConfig
 from command_line import run_command
 
-SIDE, WIDTH, SITE = 9, 8, (3, 5)
+SIDE, WIDTH, POSITION = 9, 8, (3, 5)
 """Rows and columns of every grid, width of the layers, and the marked position."""
 CELL, GAP, TITLE = 14, 22, 34
 """Pixels of a square, between two grids, and of the two lines above a grid."""
 
 
-def field_of_layer(layer: nn.Module, marked: tuple[int, int] = SITE, **given: Tensor) -> Tensor:
+def field_of_layer(layer: nn.Module, marked: tuple[int, int] = POSITION, **given: Tensor) -> Tensor:
     """[SIDE, SIDE]: True where the output at the marked position depends on the input."""
     randomise(layer)
     layer.double().eval()
@@ -42,7 +42,7 @@ def field_of_context(key_mask: Tensor) -> Tensor:
     layer = axial.CrossAttention(WIDTH, 2)
     randomise(layer)
     x, context = torch.randn(2, 1, SIDE, SIDE, WIDTH)
-    jacobian = torch.autograd.functional.jacobian(lambda context: layer(x, context, key_mask)[0, *SITE], context)
+    jacobian = torch.autograd.functional.jacobian(lambda context: layer(x, context, key_mask)[0, *POSITION], context)
     return jacobian[:, 0].abs().amax((0, -1)) > 0
 
 
@@ -55,7 +55,7 @@ def field_of_network(span: int | None) -> Tensor:
     randomise(network)
     network.double().eval()
     x = torch.randn(32, 4 * SIDE, 4 * SIDE, 1, dtype=torch.float64)  # of a maximum, one input has a gradient
-    jacobian = torch.autograd.functional.jacobian(lambda x: network.features(x)[0][:, *SITE].sum(0), x)
+    jacobian = torch.autograd.functional.jacobian(lambda x: network.features(x)[0][:, *POSITION].sum(0), x)
     return jacobian.abs().amax((0, 1, -1)).view(SIDE, 4, SIDE, 4).amax((1, 3)) > 0
 
 
@@ -69,9 +69,9 @@ def field_of_model(outer_layers: int) -> Tensor:
     randomise(model)
     model.double()
     x = torch.randint(16, (1, SIDE, SIDE, 1)).expand(SIDE * SIDE, -1, -1, -1).clone()
-    logits = model(x[:1])[0, *SITE]
+    logits = model(x[:1])[0, *POSITION]
     x.view(SIDE * SIDE, -1).diagonal().add_(8).remainder_(16)
-    return (model(x)[:, *SITE] - logits).abs().amax((1, 2)).view(SIDE, SIDE) > 1e-12
+    return (model(x)[:, *POSITION] - logits).abs().amax((1, 2)).view(SIDE, SIDE) > 1e-12
 
 
 def attention(**settings) -> Callable[[], Tensor]:
@@ -182,7 +182,7 @@ def drawn(fields: dict[str, Tensor], marked: bool) -> str:
         lattice = "".join(f"M{left + at} {top}v{side}M{left} {top + at}h{side}" for at in marks)
         parts.append(f'<path d="{lattice}" stroke="white"/>')
         if marked:
-            y, x = SITE
+            y, x = POSITION
             parts.append(
                 f'<rect x="{left + CELL * x}" y="{top + CELL * y}" width="{CELL}" height="{CELL}" '
                 'fill="none" stroke="#d00000" stroke-width="2.5"/>'

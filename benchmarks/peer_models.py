@@ -25,7 +25,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.prediction import Predictor
 
 Choose = Callable[[Tensor, tuple[int, int, int]], Tensor]
-"""Takes log-probabilities [B, V] of a site (row, column, channel), returns values [B]."""
+"""Takes log-probabilities [B, V] of a position (row, column, channel), returns values [B]."""
 
 
 class Images(NamedTuple):
@@ -58,11 +58,11 @@ class Axial(nn.Module):
 
 
 class Peer(nn.Module):
-    """Probabilities of images, site by site. A peer has these methods besides:
+    """Probabilities of images, position by position. A peer has these methods besides:
 
-    nats(x [B, H, W, C])                -log p of each site [B, H, W, C]
-    log_probabilities(x [B, H, W, C])   of each value at each site [B, H, W, C, V]
-    decode(count, choose)               images whose values `choose` picks, one site after the other
+    nats(x [B, H, W, C])                -log p of each position [B, H, W, C]
+    log_probabilities(x [B, H, W, C])   of each value at each position [B, H, W, C, V]
+    decode(count, choose)               images whose values `choose` picks, one position after the other
     matrices()                          those inside the blocks, each with the number of matrices that it stacks
     """
 
@@ -82,7 +82,7 @@ class Peer(nn.Module):
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw images [B, H, W, C]."""
 
-        def choose(log_p: Tensor, site: tuple[int, int, int]) -> Tensor:
+        def choose(log_p: Tensor, position: tuple[int, int, int]) -> Tensor:
             exponential = torch.empty_like(log_p).exponential_(generator=generator)
             return (log_p - exponential.log()).argmax(-1)
 
@@ -94,7 +94,7 @@ def cross_entropy(logits: Tensor, x: Tensor) -> Tensor:
 
 
 class GPT(Peer):
-    """A decoder-only Transformer over all sites as one sequence, with learned positions per axis.
+    """A decoder-only Transformer over all positions as one sequence, with learned positions per axis.
 
     Pre-norm blocks, torch's fused causal attention, and a cache of keys and values in decoding.
     """
@@ -122,17 +122,17 @@ class GPT(Peer):
 
     def decode(self, count: int, choose: Choose) -> Tensor:
         height, width, channels, values = self.images
-        sites = height * width * channels
+        positions = height * width * channels
         x = torch.zeros(count, height, width, channels, dtype=torch.int64)
         rows, columns, planes = self.positions
         before = torch.full((count,), values)
-        kept = [block.start(count, sites) for block in self.blocks]
-        for n in range(sites):
-            i, j, c = site = (n // (width * channels), n // channels % width, n % channels)
+        kept = [block.start(count, positions) for block in self.blocks]
+        for n in range(positions):
+            i, j, c = position = (n // (width * channels), n // channels % width, n % channels)
             h = F.embedding(before, self.embed) + rows[i] + columns[j] + planes[c]
             for block, cache_of_block in zip(self.blocks, kept):
                 h = block.step(h, n, cache_of_block)
-            before = choose(self.head(h).log_softmax(-1), site)
+            before = choose(self.head(h).log_softmax(-1), position)
             x[:, i, j, c] = before
         return x
 
@@ -159,12 +159,14 @@ class GPTBlock(nn.Module):
         h = h + self.out(mixed.transpose(1, 2).flatten(2))
         return h + self.feedforward(h)
 
-    def start(self, count: int, sites: int) -> Tensor:
+    def start(self, count: int, positions: int) -> Tensor:
         """Return room for the keys and the values [2, B, heads, S, K]."""
-        return torch.zeros(2, count, self.heads, sites, self.out.in_features // self.heads, dtype=self.out.weight.dtype)
+        return torch.zeros(
+            2, count, self.heads, positions, self.out.in_features // self.heads, dtype=self.out.weight.dtype
+        )
 
     def step(self, h: Tensor, n: int, cache: Tensor) -> Tensor:
-        """As `forward` for site n alone, h [B, D]."""
+        """As `forward` for position n alone, h [B, D]."""
         q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, 1, -1)).unbind(1)
         cache[0, :, :, n], cache[1, :, :, n] = k.squeeze(2), v.squeeze(2)
         keys, values = cache[:, :, :, : n + 1]
@@ -442,7 +444,7 @@ def both_elus(x: Tensor) -> Tensor:
 class OfDifferences(Peer):
     """A peer that models differences from a prediction, as the axial model of photographs does.
 
-    The peer sees d = x - prediction + V / 2, modulo V. The prediction depends on earlier sites only.
+    The peer sees d = x - prediction + V / 2, modulo V. The prediction depends on earlier positions only.
     """
 
     def __init__(self, peer: Peer, predictor: Predictor) -> None:
@@ -467,15 +469,15 @@ class OfDifferences(Peer):
     def decode(self, count: int, choose: Choose) -> Tensor:
         height, width, channels, values = self.images
         x = torch.zeros(count, height * width * channels, dtype=torch.int64)
-        planes = torch.full((count, x.shape[1] + 1), values // 2)  # the last: of sites outside
+        planes = torch.full((count, x.shape[1] + 1), values // 2)  # the last: of positions outside
         neighbours = self.predictor.neighbours((height, width, channels)).tolist()
 
-        def difference(log_p: Tensor, site: tuple[int, int, int]) -> Tensor:
-            n = (site[0] * width + site[1]) * channels + site[2]
+        def difference(log_p: Tensor, position: tuple[int, int, int]) -> Tensor:
+            n = (position[0] * width + position[1]) * channels + position[2]
             left, above, corner, before = neighbours[n]
             base = x[:, before] if before >= 0 else planes[:, -1]
             prediction = self.predictor.predicted(planes[:, left], planes[:, above], planes[:, corner], base)
-            x[:, n] = choose(self.of_values(log_p, prediction), site)
+            x[:, n] = choose(self.of_values(log_p, prediction), position)
             planes[:, n] = self.predictor.plane(x[:, n], base)
             return (x[:, n] - prediction + values // 2) % values
 

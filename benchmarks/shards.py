@@ -155,9 +155,9 @@ def main(
 ) -> None:
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        os.environ["XDG_CACHE_HOME"] = place
-        figures = measure(Path(place), records, min(positions or records, records), batch_size, workers, simulated)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        os.environ["XDG_CACHE_HOME"] = temporary
+        figures = measure(Path(temporary), records, min(positions or records, records), batch_size, workers, simulated)
         print(json.dumps(figures))
 
 

@@ -6,18 +6,18 @@ A layer is one transformer block in every row: one attention, of one pattern, an
 Transformer has one or two of its layers in the inner decoder, and the others, alternating rows and columns, in the
 outer one. (Its least model of both axes has three layers; with fewer it is the paper's row-wise model.)
 
-- reach: share of a site's past that its logits depend on, by the all-pairs dependency matrix (weights of scale 1), for
-  each depth, on images of several sizes. Blocks and memories have 16 positions on all of them.
+- reach: share of a position's past that its logits depend on, by the all-pairs dependency matrix (weights of scale 1),
+  for each depth, on images of several sizes. Blocks and memories have 16 positions on all of them.
 - exponent: score and value products of one forward pass over n x n images, n = 16 .. 64, counted by torch's
-  formulas on meta tensors, fitted as a power of the number of sites. Blocks and memories have a fixed size, as in
+  formulas on meta tensors, fitted as a power of the number of positions. Blocks and memories have a fixed size, as in
   their papers.
 - waste: those products over the ones that the pattern needs, the price of standard dense operations in place of kernels
   written for the pattern.
 - operators, own_operators: those of a forward and backward pass on meta tensors, where no kernel of this package is
   taken, that the plain Transformer does not have; and those that torch does not come with.
 - parallel: share of the operations of a forward pass over 64x64 that decoding runs a whole row or more at a time.
-- decode: operations of drawing one image: a forward pass for each site (naive), the paper's semi-parallel sampling,
-  which keeps nothing, and decoding with key-value caches; of the last, those that wait for the site before
+- decode: operations of drawing one image: a forward pass for each position (naive), the paper's semi-parallel sampling,
+  which keeps nothing, and decoding with key-value caches; of the last, those that wait for the position before
   (sequential). Counted while the decoder runs on meta tensors.
 
 Exponent, waste, operators, parallel and decode are of the largest depth.
@@ -143,13 +143,13 @@ def operations(model: AxialTransformer) -> tuple[int, int]:
 def needed(model: AxialTransformer) -> int:
     """Operations of scores and values that the patterns need: two products for each pair that is not masked."""
     pairs, shape = 0, model.layout.shape
-    sites = int(np.prod(shape))
+    positions = int(np.prod(shape))
     for block in model.modules():
         if isinstance(block, SequenceAttention):
-            pairs += round(block.pairs(sites) * block.heads)
+            pairs += round(block.pairs(positions) * block.heads)
         elif isinstance(block, LineAttention):
             length = shape[block.axis + 1]
-            pairs += block.heads * (sites // length) * (length * (length + 1) // 2 if block.causal else length**2)
+            pairs += block.heads * (positions // length) * (length * (length + 1) // 2 if block.causal else length**2)
     return pairs * 4 * COMMON["dim"] // COMMON["heads"]
 
 
@@ -162,7 +162,7 @@ def operators(model: torch.nn.Module, run: Callable[[], torch.Tensor]) -> set[st
 
 
 def sequential(model: AxialTransformer) -> int:
-    """Operations of the inner decoder and the head in a forward pass: the part that decoding runs site by site."""
+    """Operations of the inner decoder and the head in a forward pass: what decoding runs position by position."""
     with counted() as found:
         rows = torch.zeros(1, *model.layout.shape, COMMON["dim"], device=META)
         model.head(model.inner_decoder(rows))
@@ -181,10 +181,10 @@ def decoding(model: AxialTransformer) -> dict[str, int | None]:
     def backend(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
         parts = eager(model, choose)
 
-        def row(context: torch.Tensor, sites: torch.Tensor, predictions: RowPredictions | None) -> torch.Tensor:
+        def row(context: torch.Tensor, positions: torch.Tensor, predictions: RowPredictions | None) -> torch.Tensor:
             nonlocal waiting
             before = cached.total()
-            values = parts.row(context, sites, predictions)
+            values = parts.row(context, positions, predictions)
             waiting += cached.total() - before
             return values
 

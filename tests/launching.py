@@ -14,9 +14,9 @@ def launch(command: list[str], processes: int) -> list[subprocess.Popen[str]]:
     """The processes, by rank; their errors can be read."""
     workers, port = [], free_port()
     for rank in range(processes):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
+        environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
         env = os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-        env |= {key: str(value) for key, value in place.items()} if processes > 1 else {}
+        env |= {key: str(value) for key, value in environment.items()} if processes > 1 else {}
         workers.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True))
     return workers
 
@@ -24,13 +24,17 @@ def launch(command: list[str], processes: int) -> list[subprocess.Popen[str]]:
 def fork(processes: int, call: Callable[[], int], logs: Path) -> list[tuple[int, str, str]]:
     """Exit status, stdout and stderr of the call in each of several processes of one run, by rank, without a start of
     Python for each. An error that is raised is status 1, with its text on stderr."""
-    place = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+    environment = os.environ | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(processes),
+    }
     children = []
     for rank in range(processes):
         child = os.fork()
         if not child:
             gc.freeze()  # garbage of PyAV, collected in a forked process, waits for threads that are not there
-            os.environ.update(place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+            os.environ.update(environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
             stdout, stderr = ((logs / f"{name}-{rank}").open("w", newline="") for name in ("out", "err"))
             with stdout as sys.stdout, stderr as sys.stderr:
                 signal.alarm(300)  # one that hangs ends, however busy the machine is

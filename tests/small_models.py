@@ -1,4 +1,4 @@
-"""Models small enough to test every pair of sites, with weights of scale 1, so that no dependence is near zero."""
+"""Models small enough to test every pair of positions, with weights of scale 1, so that no dependence is near zero."""
 
 from typing import Any
 from unittest.mock import patch

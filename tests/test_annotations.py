@@ -31,7 +31,7 @@ for name, config in VARIANTS.items():
     evaluate(model, x, given.get("label"), batch_size=2)
 check(influence(model, x[:1]))
 complete(model, x.to(torch.uint8), rows=1, count=2, approximate=True)
-decode_naively(model, lambda logits, site: logits.argmax(-1), x)
+decode_naively(model, lambda logits, position: logits.argmax(-1), x)
 print("checked")
 """
 

@@ -41,22 +41,22 @@ def models(shape: tuple[int, ...], channels: int, layers: int) -> list[AxialTran
 
 
 def reached(model: AxialTransformer) -> torch.Tensor:
-    """[p, q]: whether site p can depend on site q, from the patterns of all layers; inputs are shifted by one."""
-    sites = len(model.order)
-    reach = torch.eye(sites, dtype=torch.bool)
+    """[p, q]: whether position p can depend on q, from the patterns of all layers; inputs are shifted by one."""
+    count = len(model.order)
+    reach = torch.eye(count, dtype=torch.bool)
     for block in model.inner_decoder.blocks:
-        layer = torch.zeros(sites, sites, dtype=torch.bool)
-        for i in range(sites):
+        layer = torch.zeros(count, count, dtype=torch.bool)
+        for i in range(count):
             attention = block.attention.attention
             groups = attention.attended(i) if isinstance(attention, SequenceAttention) else [slice(i + 1)]
             for positions in groups:
                 layer[i, positions] = True
         reach = (layer.float() @ reach.float()) > 0
-    return torch.cat([reach[:, 1:], torch.zeros(sites, 1, dtype=torch.bool)], dim=1)
+    return torch.cat([reach[:, 1:], torch.zeros(count, 1, dtype=torch.bool)], dim=1)
 
 
 @pytest.mark.parametrize(("shape", "channels"), [((3, 5), 1), ((2, 4), 3), ((1, 7), 1), ((2, 3, 2), 1)])
-def test_logits_depend_on_exactly_the_sites_that_the_layers_reach(shape, channels):
+def test_logits_depend_on_exactly_the_positions_that_the_layers_reach(shape, channels):
     for layers in (1, 2):
         for model in models(shape, channels, layers):
             change = influence(model, torch.randint(0, 5, (1, *shape, channels)))
@@ -104,8 +104,8 @@ def test_cached_decoding_equals_the_naive_one(shape, channels):
         noise = torch.rand(2, *shape, channels, 5, dtype=torch.float64) * 3
         x = torch.zeros(2, *shape, channels, dtype=torch.int64)
 
-        def choose(logits, site, noise=noise):
-            return (logits + noise[(slice(None), *site)]).argmax(-1)
+        def choose(logits, position, noise=noise):
+            return (logits + noise[(slice(None), *position)]).argmax(-1)
 
         assert torch.equal(decode(model, choose, x), decode_naively(model, choose, x)), model.name
 

@@ -64,13 +64,13 @@ def peer(request):
 
 
 @torch.no_grad()
-def test_a_site_depends_on_all_earlier_sites_and_on_no_other(peer):
+def test_a_position_depends_on_all_earlier_positions_and_on_no_other(peer):
     x = random_images(peer.images, 1)
-    sites = x.numel()
-    changed = x.flatten().repeat(sites, 1)
-    changed[range(sites), range(sites)] = (changed.diagonal() + peer.images.values // 2) % peer.images.values
-    before = peer.log_probabilities(x).view(1, sites, -1)
-    after = peer.log_probabilities(changed.view(sites, *x.shape[1:])).view(sites, sites, -1)
+    positions = x.numel()
+    changed = x.flatten().repeat(positions, 1)
+    changed[range(positions), range(positions)] = (changed.diagonal() + peer.images.values // 2) % peer.images.values
+    before = peer.log_probabilities(x).view(1, positions, -1)
+    after = peer.log_probabilities(changed.view(positions, *x.shape[1:])).view(positions, positions, -1)
     found = check((after - before).abs().amax(-1).T)
     assert (found.leaks, found.holes) == (0, 0)
 
@@ -88,9 +88,9 @@ def test_cached_probabilities_equal_parallel_ones(peer):
     x = random_images(peer.images, 2)
     found = torch.zeros_like(peer.log_probabilities(x))
 
-    def choose(log_p, site):
-        found[(slice(None), *site)] = log_p
-        return x[(slice(None), *site)]
+    def choose(log_p, position):
+        found[(slice(None), *position)] = log_p
+        return x[(slice(None), *position)]
 
     assert torch.equal(peer.decode(2, choose), x)
     assert torch.allclose(found, peer.log_probabilities(x), rtol=0, atol=1e-10)

@@ -36,7 +36,7 @@ def test_the_page_says_what_was_measured(demo):
         "Completions",
         "Curves",
         "Samples",
-        "Bits of each site",
+        "Bits of each position",
     ):
         assert title in html
     assert "labels was hidden at random" in html

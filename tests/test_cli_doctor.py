@@ -32,8 +32,8 @@ def test_it_says_that_all_can_be_trusted(axial, monkeypatch, processes):
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_it_says_what_not_to_trust_and_goes_on(axial, monkeypatch, name):
-    place, attribute, change = BROKEN[name]
-    monkeypatch.setattr(place, attribute, change(getattr(place, attribute)))
+    module, attribute, change = BROKEN[name]
+    monkeypatch.setattr(module, attribute, change(getattr(module, attribute)))
     monkeypatch.setattr(doctor, "CHECKS", {each: doctor.CHECKS[each] for each in (name, "GPU")})
     status, out, _ = axial("doctor")
     assert status == 1

@@ -39,7 +39,7 @@ def imagenet64() -> tuple[dict, str]:
 def test_a_recipe_is_described_without_being_built(imagenet64):
     facts, words = imagenet64
     assert facts["config"]["dim"] == 2048
-    assert facts["sites"] == 64 * 64 * 3
+    assert facts["positions"] == 64 * 64 * 3
     assert facts["parameters"]["total"] > 500_000_000
     assert facts["dependencies"] is None
     assert "not checked" in words

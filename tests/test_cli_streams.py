@@ -23,7 +23,7 @@ AWKWARD = "[/x] [old]\x1b[31m\nö"
 
 
 @pytest.fixture
-def place(trained: Path, tmp_path: Path) -> Path:
+def folder(trained: Path, tmp_path: Path) -> Path:
     """A folder with an awkward name, and in it a run, some pictures, and nothing else."""
     folder = tmp_path / AWKWARD
     shutil.copytree(trained, folder / "run")
@@ -34,23 +34,23 @@ def place(trained: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def commands(place: Path) -> list[tuple[list[object], Path | None]]:
-    """A command of every verb that ends well, and the file that it leaves. In this order, on a fresh `place`."""
-    run, pictures = place / "run", place / "pictures"
+def commands(folder: Path) -> list[tuple[list[object], Path | None]]:
+    """A command of every verb that ends well, and the file that it leaves. In this order, on a fresh `folder`."""
+    run, pictures = folder / "run", folder / "pictures"
     picture = ["--data.fit", "crop", "--data.size", "8"]
     small = [*TINY, "--training.steps", 1, "--training.batch-size", 2, "--samples", 1, "--validate-on", 1]
     return [
         (["--help"], None),
-        (["train", "digits", *small, "--out", place / "new"], place / "new" / "model.safetensors"),
+        (["train", "digits", *small, "--out", folder / "new"], folder / "new" / "model.safetensors"),
         (["demo", "--help"], None),
         (["evaluate", run, "--split", "validation", "--batch-size", 10**9], None),
         (["evaluate", run, pictures], None),
-        (["sample", run, "--count", 1, "--output", place / "s.png"], place / "s.png"),
-        (["complete", run, "--rows", 4, "--examples", 1, "--count", 1, "--output", place / "c.png"], place / "c.png"),
+        (["sample", run, "--count", 1, "--output", folder / "s.png"], folder / "s.png"),
+        (["complete", run, "--rows", 4, "--examples", 1, "--count", 1, "--output", folder / "c.png"], folder / "c.png"),
         (["score", run, pictures, "--top", 2, "--against", pictures], None),
-        (["compress", run, pictures, place / "a.axl"], place / "a.axl"),
-        (["decompress", run, place / "a.axl", place / "again"], place / "again" / "[red]0.png"),
-        (["import-official", OFFICIAL, "-o", place / "o", "--heads", 2, "--raw"], place / "o" / "model.safetensors"),
+        (["compress", run, pictures, folder / "a.axl"], folder / "a.axl"),
+        (["decompress", run, folder / "a.axl", folder / "again"], folder / "again" / "[red]0.png"),
+        (["import-official", OFFICIAL, "-o", folder / "o", "--heads", 2, "--raw"], folder / "o" / "model.safetensors"),
         (["inspect", run], None),
         (["inspect", pictures, *picture], None),
     ]
@@ -88,8 +88,8 @@ def status_of(argv: list[object]) -> int:
 
 
 @pytest.mark.parametrize("stream", [closed, broken, ascii_only], ids=lambda stream: stream.__name__)
-def test_every_verb_does_its_work_whatever_takes_its_words(monkeypatch, place, stream: Stream):
-    for argv, left in commands(place):
+def test_every_verb_does_its_work_whatever_takes_its_words(monkeypatch, folder, stream: Stream):
+    for argv, left in commands(folder):
         use(monkeypatch, stream(), "stdout")
         use(monkeypatch, stream(), "stderr")
         assert status_of(argv) == 0, argv
@@ -97,33 +97,33 @@ def test_every_verb_does_its_work_whatever_takes_its_words(monkeypatch, place, s
         assert left is None or left.is_file(), argv
 
 
-def test_results_reach_an_ascii_terminal(monkeypatch, place):
+def test_results_reach_an_ascii_terminal(monkeypatch, folder):
     stream = ascii_only()
     use(monkeypatch, stream, "stdout")
-    assert status_of(["evaluate", place / "run", place / "pictures"]) == 0
+    assert status_of(["evaluate", folder / "run", folder / "pictures"]) == 0
     text = os.pread(stream.fileno(), 10_000, 0).decode("ascii")
     assert r" \xb1 " in text
     assert r"[/x][old]\x1b[31m\n\xf6/pictures,all" in "".join(text.split())  # it is longer than a line
 
 
-def test_an_error_is_one_line_without_control_characters(capsys, place):
-    nowhere = place / "nowhere"
-    (place / "broken").mkdir()
-    (place / "broken" / "config.json").write_text("{")
-    (place / "text.axl").write_text("no archive")
+def test_an_error_is_one_line_without_control_characters(capsys, folder):
+    nowhere = folder / "nowhere"
+    (folder / "broken").mkdir()
+    (folder / "broken" / "config.json").write_text("{")
+    (folder / "text.axl").write_text("no archive")
     for argv in [
         [AWKWARD],
         ["train", nowhere],
         ["evaluate", nowhere],
-        ["evaluate", place / "broken"],
-        ["evaluate", place / "run", nowhere],
+        ["evaluate", folder / "broken"],
+        ["evaluate", folder / "run", nowhere],
         ["sample", nowhere],
-        ["sample", place / "run", "--output", place / "x.[y]"],
-        ["complete", place / "run", "--mask", nowhere],
-        ["score", place / "run", "--output", nowhere],
-        ["compress", place / "run", nowhere, place / "b.axl"],
-        ["decompress", place / "run", place / "text.axl", place / "again"],
-        ["import-official", nowhere, "-o", place / "o"],
+        ["sample", folder / "run", "--output", folder / "x.[y]"],
+        ["complete", folder / "run", "--mask", nowhere],
+        ["score", folder / "run", "--output", nowhere],
+        ["compress", folder / "run", nowhere, folder / "b.axl"],
+        ["decompress", folder / "run", folder / "text.axl", folder / "again"],
+        ["import-official", nowhere, "-o", folder / "o"],
         ["inspect", nowhere],
     ]:
         capsys.readouterr()
@@ -135,9 +135,9 @@ def test_an_error_is_one_line_without_control_characters(capsys, place):
         assert err[:-1].isprintable(), err
 
 
-def test_a_word_in_brackets_is_no_markup(capsys, place):
+def test_a_word_in_brackets_is_no_markup(capsys, folder):
     """Of options that are refused by their parser."""
-    for argv in (["evaluate", place / "run", "[/x]", "[/y]"], ["sample", "--count", "[/x]"], ["train", "x", "--[/x]"]):
+    for argv in (["evaluate", folder / "run", "[/x]", "[/y]"], ["sample", "--count", "[/x]"], ["train", "x", "--[/x]"]):
         assert status_of(argv) == 2
         capsys.readouterr()
 

@@ -211,7 +211,7 @@ def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, refus
     own = ["--samples", "1", "--validate-on", "1"]
     assert axial("train", "a.npz", *TINY, *QUICK, *own).status == 0
     shutil.move(tmp_path / "a.npz", tmp_path / "moved.npz")
-    assert "a.npz, is gone: name its new place after the folder" in refused("train", run)
+    assert "a.npz, is gone: name its new path after the folder" in refused("train", run)
     arrays(tmp_path / "other.npz", (14, 6, 4, 3))
     before = (run / "train.json").read_bytes()
     assert "other.npz holds other training examples" in refused("train", run, "other.npz", "--training.steps", "2")

@@ -93,7 +93,7 @@ def test_no_images_make_an_archive_too(gray):
 
 
 def test_images_that_webp_makes_smaller_are_stored_by_it():
-    """A model of scale 1 gives flat images about 8 bits a site: WebP needs some 40 bytes for them."""
+    """A model of scale 1 gives flat images about 8 bits a position: WebP needs some 40 bytes for them."""
     for options in ({"shape": (8, 9), "outer_layers": 2}, {**VARIANTS["rgb"], "shape": (4, 8)}):
         model = build(**options)
         images = draw(model, 6)

@@ -76,7 +76,7 @@ def test_known_values_have_the_models_likelihood_and_from_the_reference_the_same
 
 @pytest.mark.parametrize("kind", [kind for kind in VARIANTS if "known" not in kind])
 def test_models_decode_what_they_encoded(kind):
-    """The decoder goes from site to site, the encoder takes all at once."""
+    """The decoder goes from position to position, the encoder takes all at once."""
     model = random_model(VARIANTS[kind], torch.float32)
     x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
     archive = compress(model, x, **given, verify=False)

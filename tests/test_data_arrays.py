@@ -111,7 +111,7 @@ def test_keys_are_found_or_listed(tmp_path):
 def test_arrays_are_checked_but_never_resized(tmp_path):
     np.save(tmp_path / "a.npy", _random(20, 6, 6, 3))
     assert data.load(tmp_path / "a.npy", DataConfig(size=6, fit="crop", mode="rgb")).shape == (6, 6)
-    with pytest.raises(ValueError, match=r"a\.npy holds \[6, 6\] sites, not size=8"):
+    with pytest.raises(ValueError, match=r"a\.npy holds \[6, 6\] positions, not size=8"):
         data.load(tmp_path / "a.npy", DataConfig(size=8, fit="crop"))
     with pytest.raises(ValueError, match="3 channels"):
         data.load(tmp_path / "a.npy", DataConfig(mode="gray"))

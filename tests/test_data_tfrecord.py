@@ -50,10 +50,10 @@ def test_a_truncated_file_is_named_with_its_record(tmp_path, kept):
         data.load(tmp_path, split="all")
 
 
-@pytest.mark.parametrize(("place", "says"), [(0, "of its length"), (9, "of its length"), (40, "of its bytes")])
-def test_a_changed_byte_is_noticed(tmp_path, place, says):
+@pytest.mark.parametrize(("offset", "says"), [(0, "of its length"), (9, "of its length"), (40, "of its bytes")])
+def test_a_changed_byte_is_noticed(tmp_path, offset, says):
     octets = bytearray(framed(video_record(videos(1, 1)[0])) * 2)
-    octets[len(octets) // 2 + place] ^= 4
+    octets[len(octets) // 2 + offset] ^= 4
     (tmp_path / "a.tfrecord").write_bytes(octets)
     with pytest.raises(ChecksumError, match=rf"a\.tfrecord: record 1: the checksum {says}"):
         data.load(tmp_path / "a.tfrecord", split="all")

@@ -1,4 +1,4 @@
-"""Clips and tiles at random offsets: seed and position determine what is drawn; evaluation sees fixed places."""
+"""Clips and tiles at random offsets: seed and position determine what is drawn; evaluation sees fixed positions."""
 
 import numpy as np
 import pytest
@@ -113,7 +113,7 @@ def pictures(tmp_path_factory):
 SIZES = {"a/wide#1,1.png": (6, 13), "b/one.png": (4, 4), "b/tall.png": (9, 7)}
 
 
-def test_a_batch_is_the_tiles_at_the_places_drawn_for_its_positions(pictures):
+def test_a_batch_is_the_tiles_sampled_for_its_positions(pictures):
     folder, pixels = pictures
     examples = data.load(folder, TILES)
     fixed = data.load(folder, DataConfig(size=4, fit="tiles", validation_fraction=0.0, test_fraction=0.0))
@@ -130,7 +130,7 @@ def test_a_batch_is_the_tiles_at_the_places_drawn_for_its_positions(pictures):
         y, x = divmod(int(draw * [9, 1, 5][picture]), columns)
         assert np.array_equal(tile, pixels[picture][y : y + 4, x : x + 4])
         seen[picture].add((y, x))
-    assert [len(places) for places in seen.values()] == [9, 1, 5]  # every place that there is
+    assert [len(corners) for corners in seen.values()] == [9, 1, 5]  # every offset that there is
 
 
 def test_validation_takes_the_tiles_side_by_side(pictures):

@@ -25,13 +25,13 @@ class Follow:
         self.x = x
         self.logits = torch.zeros(*x.shape, model.config.num_values, dtype=model.embed_value.table.dtype)
 
-    def __call__(self, logits: Tensor, site: tuple[int, ...]) -> Tensor:
-        self.logits[(slice(None), *site)] = logits
-        return self.x[(slice(None), *site)]
+    def __call__(self, logits: Tensor, position: tuple[int, ...]) -> Tensor:
+        self.logits[(slice(None), *position)] = logits
+        return self.x[(slice(None), *position)]
 
 
 def blank(model: AxialTransformer, x: Tensor) -> Tensor:
-    """x with zeros at the sites that the model generates."""
+    """x with zeros at the positions that the model generates."""
     generated = torch.zeros(x.shape[1:], dtype=torch.bool)
     generated[tuple(model.order.T)] = True
     return x.masked_fill(generated, 0)
@@ -97,20 +97,20 @@ def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
 
 
 @every_variant
-def test_samples_and_the_order_of_sites_equal_those_of_naive_decoding(config):
+def test_samples_and_the_order_of_positions_equal_those_of_naive_decoding(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
     draw = GumbelChoice(noise=gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)))
     samples = []
     for walk in (decode, decode_naively):
-        sites = []
+        positions = []
 
-        def choose(logits: Tensor, site: tuple[int, ...], sites=sites) -> Tensor:
-            sites.append(site)
-            return draw(logits, site)
+        def choose(logits: Tensor, position: tuple[int, ...], positions=positions) -> Tensor:
+            positions.append(position)
+            return draw(logits, position)
 
         samples.append(walk(model, choose, blank(model, x), Conditioning(**given)))
-        assert sites == [tuple(site) for site in model.order.tolist()]
+        assert positions == [tuple(position) for position in model.order.tolist()]
     assert torch.equal(*samples)
     assert samples[0].dtype == torch.int64
 
@@ -153,7 +153,7 @@ def test_a_whole_decode_costs_one_forward_pass(config):
     assert 0 < operations(lambda: decode(model, Follow(model, x), x)) <= 1.05 * forward
 
 
-def test_a_naive_decode_costs_a_forward_pass_a_site():
+def test_a_naive_decode_costs_a_forward_pass_a_position():
     model = random_model(small_config((2, 3)), torch.float32)
     x = random_values(model, 1)
     assert operations(lambda: decode_naively(model, Follow(model, x), x)) == 6 * operations(lambda: model(x))
@@ -180,10 +180,10 @@ def test_state_belongs_to_the_call(name):
     inside = Follow(model, other)
 
     class Interrupted(Follow):
-        def __call__(self, logits: Tensor, site: tuple[int, ...]) -> Tensor:
-            if site == middle:
+        def __call__(self, logits: Tensor, position: tuple[int, ...]) -> Tensor:
+            if position == middle:
                 decode(model, inside, other)
-            return super().__call__(logits, site)
+            return super().__call__(logits, position)
 
     outside = Interrupted(model, x)
     decode(model, outside, x)
@@ -209,7 +209,7 @@ def test_the_given_tensor_is_not_written_to(walk):
     model = random_model(VARIANTS["rows"])
     x = random_values(model, 1)
     before = x.clone()
-    walk(model, lambda logits, site: torch.zeros(1, dtype=torch.int64), x)
+    walk(model, lambda logits, position: torch.zeros(1, dtype=torch.int64), x)
     assert torch.equal(x, before)
 
 

@@ -119,11 +119,11 @@ def test_the_exponential_is_that_of_the_library():
     ("dtype", "choose", "what"),
     [
         (torch.float64, lambda noise: GumbelChoice(noise=noise), "float32"),
-        (torch.float32, lambda noise: lambda logits, site: logits.argmax(-1), "Python function"),
+        (torch.float32, lambda noise: lambda logits, position: logits.argmax(-1), "Python function"),
         (
             torch.float32,
             lambda noise: KnownFirst(
-                noise.argmax(-1), torch.ones(3, 2, 1).bool(), lambda logits, site: logits.argmax(-1)
+                noise.argmax(-1), torch.ones(3, 2, 1).bool(), lambda logits, position: logits.argmax(-1)
             ),
             "Python function",
         ),

@@ -71,10 +71,10 @@ def test_compile_is_a_flag_that_may_have_a_value(words, compile):
 
 
 def test_tf32_and_determinism_hold_within_their_context_only():
-    places = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
+    settings = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
 
     def state() -> list[object]:
-        return [*(each.fp32_precision for each in places), torch.are_deterministic_algorithms_enabled()]
+        return [*(each.fp32_precision for each in settings), torch.are_deterministic_algorithms_enabled()]
 
     before = state()
     with arithmetic(CUDA, tf32=True, deterministic=True):

@@ -113,7 +113,7 @@ def on_fake_gpu(tensor: Tensor) -> Tensor:
 def test_likelihoods_and_steps_of_decoding_on_a_gpu_need_no_tensor_of_the_cpu(kind, config):
     model = kind(config).eval()
     x, given, weights = random_values(model, 2), random_given(model, 2), model.state_dict()
-    sites = [SimpleNamespace(tolist=row.tolist) for row in model.order.unflatten(0, (-1, model.layout.shape[-1]))]
+    positions = [SimpleNamespace(tolist=row.tolist) for row in model.order.unflatten(0, (-1, model.layout.shape[-1]))]
     with FakeTensorMode(), WithoutDeviceGuards(), torch.no_grad():
         model.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
         x, given = on_fake_gpu(x), {name: on_fake_gpu(tensor) for name, tensor in given.items()}
@@ -127,7 +127,7 @@ def test_likelihoods_and_steps_of_decoding_on_a_gpu_need_no_tensor_of_the_cpu(ki
         for outer in parts.outer_decoders:
             slab = slab.select(1, 0)
             assert outer.step(slab, 0, outer.start(2)).device.type == "cuda"
-        assert parts.row(slab, sites[0], None).device.type == "cuda"
+        assert parts.row(slab, positions[0], None).device.type == "cuda"
 
 
 @every_model
@@ -163,14 +163,14 @@ def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(boun
     with forced(fused_attention):
         got = axial_attention(q, k, v, 2, causal, mask)
     assert sum(calls) == 23
-    assert max(calls) == (7 if "MAX_LINES" in bound else 1)  # 1 x 2 heads x 128 places x 3 numbers are 768
+    assert max(calls) == (7 if "MAX_LINES" in bound else 1)  # 1 x 2 heads x 128 positions x 3 numbers are 768
     torch.testing.assert_close(got, expected)
     grad = torch.randn(got.shape, generator=generator)
     for mine, right in zip(torch.autograd.grad(got, (q, k, v), grad), torch.autograd.grad(expected, (q, k, v), grad)):
         torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
 
 
-GRID = 4, 3, 7, 2  # examples, lines, places: no multiple of 8, heads
+GRID = 4, 3, 7, 2  # examples, lines, positions: no multiple of 8, heads
 SHARED_MASKS: dict[str, tuple[dict[str, Any], int]] = {
     "key mask": ({"masked": True}, 4 * 3 * 7),
     "causal key mask": ({"masked": True, "causal": True}, 4 * 3 * 7 * 7),
@@ -322,15 +322,15 @@ def test_a_graph_under_autocast_casts_the_weights_itself(monkeypatch):
     inner, context = model.inner_decoder, torch.zeros(2, model.layout.shape[-1], model.config.dim)
     casts = []
 
-    def site() -> Tensor:
+    def position() -> Tensor:
         with Casts() as counted:
             found = model.head(inner.step(context[:, 0], 0, inner.start(2)))
         casts.append(counted.count)
         return found
 
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        graph_backend.record(site, CUDA)
-        site()
+        graph_backend.record(position, CUDA)
+        position()
     assert casts[0] > 2
     assert casts == [casts[0]] * 3, "while warming up, while recording, and by steps that follow"
 
@@ -350,7 +350,7 @@ def test_graphs_are_gone_with_their_model(monkeypatch):
     [
         (*BASELINES["sparse transformer"], None),
         (*BASELINES["block transformer"], "BlockAttention"),
-        (AxialTransformer, small_config((2, 1025), inner_layers=4), "1025 sites x 4 layers.*at most 4096"),
+        (AxialTransformer, small_config((2, 1025), inner_layers=4), "1025 positions x 4 layers.*at most 4096"),
         (AxialTransformer, VARIANTS["lstm"], None),
     ],
     ids=["sparse", "block", "long", "lstm"],
@@ -550,7 +550,7 @@ def test_values_and_labels_are_checked_before_they_move_to_a_gpu(call, monkeypat
         call(model, x, torch.tensor([0, 999]))
 
 
-class Places(TorchDispatchMode):
+class Devices(TorchDispatchMode):
     """The devices that make numbers, by operation."""
 
     def __init__(self) -> None:
@@ -565,15 +565,15 @@ class Places(TorchDispatchMode):
 
 
 def test_logarithms_of_noise_are_taken_on_the_device_and_its_generator_draws_there(monkeypatch):
-    with Places() as places:
+    with Devices() as devices:
         gumbel((2, 3), torch.Generator(), "meta")
-    assert places.of["rand"] == {"cpu"}
-    assert places.of["log_"] == {"meta"}
+    assert devices.of["rand"] == {"cpu"}
+    assert devices.of["log_"] == {"meta"}
     monkeypatch.setattr(torch, "rand", lambda count, generator, **options: torch.empty(count, **options))
     generator: Any = SimpleNamespace(device=torch.device("meta"))
-    with Places() as places:
+    with Devices() as devices:
         gumbel((2, 3), generator, "meta")
-    assert set.union(*places.of.values()) == {"meta"}
+    assert set.union(*devices.of.values()) == {"meta"}
 
 
 class Launches(TorchDispatchMode):
@@ -594,15 +594,15 @@ class Launches(TorchDispatchMode):
     [({"inner_layers": 1}, 7 + 18), ({"inner_layers": 3}, 7 + 3 * 18), ({"inner": "lstm"}, 22)],
     ids=["1 layer", "3 layers", "lstm"],
 )
-def test_a_decoded_site_takes_no_more_operations_than_it_did(fields, most):
+def test_a_decoded_position_takes_no_more_operations_than_it_did(fields, most):
     """Eager decoding on a GPU takes as long as it takes to launch them: raise a number for a reason only."""
     counts = []
     for length in (4, 5):
         model = random_model(small_config((2, length), **fields), torch.float32)
-        sites, context = model.order.unflatten(0, (-1, length))[0], torch.zeros(3, length, 8)
+        positions, context = model.order.unflatten(0, (-1, length))[0], torch.zeros(3, length, 8)
         row = eager(model, draw_of(model, 3)).row
         with torch.no_grad(), Launches() as launches:
-            row(context, sites, None)
+            row(context, positions, None)
         counts.append(launches.count)
     assert counts[1] - counts[0] <= most
 

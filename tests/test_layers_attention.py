@@ -36,12 +36,12 @@ def attend_lines(q, k, v, causal=False, key_mask=None):
 
 
 def reaches(layer: nn.Module, shape: tuple[int, ...], dim: int = 4) -> torch.Tensor:
-    """[sites, sites]: whether output o depends on input p."""
+    """[positions, positions]: whether output o depends on input p."""
     randomise(layer)
     x = draw(1, *shape, dim)
     jacobian = torch.autograd.functional.jacobian(layer.double(), x)
-    sites = x[0, ..., 0].numel()
-    return jacobian.view(sites, dim, sites, dim).abs().amax((1, 3)) > 1e-12
+    positions = x[0, ..., 0].numel()
+    return jacobian.view(positions, dim, positions, dim).abs().amax((1, 3)) > 1e-12
 
 
 @DTYPES
@@ -106,7 +106,7 @@ def test_half_precision_is_as_near_as_half_precision_can_be(keys):
         torch.testing.assert_close(a.double(), b, rtol=0.05, atol=0.05)
 
 
-def test_a_site_that_attends_to_nothing_gets_zeros_and_finite_gradients():
+def test_a_position_that_attends_to_nothing_gets_zeros_and_finite_gradients():
     x = draw(1, 3, 4, 8, dtype=torch.float32).requires_grad_()
     mask = torch.ones(1, 3, 4, dtype=torch.bool)
     mask[0, 1] = False
@@ -163,7 +163,7 @@ def test_layers_are_their_equation_between_two_linear_layers(name):
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
 
 
-def test_attention_weights_are_distributions_over_the_attended_sites():
+def test_attention_weights_are_distributions_over_the_attended_positions():
     x = draw(2, 3, 5, 8, dtype=torch.float32)
     weights = LineAttention(8, 2, axis=2, causal=True).weights(x)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 5, 2))
@@ -186,7 +186,7 @@ def test_cross_attention_of_a_tensor_with_itself_is_full_attention():
 
 
 @pytest.mark.parametrize(("build", "exponent"), [(AxialAttention, 1.5), (FullAttention, 2.0)])
-def test_score_and_value_products_grow_as_they_should_with_the_number_of_sites(build, exponent):
+def test_score_and_value_products_grow_as_they_should_with_the_number_of_positions(build, exponent):
     layer, sides, counts = build(8, 2), (4, 8, 16, 32), []
     for side in sides:
         with torch.no_grad(), forced(composed_attention), FlopCounterMode(display=False) as counter:
@@ -209,9 +209,9 @@ def test_score_and_value_products_grow_as_they_should_with_the_number_of_sites(b
 )
 def test_a_layer_reaches_exactly_what_its_axes_lead_to(options, reached):
     """Whether the output at (i, j) depends on the input at (k, m)."""
-    places = torch.meshgrid(*map(torch.arange, (3, 5, 3, 5)), indexing="ij")
+    positions = torch.meshgrid(*map(torch.arange, (3, 5, 3, 5)), indexing="ij")
     seen = reaches(AxialAttention(4, 2, **options), (3, 5)).view(3, 5, 3, 5)
-    assert torch.equal(seen, reached(*places))
+    assert torch.equal(seen, reached(*positions))
 
 
 def test_channels_first_is_the_same_layer():

@@ -55,11 +55,11 @@ def test_without_dropout_restores_the_mode_even_after_an_error():
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 4)])
-def test_the_position_of_a_site_is_the_sum_of_its_rows(shape):
+def test_the_embedding_of_a_position_is_the_sum_of_its_rows(shape):
     positions = Positions(shape, 4)
-    for site in ((0,) * len(shape), tuple(size - 1 for size in shape), tuple(range(len(shape)))):
-        expected = sum(table[place] for table, place in zip(positions.tables, site))
-        torch.testing.assert_close(positions()[site], expected)
+    for position in ((0,) * len(shape), tuple(size - 1 for size in shape), tuple(range(len(shape)))):
+        expected = sum(table[i] for table, i in zip(positions.tables, position))
+        torch.testing.assert_close(positions()[position], expected)
     assert positions().shape == (*shape, 4)
 
 

@@ -63,14 +63,14 @@ def lines(grid: tuple[int, ...], axis: int) -> list[tuple[int | slice, ...]]:
 @GRIDS
 @pytest.mark.parametrize("project", [False, True])
 @pytest.mark.parametrize(("heads", "widths"), [(1, (4, 5)), (3, (6, 9))], ids=["single", "multi"])
-def test_full_attention_is_the_formula_over_all_sites(grid, heads, widths, project):
-    """Of a sequence (6) the survey's self-attention, of an image or a video the vanilla attention over all sites."""
+def test_full_attention_is_the_formula_over_all_positions(grid, heads, widths, project):
+    """Of a sequence (6) the survey's self-attention, of an image or a video vanilla attention over all positions."""
     key_dim, value_dim = widths
     layer = with_random_weights(FullAttention(4, heads, key_dim, value_dim, bias=False, project=project))
     x = draw(1, *grid, 4)
     wq, wk, wv = np.split(array(layer.qkv.weight), [key_dim, 2 * key_dim])
-    sites = array(x).reshape(-1, 4)
-    expected = multi_head(sites, sites, wq, wk, wv, heads)
+    positions = array(x).reshape(-1, 4)
+    expected = multi_head(positions, positions, wq, wk, wv, heads)
     if project:
         expected = expected @ array(layer.out.weight).T
     assert_equal(layer(x), expected.reshape(1, *grid, -1))
@@ -85,8 +85,8 @@ def test_cross_attention_is_the_formula_with_keys_and_values_of_the_context(grid
     layer = with_random_weights(CrossAttention(4, heads, 3, key_dim, value_dim, bias=False, project=project))
     x, context = draw(1, *grid, 4), draw(1, 2, 4, 3)
     wk, wv = np.split(array(layer.kv.weight), [key_dim])
-    sites, others = array(x).reshape(-1, 4), array(context).reshape(-1, 3)
-    expected = multi_head(sites, others, array(layer.q.weight), wk, wv, heads)
+    positions, others = array(x).reshape(-1, 4), array(context).reshape(-1, 3)
+    expected = multi_head(positions, others, array(layer.q.weight), wk, wv, heads)
     if project:
         expected = expected @ array(layer.out.weight).T
     assert_equal(layer(x, context), expected.reshape(1, *grid, -1))

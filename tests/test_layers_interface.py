@@ -91,7 +91,7 @@ def test_axes_that_no_input_has_are_refused(make, axes):
 
 @pytest.mark.parametrize("extent", [{"size": 7}, {"span": 3}, {"span": 3, "causal": True}], ids=str)
 @pytest.mark.parametrize("normalisation", ["scale", "none", "batch"])
-def test_absent_sites_do_not_count_in_position_sensitive_attention(extent, normalisation):
+def test_absent_positions_do_not_count_in_position_sensitive_attention(extent, normalisation):
     layer = made(axial.PositionSensitiveAxialAttention(8, 2, 2, normalisation=normalisation, **extent))
     x, mask = draw(2, 3, 7, 8).requires_grad_(), torch.rand(2, 3, 7) > 0.4
     mask[0, 0] = False

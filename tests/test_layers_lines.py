@@ -136,8 +136,8 @@ def test_operations_of_windows_grow_linearly_with_the_length():
 
 def test_dropout_sets_weights_to_zero_and_keeps_their_mean():
     q, k = draw(1, 300, 1, 4), draw(1, 300, 1, 4)
-    places = torch.eye(300, dtype=torch.float64)[None, :, None]
-    weights, dropped = (axial.axial_attention(q, k, places, 1, dropout=p) for p in (0.0, 0.25))
+    positions = torch.eye(300, dtype=torch.float64)[None, :, None]
+    weights, dropped = (axial.axial_attention(q, k, positions, 1, dropout=p) for p in (0.0, 0.25))
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], weights[kept] / 0.75, **EXACT)
     assert kept.double().mean().item() == pytest.approx(0.75, abs=0.01)
@@ -157,27 +157,29 @@ def test_windowed_dilated_grouped_attention_is_its_formula(grid, causal):
     q, k, v = np.split(affine(layer.qkv, array(x)), np.cumsum([8, 4]), axis=-1)
     heads = np.zeros((2, *grid, 4))
     for *line, o, n in product(range(2), *(range(size) for size in grid), range(4)):
-        places = [p for p in (o - 2, o, o + 2) if 0 <= p < grid[-1] and (p <= o or not causal)]
+        positions = [p for p in (o - 2, o, o + 2) if 0 <= p < grid[-1] and (p <= o or not causal)]
         g, line = n // 2, tuple(line)
-        scores = np.array([q[line][o, 2 * n : 2 * n + 2] @ k[line][p, 2 * g : 2 * g + 2] for p in places]) / sqrt(2)
-        heads[(*line, o, n)] = softmax(scores) @ np.array([v[line][p, g] for p in places])
+        scores = np.array([q[line][o, 2 * n : 2 * n + 2] @ k[line][p, 2 * g : 2 * g + 2] for p in positions]) / sqrt(2)
+        heads[(*line, o, n)] = softmax(scores) @ np.array([v[line][p, g] for p in positions])
     np.testing.assert_allclose(array(layer(x)), affine(layer.out, heads), **EXACT)
 
 
 @pytest.mark.parametrize("axis", [1, 2])
-@pytest.mark.parametrize("given", ["indices", "line", "sites"])
+@pytest.mark.parametrize("given", ["indices", "line", "positions"])
 def test_rotary_positions_of_an_axis_are_their_formula(axis, given):
     """Numbers i and i + K/2 as a complex number times exp(1j c base^(-2i/K))."""
     x = draw(2, 3, 5, 2, 6)
     length = (3, 5)[axis - 1]
-    c = {"indices": None, "line": draw(length) * 9, "sites": draw(2, 3, 5) * 9}[given]
-    by_site = torch.arange(length, dtype=torch.float64) if c is None else c
-    by_site = by_site if given == "sites" else by_site.view((-1, 1) if axis == 1 else (1, -1)).expand(2, 3, 5)
+    c = {"indices": None, "line": draw(length) * 9, "positions": draw(2, 3, 5) * 9}[given]
+    by_position = torch.arange(length, dtype=torch.float64) if c is None else c
+    by_position = (
+        by_position if given == "positions" else by_position.view((-1, 1) if axis == 1 else (1, -1)).expand(2, 3, 5)
+    )
     pairs = array(x)[..., :3] + 1j * array(x)[..., 3:]
-    turned = pairs * np.exp(1j * array(by_site)[..., None, None] * 100.0 ** (-np.arange(3) / 3))
+    turned = pairs * np.exp(1j * array(by_position)[..., None, None] * 100.0 ** (-np.arange(3) / 3))
     out = axial.rotary(x, axis, c, base=100.0)
     np.testing.assert_allclose(array(out), np.concatenate([turned.real, turned.imag], axis=-1), **EXACT)
-    torch.testing.assert_close(out, reference.rotary(x, by_site, 100.0), **EXACT)
+    torch.testing.assert_close(out, reference.rotary(x, by_position, 100.0), **EXACT)
     assert axial.rotary(x.bfloat16(), axis).dtype == torch.bfloat16
 
 
@@ -206,8 +208,8 @@ def test_the_relative_bias_is_that_of_the_offset_and_clipped(window):
     v = affine(layer.qkv, array(x))[0, :, 4:]
     heads = np.zeros((6, 2))
     for o, n in product(range(6), range(2)):
-        places = [p for p in range(6) if window is None or abs(p - o) <= 2]
-        heads[o, n] = softmax(np.array([table[n, np.clip(p - o, -1, 1) + 1] for p in places])) @ v[places, n]
+        positions = [p for p in range(6) if window is None or abs(p - o) <= 2]
+        heads[o, n] = softmax(np.array([table[n, np.clip(p - o, -1, 1) + 1] for p in positions])) @ v[positions, n]
     np.testing.assert_allclose(array(layer(x))[0], affine(layer.out, heads), **EXACT)
     extra = draw(1, 1, 6, window or 6)
     torch.testing.assert_close(layer(x, attn_bias=0 * extra), layer(x), **EXACT)
@@ -239,7 +241,7 @@ def test_triangle_attention_is_alphafolds_algorithm(node, masked):
 
 
 def test_tied_attention_of_padded_alignments_is_the_formula_of_each_alignment_by_itself():
-    """Rao et al. 2021: softmax over columns of sum_r q_r k_r^T / sqrt(R K); an alignment is 2 x 5 sites of 3 x 6."""
+    """Rao et al. 2021: softmax over columns of sum_r q_r k_r^T / sqrt(R K); an alignment: 2 x 5 positions of 3 x 6."""
     layer = randomised(axial.TiedAxialAttention(4, 2))
     x, sizes = draw(3, 3, 6, 4), [(2, 5), (3, 6), (1, 4)]
     mask = torch.zeros(3, 3, 6, dtype=torch.bool)

@@ -15,13 +15,13 @@ EXACT = {"rtol": 0, "atol": 1e-10}
 
 @every_variant
 def test_bits_are_the_product_of_conditionals(config):
-    """-log2 of p(site | sites before it), one site after the other, with noise in place of what is not yet there."""
+    """-log2 of p(value | values before it), one position after the other, with noise for what is not yet there."""
     model = random_model(config)
     x, given = random_values(model, 2), random_given(model, 2)
     bits, expected = torch.zeros(2, dtype=torch.float64), torch.zeros(x.shape, dtype=torch.float64)
     so_far = torch.where(bits_map(model, x, **given) == 0, x, random_values(model, 2, seed=1))
-    for site in model.order.tolist():
-        here = (slice(None), *site)
+    for position in model.order.tolist():
+        here = (slice(None), *position)
         with torch.no_grad():
             probabilities = model(so_far, **given)[here].softmax(dim=-1)
         expected[here] = -probabilities[torch.arange(2), x[here]].log2()
@@ -134,8 +134,8 @@ def test_known_and_given_frames_are_taken_off_once():
     bits = bits_map(model, x)
     assert not bits[:, 0].any()
     for given in (0, 1, 2):
-        sites = 4 * (3 - max(given, 1))
-        expected = bits[:, given:].flatten(1).sum(1) / sites
+        positions = 4 * (3 - max(given, 1))
+        expected = bits[:, given:].flatten(1).sum(1) / positions
         torch.testing.assert_close(bits_per_dim(model, x, given_frames=given), expected, **EXACT)
 
 

@@ -22,14 +22,14 @@ def leaks_and_holes(model: AxialTransformer, label: torch.Tensor | None = None) 
 
 @by_shape
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_logits_depend_on_every_earlier_site_and_on_no_other(shape, layout):
+def test_logits_depend_on_every_earlier_position_and_on_no_other(shape, layout):
     if layout == "frames" and len(shape) == 1:
         pytest.skip("a sequence has no frames")
     for channels, inner, planes in product((1, 2, 3), ("attention", "lstm"), ("one_hot", "index")):
         if planes == "index" and (inner == "lstm" or small_config(shape, channels, layout).encoder_layers == 0):
             continue  # planes are the encoder's, whatever the inner decoder is, if there is one
         if layout == "raster" and inner == "lstm":
-            continue  # over one row of all sites an LSTM's memory decays below the threshold of dependence
+            continue  # over one row of all positions an LSTM's memory decays below the threshold of dependence
         model = small_model(shape, channels, layout, inner=inner, channel_planes=planes)
         assert leaks_and_holes(model) == (0, 0), (channels, inner, planes)
 
@@ -41,7 +41,7 @@ def test_more_rounds_change_no_dependency(layers):
 
 
 @by_shape
-def test_labels_change_no_dependency_and_reach_every_site(shape):
+def test_labels_change_no_dependency_and_reach_every_position(shape):
     for channels in (1, 2):
         model = small_model(shape, channels, num_classes=3)
         label = torch.tensor([1])
@@ -55,19 +55,19 @@ def test_labels_change_no_dependency_and_reach_every_site(shape):
     ("shape", "channels", "layout", "known"),
     [((3, 5), 3, "channels", 1), ((3, 5), 3, "channels", 2), ((5,), 2, "channels", 1), ((3, 2, 3), 2, "frames", 2)],
 )
-def test_logits_depend_on_known_sites_which_are_not_predicted(shape, channels, layout, known):
+def test_logits_depend_on_known_positions_which_are_not_predicted(shape, channels, layout, known):
     model = small_model(shape, channels, layout, known_channels=known)
     assert leaks_and_holes(model) == (0, 0)
     x = random_values(model, 1)
     logits = model(x)
-    generated = {tuple(site) for site in model.order.tolist()}
+    generated = {tuple(position) for position in model.order.tolist()}
     at_generated = (slice(None), *model.order.T)
-    for site in product(*map(range, x.shape[1:])):
-        if site in generated:
+    for position in product(*map(range, x.shape[1:])):
+        if position in generated:
             continue
-        assert not logits[(0, *site)].any()
+        assert not logits[(0, *position)].any()
         changed = x.clone()
-        changed[(0, *site)] = (changed[(0, *site)] + 1) % model.config.num_values
+        changed[(0, *position)] = (changed[(0, *position)] + 1) % model.config.num_values
         assert ((model(changed) - logits)[at_generated].abs().amax(dim=-1) > 1e-9).all()
 
 

@@ -25,32 +25,32 @@ def test_to_data_undoes_to_model(shape, channels, layout):
         assert torch.equal(bijection.to_data(y), x)
 
 
-def sites(shape, channels, layout):
+def positions(shape, channels, layout):
     """The generation order, by loops from the outermost."""
     axes = [range(size) for size in shape]
     if layout in ("channels", "rows"):
-        return [(*site, c) for c, *site in product(range(channels), *axes)]
+        return [(*position, c) for c, *position in product(range(channels), *axes)]
     if layout in ("columns", "axis", "raster"):
         return list(product(*axes, range(channels)))
-    return [(t, *site, c) for t, c, *site in product(axes[0], range(channels), *axes[1:])]
+    return [(t, *position, c) for t, c, *position in product(axes[0], range(channels), *axes[1:])]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sites_are_generated_in_the_order_of_the_layout(shape, layout):
-    expected = torch.tensor(sites(shape, 2, layout))
+def test_positions_are_generated_in_the_order_of_the_layout(shape, layout):
+    expected = torch.tensor(positions(shape, 2, layout))
     assert torch.equal(small_model(shape, 2, layout).order, expected)
 
 
 def test_known_channels_are_not_generated():
     known = 4
     order = small_model((3, 2, 2), 2, "frames", known_channels=known).order
-    assert torch.equal(order, torch.tensor(sites((3, 2, 2), 2, "frames"))[known * 4 :])
+    assert torch.equal(order, torch.tensor(positions((3, 2, 2), 2, "frames"))[known * 4 :])
 
 
 @pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "frames"])
-def test_conditioning_moves_with_its_site(layout):
-    """A cond equal to the coordinates of its site is found at those coordinates for every channel."""
+def test_conditioning_moves_with_its_position(layout):
+    """A cond equal to the coordinates of its position is found at those coordinates for every channel."""
     shape, channels = (2, 3), 2
     bijection = LAYOUTS[layout](shape, channels)
     cond = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij"), dim=-1).unsqueeze(0)

@@ -40,12 +40,12 @@ def imported(folder: Path, suffix: str) -> AxialTransformer:
 
 @cache
 def stored(folder: Path) -> Mapping[str, Tensor]:
-    """The arrays of a case, those of sites with the channel axis that the authors' single-channel model leaves out."""
+    """The arrays of a case, those of positions with the channel axis that the authors' model leaves out."""
     with np.load(folder / "case.npz", allow_pickle=False) as arrays:
         tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     if tensors["x"].ndim == 3:
-        of_sites = [name for name in tensors if name.startswith(("x", "noise", "logits", "sample"))]
-        tensors |= {name: tensors[name].unsqueeze(3) for name in of_sites}
+        of_positions = [name for name in tensors if name.startswith(("x", "noise", "logits", "sample"))]
+        tensors |= {name: tensors[name].unsqueeze(3) for name in of_positions}
     return tensors
 
 

@@ -13,7 +13,7 @@ from axial_transformers.ops.axial_attention import full_attention, position_sens
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("differentiable", [False, True])
 def test_a_bias_that_excludes_all_permitted_keys_leads_to_no_other(lines, length, dtype, differentiable):
-    """Of the first sites: the bias excludes the only one that they may attend to, or all but the absent ones."""
+    """Of the first positions: the bias excludes the only one that they may attend to, or all but the absent ones."""
     q, k, v = torch.randn(3, 1, lines, length, 4, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
     later = v.clone()
     later[:, :, 2:] += 100
@@ -71,7 +71,7 @@ def test_a_table_may_be_shared_by_heads_where_others_are_not(heads):
         torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-3)
 
 
-def test_lines_without_sites_have_no_results():
+def test_lines_without_positions_have_no_results():
     for options in ({}, {"causal": True}, {"dilation": 3}):
         assert axial_attention(*torch.randn(3, 2, 0, 3, 4, 8), 1, **options).shape == (2, 0, 3, 4, 8)
 
@@ -82,7 +82,7 @@ def test_a_mask_in_place_of_a_bias_is_refused():
         axial_attention(q, k, v, 2, attn_bias=torch.ones(1, 1, 6, 6, dtype=torch.bool))
 
 
-def test_a_dilation_beyond_the_line_leaves_each_site_alone():
+def test_a_dilation_beyond_the_line_leaves_each_position_alone():
     q, k, v = torch.randn(3, 1, 2, 6, 4, 16)
     torch.testing.assert_close(axial_attention(q, k, v, 2, dilation=10**9), v)
 

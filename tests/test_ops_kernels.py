@@ -313,13 +313,15 @@ def test_a_layer_is_the_same_by_compiled_attention(layer, shape):
 
 
 @needs_onednn
-@pytest.mark.parametrize("sites", [(16,), (3, 7), (64, 33)], ids=str)
+@pytest.mark.parametrize("positions", [(16,), (3, 7), (64, 33)], ids=str)
 @pytest.mark.parametrize(("inputs", "outputs"), [(17, 16), (16, 23), (96, 32)])
 @pytest.mark.parametrize("biased", [False, True])
-def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inputs, outputs, biased, monkeypatch):
+def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(positions, inputs, outputs, biased, monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
     monkeypatch.setattr(linear, "library", lambda: "oneDNN")
-    tensors = [torch.randn(*sites, inputs), torch.randn(outputs, inputs), torch.randn(outputs)][: 3 if biased else 2]
+    tensors = [torch.randn(*positions, inputs), torch.randn(outputs, inputs), torch.randn(outputs)][
+        : 3 if biased else 2
+    ]
     tensors = [tensor.requires_grad_() for tensor in tensors]
     wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
     assert linear._onednn_pays(*tensors[:2], biased)
@@ -353,11 +355,11 @@ def test_layers_with_a_bias_are_the_same_by_onednn(monkeypatch):
 
 
 @needs_onednn
-@pytest.mark.parametrize("sites", [(), (0,), (1,), (5, 0)], ids=str)
-def test_what_onednn_cannot_do_is_left_to_torch(sites, monkeypatch):
+@pytest.mark.parametrize("positions", [(), (0,), (1,), (5, 0)], ids=str)
+def test_what_onednn_cannot_do_is_left_to_torch(positions, monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
     monkeypatch.setattr(linear, "library", lambda: "oneDNN")
-    x, weight = torch.randn(*sites, 64), torch.randn(32, 64)
+    x, weight = torch.randn(*positions, 64), torch.randn(32, 64)
     torch.testing.assert_close(linear.linear(x, weight), F.linear(x, weight))
 
 
@@ -392,8 +394,8 @@ def test_gradients_are_as_good_at_large_inputs(layer, length, width, scale, monk
     weights = wide.weights(x.double())
     saturated = ((weights[0] if isinstance(weights, list) else weights).amax(-1) > 1 - 1e-12).all(-1, keepdim=True)
     assert (saturated.sum() > saturated.numel() / 2) == (scale > 100)
-    for sites, bound in ((saturated, 3e-6), (torch.ones_like(saturated), 3e-6 + 1e-6 * scale**2)):
-        grad = torch.randn_like(x) * sites
+    for positions, bound in ((saturated, 3e-6), (torch.ones_like(saturated), 3e-6 + 1e-6 * scale**2)):
+        grad = torch.randn_like(x) * positions
         found, expected = (
             torch.autograd.grad(part(given), [given, *part.parameters()], grad.to(given.dtype))
             for part, given in ((module, x.clone().requires_grad_()), (wide, x.double().requires_grad_()))

@@ -64,7 +64,7 @@ def test_the_loss_of_a_slice_and_its_gradients_cost_what_is_said(model):
 
 def test_decoding_costs_what_is_said(model):
     with torch.no_grad():
-        operations = _count(lambda: decode(model, lambda logits, site: logits.argmax(-1), _zeros(model)))
+        operations = _count(lambda: decode(model, lambda logits, position: logits.argmax(-1), _zeros(model)))
     assert operations == decode_operations(model.config)
 
 

@@ -25,10 +25,10 @@ every_predicted = pytest.mark.parametrize("config", PREDICTED.values(), ids=PRED
 
 
 def by_definition(x: torch.Tensor, values: int, of_channels: bool, signed: bool) -> torch.Tensor:
-    """`Predictor.predictions`, site by site."""
+    """`Predictor.predictions`, position by position."""
     found = torch.zeros_like(x)
-    for site in product(*map(range, x.shape)):
-        *outer, row, column, channel = site if x.ndim > 3 else (site[0], 0, *site[1:])
+    for position in product(*map(range, x.shape)):
+        *outer, row, column, channel = position if x.ndim > 3 else (position[0], 0, *position[1:])
 
         def value(row: int, column: int, outer=tuple(outer), channel=channel) -> int:
             pixel = (*outer, row, column) if x.ndim > 3 else (*outer, column)
@@ -43,8 +43,8 @@ def by_definition(x: torch.Tensor, values: int, of_channels: bool, signed: bool)
         else:
             predicted = values // 2
         if of_channels and channel:
-            predicted += int(x[*site[:-1], channel - 1]) - values // 2
-        found[site] = min(max(predicted, 0), values - 1) if signed else predicted % values
+            predicted += int(x[*position[:-1], channel - 1]) - values // 2
+        found[position] = min(max(predicted, 0), values - 1) if signed else predicted % values
     return found
 
 
@@ -78,7 +78,7 @@ def test_untrained_models_find_small_differences_likelier_in_either_direction_if
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_logits_depend_on_every_earlier_site_and_on_no_other(layout):
+def test_logits_depend_on_every_earlier_position_and_on_no_other(layout):
     for kind, signed in (*product(KINDS, (False,)), (KINDS[1], True)):
         model = random_model(small_config((3, 2), 2, layout, prediction=kind, signed_differences=signed))
         found = check(influence(model, random_values(model, 1)))
@@ -93,14 +93,14 @@ def test_known_values_of_any_mask_are_kept_and_the_others_are_the_likeliest_afte
     found = complete(model, known, mask=mask, approximate=True, temperature=0, **given).long()
     assert torch.equal(found[:, mask], known[:, mask])
     logits = model(found, **given)
-    missing = [tuple(site) for site in model.order.tolist() if not mask[tuple(site)]]
+    missing = [tuple(position) for position in model.order.tolist() if not mask[tuple(position)]]
     assert missing
-    for site in missing:
-        here = (slice(None), *site)
+    for position in missing:
+        here = (slice(None), *position)
         assert torch.equal(logits[here].argmax(-1), found[here])
 
 
-def test_a_mask_whose_sites_do_not_come_first_needs_leave():
+def test_a_mask_whose_positions_do_not_come_first_needs_leave():
     model = random_model(VARIANTS["predicted columns"])
     with pytest.raises(ValueError, match=r"completion is not exact.*approximate=True"):
         complete(model, random_values(model, 1), channels=1)

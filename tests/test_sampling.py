@@ -115,10 +115,10 @@ def test_samples_come_with_the_probabilities_of_the_model(shape, channels, layou
     model = small_model(shape, channels, layout, num_values=values)
     sizes = (*shape, channels)
     everything = torch.tensor(list(product(range(values), repeat=torch.Size(sizes).numel()))).view(-1, *sizes)
-    sites = everything[0].numel()
-    probabilities = torch.exp2(-bits_per_dim(model, everything) * sites)
+    positions = everything[0].numel()
+    probabilities = torch.exp2(-bits_per_dim(model, everything) * positions)
     drawn = sample(model, 4000, generator=seeded()).long().flatten(1)
-    number = (drawn * values ** torch.arange(sites - 1, -1, -1)).sum(1)
+    number = (drawn * values ** torch.arange(positions - 1, -1, -1)).sum(1)
     assert chi_square(number, probabilities) < CHI_SQUARE_1_IN_1000[len(everything) - 1]
 
 
@@ -294,7 +294,7 @@ def test_known_values_may_have_any_integer_dtype(dtype):
     known = random_values(model, 2).to(dtype)
     mask = torch.zeros(2, 3, 1, dtype=torch.bool)
     mask[0] = True
-    filled = decode(model, KnownFirst(known, mask, lambda logits, site: logits.argmax(-1)), known)
+    filled = decode(model, KnownFirst(known, mask, lambda logits, position: logits.argmax(-1)), known)
     assert torch.equal(filled[:, 0], known[:, 0].long())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
 
 
 def names(folder: Path) -> list[str]:
@@ -195,7 +195,7 @@ def test_names_may_be_as_long_as_the_file_system_takes_them(tmp_path, letter, su
 def test_an_output_that_may_not_be_written_is_named(home):
     home.chmod(0o500)
     with pytest.raises(PermissionError, match="no permission to write into"):
-        require_place("x/y.csv")
+        require_writable("x/y.csv")
     for writing in (written_whole, folder_written_whole):
         with pytest.raises(PermissionError) as caught, writing("name.png"):
             pass

@@ -333,7 +333,7 @@ BILLION = 10**9
         ({"num_classes": BILLION}, "num_classes"),
         ({"shape": [BILLION, BILLION]}, "shape"),
         ({"shape": [1 << 20, 1 << 10]}, "weights"),
-        ({"shape": [1 << 19, 1 << 19]}, "too many sites"),
+        ({"shape": [1 << 19, 1 << 19]}, "too many positions"),
         ({"shape": []}, "shape"),
         ({"shape": 6}, "shape"),
         ({"shape": "2x3"}, "shape"),

@@ -58,17 +58,19 @@ def test_models_of_known_channels_continue_the_data():
 
 
 @pytest.mark.parametrize("name", ["1d", "2d deep", "3d", "columns", "raster", "known channels"])
-def test_marks_are_the_missing_sites_before_a_known_one(name):
+def test_marks_are_the_missing_positions_before_a_known_one(name):
     model, generator = random_model(VARIANTS[name]), np.random.default_rng(0)
-    order = [tuple(site) for site in model.order.tolist()]
+    order = [tuple(position) for position in model.order.tolist()]
     masks = [generator.random((*model.config.shape, model.config.channels)) < p for p in (0.0, 0.2, 0.5, 0.9, 1.0)]
     masks.append(np.zeros_like(masks[0]))
-    for site in order[: len(order) // 2]:
-        masks[-1][site] = True
+    for position in order[: len(order) // 2]:
+        masks[-1][position] = True
     for known in masks:
         early = actions.drawn_early(model, known)
-        expected = {site for i, site in enumerate(order) if not known[site] and any(known[s] for s in order[i:])}
-        assert {tuple(map(int, site)) for site in np.argwhere(early)} == expected
+        expected = {
+            position for i, position in enumerate(order) if not known[position] and any(known[s] for s in order[i:])
+        }
+        assert {tuple(map(int, position)) for position in np.argwhere(early)} == expected
         assert (not early.any()) == (model.config.layout in exact_layouts(model, torch.from_numpy(known)))
 
 
@@ -95,10 +97,10 @@ def test_completions_keep_what_is_known_and_say_whether_they_are_exact():
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 4)])
-def test_paint_covers_the_sites_that_are_shown_there(shape):
+def test_paint_covers_the_positions_that_are_shown_there(shape):
     marks = np.random.default_rng(0).random(shape) < 0.4
     width = {1: 20, 2: 5, 3: 8}[len(shape)]
-    assert np.array_equal(actions.erased_sites(marks_for_display(marks, width), shape), marks)
+    assert np.array_equal(actions.erased_positions(marks_for_display(marks, width), shape), marks)
 
 
 def test_a_ranking_is_by_the_score_and_its_share_of_the_data():

@@ -1,4 +1,4 @@
-"""Distribution augmentation: rearranged sites, named to the model, and of no effect on what is evaluated."""
+"""Distribution augmentation: rearranged positions, named to the model, and of no effect on what is evaluated."""
 
 from collections import Counter
 
@@ -49,7 +49,7 @@ def test_operations_are_what_their_names_say():
     assert image(0, 2) == [[6, 3, 0], [7, 4, 1], [8, 5, 2]]
 
 
-def test_shifts_move_the_last_site_to_the_first_place():
+def test_shifts_move_the_last_position_to_the_first_place():
     x = np.array([[0, 1, 2], [3, 4, 5]])[..., None]
     found = {tuple(map(int, shift.operations)): shift(x)[..., 0].tolist() for shift in shifts((2, 3))}
     assert found[0, 0, 0, 0] == x[..., 0].tolist()

@@ -29,7 +29,7 @@ from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import TrainedModel, open_model
 
-APPROXIMATE = "approximate: values drawn before a known site do not depend on it"
+APPROXIMATE = "approximate: values drawn before a known position do not depend on it"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Complete:
       axial complete runs/digits --mask mask.png --approximate --only 3 17
       axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
 
-    Completions are exact draws from p(missing | known) where the known sites come first in the generation order.
+    Completions are exact draws from p(missing | known) where the known positions come first in the generation order.
     Otherwise an error names layouts where they do.
     """
 
@@ -58,7 +58,7 @@ class Complete:
     frames: int | None = None
     """The first frames are known."""
     mask: Path | None = None
-    """An image, white where known; or an .npy file of booleans per site (or per site and channel), true where known."""
+    """An image, white where known; or an .npy file of booleans per position (and channel), true where known."""
     approximate: bool = False
     """Allow any mask. Earlier values then do not depend on the known ones after them."""
     examples: int = 8
@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> None:
     config, appearance = trained.model.config, options.appearance
     require_output(options.output, clips=len(config.shape) == 3, source=options.source)
     label = trained.label(options.label)
-    mask = _known_sites(trained, options, argv)
+    mask = _known_positions(trained, options, argv)
     examples = trained.examples(options.source, options.split)[0]
     known = (examples.spread(options.examples) if options.only is None else examples.named(options.only)).values
     require_room(config, options.count, len(known), appearance.pixels(options.output))
@@ -122,7 +122,7 @@ def main(argv: Sequence[str]) -> None:
     print(options.output)
 
 
-def _known_sites(trained: TrainedModel, options: Complete, argv: Sequence[str]) -> torch.Tensor:
+def _known_positions(trained: TrainedModel, options: Complete, argv: Sequence[str]) -> torch.Tensor:
     given = [f"--{name}" for name in ("mask", "rows", "channels", "frames") if getattr(options, name) is not None]
     if len(given) != 1:
         said = " and ".join(given) or "none"

@@ -14,7 +14,7 @@ from axial_transformers.cli.console import print_rows, working
 from axial_transformers.cli.parsing import parse, parse_known, parser
 from axial_transformers.cli.settings import leading_words, resolve_preset
 from axial_transformers.decoding.sampling import cache_numbers
-from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_SITES, check_configuration
+from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_POSITIONS, check_configuration
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import names_model, read_config
 from axial_transformers.planning.machine import (
@@ -68,7 +68,7 @@ class Inspect:
     utilisation: float | None = None
     """Share of that rate that training reaches."""
     dependencies: bool = False
-    """Check with random weights which site depends on which; for small models only."""
+    """Check with random weights which position depends on which; for small models only."""
     machine: bool = False
     """Show this machine instead of a model."""
     page: bool = False
@@ -142,7 +142,7 @@ def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]
     forward, decode = forward_operations(config), decode_operations(config)
     return {
         "config": asdict(config),
-        "sites": prod(config.bijection.shape) * (config.bijection.channels - config.known_channels),
+        "positions": prod(config.bijection.shape) * (config.bijection.channels - config.known_channels),
         "parameters": {**parts, "total": sum(parts.values())},
         "operations": {"forward": forward, "decode": decode, "decode_over_forward": decode / forward},
         "cache_bytes": {"float32": 4 * numbers, "bfloat16": 2 * numbers},
@@ -168,7 +168,7 @@ class _NoOptions:
 
 
 def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
-    with working("checking which sites depend on which"):
+    with working("checking which positions depend on which"):
         found = check_configuration(config)
     return found and {"leaks": found.leaks, "holes": found.holes, "pairs": found.past.numel()}
 
@@ -182,7 +182,7 @@ def _tables(
         "model": config.describe(),
         "parameters": {name: f"{count:>13,}" for name, count in facts["parameters"].items()},
         "one example": {
-            "generated sites": f"{facts['sites']:,}",
+            "generated positions": f"{facts['positions']:,}",
             "operations forward": f"{engineering(operations['forward'])}FLOP, all slices",
             "operations decoding": f"{decode}FLOP with caches, {ratio:.3f} times a forward pass",
             "caches of decoding": ", ".join(f"{engineering(size)}B in {name}" for name, size in cache.items()),
@@ -197,7 +197,7 @@ def _tables(
 
 def _verdict(found: dict[str, int] | None) -> str:
     if found is None:
-        return f"not checked: --dependencies does, up to {MOST_SITES} sites and {MOST_PARAMETERS:,} parameters"
+        return f"not checked: --dependencies does, up to {MOST_POSITIONS} positions and {MOST_PARAMETERS:,} parameters"
     if found["leaks"] or found["holes"]:
         return f"{found['leaks']} leaks, {found['holes']} holes in {found['pairs']:,} pairs"
-    return f"exact: no leak and no hole in {found['pairs']:,} pairs of sites"
+    return f"exact: no leak and no hole in {found['pairs']:,} pairs of positions"

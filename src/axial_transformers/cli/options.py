@@ -94,5 +94,5 @@ class Appearance:
         require_within("fps", self.fps, 1)
 
     def pixels(self, output: Path) -> int:
-        """Return the pixels per site of an image."""
+        """Return the pixels per position of an image."""
         return 0 if output.suffix in ("", ".npz", ".mkv") else (self.scale or 1) ** 2

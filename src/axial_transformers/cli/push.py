@@ -27,7 +27,7 @@ class Push:
     folder: Path
     """Folder of a run or of an exported model."""
     repository: str
-    """Place on the hub, OWNER/NAME; made if missing."""
+    """Repository on the hub, OWNER/NAME; made if missing."""
     _: KW_ONLY
     private: bool = False
     """Make a private repository, and refuse an existing public one. Otherwise the owner's default decides."""

@@ -45,7 +45,7 @@ class Score:
     output: Path | None = None
     """NAME.csv or NAME.json: the scores of all images. None: print the `top` least likely as CSV."""
     heat_maps: Path | None = None
-    """A new folder for heat maps of the `top` least likely images: the bits of each site."""
+    """A new folder for heat maps of the `top` least likely images: the bits of each position."""
     top: int = 20
     """Number of the least likely images that are printed and drawn."""
     limit: int | None = None

@@ -12,7 +12,7 @@ HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
        axial train SOURCE [OVERRIDES]             a model that fits the data in SOURCE
        axial train RUN [OVERRIDES]                resume the run in the folder RUN
-       axial train RUN SOURCE [OVERRIDES]         the same, if its data has another place now
+       axial train RUN SOURCE [OVERRIDES]         the same, if its data has another path now
 
   axial train digits --training.steps 500 --model.dim 64
   axial train photos32 my_photos/ --out runs/photos

@@ -163,8 +163,8 @@ def _decode_stream(
 ) -> UInt8[Tensor, "n *a c"]:
     """Return the images [N, *A, C] = `shape` of a stream; DamagedError if it ends early."""
 
-    def choose(read: Callable[[NDArray[np.int64], Stream], None], sites: Tensor) -> Tensor:
-        values = np.empty((shape[0], len(sites)), np.int64)
+    def choose(read: Callable[[NDArray[np.int64], Stream], None], positions: Tensor) -> Tensor:
+        values = np.empty((shape[0], len(positions)), np.int64)
         read(values, stream)
         if stream.state[2] == NOT_FINITE:
             raise ValueError(NOT_FINITE_LOGITS)

@@ -83,13 +83,15 @@ def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Exam
     if options.fit != "tiles" or size is None or shape[-2:] == (size, size):
         return examples
     if len(shape) < 2 or min(shape[-2:]) < size:
-        raise ValueError(f"{where} holds {list(shape)} sites, less than one {size}x{size} tile: give a smaller size")
-    values, places = tiles(examples.values, size)
+        raise ValueError(
+            f"{where} holds {list(shape)} positions, less than one {size}x{size} tile: give a smaller size"
+        )
+    values, suffixes = tiles(examples.values, size)
     return replace(
         examples,
         values=values,
-        names=[name + place for name in examples.names for place in places],
-        labels=None if examples.labels is None else examples.labels.repeat(len(places)),
+        names=[name + suffix for name in examples.names for suffix in suffixes],
+        labels=None if examples.labels is None else examples.labels.repeat(len(suffixes)),
     )
 
 
@@ -199,7 +201,7 @@ def _check_image(path: Path | str, values: NDArray[np.uint8], options: DataConfi
     *axes, channels = values.shape[1:]
     if options.size is not None and options.fit != "tiles" and axes[-2:] != [options.size, options.size]:
         ways = "arrays in files are cut with fit=tiles, only folders and videos are resized"
-        raise ValueError(f"{path} holds {axes} sites, not size={options.size}: {ways}")
+        raise ValueError(f"{path} holds {axes} positions, not size={options.size}: {ways}")
     wanted = {"auto": channels, "rgb": 3, "gray": 1 + uint16}[options.mode]
     if channels != wanted:
         raise ValueError(

@@ -36,7 +36,7 @@ class Examples:
     """Names of all classes of the source."""
 
     num_values: int = 256
-    """Number of values that a site can take."""
+    """Number of values that a position can take."""
 
     uint16: bool = False
     """True if the channels are the bytes of 16-bit ones: high and low byte of the first, of the second, ..."""
@@ -81,10 +81,10 @@ class Examples:
 
     def named(self, words: Sequence[str]) -> "Examples":
         """Return the examples of these names or positions (from 0), in this order."""
-        places = {name: place for place, name in reversed(list(enumerate(self.names)))}
-        found = [places.get(word, int(word) if word.isdecimal() and len(word) < 19 else -1) for word in words]
-        for word, place in zip(words, found, strict=True):
-            if not 0 <= place < len(self):
+        numbers = {name: number for number, name in reversed(list(enumerate(self.names)))}
+        found = [numbers.get(word, int(word) if word.isdecimal() and len(word) < 19 else -1) for word in words]
+        for word, number in zip(words, found, strict=True):
+            if not 0 <= number < len(self):
                 raise ValueError(
                     f"no example {word}: there are positions 0 to {len(self) - 1:,}, and names such as {self.names[0]}"
                 )
@@ -201,7 +201,7 @@ def examples_from(dataset: Dataset, num_values: int = 256) -> Examples:
     Args:
         dataset: item i is x, or (x, label) with an integer label. x is an array, a tensor or a Pillow image of integers
             0 ... num_values - 1: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes` may name the classes.
-        num_values: number of values that a site can take, at most 256.
+        num_values: number of values that a position can take, at most 256.
 
     Raises:
         TypeError: a data set without a length, or values that are no integers.

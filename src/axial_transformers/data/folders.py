@@ -19,8 +19,8 @@ RUN = {"train.json", "metrics.jsonl"}
 def files_below(folder: Path) -> list[Path]:
     """Return all files below a folder, sorted by path, without runs of `axial train`; links are followed once."""
     found, roots = list[Path](), [folder.resolve()]
-    for place, folders, names in os.walk(folder, onerror=_say_unread, followlinks=True):
-        here = Path(place)
+    for root, folders, names in os.walk(folder, onerror=_say_unread, followlinks=True):
+        here = Path(root)
         if here != folder and set(names) >= RUN:
             folders.clear()
             say(f"skipped: {here} is a run of axial train, whose pictures are no data")
@@ -98,12 +98,12 @@ def gather(
     for file in progress(selection.chosen):
         before = len(names)
         try:
-            for examples, places in read(file):
+            for examples, suffixes in read(file):
                 first = first or (file, examples.shape[1:])
                 if first[1] != examples.shape[1:]:
                     raise _different(file, examples.shape[1:], *first)
                 stack.add(examples)
-                names += [file.relative_to(selection.root).as_posix() + place for place in places]
+                names += [file.relative_to(selection.root).as_posix() + suffix for suffix in suffixes]
         except ValueError as error:
             (unfit if isinstance(error, FitError) else faults).append(error)
             stack.cut(before)

@@ -93,7 +93,7 @@ def fitted(
     options: DataConfig,
     resampling: Image.Resampling = Image.Resampling.LANCZOS,
 ) -> tuple[NDArray[np.uint8], list[str]]:
-    """Return examples [n, H, W, C] cut from one image, and the place of each as a suffix."""
+    """Return examples [n, H, W, C] cut from one image, and the position of each as a suffix."""
     size = options.size
     if size is not None and options.fit == "exact" and image.size != (size, size):
         raise FitError(
@@ -117,7 +117,7 @@ def fitted(
 
 
 def tiles(values: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list[str]]:
-    """Cut [N, .., H, W, C] into squares [N * n, .., size, size, C]; return them and the n places #row,column."""
+    """Cut [N, .., H, W, C] into squares [N * n, .., size, size, C]; return them and the n positions #row,column."""
     *outer, height, width, channels = values.shape
     rows, columns = height // size, width // size
     whole = values[..., : rows * size, : columns * size, :].reshape(*outer, rows, size, columns, size, channels)

@@ -166,14 +166,14 @@ def _load_each(
     split: Split,
     load_files: Callable[[Selection], Examples],
 ) -> Examples:
-    places = {file: file.relative_to(folder) for file in files}
-    stated = {file: part_of_folder(place.parts[0]) for file, place in places.items() if len(place.parts) > 1}
+    relative = {file: file.relative_to(folder) for file in files}
+    stated = {file: part_of_folder(path.parts[0]) for file, path in relative.items() if len(path.parts) > 1}
     has_splits = any(stated.values())
     if has_splits:
         for file in files:
             if stated.get(file) is None:
                 raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
-        places = {file: place.relative_to(place.parts[0]) for file, place in places.items()}
+        relative = {file: path.relative_to(path.parts[0]) for file, path in relative.items()}
     parts = _parts(files, stated.get)
     if split == "all":
         chosen = list(files)
@@ -182,19 +182,19 @@ def _load_each(
     else:
         fractions = _fractions(config, parts, test_default=0.0 if has_splits else 0.1)
         train = parts.get("train", [])
-        drawn = hashed_parts([places[file].as_posix() for file in train], config.seed, *fractions)
-        chosen = [file for file, part in zip(train, drawn, strict=True) if part == split]
+        assigned = hashed_parts([relative[file].as_posix() for file in train], config.seed, *fractions)
+        chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
     if not chosen:
         raise _empty(folder, split, parts, "file" * (len(parts.get("train", ())) == 1))
-    return load_files(Selection(folder, chosen, *_classes(places, chosen)))
+    return load_files(Selection(folder, chosen, *_classes(relative, chosen)))
 
 
-def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
-    if any(len(place.parts) == 1 for place in places.values()):
+def _classes(relative: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
+    if any(len(path.parts) == 1 for path in relative.values()):
         return ()
-    names = tuple(sorted({place.parts[0] for place in places.values()}))
+    names = tuple(sorted({path.parts[0] for path in relative.values()}))
     numbers = {name: i for i, name in enumerate(names)}
-    return names, [numbers[places[file].parts[0]] for file in chosen]
+    return names, [numbers[relative[file].parts[0]] for file in chosen]
 
 
 def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:

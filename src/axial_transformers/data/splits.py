@@ -47,16 +47,17 @@ def part_of_file(stem: str) -> Part | None:
 
 def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float) -> list[Part]:
     """Return the splits of named examples, each by its own name and the seed; at least one validates."""
-    draws = [_draw(name, seed) for name in names]
+    fractions = [_fraction(name, seed) for name in names]
     parts: list[Part] = [
-        "test" if draw < test else "validation" if draw < test + validation else "train" for draw in draws
+        "test" if fraction < test else "validation" if fraction < test + validation else "train"
+        for fraction in fractions
     ]
     if validation > 0 and "validation" not in parts and parts.count("train") > 1:
-        parts[min((draw, place) for place, draw in enumerate(draws) if parts[place] == "train")[1]] = "validation"
+        parts[min((fraction, i) for i, fraction in enumerate(fractions) if parts[i] == "train")[1]] = "validation"
     return parts
 
 
-def _draw(name: str, seed: int) -> float:
+def _fraction(name: str, seed: int) -> float:
     digest = hashlib.sha256(f"{seed}\0{name}".encode(errors="surrogateescape")).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 

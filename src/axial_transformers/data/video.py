@@ -114,8 +114,8 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
             yield from cut(video, frames_of(video, kind), options)
             return
         for number, frames in enumerate(bair_videos.read_videos(video)):
-            for examples, places in cut(video, (_in_kind(frame, kind) for frame in frames), options):
-                yield examples, [f"#{number:04d}{place}" for place in places]
+            for examples, suffixes in cut(video, (_in_kind(frame, kind) for frame in frames), options):
+                yield examples, [f"#{number:04d}{suffix}" for suffix in suffixes]
 
     examples = gather(selection, read, skip_bad, kind == "gray16", progress)
     if options.offsets == "fixed":

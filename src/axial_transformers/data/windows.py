@@ -1,4 +1,4 @@
-"""Examples cut at random places in each batch: clips of videos, tiles of images."""
+"""Examples cut at random positions in each batch: clips of videos, tiles of images."""
 
 import hashlib
 import json
@@ -15,11 +15,11 @@ from axial_transformers.data.examples import Examples, Indices, OnDemand
 
 
 class Windows(OnDemand):
-    """Examples cut out of something larger; `cut` chooses the places, indexing takes fixed ones."""
+    """Examples cut out of something larger; `cut` chooses the positions, indexing takes fixed ones."""
 
     @abstractmethod
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Return examples [B, *A, C] at places that `uniforms` [B] in [0, 1) choose."""
+        """Return examples [B, *A, C] at positions that `uniforms` [B] in [0, 1) choose."""
 
 
 class ClipWindows(Windows):
@@ -27,21 +27,21 @@ class ClipWindows(Windows):
 
     Args:
         frames: [F, H, W, C], of all videos.
-        places: positions of each video's frames.
+        numbers: the indices of each video's frames.
     """
 
-    def __init__(self, frames: NDArray[np.uint8], places: Sequence[NDArray[np.int64]], length: int, stride: int):
+    def __init__(self, frames: NDArray[np.uint8], numbers: Sequence[NDArray[np.int64]], length: int, stride: int):
         self.frames, self.length, self.stride = frames, length, stride
-        self.starts = np.cumsum([0, *map(len, places)])
-        self.places = np.concatenate(places)
-        self.shape = (len(places), length, *frames.shape[1:])
+        self.starts = np.cumsum([0, *map(len, numbers)])
+        self.numbers = np.concatenate(numbers)
+        self.shape = (len(numbers), length, *frames.shape[1:])
 
     def offsets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.diff(self.starts)[indices] - (self.length - 1) * self.stride
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
         first = self.starts[indices] + (uniforms * self.offsets(indices)).astype(np.int64)
-        return self.frames[self.places[first[:, None] + self.stride * np.arange(self.length)]]
+        return self.frames[self.numbers[first[:, None] + self.stride * np.arange(self.length)]]
 
     def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
         chosen = np.arange(len(self))[indices]
@@ -64,10 +64,10 @@ class TileWindows(Windows):
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
         size, grid = self.shape[1], self.grid[indices]
-        places = (grid - 1) * size + 1
-        drawn = (uniforms * places.prod(axis=1)).astype(np.int64)
-        rows = (drawn // places[:, 1])[:, None, None] + np.arange(size)[:, None]
-        columns = (drawn % places[:, 1])[:, None, None] + np.arange(size)
+        positions = (grid - 1) * size + 1
+        chosen = (uniforms * positions.prod(axis=1)).astype(np.int64)
+        rows = (chosen // positions[:, 1])[:, None, None] + np.arange(size)[:, None]
+        columns = (chosen % positions[:, 1])[:, None, None] + np.arange(size)
         tile = self.first[indices][:, None, None] + rows // size * grid[:, 1][:, None, None] + columns // size
         return self.tiles[tile, rows % size, columns % size]
 
@@ -77,7 +77,7 @@ class TileWindows(Windows):
 
 @dataclass(frozen=True, eq=False)
 class WindowedExamples(Examples):
-    """Training examples that each batch cuts at random places."""
+    """Training examples that each batch cuts at random positions."""
 
     whole: Examples = field(kw_only=True)
 
@@ -90,19 +90,19 @@ class WindowedExamples(Examples):
 
 def windowed_clips(frames: Examples, length: int, stride: int) -> WindowedExamples:
     """Return videos from single frames [F, 1, H, W, C], named VIDEO#frame."""
-    places: dict[str, list[int]] = {}
+    frames_of: dict[str, list[int]] = {}
     for i, name in enumerate(frames.names):
-        places.setdefault(re.sub(r"#\d{4,}(#\d+,\d+)?$", r"\1", name), []).append(i)
-    windows = ClipWindows(frames.values[:, 0], [np.array(each) for each in places.values()], length, stride)
-    return _windowed(frames, windows, list(places), [each[0] for each in places.values()])
+        frames_of.setdefault(re.sub(r"#\d{4,}(#\d+,\d+)?$", r"\1", name), []).append(i)
+    windows = ClipWindows(frames.values[:, 0], [np.array(each) for each in frames_of.values()], length, stride)
+    return _windowed(frames, windows, list(frames_of), [each[0] for each in frames_of.values()])
 
 
 def windowed_tiles(tiles: Examples) -> WindowedExamples:
     """Return images from tiles [N, S, S, C], named IMAGE#row,column."""
     grids: dict[str, tuple[int, int]] = {}
     for name in tiles.names:
-        picture, _, place = name.rpartition("#")
-        row, column = map(int, place.split(","))
+        picture, _, corner = name.rpartition("#")
+        row, column = map(int, corner.split(","))
         grids[picture] = row + 1, column + 1
     return _windowed(tiles, TileWindows(tiles.values, np.array([*grids.values()])), tiles.names, slice(None))
 

@@ -73,8 +73,8 @@ def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
         found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
         return found.expand(*y.shape[:-1], -1)
 
-    def row(context: Tensor, sites: Tensor, predictions: RowPredictions | None) -> Tensor:
-        coordinates = [tuple(site) for site in sites.tolist()]
+    def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
+        coordinates = [tuple(position) for position in positions.tolist()]
 
         def choose_in_row(logits: Tensor, i: int, predicted: Tensor | int) -> Tensor:
             return choose_at(choose, logits, coordinates[i], predicted)

@@ -83,9 +83,11 @@ def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
 
     if strange := _inner_parts(model) - {LineAttention, InnerLSTM, LocalAttention, StridedAttention}:
         return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"
-    sites, layers = model.layout.shape[-1], model.config.inner_layers
-    if sites * layers > LONGEST_ROW:
-        return f"a row of {sites} sites x {layers} layers is too long for one CUDA graph (at most {LONGEST_ROW} steps)"
+    length, layers = model.layout.shape[-1], model.config.inner_layers
+    if length * layers > LONGEST_ROW:
+        return (
+            f"a row of {length} positions x {layers} layers is too long for a CUDA graph (at most {LONGEST_ROW} steps)"
+        )
     return None
 
 

@@ -130,10 +130,10 @@ def decode_naively(
     """Decode with a whole forward pass for each position: the reference implementation of `decode`."""
     x, values = model.check(x).clone(), model.config.num_values
     with without_dropout(model):
-        for site in model.order.tolist():
-            here = (slice(None), *site)
+        for position in model.order.tolist():
+            here = (slice(None), *position)
             predicted = model.predictions(x)[here]
             of_differences = (torch.arange(values, device=x.device) + predicted[:, None]) % values
             logits = model(x, *conditioning)[here].gather(-1, of_differences)
-            x[here] = (choose_at(choose, logits, tuple(site), predicted) + predicted) % values
+            x[here] = (choose_at(choose, logits, tuple(position), predicted) + predicted) % values
     return x

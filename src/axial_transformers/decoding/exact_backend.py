@@ -38,10 +38,10 @@ def reads_rows(network: ExactNetwork, model: AxialTransformer, choose: Any, batc
 
 
 def _read(
-    network: ExactNetwork, choose: ReadsRow, context: Array, sites: Tensor, predictions: RowPredictions | None
+    network: ExactNetwork, choose: ReadsRow, context: Array, positions: Tensor, predictions: RowPredictions | None
 ) -> Tensor:
     held = predictions and predictions.to("cpu")
-    chosen = choose(partial(network.rows.read, context, arrays_of(held)), sites)
+    chosen = choose(partial(network.rows.read, context, arrays_of(held)), positions)
     if predictions is not None and held is not None:
         predictions.take(held)
     return chosen
@@ -52,7 +52,7 @@ def arrays_of(predictions: RowPredictions | None) -> Prediction:
     if predictions is None:
         return NO_PREDICTION
     return Prediction(
-        places=predictions.places.numpy(),
+        indices=predictions.indices.numpy(),
         known=predictions.known.numpy(),
         values=predictions.values.numpy(),
         planes=predictions.planes.numpy(),
@@ -70,10 +70,10 @@ def _sample(
     network: ExactNetwork,
     choose: Choose | KnownFirst,
     context: Array,
-    sites: Tensor,
+    positions: Tensor,
     predictions: RowPredictions | None,
 ) -> Tensor:
-    choice, num_values = row_choice(choose, sites), network.num_values
+    choice, num_values = row_choice(choose, positions), network.num_values
     assert choice is not None
     assert choice.known is not None
     noise, known, sampler = _array(choice.noise), _array(choice.known), choice.sampler

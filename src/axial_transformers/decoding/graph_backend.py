@@ -25,18 +25,18 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
     """Return the eager backend, with the kernels of a row as one CUDA graph.
 
     It is recorded at the first row, and kept with the model for rows of equal shape, dtype and options. A graph reads
-    the weights at their place in memory. So it uses new values there; if weights lie elsewhere, it is recorded anew.
+    the weights at their address. So it uses new values there; if weights lie elsewhere, it is recorded anew.
     """
     weights = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
     kept = _kept.setdefault(model, {})
 
-    def row(context: Tensor, sites: Tensor, predictions: RowPredictions | None) -> Tensor:
-        choice = row_choice(choose, sites)
+    def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
+        choice = row_choice(choose, positions)
         assert choice is not None
         autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
-        places = None if predictions is None else tuple(predictions.places.flatten().tolist())
+        indices = None if predictions is None else tuple(predictions.indices.flatten().tolist())
         like = context.shape, context.dtype, context.device, choice.noise.dtype
-        key = weights, like, choice.sampler, autocast, places
+        key = weights, like, choice.sampler, autocast, indices
         kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice, predictions)
         if len(kept) > MOST_KEPT:
             del kept[next(iter(kept))]

@@ -127,8 +127,8 @@ def complete(  # noqa: PLR0913
 ) -> Integer[Tensor, "n *a c"]:
     """Sample the missing values of data that is known in part (inpainting).
 
-    This is exact, a sample from p(missing | known), where known sites come first in the model's order. With
-    `approximate`, values sampled before a known site do not depend on it.
+    This is exact, a sample from p(missing | known), where known positions come first in the model's order. With
+    `approximate`, values sampled before a known position do not depend on it.
 
     Args:
         known: [B, *A, C]; arbitrary values in 0..V-1 where unknown.
@@ -146,13 +146,13 @@ def complete(  # noqa: PLR0913
     Raises:
         ValueError: the layout is not exact for the mask (the message names those that are), or as `sample`.
     """
-    known_sites = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
-    exact = exact_layouts(model, known_sites)
+    known_positions = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
+    exact = exact_layouts(model, known_positions)
     if not approximate and model.config.layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(
-            f"the known sites do not come first in generation order with layout {model.config.layout!r}, so completion "
-            f"is not exact; {would} exact for this mask; approximate=True forces known sites when reached"
+            f"the known positions do not come first in generation order with layout {model.config.layout!r}, so "
+            f"completion is not exact; {would} exact for this mask; approximate=True forces known values when reached"
         )
     if count < 0:
         raise ValueError(f"count must be at least 0, not {count}")
@@ -164,7 +164,7 @@ def complete(  # noqa: PLR0913
         model=model,
         sampler=Sampler(temperature=temperature, top_k=top_k, top_p=top_p),
         known=known.repeat_interleave(count, dim=0),
-        mask=known_sites,
+        mask=known_positions,
         conditioning=Conditioning(label, cond).repeated(count),
         noise=noise,
         generator=generator,
@@ -227,8 +227,8 @@ class Numbers(NamedTuple):
 
 def numbers_per_example(config: AxialTransformerConfig) -> Numbers:
     """Return the numbers that decoding needs for one example."""
-    sites = prod(config.shape) * config.channels
-    return Numbers(sites * config.num_values, cache_numbers(config) + sites * config.dim)
+    positions = prod(config.shape) * config.channels
+    return Numbers(positions * config.num_values, cache_numbers(config) + positions * config.dim)
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
@@ -369,8 +369,8 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
     available = free_memory()
     if available is None:
         return
-    sites, value = prod(config.shape) * config.channels, 1 if config.num_values <= 256 else 8
-    each = inputs * sites * (3 * value + 4 + 4 * pixels)  # enlarged copies of the image
+    positions, value = prod(config.shape) * config.channels, 1 if config.num_values <= 256 else 8
+    each = inputs * positions * (3 * value + 4 + 4 * pixels)  # enlarged copies of the image
     decoding, together = 4 * sum(numbers_per_example(config)), max_examples_at_once(config)
     need = each * count + decoding * min(count * inputs, together)
     if need > available:
@@ -381,7 +381,7 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
         )
 
 
-def known_precedes_unknown(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "sites axes"]) -> bool:
+def known_precedes_unknown(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "positions axes"]) -> bool:
     """Return True if no known position follows an unknown one in generation order."""
     in_order = mask[tuple(order.T)]
     return not bool((in_order[1:] & ~in_order[:-1]).any())

@@ -14,7 +14,7 @@ class RowPredictions(NamedTuple):
     """Predictions along a row; each depends on values before it, some of the row itself."""
 
     predictor: Predictor
-    places: Integer[Tensor, "l 4"]
+    indices: Integer[Tensor, "l 4"]
     """Indices in the row of w, n, nw and the channel before, on the CPU; -1: before the row, or nowhere."""
     known: Integer[Tensor, "b l 4"]
     """Planes of the first three and the value of the last, where they are before the row."""
@@ -40,8 +40,8 @@ class RowPredictions(NamedTuple):
 
     def _neighbours(self, i: int) -> list[Tensor]:
         rows = (self.planes, self.planes, self.planes, self.values)
-        places = self.places[i].tolist()
-        return [self.known[:, i, k] if at < 0 else rows[k][:, at] for k, at in enumerate(places)]
+        indices = self.indices[i].tolist()
+        return [self.known[:, i, k] if at < 0 else rows[k][:, at] for k, at in enumerate(indices)]
 
 
 class ValuesSoFar:
@@ -56,9 +56,9 @@ class ValuesSoFar:
             return
         self._neighbours = self._predictor.neighbours(shape)
         self._planes = self._predictor.planes(x).flatten(1)
-        self._row_of, self._place_of = (torch.full((shape.numel(),), -1) for _ in range(2))
+        self._row_of, self._index_of = (torch.full((shape.numel(),), -1) for _ in range(2))
         self._row_of[self._rows] = torch.arange(len(self._rows))[:, None].expand_as(self._rows)
-        self._place_of[self._rows] = torch.arange(length).expand_as(self._rows)
+        self._index_of[self._rows] = torch.arange(length).expand_as(self._rows)
 
     @property
     def values(self) -> Integer[Tensor, "b *a c"]:
@@ -71,20 +71,20 @@ class ValuesSoFar:
             return None
         neighbours = self._neighbours[self._rows[row]]
         is_here = (neighbours >= 0) & (self._row_of[neighbours] == row)
-        places = torch.where(is_here, self._place_of[neighbours], -1)
+        indices = torch.where(is_here, self._index_of[neighbours], -1)
         device = self._values.device
         numbers = neighbours.clamp(min=0).to(device)
         known = torch.cat([self._planes[:, numbers[:, :3]], self._values[:, numbers[:, 3:]]], dim=-1)
         known = torch.where(neighbours.to(device) < 0, predictor.values // 2, known)
         blank = known.new_zeros(known.shape[:2])
-        return RowPredictions(predictor, places, known, blank, blank.clone())
+        return RowPredictions(predictor, indices, known, blank, blank.clone())
 
     def keep(self, row: int, differences: Integer[Tensor, "b l"], predictions: RowPredictions | None) -> None:
         """Store the values of a row: `differences` if there are no predictions, else what `predictions` wrote."""
         device = self._values.device
-        sites = self._rows[row].to(device)
+        positions = self._rows[row].to(device)
         if predictions is None:
-            self._values[:, sites] = differences.to(device)  # an archive's decoder chooses on the CPU
+            self._values[:, positions] = differences.to(device)  # an archive's decoder chooses on the CPU
             return
-        self._values[:, sites] = predictions.values
-        self._planes[:, sites] = predictions.planes
+        self._values[:, positions] = predictions.values
+        self._planes[:, positions] = predictions.planes

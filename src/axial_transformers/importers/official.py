@@ -16,7 +16,7 @@ from axial_transformers.importers.official_variables import (
 )
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
-from axial_transformers.storage.files import folder_written_whole, require_place
+from axial_transformers.storage.files import folder_written_whole, require_writable
 from axial_transformers.storage.tensorflow import FormatError, TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import to_json
 
@@ -72,7 +72,7 @@ def import_official_to(
     Raises:
         FileExistsError: `model_folder` exists and is not empty.
     """
-    require_place(model_folder, folder=True)
+    require_writable(model_folder, folder=True)
     bundle = TensorBundle(find_prefix(folder))
     steps = _steps(bundle)
     with folder_written_whole(model_folder) as aside:

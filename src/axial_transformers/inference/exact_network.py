@@ -191,13 +191,13 @@ class _Outer:
     """See `OuterDecoder`."""
 
     def __init__(self, network: ExactNetwork, outer: OuterDecoder):
-        self._length, self._sites, self._convolution = outer.length, prod(outer.slab), outer.convolution
+        self._length, self._positions, self._convolution = outer.length, prod(outer.slab), outer.convolution
         if outer.convolution is not None:
             self._linear = network.arithmetic.Dense(_linear(outer.convolution.linear))
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
-        return self._slabs and self._slabs.start(batch * self._sites, self._length, self._sites)
+        return self._slabs and self._slabs.start(batch * self._positions, self._length, self._positions)
 
     def step(self, u: Array, i: int, state: Any) -> Array:
         if self._slabs is None:
@@ -219,7 +219,7 @@ class _Outer:
             context += self._convolved(self._convolution, self._convolution.windows_before(values))
         if self._slabs is not None:
             rows = context.reshape(-1, context.shape[-1])
-            self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._sites)
+            self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._positions)
 
 
 class _Encoder:
@@ -253,8 +253,8 @@ class _Encoder:
         h = h + self._positions
         if embedded is not None:
             h = h + embedded
-        rows, sites = h.reshape(-1, h.shape[-1]), prod(self._shape)
-        return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, sites)).reshape(h.shape)
+        rows = h.reshape(-1, h.shape[-1])
+        return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, prod(self._shape))).reshape(h.shape)
 
 
 def positions(module: Positions) -> Array:

@@ -206,8 +206,8 @@ def load_words(
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
-            from_x = at + row * strides.place + head * strides.head
-            prefetch(x, from_x + AHEAD * strides.place, width)
+            from_x = at + row * strides.position + head * strides.head
+            prefetch(x, from_x + AHEAD * strides.position, width)
             copy_bits(x, from_x, width, out, (head * padded + row) * wide)
 
 

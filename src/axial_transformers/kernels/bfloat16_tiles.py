@@ -143,7 +143,7 @@ def _product(add: bool) -> Any:
         builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, w: Any, w_at: Any, w_row: Any, out: Any, out_at: Any,
         out_row: Any,
     ) -> None:  # fmt: skip
-        def place(data: Any, start: Any, row: Any, rows: Any, column: Any) -> list[Any]:
+        def block(data: Any, start: Any, row: Any, rows: Any, column: Any) -> list[Any]:
             offset = builder.add(builder.add(start, builder.mul(row, rows)), column)
             return [builder.gep(data, [offset]), builder.mul(row, row.type(4))]
 
@@ -153,18 +153,18 @@ def _product(add: bool) -> Any:
         halves = [(i, j, 2 * i + j) for i in range(2) for j in range(2)]
         for i, j, total in halves:
             if add:
-                _call(builder, "tileloadd64", total, *place(out, out_at, out_row, fixed(WORDS * i), fixed(WORDS * j)))
+                _call(builder, "tileloadd64", total, *block(out, out_at, out_row, fixed(WORDS * i), fixed(WORDS * j)))
             else:
                 _call(builder, "tilezero", total)
         with cgutils.for_range(builder, count) as loop:
             steps = builder.mul(loop.index, fixed(WORDS))
             for i in range(2):
-                _call(builder, "tileloadd64", 4 + i, *place(x, x_at, x_row, fixed(WORDS * i), steps))
-                _call(builder, "tileloadd64", 6 + i, *place(w, w_at, w_row, steps, fixed(WORDS * i)))
+                _call(builder, "tileloadd64", 4 + i, *block(x, x_at, x_row, fixed(WORDS * i), steps))
+                _call(builder, "tileloadd64", 6 + i, *block(w, w_at, w_row, steps, fixed(WORDS * i)))
             for i, j, total in halves:
                 _call(builder, "tdpbf16ps", total, 4 + i, 6 + j)
         for i, j, total in halves:
-            _call(builder, "tilestored64", total, *place(out, out_at, out_row, fixed(WORDS * i), fixed(WORDS * j)))
+            _call(builder, "tilestored64", total, *block(out, out_at, out_row, fixed(WORDS * i), fixed(WORDS * j)))
 
     return product
 

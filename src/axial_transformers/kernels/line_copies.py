@@ -71,13 +71,13 @@ def load_heads(
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
-            from_x, to = at + row * strides.place + head * strides.head, (head * padded + row) * wide
+            from_x, to = at + row * strides.position + head * strides.head, (head * padded + row) * wide
             if width == wide:
                 for j in range(0, width, LANES):
-                    prefetch(x, from_x + AHEAD * strides.place + j, LANES)
+                    prefetch(x, from_x + AHEAD * strides.position + j, LANES)
                     widen(x, from_x + j, LANES, scale, out, to + j)
             else:
-                prefetch(x, from_x + AHEAD * strides.place, width)
+                prefetch(x, from_x + AHEAD * strides.position, width)
                 widen(x, from_x, width, scale, out, to)
 
 
@@ -90,8 +90,8 @@ def store_heads(
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
-            to = at + row * strides.place + head * strides.head
-            prefetch(out, to + AHEAD * strides.place, width)
+            to = at + row * strides.position + head * strides.head
+            prefetch(out, to + AHEAD * strides.position, width)
             narrow(x, (head * padded + row) * wide, width, scale, out, to)
 
 
@@ -103,8 +103,8 @@ def store_normalised(
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
-            to = at + row * strides.place + head * strides.head
-            prefetch(out, to + AHEAD * strides.place, width)
+            to = at + row * strides.position + head * strides.head
+            prefetch(out, to + AHEAD * strides.position, width)
             narrow(x, (head * padded + row) * wide, width, sums[(m + head) * sizes.length + row, 0], out, to)
 
 
@@ -112,8 +112,8 @@ def store_normalised(
 def rotate_rows(x: Array, at: int, step: int, rotations: Array, sign: np.float32) -> None:
     """Rotate rows of K numbers, `step` apart, by rotations [L or 0, K]: cosines, then sines; `sign` -1 rotates back."""
     width, table = rotations.shape[1], rotations.reshape(-1)
-    for place in range(len(rotations)):
-        rotate(x, at + place * step, width // 2, table, place * width, sign)
+    for position in range(len(rotations)):
+        rotate(x, at + position * step, width // 2, table, position * width, sign)
 
 
 @part
@@ -135,35 +135,35 @@ def rotate_words(x: Array, heads: int, padded: int, wide: int, rotations: Array)
     """`rotate_heads` of bfloat16 numbers, two in a word."""
     width, table = rotations.shape[1], rotations.reshape(-1)
     for head in range(heads):
-        for place in range(len(rotations)):
-            rotate_bits(x, (head * padded + place) * wide, width // 2, table, place * width, ONE)
+        for position in range(len(rotations)):
+            rotate_bits(x, (head * padded + position) * wide, width // 2, table, position * width, ONE)
 
 
 @intrinsic
-def rotate(typing_context: Any, x: Any, at: Any, half: Any, table: Any, place: Any, sign: Any) -> Any:
+def rotate(typing_context: Any, x: Any, at: Any, half: Any, table: Any, table_at: Any, sign: Any) -> Any:
     """Rotate the 2 `half` numbers of a head: numbers j and j + `half` are a vector of the plane.
 
-    Cosines are at `place` of the table, and sines behind them.
+    Cosines are at `table_at` of the table, and sines behind them.
     """
-    return types.void(x, at, half, table, place, sign), _generator(types.float32)
+    return types.void(x, at, half, table, table_at, sign), _generator(types.float32)
 
 
 @intrinsic
-def rotate_bits(typing_context: Any, x: Any, at: Any, half: Any, table: Any, place: Any, sign: Any) -> Any:
+def rotate_bits(typing_context: Any, x: Any, at: Any, half: Any, table: Any, table_at: Any, sign: Any) -> Any:
     """`rotate` of bfloat16 numbers."""
-    return types.void(x, at, half, table, place, sign), _generator(types.int16)
+    return types.void(x, at, half, table, table_at, sign), _generator(types.int16)
 
 
 def _generator(dtype: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, at, half, table, place, sign = unpacked(context, builder, signature, arguments)
+        x, at, half, table, table_at, sign = unpacked(context, builder, signature, arguments)
         if dtype == types.int16:
             x = builder.bitcast(x, ir.IntType(16).as_pointer())
 
         def work(j: Any, lanes: int) -> None:
             beyond = builder.add(j, half)
             a, b = (widened(builder, load(builder, x, builder.add(at, k), lanes)) for k in (j, beyond))
-            cos, sin = (load(builder, table, builder.add(place, k), lanes) for k in (j, beyond))
+            cos, sin = (load(builder, table, builder.add(table_at, k), lanes) for k in (j, beyond))
             sin = builder.fmul(sin, splat(builder, sign, lanes))
             first = fused_multiply_add(builder, a, cos, builder.fneg(builder.fmul(b, sin)))
             second = fused_multiply_add(builder, b, cos, builder.fmul(a, sin))

@@ -9,7 +9,7 @@ class Strides(NamedTuple):
     outer: int
     inner: int
     head: int
-    place: int
+    position: int
 
 
 class Sizes(NamedTuple):

@@ -108,15 +108,15 @@ def transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 def load(builder: Any, data: Any, offset: Any, lanes: int = LANES) -> Any:
     """Load `lanes` numbers."""
-    place = builder.gep(data, [offset])
-    number = place.type.pointee
-    return builder.load(builder.bitcast(place, of_lanes(number, lanes).as_pointer()), align=_bytes(number))
+    address = builder.gep(data, [offset])
+    number = address.type.pointee
+    return builder.load(builder.bitcast(address, of_lanes(number, lanes).as_pointer()), align=_bytes(number))
 
 
 def store(builder: Any, value: Any, data: Any, offset: Any) -> None:
     """Store numbers."""
-    place = builder.gep(data, [offset])
-    builder.store(value, builder.bitcast(place, value.type.as_pointer()), align=_bytes(place.type.pointee))
+    address = builder.gep(data, [offset])
+    builder.store(value, builder.bitcast(address, value.type.as_pointer()), align=_bytes(address.type.pointee))
 
 
 def _bytes(number: Any) -> int:

@@ -121,8 +121,8 @@ def drop(
                 work(builder.add(j, j.type(half * LANES)), of_half, LANES)
         with cgutils.for_range_slice(builder, whole, last, first.type(1)) as (j, _):
             bits = _random_bits(builder, seed, builder.lshr(j, j.type(2)), 1)
-            place = builder.mul(builder.and_(j, j.type(3)), j.type(16))
-            work(j, builder.trunc(builder.lshr(bits, place), ir.IntType(16)), 1)
+            shift = builder.mul(builder.and_(j, j.type(3)), j.type(16))
+            work(j, builder.trunc(builder.lshr(bits, shift), ir.IntType(16)), 1)
         return context.get_dummy_value()
 
     return types.void(x, y, seed, least, scale, out, first, last), generate

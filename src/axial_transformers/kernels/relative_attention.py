@@ -49,6 +49,7 @@ from axial_transformers.kernels.relative_tiles import (
     add_both_products,
     add_product,
     band_at,
+    index_in_band,
     isolate,
     keys_by_offsets,
     keys_by_queries,
@@ -59,7 +60,6 @@ from axial_transformers.kernels.relative_tiles import (
     offsets_by_keys,
     offsets_by_queries,
     pairs_of,
-    place_in_band,
     queries_by_keys,
     queries_by_offsets,
     relative_scores,
@@ -255,7 +255,7 @@ def score_band(
                 relative_scores(
                     queries, at + o * wide, wide, width, keys_transposed, BEFORE + o + d, row, tables.query_transposed,
                     tables.key_transposed, table * wide * columns + FIRST + radius + d, columns, scores,
-                    place_in_band(distance, band, o, d), distance,
+                    index_in_band(distance, band, o, d), distance,
                 )  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def multiply_lines(
     for key in range(0, count, PANEL):
         for first in range(band.first, last, PANEL):
             for r in range(first, min(first + LANES, last), BESIDE):
-                from_x, from_table, to = at + r * wide, table_at + key - r, place_in_band(distance, band, r, key - r)
+                from_x, from_table, to = at + r * wide, table_at + key - r, index_in_band(distance, band, r, key - r)
                 if scores:
                     line_scores(
                         x, from_x, wide, width, keys, BEFORE + key, row, of_queries, of_keys, from_table, columns, out,
@@ -301,7 +301,7 @@ def multiply_band(
     for o in range(band.first, band.first + band.rows, HIGH):
         last = min(band.length - 1, o + HIGH - 1 + band.high)
         for p in range(max(0, o + band.low), last + 1, PANEL):
-            from_grads, to = at + o * wide, place_in_band(distance, band, o, p - o)
+            from_grads, to = at + o * wide, index_in_band(distance, band, o, p - o)
             if last - p < LANES:
                 multiply_high(
                     grads, from_grads, wide, 1, width, values_transposed, BEFORE + p, row, out, to, distance - 1
@@ -316,7 +316,7 @@ def multiply_band(
         for o in range(band.first, band.first + band.rows, HIGH):
             low, high = offsets(band, o)
             d = low + c
-            from_grads, to = at + o * wide, place_in_band(distance, band, o, d)
+            from_grads, to = at + o * wide, index_in_band(distance, band, o, d)
             from_table = table * wide * columns + FIRST + radius + d
             if high - LANES < d <= high:
                 multiply_add_high(grads, from_grads, wide, 1, width, value, from_table, columns, out, to, distance)

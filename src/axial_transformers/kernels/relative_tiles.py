@@ -90,11 +90,13 @@ def _product_of_lines(scores: bool) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
 
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
-        places = [(group, row) for row in range(BESIDE) for group in range(GROUPS)]
-        sums = {(*place, i): cgutils.alloca_once_value(builder, zero) for place in places for i in range(VECTORS)}
-        rows = {(group, row): builder.mul(x_row, count.type(group * LANES + row)) for group, row in places}
+        cells = [(group, row) for row in range(BESIDE) for group in range(GROUPS)]
+        sums = {(*cell, i): cgutils.alloca_once_value(builder, zero) for cell in cells for i in range(VECTORS)}
+        rows = {(group, row): builder.mul(x_row, count.type(group * LANES + row)) for group, row in cells}
         with cgutils.for_range(builder, count) as loop:
-            of_places = [load(builder, keys, offset(keys_at, keys_row, loop.index, i * LANES)) for i in range(VECTORS)]
+            of_positions = [
+                load(builder, keys, offset(keys_at, keys_row, loop.index, i * LANES)) for i in range(VECTORS)
+            ]
             first = hide_origin(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
             for row in range(BESIDE):
                 of_offsets = [
@@ -106,7 +108,7 @@ def _product_of_lines(scores: bool) -> Any:
                 ]
                 for group in range(GROUPS):
                     number = splat(builder, load(builder, first, rows[group, row], 1), LANES)
-                    for i, key in enumerate(of_places):
+                    for i, key in enumerate(of_positions):
                         of_query, *of_key = (windows[GROUPS - 1 + i - group] for windows in of_offsets)
                         total = sums[group, row, i]
                         terms = [(number, builder.fadd(key, of_query))]
@@ -166,7 +168,7 @@ def add_encoded(
         rows = [builder.mul(x_row, count.type(row)) for row in range(HIGH)]
 
         def add_steps(first: Any, steps: int) -> None:
-            encodings = [builder.load(place) for place in before]
+            encodings = [builder.load(slot) for slot in before]
             for i in range(steps):
                 step = builder.add(first, count.type(i))
                 encodings = [row_of(table, table_at, table_row, step), *encodings]
@@ -176,8 +178,8 @@ def add_encoded(
                     number = splat(builder, load(builder, start, beside, 1), LANES)
                     factor = builder.fadd(of_step, encoding)
                     builder.store(fused_multiply_add(builder, number, factor, builder.load(total)), total)
-            for place, encoding in zip(before, encodings):
-                builder.store(encoding, place)
+            for slot, encoding in zip(before, encodings):
+                builder.store(encoding, slot)
 
         whole = builder.and_(count, count.type(-HIGH))
         with cgutils.for_range_slice(builder, count.type(0), whole, count.type(HIGH)) as (step, _):
@@ -282,7 +284,7 @@ def row_of_band(length: int, radius: int) -> int:
 
 
 @part
-def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
+def index_in_band(distance: int, band: Band, o: int, d: int) -> int:
     """Return the index of query o and offset d in the band's memory."""
     return (MARGIN + o - band.first) * distance + MARGIN + d - band.low
 
@@ -297,7 +299,7 @@ def offsets(band: Band, o: int) -> tuple[int, int]:
 def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
     """Return the index of query o and its first key, and its number of keys."""
     low = max(band.low, -o)
-    return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
+    return index_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
 
 
 @part
@@ -310,14 +312,14 @@ def isolate(x: Array, at: int, present: int) -> None:
 @part
 def queries_by_keys(band: Band, distance: int) -> Product:
     """out_o += sum_p x_{o,p-o} w_p; row 0 is the first query of the band."""
-    at, first = place_in_band(distance, band, band.first, -band.first), band.first
+    at, first = index_in_band(distance, band, band.first, -band.first), band.first
     return Product(at, distance - 1, 1, 0, band.rows, 0, first + band.low, band.length - 1, first + band.high, 1)
 
 
 @part
 def queries_by_offsets(band: Band, distance: int) -> Product:
     """out_o += sum_d x_{o,d} w_d; row 0 is the first query of the band."""
-    at = place_in_band(distance, band, band.first, 0)
+    at = index_in_band(distance, band, band.first, 0)
     return Product(
         at, distance, 1, 0, band.rows, band.low, -band.first, band.high, band.length - 1 - band.first, -1
     )  # fmt: skip
@@ -326,28 +328,28 @@ def queries_by_offsets(band: Band, distance: int) -> Product:
 @part
 def keys_by_queries(band: Band, distance: int) -> Product:
     """out_p += sum_o x_{o,p-o} w_o."""
-    at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
+    at, (first, last), end = index_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
     return Product(at, 1, distance - 1, first, last, band.first, -band.high, end, -band.low, 1)
 
 
 @part
 def keys_by_offsets(band: Band, distance: int) -> Product:
     """out_p += sum_d x_{p-d,d} w_d."""
-    at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
+    at, (first, last), end = index_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
     return Product(at, distance, 1 - distance, first, last, band.low, -end, band.high, -band.first, 1)
 
 
 @part
 def offsets_by_queries(band: Band, distance: int) -> Product:
     """out_d += sum_o x_{o,d} w_o."""
-    at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
+    at, end = index_in_band(distance, band, 0, 0), band.first + band.rows - 1
     return Product(at, 1, distance, band.low, band.high + 1, band.first, 0, end, band.length - 1, -1)
 
 
 @part
 def offsets_by_keys(band: Band, distance: int) -> Product:
     """out_d += sum_p x_{p-d,d} w_p."""
-    at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
+    at, end = index_in_band(distance, band, 0, 0), band.first + band.rows - 1
     return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, end, 1)
 
 
@@ -376,7 +378,7 @@ def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out
 
 @part
 def add_both_products(
-    x: Array, of_places: Product, of_offsets: Product, w: Array, w_at: int, table: Array, centre: int, shift: int,
+    x: Array, of_positions: Product, of_offsets: Product, w: Array, w_at: int, table: Array, centre: int, shift: int,
     direction: int, everywhere: bool, out: Array, out_at: int, wide: int,
 ) -> None:  # fmt: skip
     """out[i] += sum_s x[i, s] w[s] + sum_d x[i, d] table[d], `wide` numbers each: both sums are over the same pairs.
@@ -385,23 +387,23 @@ def add_both_products(
     for every offset (`everywhere`), tiles add w and table before they multiply, if the processor has the registers.
     """
     if not everywhere or LANES != LANES_OF_ENCODED:
-        add_product(x, of_places, w, w_at, out, out_at, wide)
+        add_product(x, of_positions, w, w_at, out, out_at, wide)
         add_product(x, of_offsets, table, centre, out, out_at, wide)
         return
-    done = of_places.first + (of_places.last - of_places.first) // HIGH * HIGH
+    done = of_positions.first + (of_positions.last - of_positions.first) // HIGH * HIGH
     for c in range(0, wide, LANES):
-        for i in range(of_places.first, done, HIGH):
-            s = max(of_places.least, of_places.least_of_row + i)
-            count = min(of_places.most, of_places.most_of_row + i + HIGH - 1) - s + 1
-            at, from_w = of_places.x_at + i * of_places.x_row + s * of_places.x_step, w_at + s * wide + c
+        for i in range(of_positions.first, done, HIGH):
+            s = max(of_positions.least, of_positions.least_of_row + i)
+            count = min(of_positions.most, of_positions.most_of_row + i + HIGH - 1) - s + 1
+            at, from_w = of_positions.x_at + i * of_positions.x_row + s * of_positions.x_step, w_at + s * wide + c
             from_table, to = centre + direction * (s - i - shift) * wide + c, out_at + i * wide + c
             if count > 0:
                 add_encoded(
-                    x, at, of_places.x_row, of_places.x_step, count, w, from_w, wide, table, from_table,
+                    x, at, of_positions.x_row, of_positions.x_step, count, w, from_w, wide, table, from_table,
                     direction * wide, out, to, wide,
                 )  # fmt: skip
-    if done < of_places.last:
-        add_product(x, from_row(of_places, done), w, w_at, out, out_at, wide)
+    if done < of_positions.last:
+        add_product(x, from_row(of_positions, done), w, w_at, out, out_at, wide)
         add_product(x, from_row(of_offsets, done), table, centre, out, out_at, wide)
 
 

@@ -36,7 +36,7 @@ from axial_transformers.kernels.vectors import exponential, greater, narrowed, w
 @instructions
 def gather(builder: Any, x: Any, starts: Any, more: Any, scale: Any, out: Any, out_at: Any) -> None:
     """Load LANES numbers of LANES lines; see `widen`."""
-    rows = [widened(builder, load(builder, x, at, LANES)) for at in _places(builder, starts, more)]
+    rows = [widened(builder, load(builder, x, at, LANES)) for at in _offsets(builder, starts, more)]
     factor = splat(builder, scale, LANES)
     for j, column in enumerate(transposed(builder, rows)):
         store(builder, builder.fmul(column, factor), out, builder.add(out_at, out_at.type(j * LANES)))
@@ -51,7 +51,7 @@ def scatter(typing_context: Any, x: Any, x_at: Any, scale: Any, out: Any, starts
         factor = splat(builder, scale, LANES)
         columns = [load(builder, x, builder.add(x_at, x_at.type(j * LANES))) for j in range(LANES)]
         rows = transposed(builder, [builder.fmul(column, factor) for column in columns])
-        for row, at in zip(rows, _places(builder, starts, more)):
+        for row, at in zip(rows, _offsets(builder, starts, more)):
             store(builder, narrowed(builder, row, signature.args[3].dtype), out, at)
         return context.get_dummy_value()
 
@@ -81,16 +81,16 @@ def softmax(builder: Any, x: Any, at: Any, count: Any) -> None:
     """Take the softmax, by lane."""
     most, total = _variable(builder, -1e30), _variable(builder, 0.0)
 
-    def compare(place: Any) -> None:
-        builder.store(greater(builder, _vector(builder, x, place), builder.load(most)), most)
+    def compare(index: Any) -> None:
+        builder.store(greater(builder, _vector(builder, x, index), builder.load(most)), most)
 
-    def weigh(place: Any) -> None:
-        power = exponential(builder, builder.fsub(_vector(builder, x, place), builder.load(most)))
+    def weigh(index: Any) -> None:
+        power = exponential(builder, builder.fsub(_vector(builder, x, index), builder.load(most)))
         builder.store(builder.fadd(builder.load(total), power), total)
-        _put(builder, power, x, place)
+        _put(builder, power, x, index)
 
-    def divide(place: Any) -> None:
-        _put(builder, builder.fmul(_vector(builder, x, place), builder.load(total)), x, place)
+    def divide(index: Any) -> None:
+        _put(builder, builder.fmul(_vector(builder, x, index), builder.load(total)), x, index)
 
     _over(builder, at, count, compare)
     _over(builder, at, count, weigh)
@@ -103,19 +103,19 @@ def softmax_backward(builder: Any, p: Any, grad: Any, at: Any, count: Any) -> No
     """Turn the gradient of a softmax p into p (grad - sum of p grad)."""
     mean = _variable(builder, 0.0)
 
-    def accumulate(place: Any) -> None:
-        product = builder.fmul(_vector(builder, p, place), _vector(builder, grad, place))
+    def accumulate(index: Any) -> None:
+        product = builder.fmul(_vector(builder, p, index), _vector(builder, grad, index))
         builder.store(builder.fadd(builder.load(mean), product), mean)
 
-    def subtract(place: Any) -> None:
-        difference = builder.fsub(_vector(builder, grad, place), builder.load(mean))
-        _put(builder, builder.fmul(_vector(builder, p, place), difference), grad, place)
+    def subtract(index: Any) -> None:
+        difference = builder.fsub(_vector(builder, grad, index), builder.load(mean))
+        _put(builder, builder.fmul(_vector(builder, p, index), difference), grad, index)
 
     _over(builder, at, count, accumulate)
     _over(builder, at, count, subtract)
 
 
-def _places(builder: Any, starts: Any, more: Any) -> list[Any]:
+def _offsets(builder: Any, starts: Any, more: Any) -> list[Any]:
     return [builder.add(builder.load(builder.gep(starts, [more.type(lane)])), more) for lane in range(LANES)]
 
 
@@ -126,17 +126,17 @@ def _variable(builder: Any, value: float) -> Any:
     return found
 
 
-def _vector(builder: Any, x: Any, place: Any) -> Any:
-    return load(builder, x, builder.mul(place, place.type(LANES)))
+def _vector(builder: Any, x: Any, index: Any) -> Any:
+    return load(builder, x, builder.mul(index, index.type(LANES)))
 
 
-def _put(builder: Any, value: Any, x: Any, place: Any) -> None:
-    store(builder, value, x, builder.mul(place, place.type(LANES)))
+def _put(builder: Any, value: Any, x: Any, index: Any) -> None:
+    store(builder, value, x, builder.mul(index, index.type(LANES)))
 
 
 def _over(builder: Any, at: Any, count: Any, work: Callable[[Any], None]) -> None:
-    with cgutils.for_range_slice(builder, at, builder.add(at, count), count.type(1)) as (place, _):
-        work(place)
+    with cgutils.for_range_slice(builder, at, builder.add(at, count), count.type(1)) as (index, _):
+        work(index)
 
 
 @compiled
@@ -150,15 +150,15 @@ def forward(q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal
     scale = np.float32(1 / np.sqrt(width))
     for p in range(first, last):
         find_starts(p // heads * LANES, p % heads, strides, sizes, starts)
-        load_lines(q, starts[0], strides[0].place, length, width, scale, queries)
-        load_lines(k, starts[1], strides[1].place, length, width, ONE, keys)
-        load_lines(v, starts[2], strides[2].place, length, value_width, ONE, values)
+        load_lines(q, starts[0], strides[0].position, length, width, scale, queries)
+        load_lines(k, starts[1], strides[1].position, length, width, ONE, keys)
+        load_lines(v, starts[2], strides[2].position, length, value_width, ONE, values)
         for i in range(length):
             reach = i + 1 if causal else length
             score(queries, i, width, keys, reach, scores, 0)
             softmax(scores, 0, reach)
             combine(scores, 0, 1, reach, values, 0, value_width, attended)
-            store_place(attended, value_width, ONE, out, starts[3], i * strides[3].place)
+            store_position(attended, value_width, ONE, out, starts[3], i * strides[3].position)
 
 
 @compiled
@@ -176,10 +176,10 @@ def backward(
     scale = np.float32(1 / np.sqrt(width))
     for p in range(first, last):
         find_starts(p // heads * LANES, p % heads, strides, sizes, starts)
-        load_lines(q, starts[0], strides[0].place, length, width, scale, queries)
-        load_lines(k, starts[1], strides[1].place, length, width, ONE, keys)
-        load_lines(v, starts[2], strides[2].place, length, value_width, ONE, values)
-        load_lines(grad, starts[3], strides[3].place, length, value_width, ONE, grads)
+        load_lines(q, starts[0], strides[0].position, length, width, scale, queries)
+        load_lines(k, starts[1], strides[1].position, length, width, ONE, keys)
+        load_lines(v, starts[2], strides[2].position, length, value_width, ONE, values)
+        load_lines(grad, starts[3], strides[3].position, length, value_width, ONE, grads)
         for i in range(length):
             at, reach = i * padded, i + 1 if causal else length
             score(queries, i, width, keys, reach, weights, at)
@@ -187,14 +187,14 @@ def backward(
             softmax(weights, at, reach)
             softmax_backward(weights, d_scores, at, reach)
             combine(d_scores, at, 1, reach, keys, 0, width, combined)
-            store_place(combined, width, scale, dq, starts[4], i * strides[4].place)
+            store_position(combined, width, scale, dq, starts[4], i * strides[4].position)
         for key in range(length):
             i = key if causal else 0
             at, left = i * padded + key, length - i
             combine(d_scores, at, padded, left, queries, i, width, combined)
-            store_place(combined, width, ONE, dk, starts[5], key * strides[5].place)
+            store_position(combined, width, ONE, dk, starts[5], key * strides[5].position)
             combine(weights, at, padded, left, grads, i, value_width, combined)
-            store_place(combined, value_width, ONE, dv, starts[6], key * strides[6].place)
+            store_position(combined, value_width, ONE, dv, starts[6], key * strides[6].position)
 
 
 @part
@@ -211,14 +211,14 @@ def find_starts(line: int, head: int, strides: Any, sizes: Sizes, starts: Intege
 @part
 def load_lines(x: Any, starts: Integers, stride: int, length: int, width: int, scale: np.float32, out: Array) -> None:
     """Copy lines, times `scale`, to [length, width] vectors."""
-    for place in range(length):
+    for position in range(length):
         for j in range(0, width, LANES):
-            gather(x, starts, place * stride + j, scale, out, (place * width + j) * LANES)
+            gather(x, starts, position * stride + j, scale, out, (position * width + j) * LANES)
 
 
 @part
-def store_place(x: Array, width: int, scale: np.float32, out: Any, starts: Integers, more: int) -> None:
-    """Copy vectors, times `scale`, to a place of each line."""
+def store_position(x: Array, width: int, scale: np.float32, out: Any, starts: Integers, more: int) -> None:
+    """Copy vectors, times `scale`, to a position of each line."""
     for j in range(0, width, LANES):
         scatter(x, j * LANES, scale, out, starts, more + j)
 

@@ -92,8 +92,8 @@ def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         numbers = CACHE_LINE // (signature.args[0].dtype.bitwidth // 8)
         with cgutils.for_range_slice(builder, count.type(0), count, count.type(numbers)) as (j, _):
-            place = builder.bitcast(builder.gep(x, [builder.add(x_at, j)]), byte)
-            builder.call(function, [place, word(0), word(3), word(1)])  # to read; to keep in all caches; data
+            address = builder.bitcast(builder.gep(x, [builder.add(x_at, j)]), byte)
+            builder.call(function, [address, word(0), word(3), word(1)])  # to read; to keep in all caches; data
         return context.get_dummy_value()
 
     return types.void(x, x_at, count), generate
@@ -104,9 +104,9 @@ def add(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> N
     """out += x."""
 
     def work(j: Any, lanes: int) -> None:
-        place = builder.add(out_at, j)
-        total = builder.fadd(load(builder, out, place, lanes), load(builder, x, builder.add(x_at, j), lanes))
-        store(builder, total, out, place)
+        at = builder.add(out_at, j)
+        total = builder.fadd(load(builder, out, at, lanes), load(builder, x, builder.add(x_at, j), lanes))
+        store(builder, total, out, at)
 
     in_vectors(builder, count, work)
 

@@ -26,7 +26,7 @@ def slice_nats(
     label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, " b *s"]:
-    """Return nats, -log p, of each site of one slice per example: [B, *A'] in model coordinates.
+    """Return nats, -log p, of each position of one slice per example: [B, *A'] in model coordinates.
 
     Args:
         x: [B, *A, C], integers in 0..V-1, in data coordinates.
@@ -75,7 +75,7 @@ def bits_map(
     label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, "b *a c"]:
-    """Return bits, -log2 p, of every site given those before it, without dropout: [B, *A, C]; 0 for known channels.
+    """Return bits, -log2 p, of every position given those before it, without dropout: [B, *A, C]; 0 for known channels.
 
     For float32 models on a CPU with numba, every CPU gives the same numbers, for any batch and threads.
 
@@ -116,19 +116,19 @@ def bits_per_dim(
     cond: Float[Tensor, "b *a d"] | None = None,
     given_frames: int = 0,
 ) -> Float[Tensor, " b"]:
-    """Return bits/dim, -log2 p(x) / number of generated sites: [B] float64; exact, without dropout.
+    """Return bits/dim, -log2 p(x) / number of generated positions: [B] float64; exact, without dropout.
 
     Args:
         given_frames: first positions of the first axis (frames of a clip) that do not count.
 
     Raises:
-        ValueError: the model does not take x, label or cond, or given_frames leaves no site.
+        ValueError: the model does not take x, label or cond, or given_frames leaves no position.
     """
     frames = model.config.shape[0]
     if not 0 <= given_frames < frames:
         raise ValueError(f"given_frames must be in 0..{frames - 1}, not {given_frames}")
-    sites = int((model.order[:, 0] >= given_frames).sum())
-    return ordered_sum(bits_map(model, x, label, cond)[:, given_frames:].double().flatten(1).mT) / sites
+    positions = int((model.order[:, 0] >= given_frames).sum())
+    return ordered_sum(bits_map(model, x, label, cond)[:, given_frames:].double().flatten(1).mT) / positions
 
 
 def ordered_sum(x: Float[Tensor, "n ..."]) -> Float[Tensor, "..."]:

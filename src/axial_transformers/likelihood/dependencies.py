@@ -12,7 +12,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
 
-MOST_SITES = 300
+MOST_POSITIONS = 300
 """The time grows with its square."""
 MOST_PARAMETERS = 5_000_000
 
@@ -23,8 +23,8 @@ def influence(
     x: Integer[Tensor, "1 *a c"],
     label: Integer[Tensor, " 1"] | None = None,
     batch_size: int = 64,
-) -> Float[Tensor, "sites sites"]:
-    """Return the largest change of a logit of site p, at [p, q], when site q changes by V/2.
+) -> Float[Tensor, "positions positions"]:
+    """Return the largest change of a logit of position p, at [p, q], when position q changes by V/2.
 
     In float64, independent logits change by 1e-12 at most.
     """
@@ -32,15 +32,15 @@ def influence(
     columns = []
     with without_dropout(model):
 
-        def at_sites(logits: Tensor) -> Tensor:
+        def at_positions(logits: Tensor) -> Tensor:
             return logits[(slice(None), *order.T)]
 
-        before = at_sites(model(x, label))
-        for sites in order.split(batch_size):
-            changed = x.repeat(len(sites), *(1,) * (x.ndim - 1))
-            here = (torch.arange(len(sites)), *sites.T)
+        before = at_positions(model(x, label))
+        for positions in order.split(batch_size):
+            changed = x.repeat(len(positions), *(1,) * (x.ndim - 1))
+            here = (torch.arange(len(positions)), *positions.T)
             changed[here] = (changed[here] + max(1, values // 2)) % values
-            after = at_sites(model(changed, None if label is None else label.expand(len(sites))))
+            after = at_positions(model(changed, None if label is None else label.expand(len(positions))))
             columns.append((after - before).abs().amax(dim=-1).T)
     return torch.cat(columns, dim=1)
 
@@ -49,16 +49,16 @@ class Dependencies(NamedTuple):
     """Pairs that break the autoregressive order, or do not use it."""
 
     leaks: int
-    """A site depends on itself or on a later one."""
+    """A position depends on itself or on a later one."""
     holes: int
-    """A site does not depend on an earlier one."""
-    past: Bool[Tensor, "sites sites"]
+    """A position does not depend on an earlier one."""
+    past: Bool[Tensor, "positions positions"]
 
 
 def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
     """Count leaks and holes of a random model, or return None if that takes long."""
     layout = config.bijection
-    if prod(layout.shape) * (layout.channels - config.known_channels) > MOST_SITES:
+    if prod(layout.shape) * (layout.channels - config.known_channels) > MOST_POSITIONS:
         return None
     with torch.device("meta"):
         size = sum(weight.numel() for weight in build(config).parameters())
@@ -71,7 +71,9 @@ def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
     return check(influence(model, x))
 
 
-def check(matrix: Float[Tensor, "sites sites"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:
+def check(
+    matrix: Float[Tensor, "positions positions"], independent: float = 1e-12, dependent: float = 1e-9
+) -> Dependencies:
     """Count leaks and holes in a matrix of `influence`."""
     past = torch.ones_like(matrix, dtype=torch.bool).tril(-1)
     leaks, holes = (matrix[~past] > independent).sum(), (matrix[past] <= dependent).sum()

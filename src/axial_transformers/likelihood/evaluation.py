@@ -36,7 +36,7 @@ class Evaluation:
     """Bits/dim of a data set under a model."""
 
     bits_per_dim: float
-    """Mean over images of -log2 p(image) / generated sites."""
+    """Mean over images of -log2 p(image) / generated positions."""
     standard_error: float
     """Standard deviation over images / sqrt(N); NaN for a single image."""
     images: int

@@ -80,8 +80,8 @@ class AxialTransformer(nn.Module):
         return range(self.config.known_channels, self.layout.channels)
 
     @property
-    def order(self) -> Integer[Tensor, "sites axes"]:
-        """Return the generated sites (a1, .., ad, c) in data coordinates and generation order: int64 [sites, d + 1]."""
+    def order(self) -> Integer[Tensor, "positions axes"]:
+        """Return the generated positions (a1, .., ad, c) in data coordinates and generation order: int64 [P, d + 1]."""
         return self.layout.order[self.config.known_channels * torch.Size(self.layout.shape).numel() :]
 
     def forward(
@@ -90,7 +90,7 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *a c v"]:
-        """Return the logits of every site, which depend only on sites before it in `order`.
+        """Return the logits of every position, which depend only on positions before it in `order`.
 
         Args:
             x: [B, *A, C], any integer dtype, values 0..V-1, like the other arguments on the CPU or the model's device.
@@ -153,7 +153,7 @@ class AxialTransformer(nn.Module):
         return (x.long() - predictions) % self.config.num_values
 
     def predictions(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return predictions by earlier sites; zeros without a `prediction`."""
+        """Return predictions by earlier positions; zeros without a `prediction`."""
         return torch.zeros_like(x, dtype=torch.int64) if self.predictor is None else self.predictor.predictions(x)
 
     def context(
@@ -231,8 +231,8 @@ class AxialTransformer(nn.Module):
             OSError: another failure.
         """
         hub.require_repository(repository)
-        with TemporaryDirectory() as place:
-            folder = Path(place) / "model"
+        with TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "model"
             self.save_pretrained(folder)
             text = model_card(self, self.config, repository) if card is None else card
             (folder / hub.CARD).write_text(text, encoding="utf-8")

@@ -19,7 +19,7 @@ MOST_WINDOW = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class AxialTransformerConfig:
-    """An Axial Transformer over data x[B, *shape, channels] of `num_values` values per site.
+    """An Axial Transformer over data x[B, *shape, channels] of `num_values` values per position.
 
     One transformer block over one axis is one layer, as in the paper.
 
@@ -32,7 +32,7 @@ class AxialTransformerConfig:
     channels: int = 1
     """Channels of the data."""
     num_values: int = 256
-    """Number of values V that a site can take: 0 .. V-1."""
+    """Number of values V that a position can take: 0 .. V-1."""
     num_classes: int | None = None
     """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
@@ -136,7 +136,7 @@ class AxialTransformerConfig:
             f"convolution={reach} over {axes} axes sees {reach} x {side}^{axes - 1} = {window:,} positions, more than "
             f"{MOST_WINDOW:,}: choose a smaller one",
         )
-        _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many sites")
+        _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many positions")
         _require(layout.channels <= LARGEST, f"{layout.channels} channels are more than {LARGEST}")
         _require(
             0 <= self.known_channels < layout.channels,

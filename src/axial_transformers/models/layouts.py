@@ -40,18 +40,18 @@ class Layout:
         return x
 
     def expand_cond(self, cond: "Tensor") -> "Tensor":
-        """Repeat conditioning for channels that became sites: [B, *A, D] -> [B, *A', D]."""
+        """Repeat conditioning for channels that became positions: [B, *A, D] -> [B, *A', D]."""
         repeated = cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1)
         return self.to_model(repeated).select(len(self.shape) + 1, 0)
 
     @property
     def order(self) -> "Tensor":
-        """Return the sites in generation order and data coordinates."""
+        """Return the positions in generation order and data coordinates."""
         import torch
 
         axes = [torch.arange(size) for size in (*self.data_shape, self.data_channels)]
-        sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-        return self.to_model(sites.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
+        positions = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        return self.to_model(positions.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
 
     @property
     def _channel(self) -> int:

@@ -1,7 +1,7 @@
 """Integers as differences, modulo V, from a prediction by neighbours: a bijection.
 
-The prediction is the median of w, n and w + n - nw, as in LOCO-I (Weinberger, Seroussi, Sapiro 2000): the sites before
-along the last axis, the axis outside, and both. They come earlier in every layout.
+The prediction is the median of w, n and w + n - nw, as in LOCO-I (Weinberger, Seroussi, Sapiro 2000): the positions
+before along the last axis, the axis outside, and both. They come earlier in every layout.
 """
 
 from typing import NamedTuple
@@ -61,13 +61,13 @@ class Predictor(NamedTuple):
         sizes = torch.where(sizes < self.values, sizes, 2 * self.values - sizes)
         return -2 * torch.log1p(64 * sizes / self.values)
 
-    def neighbours(self, shape: tuple[int, ...]) -> Integer[Tensor, "sites 4"]:
-        """Return w, n, nw and the channel before, as numbers of sites; -1: none."""
-        sites = torch.arange(torch.Size(shape).numel()).view(1, *shape)
-        before = torch.full_like(sites, -1)
+    def neighbours(self, shape: tuple[int, ...]) -> Integer[Tensor, "positions 4"]:
+        """Return w, n, nw and the channel before, as numbers of positions; -1: none."""
+        positions = torch.arange(torch.Size(shape).numel()).view(1, *shape)
+        before = torch.full_like(positions, -1)
         if self.of_channels:
-            before[..., 1:] = sites[..., :-1]
-        return torch.stack([*_neighbours(sites, -1), before], dim=-1).flatten(0, -2)
+            before[..., 1:] = positions[..., :-1]
+        return torch.stack([*_neighbours(positions, -1), before], dim=-1).flatten(0, -2)
 
     def _bases(self, x: Tensor) -> Tensor:
         bases = torch.full_like(x, self.values // 2)

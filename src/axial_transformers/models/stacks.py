@@ -62,13 +62,13 @@ class ChannelEncoder(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
-        site = (-1,) + (1,) * (x.ndim - 2)
+        per_example = (-1,) + (1,) * (x.ndim - 2)
         number = torch.arange(self.channels, device=x.device)
-        before = (number < channel.unsqueeze(-1)).view(*site, self.channels)
+        before = (number < channel.unsqueeze(-1)).view(*per_example, self.channels)
         if self.planes == "one_hot":
-            planes = (number == channel.unsqueeze(-1)).view(*site, self.channels)
+            planes = (number == channel.unsqueeze(-1)).view(*per_example, self.channels)
         else:
-            planes = (channel / self.channels).view(*site, 1)
+            planes = (channel / self.channels).view(*per_example, 1)
         dtype = self.convolution.weight.dtype
         values = torch.where(before, x, 0).to(dtype) / self.divisor
         h = self.convolution(shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))

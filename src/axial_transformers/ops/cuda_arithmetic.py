@@ -20,8 +20,8 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
         yield
         return
     backends: Any = torch.backends
-    places = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.rnn
-    precisions = [each.fp32_precision for each in places]
+    settings = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.rnn
+    precisions = [each.fp32_precision for each in settings]
     before_deterministic = torch.are_deterministic_algorithms_enabled()
     try:
         named = torch.get_float32_matmul_precision()
@@ -36,5 +36,5 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
     finally:
         torch.use_deterministic_algorithms(before_deterministic)
         torch.set_float32_matmul_precision(named)
-        for each, precision in zip(places, precisions, strict=True):
+        for each, precision in zip(settings, precisions, strict=True):
             each.fp32_precision = precision

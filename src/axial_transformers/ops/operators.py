@@ -113,10 +113,10 @@ def strides_of_lines(
         lines = x.view(shape[:axis].numel(), shape[axis], shape[axis + 1 : -2].numel(), *shape[-2:])
     except RuntimeError:
         return None
-    outer, place, inner, head, number = lines.stride()
+    outer, position, inner, head, number = lines.stride()
     if number != 1 and shape[-1] > 1:
         return None
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)), (outer, inner, head, place)
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)), (outer, inner, head, position)
 
 
 @lru_cache(maxsize=256)

@@ -35,22 +35,22 @@ def line_chart(
     left = 10 + LETTER * max((len(_number(tick)) for tick in ticks), default=0)
     floor = height - BOTTOM
 
-    def place(step: float, value: float) -> tuple[float, float]:
+    def to_pixels(step: float, value: float) -> tuple[float, float]:
         up = (min(max(value, low), high) - low) / (high - low)
         return left + (width - left) * step / last, floor * (1 - up)
 
     marks = []
     for tick in ticks:
-        _, y = place(0, tick)
+        _, y = to_pixels(0, tick)
         marks.append(f'<line x1="{left:.1f}" x2="{width:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         marks.append(f'<text x="{left - 6:.1f}" y="{y:.1f}" dy="4" text-anchor="end">{_number(tick)}</text>')
     marks.append(f'<text x="{left:.1f}" y="{height - 6:.0f}">step 0</text>')
     marks.append(f'<text x="{width:.0f}" y="{height - 6:.0f}" text-anchor="end">step {last:,.0f}</text>')
     for line in lines:
-        places = [place(*point) for point in line.points]
-        marks.append(_drawn(line, places))
-        if places and line.name:
-            x, y = places[-1]
+        pixels = [to_pixels(*point) for point in line.points]
+        marks.append(_drawn(line, pixels))
+        if pixels and line.name:
+            x, y = pixels[-1]
             at = min(y + 18, floor - 4) if line.best else max(y - 8, 12.0)
             kind = "best" if line.best else "plain"
             marks.append(f'<text class="{kind}" x="{x:.1f}" y="{at:.1f}" text-anchor="end">{escape(line.name)}</text>')
@@ -71,12 +71,12 @@ def span_of(values: Sequence[float]) -> tuple[float, float]:
     return low - (abs(low) / 10 or 1.0), low + (abs(low) / 10 or 1.0)
 
 
-def _drawn(line: ChartLine, places: Sequence[tuple[float, float]]) -> str:
+def _drawn(line: ChartLine, pixels: Sequence[tuple[float, float]]) -> str:
     kind = "best" if line.best else "plain"
-    if len(places) == 1:
-        return '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="3"/>'.format(kind, *places[0])
-    path = " L".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    return f'<path class="{kind}" d="M{path}"/>' if places else ""
+    if len(pixels) == 1:
+        return '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="3"/>'.format(kind, *pixels[0])
+    path = " L".join(f"{x:.1f},{y:.1f}" for x, y in pixels)
+    return f'<path class="{kind}" d="M{path}"/>' if pixels else ""
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -87,15 +87,15 @@ def for_display(
 
 
 def marks_for_display(marks: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
-    """Return marks of sites [*A] at the pixels of `for_display`."""
+    """Return marks of positions [*A] at the pixels of `for_display`."""
     if marks.ndim == 3:
         return np.concatenate(list(marks), axis=1)
     return marks if marks.ndim == 2 else marks[None, np.arange(width) * len(marks) // width]
 
 
-def as_row(sites: NDArray[Any]) -> NDArray[Any]:
+def as_row(positions: NDArray[Any]) -> NDArray[Any]:
     """Return a sequence [L, ...] as cells [H, L, ...]."""
-    return sites[None].repeat(max(1, len(sites) // 16), axis=0)
+    return positions[None].repeat(max(1, len(positions) // 16), axis=0)
 
 
 def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -107,9 +107,9 @@ def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
     """Return levels 0..1 [...] as colours uint8 [..., 4]."""
-    places = np.linspace(0, 1, len(stops))
+    knots = np.linspace(0, 1, len(stops))
     anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
-    channels = [np.interp(np.clip(levels, 0, 1), places, anchors[:, c]) for c in range(4)]
+    channels = [np.interp(np.clip(levels, 0, 1), knots, anchors[:, c]) for c in range(4)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 

@@ -86,8 +86,8 @@ def below(picture: Image.Image, text: str) -> Image.Image:
 def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Image:
     """Return the image with titles above it."""
     page = _on_paper(picture, top=LETTER[1] + 4)
-    for title, place in titles:
-        _write(page, (place * picture.width, LETTER[1] / 2 + 2), title, "mm")
+    for title, centre in titles:
+        _write(page, (centre * picture.width, LETTER[1] / 2 + 2), title, "mm")
     return page
 
 
@@ -119,5 +119,5 @@ def _on_paper(picture: Image.Image, left: int = 0, top: int = 0, bottom: int = 0
     return page
 
 
-def _write(page: Image.Image, place: tuple[float, float], text: str, anchor: str) -> None:
-    ImageDraw.Draw(page).text(place, text, fill=_INK, font=ImageFont.load_default(_SIZE), anchor=anchor)
+def _write(page: Image.Image, at: tuple[float, float], text: str, anchor: str) -> None:
+    ImageDraw.Draw(page).text(at, text, fill=_INK, font=ImageFont.load_default(_SIZE), anchor=anchor)

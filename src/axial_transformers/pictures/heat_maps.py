@@ -1,4 +1,4 @@
-"""Heat maps: the bits of each site as a colour, from 0 to the bits of a uniform guess."""
+"""Heat maps: the bits of each position as a colour, from 0 to the bits of a uniform guess."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -16,7 +16,7 @@ from axial_transformers.data import join_uint16, save_arrays
 from axial_transformers.data.video import encode, pyav, write_lossless
 from axial_transformers.pictures.display import Palette, Window, for_display, window_of
 from axial_transformers.pictures.grids import image_grid
-from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")
 FILES = (".png", ".npz", *MOVIES)
@@ -33,7 +33,7 @@ def require_output(output: Path, clips: bool, folder: bool = False, source: str 
         raise ValueError(f"output={output}: this model is not of clips (frames, height, width)")
     if source is not None and output.is_file() and output.resolve().is_relative_to(Path(source).resolve()):
         raise ValueError(f"output={output} is a file of the data, and would be replaced: name another")
-    require_place(output, folder=not output.suffix)
+    require_writable(output, folder=not output.suffix)
     if output.suffix in LOSSLESS and os.path.lexists(output):
         raise FileExistsError(f"output={output} exists already: give another path, or remove it first")
 
@@ -74,9 +74,9 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
     if table is not None:
         if table.suffix not in (".csv", ".json"):
             raise ValueError(f"output={table} is neither NAME.csv nor NAME.json")
-        require_place(table)
+        require_writable(table)
     if heat_maps is not None:
-        require_place(heat_maps, folder=True)
+        require_writable(heat_maps, folder=True)
 
 
 def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

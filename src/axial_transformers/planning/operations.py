@@ -49,8 +49,8 @@ def decode_operations(config: AxialTransformerConfig) -> int:
 def _operations(config: AxialTransformerConfig, cached: bool) -> int:
     layout, dim = config.bijection, config.dim
     shape, slices = layout.shape, layout.channels - config.known_channels
-    per_site = 2 * dim * config.num_logits
-    total = float(per_site + _first_layer(config))
+    per_position = 2 * dim * config.num_logits
+    total = float(per_position + _first_layer(config))
     for group in _layer_groups(config):
         attended = group.cached if cached else group.attended
         total += group.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * attended * dim)
@@ -85,7 +85,7 @@ def _layer_groups(config: AxialTransformerConfig) -> Iterator[_Layers]:
 
 
 def _along_axis(layers: int, length: int, masked: bool) -> _Layers:
-    """Of L cached steps, the i-th attends to i + 1 sites: on average to (L + 1) / 2."""
+    """Of L cached steps, the i-th attends to i + 1 positions: on average to (L + 1) / 2."""
     return _Layers(layers, length, (length + 1) / 2 if masked else length)
 
 

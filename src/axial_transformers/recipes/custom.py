@@ -91,8 +91,8 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
     values, x = examples.num_values, torch.from_numpy(examples.values[spread])
     least = _entropy(x, values) - LEAST_GAIN
     found: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
-    if (of_sites := _entropy(Predictor(values, False, False).differences(x), values)) <= least:
-        found, least = "neighbours", of_sites
+    if (of_positions := _entropy(Predictor(values, False, False).differences(x), values)) <= least:
+        found, least = "neighbours", of_positions
     if examples.channels > 1 and _entropy(Predictor(values, True, False).differences(x), values) < least:
         found = "neighbours_and_channels"
     return found

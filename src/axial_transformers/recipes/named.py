@@ -219,25 +219,25 @@ def _released(size: int, dim: int, dropout: float) -> AxialTransformerConfig:
 
 
 def imagenet32_transformer() -> Recipe:
-    """Return a Transformer over the sites in raster order."""
+    """Return a Transformer over the positions in raster order."""
     model = AxialTransformerConfig(layout="raster", **_other_model(32))
     return imagenet_recipe(model, "a Transformer over the raster", NOT_YET_MEASURED, accumulate=4)
 
 
 def imagenet32_image_transformer() -> Recipe:
-    """Return blocks of 256 sites, which also attend to the 256 sites before."""
+    """Return blocks of 256 positions, which also attend to the 256 positions before."""
     model = ImageTransformerConfig(block=256, memory=256, **_other_model(32))
     return imagenet_recipe(model, "Image Transformer", NOT_YET_MEASURED, accumulate=8)
 
 
 def imagenet32_block_transformer() -> Recipe:
-    """Return bands of four rows and strips of four columns in turn, 384 sites each."""
+    """Return bands of four rows and strips of four columns in turn, 384 positions each."""
     model = BlockTransformerConfig(blocks=((4, 96), (32, 12)), **_other_model(32))
     return imagenet_recipe(model, "Block Transformer", NOT_YET_MEASURED, accumulate=4)
 
 
 def imagenet64_sparse_transformer() -> Recipe:
-    """Return a model with half of the heads on the last row of sites, half on one column."""
+    """Return a model with half of the heads on the last row of positions, half on one column."""
     return imagenet_recipe(
         SparseTransformerConfig(**_other_model(64)), "Strided Sparse Transformer", NOT_YET_MEASURED, accumulate=32
     )

@@ -69,7 +69,7 @@ def _renamed(text: object, aside: str | Path | None, path: str | Path) -> object
     return str(text).replace(str(aside), str(path))
 
 
-def require_place(path: str | Path, folder: bool = False) -> None:
+def require_writable(path: str | Path, folder: bool = False) -> None:
     """Raise OSError where `written_whole` or `folder_written_whole` would fail."""
     path = Path(path)
     kind = _kind(path)
@@ -146,8 +146,8 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
     except OSError as error:
         error.filename = str(path)  # its own names the temporary one
         raise
-    with errors_name(path, Path(beside.name) / path.name), beside as place:
-        aside = Path(place) / path.name  # unlike `place`, it has the mode of new folders
+    with errors_name(path, Path(beside.name) / path.name), beside as temporary:
+        aside = Path(temporary) / path.name  # unlike `temporary`, it has the mode of new folders
         aside.mkdir()
         yield aside
         for file in aside.rglob("*"):
@@ -155,7 +155,7 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
                 file.chmod(aside.stat().st_mode & 0o666)
             _synchronise(file)
         _synchronise(aside)
-        former = Path(place) / "former"  # removed with `place`
+        former = Path(temporary) / "former"  # removed with `temporary`
         if replace and path.exists():
             path.replace(former)
         elif sys.platform == "win32" and path.exists():

@@ -165,8 +165,8 @@ def _weights(folder: Path) -> Path:
 
 
 def _home(folder: Path) -> Path:
-    place = Path(os.path.realpath(folder))
-    return place.parents[1] if place.parent.name == "snapshots" else place
+    real = Path(os.path.realpath(folder))
+    return real.parents[1] if real.parent.name == "snapshots" else real
 
 
 def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """TensorFlow's files, read without TensorFlow: TFRecord files, and V2 checkpoints ("tensor bundles").
 
-PREFIX.index                  a LevelDB table: "" -> header, name of a variable -> place, type and shape of its values
+PREFIX.index                  a LevelDB table: "" -> header, name of a variable -> offset, type and shape of its values
 PREFIX.data-00000-of-00001    the values, row-major and little-endian; one file a shard
 """
 
@@ -150,14 +150,14 @@ def read_table(path: Path) -> dict[bytes, bytes]:
 
 
 def _data_blocks(octets: bytes, start: int, size: int, path: Path) -> list[tuple[int, int]]:
-    places = [place for _, place in islice(_entries(octets, start, size, path), MOST_BLOCKS + 1)]
-    if len(places) > MOST_BLOCKS:
+    handles = [handle for _, handle in islice(_entries(octets, start, size, path), MOST_BLOCKS + 1)]
+    if len(handles) > MOST_BLOCKS:
         raise FormatError(f"{path} has more than {MOST_BLOCKS:,} blocks, which no index of a checkpoint has")
-    return [_handle(reader(place, f"{path}: index block")) for place in places]
+    return [_handle(reader(handle, f"{path}: index block")) for handle in handles]
 
 
-def _handle(place: ByteReader) -> tuple[int, int]:
-    return place.varint(), place.varint()
+def _handle(handle: ByteReader) -> tuple[int, int]:
+    return handle.varint(), handle.varint()
 
 
 def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple[bytes, bytes]]:
@@ -191,7 +191,7 @@ _MOST_AXES = 8
 
 @dataclass(frozen=True)
 class VariableEntry:
-    """Place, type and shape of a variable's values."""
+    """Offset, type and shape of a variable's values."""
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]

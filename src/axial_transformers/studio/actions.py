@@ -58,7 +58,7 @@ def draw_completions(
     options: DrawingOptions,
     progress: Progress = iter,
 ) -> Integer[np.ndarray, "n *a c"]:
-    """Return completions of an example's erased sites."""
+    """Return completions of an example's erased positions."""
     if not erased.any():
         raise ValueError("nothing is erased: paint over a part of the picture, or erase the end of it")
     known = ~np.broadcast_to(erased[..., None], example.shape)
@@ -78,18 +78,18 @@ def draw_completions(
 
 
 def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Bool[np.ndarray, "*a c"]:
-    """Return the missing sites [*A, C] before a known one in generation order."""
-    sites = tuple(model.order.numpy().T)
-    places = np.flatnonzero(known[sites])
+    """Return the missing positions [*A, C] before a known one in generation order."""
+    positions = tuple(model.order.numpy().T)
+    indices = np.flatnonzero(known[positions])
     early = np.zeros(known.shape, bool)
-    if len(places):
-        before = tuple(axis[: places[-1]] for axis in sites)
+    if len(indices):
+        before = tuple(axis[: indices[-1]] for axis in positions)
         early[before] = ~known[before]
     return early
 
 
-def erased_sites(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -> Bool[np.ndarray, "*a"]:
-    """Return the sites [*A] of the pixels painted on an image of `for_display`."""
+def erased_positions(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -> Bool[np.ndarray, "*a"]:
+    """Return the positions [*A] of the pixels painted on an image of `for_display`."""
     if len(shape) == 3:
         return np.stack(np.split(painted, shape[0], axis=1))
     if len(shape) == 2:

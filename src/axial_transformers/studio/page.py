@@ -291,7 +291,7 @@ class Studio:
         for layer in editor["layers"] if editor else ():
             covered = Image.fromarray(layer[..., 3]).point(lambda alpha: 255 * (alpha > 0))
             painted |= np.asarray(covered.resize((width, height), Image.Resampling.BOX)) > 127
-        erased = actions.erased_sites(painted, shape)
+        erased = actions.erased_positions(painted, shape)
         erased[shape[0] - int(end) :] = True
         values = actions.draw_completions(self._studio, example, erased, _drawing_options(*options), progress)
         return views.completions(self._studio, example, erased, values)

@@ -98,7 +98,7 @@ def completions(
 
 
 def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = None, opacity: float = 0.6) -> str:
-    """Return the bits of each site of an example [*A, C], over its image and beside it."""
+    """Return the bits of each position of an example [*A, C], over its image and beside it."""
     model, x = studio.model, torch.from_numpy(example[None])
     given = None if label is None else torch.tensor([label])
     total, costs = bits_per_dim(model, x, given).item(), bits_map(model, x, given).cpu().numpy()
@@ -115,8 +115,10 @@ def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = No
         if columns == 3:
             page = above(page, [("picture", 1 / 6), ("bits over it", 1 / 2), ("bits", 5 / 6)])
         page = with_scale(page, HEAT, hottest(model.config.num_values), "bits")
-    text = f"<p><strong>{total:.4f} bits/dim</strong>, the mean over all sites; colours are means over channels.</p>"
-    return text + _picture(page, "bits of each site", "bits")
+    text = (
+        f"<p><strong>{total:.4f} bits/dim</strong>, the mean over all positions; colours are means over channels.</p>"
+    )
+    return text + _picture(page, "bits of each position", "bits")
 
 
 def ranking(
@@ -129,7 +131,7 @@ def ranking(
     costs = bits_map(studio.model, torch.from_numpy(chosen)).cpu().numpy()
     num_values = studio.model.config.num_values
     pictures, heat = displayed(studio, chosen), heat_colours(costs, num_values)
-    heads = ["", "picture", "bits of each site", "name", "bits/dim", "less PNG"]
+    heads = ["", "picture", "bits of each position", "name", "bits/dim", "less PNG"]
     heads += [] if typical is None else ["above"]
     above_data = None if typical is None else share_below(getattr(typical, by), score)
     rows = list[str]()

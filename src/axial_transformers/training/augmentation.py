@@ -49,16 +49,16 @@ class Symmetry(NamedTuple):
 class Shift(NamedTuple):
     """Cyclic moves by at most one position along each axis: the last position becomes the first, or the reverse."""
 
-    sites: tuple[int, ...]
+    offsets: tuple[int, ...]
     """For each axis *A: 1, 0 or -1."""
 
     def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
-        return np.roll(example, self.sites, tuple(range(len(self.sites))))
+        return np.roll(example, self.offsets, tuple(range(len(self.offsets))))
 
     @property
     def operations(self) -> list[bool]:
         """Whether each axis is moved forward, then whether each is moved backward: 2 axes flags."""
-        return [*(sites > 0 for sites in self.sites), *(sites < 0 for sites in self.sites)]
+        return [*(offsets > 0 for offsets in self.offsets), *(offsets < 0 for offsets in self.offsets)]
 
 
 def symmetries(shape: Sequence[int]) -> list[Symmetry]:
@@ -71,7 +71,7 @@ def symmetries(shape: Sequence[int]) -> list[Symmetry]:
 
 def shifts(shape: Sequence[int]) -> list[Shift]:
     """Return all shifts of a grid, the identity first: 9 of an image."""
-    return [Shift(sites) for sites in product((0, 1, -1), repeat=len(shape))]
+    return [Shift(offsets) for offsets in product((0, 1, -1), repeat=len(shape))]
 
 
 def augmented(

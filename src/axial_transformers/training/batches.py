@@ -113,11 +113,11 @@ def example_indices(seed: int, count: int, positions: NDArray[np.int64]) -> NDAr
     Returns:
         int64 [n], indices below `count`.
     """
-    epochs, places = np.divmod(positions, count)
+    epochs, within = np.divmod(positions, count)
     indices = np.empty_like(positions)
     for epoch in np.unique(epochs):
         here = epochs == epoch
-        indices[here] = _permutation(seed, int(epoch), count)[places[here]]
+        indices[here] = _permutation(seed, int(epoch), count)[within[here]]
     return indices
 
 

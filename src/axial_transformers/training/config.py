@@ -66,7 +66,7 @@ class TrainConfig:
     """Share of the examples that are mirrored and transposed at random, with the operation as conditioning (Jun et al.
     2020)."""
     shift_augmentation: float = 0.0
-    """Share of the examples that are moved cyclically by at most one site along each axis, with the move as
+    """Share of the examples that are moved cyclically by at most one position along each axis, with the move as
     conditioning."""
     label_dropout: float = 0.0
     """Probability of hiding an example's label, to train an unconditional model too."""

@@ -194,8 +194,8 @@ def _step_of(grid: Path) -> str:
 
 def _bits(folder: Path) -> str:
     figure = _figure(folder, BITS)
-    text = "Validation examples, and below each its bits given the sites before, by the newest averaged weights."
-    return html.section("Bits of each site", text, figure) if figure else ""
+    text = "Validation examples, and below each its bits given the positions before, by the newest averaged weights."
+    return html.section("Bits of each position", text, figure) if figure else ""
 
 
 def _data(folder: Path, rows: Mapping[str, str]) -> str:

@@ -100,14 +100,14 @@ def check_shape(
 
 def check_recorded(folder: str | Path, source: str) -> None:
     """Log which data a run's record names; refuse addresses, since a foreign run may name anything."""
-    shown, place = source[:300], Path(source)
+    shown, path = source[:300], Path(source)
     if source == "digits":
         return
     if "://" in source:
         raise ValueError(f"{folder} is of {shown}, which is fetched only if it is named: add it after the folder")
     if not os.path.lexists(source) and "{" not in source:  # a pattern of shards, each of which is a file
-        raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new place after the folder")
-    if os.path.lexists(source) and not (place.is_file() or place.is_dir()):
+        raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new path after the folder")
+    if os.path.lexists(source) and not (path.is_file() or path.is_dir()):
         raise ValueError(f"{folder} is of {shown}, which is no file and no folder: name the data after the folder")
     log.info("reading %s, the data that %s names", shown, folder)
 

@@ -41,7 +41,7 @@ from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.data import picture_files, video
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Progress
-from axial_transformers.storage.files import folder_written_whole, require_place, source_path, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
 
 _Images = Iterator[NDArray[np.uint8] | None]
 _Files = Iterator[bytes | None]
@@ -122,7 +122,7 @@ def _tell(contents: Contents, source: Source) -> None:
 
 def require_target(target: Path) -> None:
     """Raise OSError where `target` could not be written."""
-    require_place(target, folder=target.suffix not in (".npz", ".npy"))
+    require_writable(target, folder=target.suffix not in (".npz", ".npy"))
 
 
 def decompress_files(
@@ -268,7 +268,7 @@ def _files(reader: ArchiveReader, numbers: range, salvage: bool) -> _Files:
 def require_free(target: Path, source: Path, force: bool) -> None:
     """Raise OSError if an archive must not be written to `target`."""
     if not os.path.lexists(target):
-        return require_place(target)
+        return require_writable(target)
     if not force:
         raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
     found = target.lstat()

@@ -21,7 +21,7 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.npy import array_of
 from axial_transformers.data.picture_files import Member
-from axial_transformers.data.shards.tar import ARRAY, Place, TarRecord, records
+from axial_transformers.data.shards.tar import ARRAY, Extent, TarRecord, records
 from axial_transformers.data.workers import ahead
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import cache_folder, folder_written_whole
@@ -45,14 +45,14 @@ class Form(NamedTuple):
     labelled: bool
 
 
-def read(stream: IO[bytes], place: Place, name: str) -> bytes:
-    """Return the bytes at a place of a shard."""
-    if place.size > LARGEST_RECORD:
-        raise ValueError(f"{name} has {place.size:,} bytes, above {LARGEST_RECORD:,}: remove it")
-    stream.seek(place.start)
-    content = stream.read(place.size)
-    if len(content) < place.size:
-        raise ValueError(f"{name} ends after {len(content):,} of {place.size:,} bytes: copy the shard again")
+def read(stream: IO[bytes], extent: Extent, name: str) -> bytes:
+    """Return the bytes at an extent of a shard."""
+    if extent.size > LARGEST_RECORD:
+        raise ValueError(f"{name} has {extent.size:,} bytes, above {LARGEST_RECORD:,}: remove it")
+    stream.seek(extent.start)
+    content = stream.read(extent.size)
+    if len(content) < extent.size:
+        raise ValueError(f"{name} ends after {len(content):,} of {extent.size:,} bytes: copy the shard again")
     return content
 
 
@@ -139,8 +139,8 @@ def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter)
         found = {path: _opened(path, folder) for path, folder in folders.items()}
         missing = [path for path, each in found.items() if each is None]
         large = sum(path.stat().st_size for path in missing) > _WORTH_WORKERS
-        places = [(path, folders[path]) for path in missing]
-        written = ahead(partial(_write, options=options), places, min(_cores(), len(missing)) if large else 0)
+        jobs = [(path, folders[path]) for path in missing]
+        written = ahead(partial(_write, options=options), jobs, min(_cores(), len(missing)) if large else 0)
         for path in progress(missing):
             next(written)
             found[path] = _open(path, folders[path])
@@ -172,8 +172,8 @@ def _identity(path: Path, options: DataConfig) -> str:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
-def _write(place: tuple[Path, Path], options: DataConfig) -> None:
-    path, folder = place
+def _write(job: tuple[Path, Path], options: DataConfig) -> None:
+    path, folder = job
     digest, hashed, forms, bad = hashlib.sha256(), hashlib.sha256(), dict[Form, str](), list[str]()
     with folder_written_whole(folder, replace=True) as aside:
         with (aside / _ROWS).open("wb") as rows, path.open("rb") as stream:

@@ -24,7 +24,7 @@ from axial_transformers.data.shards.index import (
     read,
     state_of,
 )
-from axial_transformers.data.shards.tar import Place, members, readable
+from axial_transformers.data.shards.tar import Extent, members, readable
 from axial_transformers.progress import Progress
 
 
@@ -88,9 +88,9 @@ class Records(OnDemand):
         self.shape = (stop - start, *form.shape)
 
     def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
-        places = [self.place(number) for number in _numbers(indices, len(self))]
-        values = np.empty((len(places), *self.form.shape), np.uint8)
-        for value, (shard, row) in zip(values, places, strict=True):
+        found = [self.locate(number) for number in _numbers(indices, len(self))]
+        values = np.empty((len(found), *self.form.shape), np.uint8)
+        for value, (shard, row) in zip(values, found, strict=True):
             value[...] = self._read(shard, row)
         return values
 
@@ -99,7 +99,7 @@ class Records(OnDemand):
         assert step == 1
         return Records(self.shards, self.form, self.options, self._start + start, self._start + max(start, stop))
 
-    def place(self, i: int) -> tuple[ShardIndex, int]:
+    def locate(self, i: int) -> tuple[ShardIndex, int]:
         """Return the shard of a record, and the row in its index."""
         number = self._start + i
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
@@ -119,7 +119,7 @@ class Records(OnDemand):
         _, start, size, _ = shard.rows[row].item()
         name = f"{shard.path}: record {row}"
         with shard.path.open("rb") as stream:
-            content = read(stream, Place(start, size), name)
+            content = read(stream, Extent(start, size), name)
         _check_same(shard)
         medium = self.form.medium
         if medium == "array" or medium == "array16":
@@ -152,7 +152,7 @@ class _Names(Sequence[str]):
     def __getitem__(self, i: int | slice) -> str | list[str]:
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
-        shard, row = self._records.place(range(len(self))[i])
+        shard, row = self._records.locate(range(len(self))[i])
         _check_same(shard)
         member = next(members(shard.path, shard.rows[row]["header"].item()), None)
         if member is None:

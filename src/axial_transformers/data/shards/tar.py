@@ -21,7 +21,7 @@ _PLACING = {"path", "size"}
 """Values that a global header must not have."""
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """Position and number of bytes in a file."""
 
     start: int
@@ -33,8 +33,8 @@ class TarRecord(NamedTuple):
 
     name: str
     header: int
-    example: Place
-    label: Place | None
+    example: Extent
+    label: Extent | None
     problem: str | None = None
 
 
@@ -103,8 +103,8 @@ def _record(path: Path, members: list[tarfile.TarInfo]) -> TarRecord:
     return TarRecord(
         name=readable(example.name),
         header=example.offset,
-        example=Place(example.offset_data, example.size),
-        label=None if label is None else Place(label.offset_data, label.size),
+        example=Extent(example.offset_data, example.size),
+        label=None if label is None else Extent(label.offset_data, label.size),
         problem=_problem(members, examples, of_suffix),
     )
 

@@ -86,7 +86,7 @@ from axial_transformers.kernels.exact.layers import (
     PackedLstm,
     Scratch,
 )
-from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
+from axial_transformers.kernels.exact.row_functions import MAX_NUMBERS, MAX_POSITIONS, QUERIES
 from axial_transformers.kernels.exact.steps import sample_row
 from axial_transformers.kernels.llvm import Integers
 from axial_transformers.kernels.threads import parallel_ranges
@@ -162,9 +162,9 @@ class Slabs:
         self._masked = lines.count(MASKED)
         self._memory = Kept[tuple[Array, Scratch]]()
 
-    def start(self, rows: int, length: int, sites: int) -> Parts:
-        """Return the state before the first of `length` slabs, of `rows` rows in all, `sites` rows an example."""
-        part = examples_at_once(rows // sites, max(1, ROWS_AT_ONCE // sites)) * sites
+    def start(self, rows: int, length: int, positions: int) -> Parts:
+        """Return the state before the first of `length` slabs, of `rows` rows in all, `positions` rows an example."""
+        part = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
         tiles = ceil(rows / part) * ceil(part * self._heads / LANES)
         return Parts(part, _cache(self._masked, tiles, self._width, length))
 
@@ -174,16 +174,19 @@ class Slabs:
         self._work(out, i, parts, _by_layer(self._lines, MASKED, self._heads), NOT_KNOWN)
         return out
 
-    def add_upper(self, context: Array, values: Integers, table: Array, length: int, sites: int) -> None:
+    def add_upper(self, context: Array, values: Integers, table: Array, length: int, positions: int) -> None:
         """Add to the context of each slab the output for the slab before, see `reference.Slabs.add_upper`.
 
         All values are known. So masked layers attend along the slabs inside x, one layer after the other, and the cache
         stays empty.
         """
-        example = length * sites
+        example = length * positions
         part = examples_at_once(len(context) // example, max(1, KNOWN_AT_ONCE // example)) * example
-        lines = _by_layer(self._lines, Line(length, sites), self._heads)
-        parts, known = Parts(part, _cache(0, 0, self._width, length)), steps.KnownSlabs(values, table, example, sites)
+        lines = _by_layer(self._lines, Line(length, positions), self._heads)
+        parts, known = (
+            Parts(part, _cache(0, 0, self._width, length)),
+            steps.KnownSlabs(values, table, example, positions),
+        )
         self._work(context, 0, parts, lines, known)
 
     def _work(self, x: Array, i: int, parts: Parts, lines: Integers, known: steps.KnownSlabs) -> None:
@@ -306,7 +309,7 @@ def _rows(rows: int, width: int) -> Array:
 
 def _cache(layers: int, tiles: int, width: int, length: int) -> Cache:
     """Return an empty cache, see the top of this file, and behind it room for what `attend` reads beyond the end."""
-    size = layers * tiles * length * width + MOST_PLACES * width + MOST_NUMBERS
+    size = layers * tiles * length * width + MAX_POSITIONS * width + MAX_NUMBERS
     return Cache(aligned_zeros(size * LANES), aligned_zeros(size * LANES), tiles, length, width)
 
 
@@ -321,8 +324,8 @@ def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: 
         hidden=_rows(block, hidden),
         query=aligned_zeros(QUERIES, _padded(width, LANES), LANES),
         result=aligned_zeros(QUERIES, _padded(width, LANES), LANES),
-        weights=aligned_zeros(QUERIES, LANES + _padded(max(length, longest + QUERIES), MOST_PLACES), LANES),
-        places=np.zeros(LANES, np.int64),
+        weights=aligned_zeros(QUERIES, LANES + _padded(max(length, longest + QUERIES), MAX_POSITIONS), LANES),
+        offsets=np.zeros(LANES, np.int64),
         outs=np.zeros(LANES, np.int64),
         line=_cache(1, 1, width, longest),
     )

@@ -116,7 +116,7 @@ class Stream(NamedTuple):
 class Prediction(NamedTuple):
     """Predictions along a row, see `decoding.values_so_far.RowPredictions`; of size 0 if the model has none."""
 
-    places: NDArray[np.int64]
+    indices: NDArray[np.int64]
     """[L, 4]."""
     known: NDArray[np.int64]
     """[B, L, 4]."""
@@ -129,7 +129,7 @@ class Prediction(NamedTuple):
 
 
 NO_PREDICTION = Prediction(
-    places=np.zeros((0, 4), np.int64),
+    indices=np.zeros((0, 4), np.int64),
     known=np.zeros((0, 0, 4), np.int64),
     values=np.zeros((0, 0), np.int64),
     planes=np.zeros((0, 0), np.int64),

@@ -26,10 +26,10 @@ def _read(typing_context: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if ON_ARM:  # inline assembly would end the process: numba starts no parser of it
             return _call(builder, "llvm.aarch64.get.fpcr", REGISTER)
-        place = cgutils.alloca_once_value(builder, MEMORY(IEEE))
+        slot = cgutils.alloca_once_value(builder, MEMORY(IEEE))
         if ON_X86:
-            _call(builder, "llvm.x86.sse.stmxcsr", NOTHING, builder.bitcast(place, ADDRESS))
-        return builder.zext(builder.load(place), REGISTER)
+            _call(builder, "llvm.x86.sse.stmxcsr", NOTHING, builder.bitcast(slot, ADDRESS))
+        return builder.zext(builder.load(slot), REGISTER)
 
     return types.int64(), generate
 
@@ -40,8 +40,8 @@ def _write(typing_context: Any, value: Any) -> Any:
         if ON_ARM:
             _call(builder, "llvm.aarch64.set.fpcr", NOTHING, *arguments)
         if ON_X86:
-            place = cgutils.alloca_once_value(builder, builder.trunc(arguments[0], MEMORY))
-            _call(builder, "llvm.x86.sse.ldmxcsr", NOTHING, builder.bitcast(place, ADDRESS))
+            slot = cgutils.alloca_once_value(builder, builder.trunc(arguments[0], MEMORY))
+            _call(builder, "llvm.x86.sse.ldmxcsr", NOTHING, builder.bitcast(slot, ADDRESS))
         return context.get_dummy_value()
 
     return types.void(types.int64), generate

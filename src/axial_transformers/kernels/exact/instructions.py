@@ -166,11 +166,11 @@ def product(rows: int, vectors: int, panels: int = 1) -> Any:
                 number = splat(builder, load(builder, first, distance, 1), LANES)
                 for total, weight in zip(sums[row * len(columns) :], weights):
                     builder.store(fused(builder, number, weight, builder.load(total)), total)
-        places = [offset(out_at, out_row, row, column) for row in range(rows) for column in columns]
+        offsets = [offset(out_at, out_row, row, column) for row in range(rows) for column in columns]
         with builder.if_then(add):
-            for total, at in zip(sums, places):
+            for total, at in zip(sums, offsets):
                 builder.store(builder.fadd(load(builder, out, at), builder.load(total)), total)
-        for total, at in zip(sums, places):
+        for total, at in zip(sums, offsets):
             store(builder, builder.load(total), out, at)
 
     return multiply

@@ -91,7 +91,7 @@ class Scratch(NamedTuple):
     """QUERIES queries of a tile, with a lane for each line; `result` and `weights` alike."""
     result: Array
     weights: Array
-    places: Integers
+    offsets: Integers
     """Where each line of a tile begins in qkv."""
     outs: Integers
     """Where each line of a tile begins in attended."""
@@ -151,11 +151,11 @@ def rotate_rows(
 ) -> None:
     """Rotate queries and keys, if there are tables, by the position in the line or, without lines, by i."""
     not_inlined()
-    _, places, width = rotations.shape
-    if places:
+    _, positions, width = rotations.shape
+    if positions:
         for row in range(rows):
-            place = row // stride % length if length else i
-            table, at = (layer * places + place) * width, row * qkv.shape[1]
+            position = row // stride % length if length else i
+            table, at = (layer * positions + position) * width, row * qkv.shape[1]
             for _ in range(2 * heads):
                 rotate(qkv, at, width // 2, rotations, table)
                 at += width
@@ -168,55 +168,55 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
     Fields of tuples become variables before the loops: numba counts references at each access, which takes long.
     """
     not_inlined()
-    qkv, attended, weights, places = scratch.qkv, scratch.attended, scratch.weights, scratch.places
+    qkv, attended, weights, offsets = scratch.qkv, scratch.attended, scratch.weights, scratch.offsets
     outs, query, result, keys, values, width = (
         scratch.outs, scratch.query, scratch.result, cache.keys, cache.values, cache.width
     )  # fmt: skip
-    dim, of_place = heads * width, width * LANES
-    tile_at = (masked * cache.tiles + first) * cache.length * of_place
+    dim, of_position = heads * width, width * LANES
+    tile_at = (masked * cache.tiles + first) * cache.length * of_position
     row, head = np.int64(0), np.int64(0)
     for _ in range(0, rows * heads, LANES):
         for lane in range(LANES):
-            places[lane] = row * qkv.shape[1] + head * width
+            offsets[lane] = row * qkv.shape[1] + head * width
             outs[lane] = row * attended.shape[1] + head * width
             if head < heads - 1:
                 head += 1
             elif row < rows - 1:  # otherwise the last line again, with the same result
                 head, row = np.int64(0), row + 1
-        place_at = tile_at + i * of_place
-        to_lanes(qkv, places, np.int64(0), width, query, np.int64(0))
-        to_lanes(qkv, places, dim, width, keys, place_at)
-        to_lanes(qkv, places, 2 * dim, width, values, place_at)
+        position_at = tile_at + i * of_position
+        to_lanes(qkv, offsets, np.int64(0), width, query, np.int64(0))
+        to_lanes(qkv, offsets, dim, width, keys, position_at)
+        to_lanes(qkv, offsets, 2 * dim, width, values, position_at)
         attend(query, keys, values, tile_at, width, i + 1, ORIGIN, weights, result)
         from_lanes(result, np.int64(0), width, attended, outs, np.int64(0))
-        tile_at += cache.length * of_place
+        tile_at += cache.length * of_position
 
 
 @exact_part
 def attend_lines(rows: int, heads: int, length: int, stride: int, causal: int, scratch: Scratch) -> None:
     """Attend along the lines inside the rows: `length` positions, `stride` rows apart; if causal, to no later ones."""
     not_inlined()
-    qkv, attended, weights, places, cache = (
-        scratch.qkv, scratch.attended, scratch.weights, scratch.places, scratch.line
+    qkv, attended, weights, offsets, cache = (
+        scratch.qkv, scratch.attended, scratch.weights, scratch.offsets, scratch.line
     )  # fmt: skip
     outs, query, result, keys, values, width = (
         scratch.outs, scratch.query, scratch.result, cache.keys, cache.values, cache.width
     )  # fmt: skip
-    dim, of_place, lines = heads * width, width * LANES, rows // length * heads
+    dim, of_position, lines = heads * width, width * LANES, rows // length * heads
     of_query = tiles_of(width) * LANES * LANES
     q_step, out_step = stride * qkv.shape[1], stride * attended.shape[1]
     for start in range(0, lines, LANES):
         for lane in range(LANES):
             line, head = divmod(min(start + lane, lines - 1), heads)  # the last line repeats, as in `attend_step`
             row = line // stride * stride * length + line % stride
-            places[lane] = row * qkv.shape[1] + head * width
+            offsets[lane] = row * qkv.shape[1] + head * width
             outs[lane] = row * attended.shape[1] + head * width
         for i in range(length):
-            to_lanes(qkv, places, i * q_step + dim, width, keys, i * of_place)
-            to_lanes(qkv, places, i * q_step + 2 * dim, width, values, i * of_place)
+            to_lanes(qkv, offsets, i * q_step + dim, width, keys, i * of_position)
+            to_lanes(qkv, offsets, i * q_step + 2 * dim, width, values, i * of_position)
         for first in range(0, length, QUERIES):
             for i in range(QUERIES):
-                to_lanes(qkv, places, min(first + i, length - 1) * q_step, width, query, i * of_query)
+                to_lanes(qkv, offsets, min(first + i, length - 1) * q_step, width, query, i * of_query)
             count, more = (first + 1, 1) if causal else (length, 0)
             attend_together(query, keys, values, np.int64(0), width, count, more, weights, result)
             for i in range(min(QUERIES, length - first)):

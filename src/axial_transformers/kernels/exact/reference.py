@@ -202,8 +202,8 @@ class Slabs:
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = blocks, heads, lines
 
-    def start(self, rows: int, length: int, sites: int) -> list[list[tuple[Array, Array]]]:
-        """Return the state before the first slab, of `rows` rows, `sites` an example: keys and values by layer."""
+    def start(self, rows: int, length: int, positions: int) -> list[list[tuple[Array, Array]]]:
+        """Return the state before the first slab, of `rows` rows, `positions` an example: keys and values by layer."""
         return [[] for _ in self._blocks]
 
     def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]]) -> Array:
@@ -211,8 +211,8 @@ class Slabs:
         for block, line, cache in zip(self._blocks, self._lines, caches):
             heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
             if len(block.rotations):
-                places = np.full(len(u), i) if line == MASKED else np.arange(len(u)) // line.stride % line.length
-                heads[:, :2] = rotated(heads[:, :2], block.rotations[places][:, None, None])
+                positions = np.full(len(u), i) if line == MASKED else np.arange(len(u)) // line.stride % line.length
+                heads[:, :2] = rotated(heads[:, :2], block.rotations[positions][:, None, None])
             if line == MASKED:
                 cache.append((heads[:, 1], heads[:, 2]))
                 keys, values = (np.stack(parts, axis=-2) for parts in zip(*cache))
@@ -226,15 +226,18 @@ class Slabs:
             u = u + linear(hidden, block.contract)
         return u
 
-    def add_upper(self, context: Array, values: NDArray[np.int64], table: Array, length: int, sites: int) -> None:
+    def add_upper(self, context: Array, values: NDArray[np.int64], table: Array, length: int, positions: int) -> None:
         """Add to the context of each slab the output for the slab before it, whose values are known.
 
         Args:
-            context: [rows, D], changed: of each example `length` slabs of `sites` rows.
+            context: [rows, D], changed: of each example `length` slabs of `positions` rows.
             values: [rows], which `table` [V, D] embeds.
         """
-        slabs, of_slabs = context.reshape(-1, length, sites, context.shape[1]), values.reshape(-1, length, sites)
-        caches = self.start(len(slabs) * sites, length, sites)
+        slabs, of_slabs = (
+            context.reshape(-1, length, positions, context.shape[1]),
+            values.reshape(-1, length, positions),
+        )
+        caches = self.start(len(slabs) * positions, length, positions)
         upper = np.zeros_like(slabs[:, 0])
         for i in range(length):
             u = table[of_slabs[:, i]] + slabs[:, i]
@@ -311,7 +314,7 @@ class Rows:
 
 def predicted(prediction: Prediction, group: slice, i: int, count: int) -> NDArray[np.int64]:
     """Return the predictions of some examples at position i, each one of `count` values; zeros if there are none."""
-    if not len(prediction.places):
+    if not len(prediction.indices):
         return np.zeros(1, np.int64)
     w, n, nw, before = neighbours(prediction, group, i)
     found = np.clip(w + n - nw, np.minimum(w, n), np.maximum(w, n)) + before - count // 2
@@ -320,7 +323,7 @@ def predicted(prediction: Prediction, group: slice, i: int, count: int) -> NDArr
 
 def keep(prediction: Prediction, group: slice, i: int, values: NDArray[np.int64], count: int) -> None:
     """Write values, modulo `count`, and planes of some examples at position i."""
-    if len(prediction.places):
+    if len(prediction.indices):
         prediction.values[group, i] = values % count
         before = neighbours(prediction, group, i)[-1]
         prediction.planes[group, i] = (prediction.values[group, i] - before + count // 2) % count
@@ -329,8 +332,8 @@ def keep(prediction: Prediction, group: slice, i: int, values: NDArray[np.int64]
 def neighbours(prediction: Prediction, group: slice, i: int) -> list[NDArray[np.int64]]:
     """Return the planes of w, n and nw of position i, and the value of the channel before."""
     rows = (prediction.planes, prediction.planes, prediction.planes, prediction.values)
-    places = prediction.places[i].tolist()
-    return [prediction.known[group, i, k] if at < 0 else rows[k][group, at] for k, at in enumerate(places)]
+    indices = prediction.indices[i].tolist()
+    return [prediction.known[group, i, k] if at < 0 else rows[k][group, at] for k, at in enumerate(indices)]
 
 
 def nats_of(logits: Array, values: NDArray[np.int64]) -> Array:

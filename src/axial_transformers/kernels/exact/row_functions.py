@@ -84,9 +84,9 @@ def add(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
 
 
 @instructions
-def to_lanes(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> None:
-    """out[LANES k + lane] = x[places[lane] + shift + k], k < width."""
-    starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
+def to_lanes(b: Any, x: Any, offsets: Any, shift: Any, width: Any, out: Any, out_at: Any) -> None:
+    """out[LANES k + lane] = x[offsets[lane] + shift + k], k < width."""
+    starts = [b.add(load(b, offsets, width.type(lane), 1), shift) for lane in range(LANES)]
     with vectors(b, width) as k:
         columns = transposed(b, [load(b, x, b.add(start, k)) for start in starts])
         for i, column in enumerate(columns):
@@ -96,9 +96,9 @@ def to_lanes(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_
 
 
 @instructions
-def from_lanes(b: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
-    """Undo `to_lanes`: out[places[lane] + shift + k] = x[x_at + LANES k + lane], k < width."""
-    starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
+def from_lanes(b: Any, x: Any, x_at: Any, width: Any, out: Any, offsets: Any, shift: Any) -> None:
+    """Undo `to_lanes`: out[offsets[lane] + shift + k] = x[x_at + LANES k + lane], k < width."""
+    starts = [b.add(load(b, offsets, width.type(lane), 1), shift) for lane in range(LANES)]
     with vectors(b, width) as k:
         first = b.add(x_at, b.mul(k, width.type(LANES)))
         columns = [load(b, x, b.add(first, width.type(LANES * i))) for i in range(LANES)]
@@ -142,15 +142,15 @@ def quick_gelu(b: Any, x: Any, x_at: Any, count: Any) -> None:
 def rotate(b: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> None:
     """Rotate numbers j and j + `half` by cosines, then sines."""
     with vectors(b, half) as j:
-        places = b.add(x_at, j), b.add(b.add(x_at, half), j)
-        first, second = (load(b, x, place) for place in places)
+        pair = b.add(x_at, j), b.add(b.add(x_at, half), j)
+        first, second = (load(b, x, index) for index in pair)
         cos, sin = (load(b, table, b.add(b.add(at, start), j)) for start in (half.type(0), half))
         turned = fused(b, first, cos, b.fneg(b.fmul(second, sin))), fused(b, second, cos, b.fmul(first, sin))
-        for number, place in zip(turned, places):
-            store(b, b.select(present(b, half, j), number, load(b, x, place)), x, place)
+        for number, index in zip(turned, pair):
+            store(b, b.select(present(b, half, j), number, load(b, x, index)), x, index)
 
 
-def attention(queries: int, places: int, numbers: int) -> Any:
+def attention(queries: int, positions: int, numbers: int) -> Any:
     """Return the intrinsic `attend`."""
 
     @instructions
@@ -163,10 +163,10 @@ def attention(queries: int, places: int, numbers: int) -> Any:
         def padded(number: Any, multiple: int) -> Any:
             return b.and_(b.add(number, width.type(multiple - 1)), width.type(-multiple))
 
-        none, place = width.type(0), times(width, LANES)
+        none, of_position = width.type(0), times(width, LANES)
         of_query = times(padded(width, LANES), LANES)
         counts = [b.add(count, times(more, i)) for i in range(queries)]
-        of_weights = times(b.add(padded(counts[-1], MOST_PLACES), width.type(LANES)), LANES)
+        of_weights = times(b.add(padded(counts[-1], MAX_POSITIONS), width.type(LANES)), LANES)
         query_at = [times(of_query, i) for i in range(queries)]
         partial_at = [times(of_weights, i) for i in range(queries)]
         weights_at = [b.add(start, width.type(LANES * LANES)) for start in partial_at]
@@ -193,8 +193,8 @@ def attention(queries: int, places: int, numbers: int) -> Any:
                     accumulate(b.add(b.add(terms, times(further, later - 1)), loop.index), later)
             return [[b.load(total) for total in of_this] for of_this in sums]
 
-        with cgutils.for_range_slice(b, none, counts[-1], width.type(places)) as (j, _):
-            starts = [(keys, b.add(at, b.mul(b.add(j, width.type(i)), place))) for i in range(places)]
+        with cgutils.for_range_slice(b, none, counts[-1], width.type(positions)) as (j, _):
+            starts = [(keys, b.add(at, b.mul(b.add(j, width.type(i)), of_position))) for i in range(positions)]
             scores = products(starts, [(query, start) for start in query_at], width.type(LANES), width, none)
             for start, of_this in zip(weights_at, scores):
                 for i, score in enumerate(of_this):
@@ -205,7 +205,7 @@ def attention(queries: int, places: int, numbers: int) -> Any:
         ]
         with cgutils.for_range_slice(b, none, width, width.type(numbers)) as (k, _):
             starts = [(values, b.add(at, times(b.add(k, width.type(i)), LANES))) for i in range(numbers)]
-            sums = products(starts, [(weights, start) for start in weights_at], place, count, more)
+            sums = products(starts, [(weights, start) for start in weights_at], of_position, count, more)
             for start, divisor, of_this in zip(query_at, divisors, sums):
                 for i, total in enumerate(of_this):
                     store(b, b.fdiv(total, divisor), out, b.add(start, times(b.add(k, width.type(i)), LANES)))
@@ -214,13 +214,13 @@ def attention(queries: int, places: int, numbers: int) -> Any:
 
 
 WIDE = REGISTER == LANES
-MOST_PLACES, MOST_NUMBERS = 4, 8 if WIDE else 4
-attend = attention(1, MOST_PLACES, MOST_NUMBERS)
+MAX_POSITIONS, MAX_NUMBERS = 4, 8 if WIDE else 4
+attend = attention(1, MAX_POSITIONS, MAX_NUMBERS)
 """out = softmax(query . keys / sqrt(K)) values over `count` positions, of LANES lines side by side.
 
 query and out: [queries, K, LANES], K up to a multiple of LANES. keys and values: flat, [count, K, LANES] from `at` on.
-Memory goes on behind keys for MOST_PLACES - 1 positions, and behind values for MOST_NUMBERS - 1 vectors. weights:
-memory for [queries, LANES + count, LANES] numbers, count up to a multiple of MOST_PLACES. width: K.
+Memory goes on behind keys for MAX_POSITIONS - 1 positions, and behind values for MAX_NUMBERS - 1 vectors. weights:
+memory for [queries, LANES + count, LANES] numbers, count up to a multiple of MAX_POSITIONS. width: K.
 
 Each step of a sum waits for the one before, so several sums side by side keep a core busy.
 """
@@ -243,14 +243,14 @@ def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, wi
         b.store(greater(b, load(b, x, vector(loop.index)), b.load(most)), most)
     top, scale = b.load(most), splat(b, b.fdiv(NUMBER(1.0), root(b, b.sitofp(width, NUMBER))), LANES)
     partial_sums = [vector(count.type(i), partial_at) for i in range(LANES)]
-    for place in partial_sums:
-        store(b, zero(), x, place)
+    for here in partial_sums:
+        store(b, zero(), x, here)
     with cgutils.for_range(b, count) as loop:
         power = exponential(b, b.fmul(b.fsub(load(b, x, vector(loop.index)), top), scale))
         store(b, power, x, vector(loop.index))
-        place = vector(b.and_(loop.index, count.type(LANES - 1)), partial_at)
-        store(b, b.fadd(load(b, x, place), power), x, place)
-    sums = [load(b, x, place) for place in partial_sums]
+        here = vector(b.and_(loop.index, count.type(LANES - 1)), partial_at)
+        store(b, b.fadd(load(b, x, here), power), x, here)
+    sums = [load(b, x, here) for here in partial_sums]
     while len(sums) > 1:
         half = len(sums) // 2
         sums = [b.fadd(*pair) for pair in zip(sums[:half], sums[half:])]
@@ -269,15 +269,15 @@ def lstm_cell(
     with vectors(b, width) as j:
         gates = []
         for gate in range(4):
-            place = b.add(at, b.add(b.mul(width, width.type(gate)), j))
-            gates.append(b.fadd(load(b, of_input, place), load(b, of_hidden, place)))
+            here = b.add(at, b.add(b.mul(width, width.type(gate)), j))
+            gates.append(b.fadd(load(b, of_input, here), load(b, of_hidden, here)))
         new = b.fmul(logistic(b, gates[0], one), hyperbolic_tangent(b, gates[2]))
-        place = b.add(x_at, j)
-        state = fused(b, logistic(b, gates[1], one), load(b, cell, place), new)
+        here = b.add(x_at, j)
+        state = fused(b, logistic(b, gates[1], one), load(b, cell, here), new)
         output = b.fmul(logistic(b, gates[3], one), hyperbolic_tangent(b, state))
-        store(b, state, cell, place)
-        store(b, output, hidden, place)
-        store(b, b.fadd(load(b, x, place), output), x, place)
+        store(b, state, cell, here)
+        store(b, output, hidden, here)
+        store(b, b.fadd(load(b, x, here), output), x, here)
 
 
 @intrinsic

@@ -1,6 +1,6 @@
 """The kernels that Python calls: a slab through transformer blocks, and rows of positions to values.
 
-A row of positions ("site" in names) goes through the inner decoder, the head, and a choice of values: read from a
+A row of positions goes through the inner decoder, the head, and a choice of values: read from a
 stream (`read_row`), known (`known_rows`), or sampled (`sample_row`).
 """
 
@@ -57,7 +57,7 @@ class KnownSlabs(NamedTuple):
     """[V, D], embeds them."""
     example: int
     """Rows of an example."""
-    sites: int
+    positions: int
     """Rows of a slab."""
 
 
@@ -107,8 +107,8 @@ def slabs(
         for row in range(count):
             if not values.size:
                 copy(own, row * own_row, dim, x, (first + row) * dim)
-            elif (row + known.sites) % known.example >= known.sites:
-                add(own, row * own_row, dim, x, (first + row + known.sites) * dim)
+            elif (row + known.positions) % known.example >= known.positions:
+                add(own, row * own_row, dim, x, (first + row + known.positions) * dim)
 
 
 @exact
@@ -127,7 +127,7 @@ def read_row(
     count, logits = len(output.table), memory.logits
     start_row(last - first, inner.heads, memory.cell, memory.hidden)
     for i in range(context.shape[1]):
-        site_logits(context, first, last - first, i, inner, output, values, memory)
+        position_logits(context, first, last - first, i, inner, output, values, memory)
         for b in range(first, last):
             at, found = (b - first) * logits.shape[1], predicted(prediction, b, i, count)
             if prediction.signed:
@@ -150,12 +150,12 @@ def known_rows(
     if not inner.heads:
         start_row(examples, inner.heads, memory.cell, memory.hidden)
         for i in range(length):
-            site_logits(context, first, examples, i, inner, output, known.values, memory)
+            position_logits(context, first, examples, i, inner, output, known.values, memory)
             for b in range(first, last):
                 take_known(known, b, i, len(output.table), memory.logits, b - first, memory.numbers)
         return
     for i in range(length):
-        enter_site(context, first, examples, i, output.table, known.values, x, i, length)
+        enter_position(context, first, examples, i, output.table, known.values, x, i, length)
     rows = examples * length
     transform(x, rows, inner.blocks, inner.heads, memory.lines, ORIGIN, memory.cache, ORIGIN, memory.scratch)
     for start in range(0, rows, BLOCK):
@@ -195,7 +195,7 @@ def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
 
 
 @exact_part
-def site_logits(
+def position_logits(
     context: Array,
     first: int,
     rows: int,
@@ -207,7 +207,7 @@ def site_logits(
 ) -> None:
     """Write the logits of position i, given the value before, to the first rows of memory.logits."""
     x, normed = memory.x, memory.normed
-    enter_site(context, first, rows, i, output.table, values, x, ORIGIN, ORIGIN + 1)
+    enter_position(context, first, rows, i, output.table, values, x, ORIGIN, ORIGIN + 1)
     if inner.heads:
         transform(x, rows, inner.blocks, inner.heads, memory.lines, i, memory.cache, ORIGIN, memory.scratch)
     else:
@@ -217,7 +217,7 @@ def site_logits(
 
 
 @exact_part
-def enter_site(
+def enter_position(
     context: Array, first: int, examples: int, i: int, table: Array, values: Integers, x: Array, row: int, step: int
 ) -> None:
     """Write context of position i + the embedding of the value before, to rows of x from `row` on, `step` apart."""
@@ -241,7 +241,7 @@ def sample_row(
     start_row(rows, inner.heads, memory.cell, memory.hidden)
     logits, width = memory.logits.reshape(-1), memory.logits.shape[1]
     for i in range(context.shape[1]):
-        site_logits(context, first, rows, i, inner, output, values, memory)
+        position_logits(context, first, rows, i, inner, output, values, memory)
         for row in range(rows):
             b, at = first + row, row * width
             found = predicted(prediction, b, i, count)
@@ -294,7 +294,7 @@ def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.flo
 @exact_part
 def predicted(prediction: Prediction, b: int, i: int, count: int) -> Any:
     """Return the prediction of example b at position i, one of `count` values; 0 if the model has none."""
-    if not prediction.places.size:
+    if not prediction.indices.size:
         return 0
     w, n, nw = plane(prediction, b, i, 0), plane(prediction, b, i, 1), plane(prediction, b, i, 2)
     low, high = min(w, n), max(w, n)
@@ -307,7 +307,7 @@ def predicted(prediction: Prediction, b: int, i: int, count: int) -> Any:
 @exact_part
 def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) -> None:
     """Write value and plane of example b at position i, from the difference that was chosen."""
-    if prediction.places.size:
+    if prediction.indices.size:
         value = within(difference + predicted(prediction, b, i, count), count)
         prediction.values[b, i] = value
         prediction.planes[b, i] = within(value - channel_before(prediction, b, i) + count // 2, count)
@@ -326,15 +326,15 @@ def take_signed(predicted: int, count: int, logits: Array, at: int) -> None:
 @exact_part
 def plane(prediction: Prediction, b: int, i: int, which: int) -> Any:
     """Return the plane of the neighbour w, n or nw (`which` 0, 1, 2) of position i."""
-    place = prediction.places[i, which]
-    return prediction.planes[b, place] if place >= 0 else prediction.known[b, i, which]
+    at = prediction.indices[i, which]
+    return prediction.planes[b, at] if at >= 0 else prediction.known[b, i, which]
 
 
 @exact_part
 def channel_before(prediction: Prediction, b: int, i: int) -> Any:
     """Return the value of the channel before position i, or half of the values without one."""
-    place = prediction.places[i, 3]
-    return prediction.values[b, place] if place >= 0 else prediction.known[b, i, 3]
+    at = prediction.indices[i, 3]
+    return prediction.values[b, at] if at >= 0 else prediction.known[b, i, 3]
 
 
 @exact_part

@@ -2,7 +2,7 @@
 
 stem        7x7 convolution of stride 2, 3x3 max pooling of stride 2           stride 4
 stage 1..4  bottlenecks: 1x1, height attention, width attention, 1x1           strides 4, 8, 16, 32
-head        mean over sites, linear layer
+head        mean over positions, linear layer
 """
 
 from dataclasses import dataclass
