@@ -102,8 +102,8 @@ def row(
     found["train_bits_per_dim"], found["train_seconds"] = trained(model, examples, steps, batch, seed)
     values = torch.from_numpy(some(test, plan.test_count))
     with autocast(device):
-        figures = evaluate(model.eval(), values, batch_size=8, given_frames=plan.given_frames)
-    found.update(bits_per_dim=figures.bits_per_dim, standard_error=figures.standard_error, images=figures.images)
+        metrics = evaluate(model.eval(), values, batch_size=8, given_frames=plan.given_frames)
+    found.update(bits_per_dim=metrics.bits_per_dim, standard_error=metrics.standard_error, images=metrics.images)
     known = values[:1] if model.config.known_channels else None
     sampling = {"": lambda: sample(model, 1, known=known, compile=False)}
     found["sample_seconds"] = interleaved(sampling, rounds=1, warm_up=1, device=device)[""]

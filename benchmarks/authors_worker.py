@@ -132,7 +132,7 @@ def official_e(checkout, folder):
     noise = tf.placeholder(tf.float32, [4, 8, 8, 3, 256])
     model = models.SlicedChannelModel(config)
     with tpu.tpu_shard_context(1):
-        figures, step = model.train_fn(x)
+        metrics, step = model.train_fn(x)
     (slices,) = (op.outputs[0] for op in tf.get_default_graph().get_operations() if op.type == "RandomUniformInt")
     (adam,) = (op for op in step.control_inputs if op is not model._ema_op)
     averaged = worker_util._make_ema_model(model, lambda: models.SlicedChannelModel(config))
@@ -148,12 +148,12 @@ def official_e(checkout, folder):
         for variable in model.trainable_variables:
             model.ema.average(variable).load(session.run(variable), session)
         save(session, f"{folder}/init")
-        rms = figures.pop("param_rms")
+        rms = metrics.pop("param_rms")
         for i in range(6):
             # Their graph leaves open whether Adam or the average comes first: here it is the average.
             _, before = session.run([model._ema_op, rms])
             batch = random.randint(0, 256, (4, 8, 8, 3)).astype(np.int32)
-            _, channels, line = session.run([adam, slices, figures], {x: batch})
+            _, channels, line = session.run([adam, slices, metrics], {x: batch})
             arrays |= {f"train/x_{i}": batch, f"train/slice_inds_{i}": channels}
             recorded.append(line | {"param_rms": before})
         for name in ("loss", "grad_norm", "lr", "param_rms"):

@@ -4,7 +4,7 @@
     pip install axial-transformers[plots]
     python benchmarks/complexity.py docs/images/complexity.png
 
-Without a picture to write, operations only: those of the score and value products, counted by torch's flop counter on
+Without a picture to write, FLOPs only: those of the score and value products, counted by torch's flop counter on
 meta tensors, for grids of 1 to 4 equal axes. With one, time and memory over squares besides: time is CPU time of a
 forward pass, memory the peak of a process of its own. The last line is JSON: all numbers, and the exponents in the
 number of positions.
@@ -135,7 +135,7 @@ def measured(out: Path, rounds: int) -> dict[str, Any]:
 
 
 def main(out: Annotated[Path | None, Parameter(help="plot to write")] = None, rounds: int = 5) -> None:
-    """Counts operations, and where a plot is wanted measures time and memory."""
+    """Counts FLOPs, and where a plot is wanted measures time and memory."""
     result: dict[str, Any] = {"axes": {axes: counted(axes) for axes in SIDES}}
     table = Table(
         "axes", "full", "axial", "local", "full / axial", title="Exponents in the number of positions, counted"

@@ -4,7 +4,7 @@
 
 A third of the kills come at a random moment while the process starts, a third at a random moment of its training, a
 third at a random moment after a checkpoint's write has begun; a kill was inside a write if it left something in part.
-A run that comes to its end must have the weights, averages, moments, exported weights and logged figures of the run
+A run that comes to its end must have the weights, averages, moments, exported weights and logged metrics of the run
 left alone, bitwise; then another begins, until there have been enough kills. Processes are forked, so that none spends
 seconds importing torch. Prints JSON.
 """

@@ -255,7 +255,7 @@ def checkpointing(options: Options) -> Iterator[Row]:
         )
         with started(options.sized(recipe.model), training, options) as run:
             seconds = [step(run, options.device) for _ in range(3 + options.rounds)][3:]
-            found[recompute] = {"seconds": min(seconds), **figures(run)}
+            found[recompute] = {"seconds": min(seconds), **metrics(run)}
     one, other = found[False], found[True]
     close = abs(one["bits_per_dim"] - other["bits_per_dim"]) < 0.02 * one["bits_per_dim"]
     less = options.dry_run or other["peak_memory_bytes"] < one["peak_memory_bytes"]
@@ -422,7 +422,7 @@ def memory_of_a_step(options: Options) -> Iterator[Row]:
     with started(model, config, options) as run:
         for _ in range(3):
             run.update()
-        found = {**figures(run), "estimate": memory(model, config, 1).total}
+        found = {**metrics(run), "estimate": memory(model, config, 1).total}
     near = options.dry_run or 0.8 < found["peak_memory_bytes"] / found["estimate"] < 1.25
     yield row(recipe.training.optimizer, "the peak within 25 % of the estimate", near, **found)
 
@@ -509,9 +509,9 @@ def step(run: Run, device: torch.device) -> float:
     return now(device) - began
 
 
-def figures(run: Run) -> dict[str, float]:
+def metrics(run: Run) -> dict[str, float]:
     names = ("bits_per_dim", "peak_memory_bytes", "data_wait_share", "examples_per_second", "model_flop_utilisation")
-    found = run.figures()
+    found = run.metrics()
     return {name: found[name] for name in names if name in found}
 
 

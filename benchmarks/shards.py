@@ -83,7 +83,7 @@ def anonymous_memory() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
-class Figures:
+class Metrics:
     """Seconds and memory of each stage."""
 
     def __init__(self) -> None:
@@ -99,29 +99,29 @@ class Figures:
         print(f"{stage}: {seconds} s, holds {held:.1f} MB more than at first, peak {peak:.0f} MB", flush=True)
 
 
-def indexed(folder: Path, records: int, figures: Figures) -> data.Examples:
+def indexed(folder: Path, records: int, metrics: Metrics) -> data.Examples:
     """A real shard, whose index is made, then read."""
     path = folder / "tiny.tar"
-    with figures.of("writing"):
+    with metrics.of("writing"):
         write_shard(path, records)
-    with figures.of("index"):
+    with metrics.of("index"):
         data.load(path, split="all")
-    with figures.of("index_again"):
+    with metrics.of("index_again"):
         return data.load(path, split="all")
 
 
 def measure(
     folder: Path, records: int, positions: int, batch_size: int, workers: int, simulated: bool
 ) -> dict[str, float]:
-    figures = Figures()
-    figures.all["base_MB"] = round(figures.base / 1e6, 1)
-    examples = simulated_shard(folder, records) if simulated else indexed(folder, records, figures)
+    metrics = Metrics()
+    metrics.all["base_MB"] = round(metrics.base / 1e6, 1)
+    examples = simulated_shard(folder, records) if simulated else indexed(folder, records, metrics)
     assert len(examples) == records
-    with figures.of("order"):
+    with metrics.of("order"):
         example_indices(0, records, np.arange(1))
     config = TrainConfig(batch_size=batch_size, workers=workers)
     come, wrong = np.zeros(records, bool), 0
-    with figures.of("epoch"):
+    with metrics.of("epoch"):
         drawn = batches(examples, range(1), None, config, Processes(torch.device("cpu")), first_step=0)
         for start in range(0, positions, batch_size):
             here = np.arange(start, min(start + batch_size, positions))
@@ -134,7 +134,7 @@ def measure(
     assert not wrong, f"{wrong} records came at another position than theirs"
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     return {
-        **figures.all,
+        **metrics.all,
         "largest_worker_resident_MB": round(largest / 1e6),
         "records": records,
         "positions": positions,
@@ -157,8 +157,8 @@ def main(
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         os.environ["XDG_CACHE_HOME"] = temporary
-        figures = measure(Path(temporary), records, min(positions or records, records), batch_size, workers, simulated)
-        print(json.dumps(figures))
+        metrics = measure(Path(temporary), records, min(positions or records, records), batch_size, workers, simulated)
+        print(json.dumps(metrics))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ outer one. (Its least model of both axes has three layers; with fewer it is the 
   written for the pattern.
 - operators, own_operators: those of a forward and backward pass on meta tensors, where no kernel of this package is
   taken, that the plain Transformer does not have; and those that torch does not come with.
-- parallel: share of the operations of a forward pass over 64x64 that decoding runs a whole row or more at a time.
-- decode: operations of drawing one image: a forward pass for each position (naive), the paper's semi-parallel sampling,
+- parallel: share of the FLOPs of a forward pass over 64x64 that decoding runs a whole row or more at a time.
+- decode: FLOPs of sampling one image: a forward pass for each position (naive), the paper's semi-parallel sampling,
   which keeps nothing, and decoding with key-value caches; of the last, those that wait for the position before
   (sequential). Counted while the decoder runs on meta tensors.
 
@@ -103,24 +103,24 @@ def reach(name: str, n: int, local: int, depth: int) -> float:
 
 
 class Operators(TorchDispatchMode):
-    """Counts the operations of each operator that runs: those of matrix products, masked scores included, else 0."""
+    """Counts the FLOPs of each operator that runs: those of matrix products, masked scores included, else 0."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.operations: Counter[str] = Counter()
+        self.flops: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         formula = flop_registry.get(func.overloadpacket)
-        self.operations[func.name().split(".")[0]] += formula(*args, out_val=out) if formula else 0
+        self.flops[func.name().split(".")[0]] += formula(*args, out_val=out) if formula else 0
         return out
 
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """The operations by operator."""
+    """The FLOPs by operator."""
     with sdpa_kernel(SDPBackend.MATH), Operators() as counter:
-        yield counter.operations
+        yield counter.flops
 
 
 def blank(n: int) -> torch.Tensor:
@@ -133,15 +133,15 @@ def logits(model: AxialTransformer) -> torch.Tensor:
     return model.slice_logits(blank(model.config.shape[0]), torch.zeros(1, dtype=torch.int64, device=META))
 
 
-def operations(model: AxialTransformer) -> tuple[int, int]:
-    """Operations of one forward pass of one image: of scores and values, and of everything."""
+def flops(model: AxialTransformer) -> tuple[int, int]:
+    """FLOPs of one forward pass of one image: of scores and values, and of everything."""
     with counted() as found:
         logits(model)
     return found["aten::bmm"], found.total()
 
 
 def needed(model: AxialTransformer) -> int:
-    """Operations of scores and values that the patterns need: two products for each pair that is not masked."""
+    """FLOPs of scores and values that the patterns need: two products for each pair that is not masked."""
     pairs, shape = 0, model.layout.shape
     positions = int(np.prod(shape))
     for block in model.modules():
@@ -162,7 +162,7 @@ def operators(model: torch.nn.Module, run: Callable[[], torch.Tensor]) -> set[st
 
 
 def sequential(model: AxialTransformer) -> int:
-    """Operations of the inner decoder and the head in a forward pass: what decoding runs position by position."""
+    """FLOPs of the inner decoder and the head in a forward pass: what decoding runs position by position."""
     with counted() as found:
         rows = torch.zeros(1, *model.layout.shape, COMMON["dim"], device=META)
         model.head(model.inner_decoder(rows))
@@ -175,7 +175,7 @@ def nothing(logits: torch.Tensor, position: tuple[int, ...]) -> torch.Tensor:
 
 
 def decoding(model: AxialTransformer) -> dict[str, int | None]:
-    """Operations of drawing one image on the meta device: see the top of the file."""
+    """FLOPs of sampling one image on the meta device: see the top of the file."""
     n, waiting = model.config.shape[0], 0
 
     def backend(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
@@ -193,7 +193,7 @@ def decoding(model: AxialTransformer) -> dict[str, int | None]:
     with counted() as cached:
         decode(model, nothing, blank(n), backend=backend)
     return {
-        "naive": n * n * operations(model)[1],
+        "naive": n * n * flops(model)[1],
         "semi_parallel": semi_parallel(model) if model.outer_decoders else None,
         "cached": cached.total(),
         "sequential": waiting,
@@ -202,7 +202,7 @@ def decoding(model: AxialTransformer) -> dict[str, int | None]:
 
 @torch.no_grad()
 def semi_parallel(model: AxialTransformer) -> int:
-    """Operations of the paper's sampling of one image: as many for every row."""
+    """FLOPs of the paper's sampling of one image: as many for every row."""
     n = model.config.shape[0]
     scheme, x = Paper(model, nothing), blank(n)
     with counted() as row:
@@ -211,13 +211,13 @@ def semi_parallel(model: AxialTransformer) -> int:
 
 
 def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], decode_size: int) -> dict[str, Any]:
-    """The figures of one row of the table."""
+    """The metrics of one row of the table."""
     deepest = max(depths)
     counts, waste, models = [], 0.0, {}
     for n in SIZES:
         with META:
             models[n] = build(name, n, local=8, depth=deepest)
-        counts.append(operations(models[n])[0])
+        counts.append(flops(models[n])[0])
     waste = counts[SIZES.index(32)] / needed(build(name, 32, local=8, depth=deepest))
     with META:
         plain, drawn = (build(row, decode_size, local=8, depth=deepest) for row in ("Transformer", name))
@@ -228,7 +228,7 @@ def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], de
         "waste": round(waste, 2),
         "operators": sorted(found - operators(plain, lambda: logits(plain))),
         "own_operators": sorted(each for each in found if each.split("::")[0] not in TORCH),
-        "parallel": round(1 - sequential(models[SIZES[-1]]) / operations(models[SIZES[-1]])[1], 3),
+        "parallel": round(1 - sequential(models[SIZES[-1]]) / flops(models[SIZES[-1]])[1], 3),
         "decode": {"size": decode_size, **decoding(drawn)},
         "paper": PAPER[name],
     }
@@ -262,7 +262,7 @@ def main(
     reached = Table("", *columns, title="Receptive field by image and number of layers")
     table = Table("", "attention, N^", "products over needed", "own operators", "row by row", title="Table 1, measured")
     side = f"{decode_size}x{decode_size}"
-    drawn = Table("", "naive", "semi-parallel", "cached", "of these sequential", title=f"10^6 operations, {side}")
+    drawn = Table("", "naive", "semi-parallel", "cached", "of these sequential", title=f"10^6 FLOPs, {side}")
     for name, row in rows.items():
         _, faster, kernels, parallel = row["paper"].split()
         reached.add_row(name, *(f"{share:.0%}" for shares in row["reach"].values() for share in shares.values()))

@@ -8,7 +8,7 @@
 Ours is the step of `axial train`, drawing of the batch included; the other is benchmarks/straightforward.py, blocks
 compiled on both sides or on neither. Both see the same random values and have one loss, which is checked; the median
 wall time counts. Each is in a process of its own. On a CPU they step in turns; a GPU holds one of them at a time. The
-share of the matmul rate is that of the model's operations, as `axial inspect` counts them. On CUDA, batches grow until
+share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts them. On CUDA, batches grow until
 memory is full. The last line is JSON; its "machine" is what `axial inspect --machine --json` prints.
 """
 
@@ -31,8 +31,8 @@ from rich.table import Table
 from axial_transformers import recipes
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import machine_facts, matmul_rate
-from axial_transformers.planning.operations import training_operations
 from axial_transformers.recipes import Recipe
 from axial_transformers.training.batches import Batch, draw_batch, step_positions
 from axial_transformers.training.config import TrainConfig
@@ -113,7 +113,7 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
         "batch": config.batch_size,
         "steps": len(seconds["ours"]),
         **{
-            side: {**figures(recipe.model, config, took, rate(options, precision)), "peak_memory_bytes": peaks[side]}
+            side: {**metrics_of(recipe.model, config, took, rate(options, precision)), "peak_memory_bytes": peaks[side]}
             for side, took in medians.items()
         },
         "speedup": round(medians["straightforward"] / medians["ours"], 3),
@@ -235,12 +235,12 @@ def serve(
             pipe.send(peak_memory(side.device))
 
 
-def figures(model: AxialTransformerConfig, config: TrainConfig, seconds: float, matmul: float) -> dict[str, float]:
+def metrics_of(model: AxialTransformerConfig, config: TrainConfig, seconds: float, matmul: float) -> dict[str, float]:
     examples_per_second = config.batch_size / seconds
     return {
         "seconds": seconds,
         "examples_per_second": examples_per_second,
-        "share_of_matmul_rate": examples_per_second * training_operations(model) / matmul,
+        "share_of_matmul_rate": examples_per_second * training_flops(model) / matmul,
     }
 
 
@@ -305,7 +305,7 @@ def growing_batches(name: str, options: Options) -> list[dict[str, float]]:
             took = (time.perf_counter() - start) / 5
         except torch.cuda.OutOfMemoryError:
             return found
-        metrics = figures(recipe.model, config, took, rate(options, "bfloat16"))
+        metrics = metrics_of(recipe.model, config, took, rate(options, "bfloat16"))
         found.append({"batch": batch, "peak_memory_bytes": torch.cuda.max_memory_allocated(), **metrics})
         del side
         batch *= 2

@@ -83,18 +83,18 @@ def main(model: str, source: Path, batch_size: int = 4, strips_to: Path | None =
         rows = [np.concatenate(list(clip), axis=1) for clip in strips(net, clips[::4])]
         Image.fromarray(np.concatenate(rows)).save(strips_to)
     bits = bits_of_each(net, torch.from_numpy(clips), batch_size=batch_size, given_frames=1)
-    figures = summarise(bits)
+    metrics = summarise(bits)
     frames, before = clips[:, 1:].reshape(-1, *clips.shape[2:]), clips[:, :-1].reshape(-1, *clips.shape[2:])
     codecs = {name: video_codec(name, clips) for name in LOSSLESS}
     if find_spec("imagecodecs"):
         codecs |= {"JPEG XL": jpeg_xl(frames), "JPEG XL of differences": jpeg_xl(frames - before)}
     found = {
-        "clips": figures.images,
+        "clips": metrics.images,
         "frames": len(frames),
-        "model": figures.bits_per_dim,
-        "standard_error": figures.standard_error,
+        "model": metrics.bits_per_dim,
+        "standard_error": metrics.standard_error,
         **codecs,
-        "below the best codec": 1 - figures.bits_per_dim / min(codecs.values()),
+        "below the best codec": 1 - metrics.bits_per_dim / min(codecs.values()),
         "each clip": [round(each, 3) for each in bits.tolist()],
     }
     for name, figure in found.items():

@@ -33,14 +33,14 @@ def test_a_run_is_resumed_evaluated_sampled_scored_and_inspected(name, axial, tm
     assert json.loads((run / "config.json").read_text())["model"] == name
     assert read_run(run).model == read_model(run).config == CONFIGS[name]
     assert axial("train", run, "--training.steps", "4").status == 0
-    figures = json.loads(axial("evaluate", run, "--split", "validation", "--json").out)
-    assert figures["images"] == 2
-    assert abs(figures["bits_per_dim"] - np.log2(5)) < 0.1  # hardly trained
+    metrics = json.loads(axial("evaluate", run, "--split", "validation", "--json").out)
+    assert metrics["images"] == 2
+    assert abs(metrics["bits_per_dim"] - np.log2(5)) < 0.1  # hardly trained
     assert axial("sample", run, "--count", "2", "--output", tmp_path / "samples.npz").status == 0
     assert axial("score", run, source, "--output", tmp_path / "scores.csv").status == 0
     facts = json.loads(axial("inspect", run, "--dependencies", "--json").out)
     assert facts["dependencies"]["leaks"] == 0
-    assert facts["operations"]["decode"] < facts["operations"]["forward"]
+    assert facts["flops"]["decode"] < facts["flops"]["forward"]
 
 
 def test_a_run_goes_on_as_the_model_that_it_was_begun_with(tmp_path):

@@ -33,12 +33,12 @@ def test_an_array_goes_into_an_archive_and_comes_back(tmp_path, capsys, model, i
     archive, back = str(tmp_path / "a.axl"), str(tmp_path / "back.npz")
     assert main(["compress", model, str(tmp_path / "images.npz"), archive, "--compare", "--json"]) == 0
     said = capsys.readouterr()
-    figures = json.loads(said.out)
+    metrics = json.loads(said.out)
     assert "labels" in said.err
-    assert figures["images"] == 70
-    assert figures["bytes"] == (tmp_path / "a.axl").stat().st_size
-    assert figures["bits_per_dim"]["archive"] == figures["bytes"] * 8 / images.size
-    assert {"model", "PNG", "PNG, one sheet", "WebP", "WebP, one sheet"} < set(figures["bits_per_dim"])
+    assert metrics["images"] == 70
+    assert metrics["bytes"] == (tmp_path / "a.axl").stat().st_size
+    assert metrics["bits_per_dim"]["archive"] == metrics["bytes"] * 8 / images.size
+    assert {"model", "PNG", "PNG, one sheet", "WebP", "WebP, one sheet"} < set(metrics["bits_per_dim"])
     assert main(["decompress", model, archive, back]) == 0
     assert capsys.readouterr().out.strip() == back
     assert np.array_equal(np.load(back)["images"], images)
@@ -107,8 +107,8 @@ def test_files_that_are_no_pictures_are_kept_and_said_in_one_line(axial: Axial):
         "warning: not in the archive, 1: link",
         "no pictures that the model can read, stored as the files that they are, 2, 5,015 bytes: Thumbs.db, notes.txt",
     ]
-    figures = json.loads(done.out)
-    assert figures["bits_per_dim"]["archive"] == (figures["bytes"] - 5015) * 8 / 12
+    metrics = json.loads(done.out)
+    assert metrics["bits_per_dim"]["archive"] == (metrics["bytes"] - 5015) * 8 / 12
     assert axial("decompress", "model", "a.axl", "back").status == 0
     assert Path("back/notes.txt").read_text() == "of the holidays"
 
@@ -140,16 +140,16 @@ def test_what_is_stored_by_other_means_is_said_before_and_after(axial: Axial):
     assert done.err.splitlines()[0] == (
         f"stored as the files that they are, not by the model, 3, {sum(sizes[:3]):,} bytes: 0.png, 1.png, 2.png"
     )
-    figures = json.loads(axial("compress", "model", "mixed", "b.axl", "--json").out)
+    metrics = json.loads(axial("compress", "model", "mixed", "b.axl", "--json").out)
     archive = Path("a.axl").stat().st_size
-    assert figures["webp"]["images"] == 1
-    assert figures["files"]["number"] == 3
+    assert metrics["webp"]["images"] == 1
+    assert metrics["files"]["number"] == 3
     assert done.out.splitlines()[-3:] == [
-        f"stored as WebP, not by the model: 1 images, {figures['webp']['bytes']:,} bytes",
-        f"stored as files, not by the model: 3 files, {figures['files']['bytes']:,} bytes",
+        f"stored as WebP, not by the model: 1 images, {metrics['webp']['bytes']:,} bytes",
+        f"stored as files, not by the model: 3 files, {metrics['files']['bytes']:,} bytes",
         f"input {sum(sizes):,} bytes, archive {archive:,} bytes, ratio {sum(sizes) / archive:.2f}",
     ]
-    assert (figures["input_bytes"], figures["bytes"], figures["ratio"]) == (sum(sizes), archive, sum(sizes) / archive)
+    assert (metrics["input_bytes"], metrics["bytes"], metrics["ratio"]) == (sum(sizes), archive, sum(sizes) / archive)
 
 
 def test_videos_come_back_as_lossless_movies_which_is_said(axial: Axial):

@@ -62,9 +62,9 @@ def test_a_second_call_only_draws_the_page_anew(demo, axial: Axial):
 @pytest.mark.slow
 def test_the_demo_reaches_1_90_bits(tmp_path, axial: Axial):
     assert axial("demo", "--out", tmp_path / "demo").status == 0
-    figures = json.loads(axial("evaluate", tmp_path / "demo" / "run", "--json").out)
-    assert figures["images"] == 297
-    assert figures["bits_per_dim"] <= 1.90
+    metrics = json.loads(axial("evaluate", tmp_path / "demo" / "run", "--json").out)
+    assert metrics["images"] == 297
+    assert metrics["bits_per_dim"] <= 1.90
 
 
 def test_independent_pixels_are_histograms_plus_one():

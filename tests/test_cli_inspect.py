@@ -9,7 +9,7 @@ import pytest
 from axial_transformers import cli
 from axial_transformers.cli import inspect
 from axial_transformers.planning import machine
-from axial_transformers.planning.operations import engineering
+from axial_transformers.planning.flops import engineering
 from conftest import Axial
 
 
@@ -58,7 +58,7 @@ def test_training_is_sized_for_the_devices_named(imagenet64):
     facts, words = imagenet64
     found = facts["training"]
     assert (found["device_batch"], found["batch_size"], found["precision"]) == (8, 64, "bfloat16")
-    assert found["seconds_per_step"] == pytest.approx(found["operations_per_step"] / (8 * 300e12 * 0.5))
+    assert found["seconds_per_step"] == pytest.approx(found["flops_per_step"] / (8 * 300e12 * 0.5))
     assert found["seconds_of_all_steps"] == pytest.approx(200_000 * found["seconds_per_step"])
     kept, again = found["memory_bytes"].values()
     assert again["total"] < kept["total"]
@@ -76,7 +76,7 @@ def test_overrides_of_training_change_its_size(axial: Axial):
     whole, shared = found(), found("--training.shard")
     assert shared["sharded"]
     assert shared["memory_bytes"]["blocks_kept"]["weights"] == whole["memory_bytes"]["blocks_kept"]["weights"] / 4
-    assert found("--training.batch-size", "128")["operations_per_step"] == 2 * whole["operations_per_step"]
+    assert found("--training.batch-size", "128")["flops_per_step"] == 2 * whole["flops_per_step"]
     assert found("--training.accumulate", "4")["device_batch"] == whole["device_batch"] / 2
 
 
@@ -93,7 +93,7 @@ def test_without_devices_it_is_this_machine_and_a_run_tells_its_data(axial: Axia
     assert (hardware["devices"], hardware["memory"], hardware["rate"]) == (1, pytest.approx(7.0), 2.0)
     assert sized["seconds_per_step"] is None  # nothing has been measured
     half = json.loads(axial("inspect", trained, "--utilisation", 0.5, "--json").out)["training"]
-    assert half["seconds_per_step"] == pytest.approx(sized["operations_per_step"] / 1e12)
+    assert half["seconds_per_step"] == pytest.approx(sized["flops_per_step"] / 1e12)
     assert facts["dependencies"] is None
     assert facts["data"]["summary"]["test"] == 297
     words = " ".join(axial("inspect", trained).out.split())

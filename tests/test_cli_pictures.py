@@ -39,8 +39,8 @@ def test_bits_of_16_bit_data_are_said_per_byte_and_per_value(axial: Axial, deep)
     said = train_deep(axial, deep)
     assert "bits/dim (per byte; " in said
     assert "bits per 16-bit value)" in said
-    figures = json.loads(axial("evaluate", deep / "run", "--json").out)
-    assert figures["bits_per_value"] == 2 * figures["bits_per_dim"]
+    metrics = json.loads(axial("evaluate", deep / "run", "--json").out)
+    assert metrics["bits_per_value"] == 2 * metrics["bits_per_dim"]
     assert "per 16-bit value; bits/dim are per byte" in axial("evaluate", deep / "run").out
     rows = list(csv.DictReader(axial("score", deep / "run", "--top", 2).out.splitlines()))
     assert all(float(row["bits_per_value"]) == pytest.approx(2 * float(row["bits_per_dim"])) for row in rows)

@@ -48,13 +48,13 @@ def test_one_override_keeps_every_other_setting_of_a_recipe(name):
 
 def test_evaluation_reports_all_that_a_number_needs(axial: Axial, trained: Path):
     status, out, _ = axial("evaluate", trained, "--json", "--batch-size", "100")
-    figures, test = json.loads(out), load("digits", split="test")
+    metrics, test = json.loads(out), load("digits", split="test")
     bits = bits_per_dim(AxialTransformer.from_pretrained(trained), torch.from_numpy(test.values))
     assert status == 0
-    assert figures["bits_per_dim"] == pytest.approx(bits.mean().item(), abs=1e-6)
-    assert figures["standard_error"] == pytest.approx((bits.std() / 297**0.5).item(), rel=1e-4)
-    assert (figures["images"], figures["weights"], figures["data"]) == (297, "EMA", "digits, test")
-    assert figures["fingerprint"] == test.fingerprint
+    assert metrics["bits_per_dim"] == pytest.approx(bits.mean().item(), abs=1e-6)
+    assert metrics["standard_error"] == pytest.approx((bits.std() / 297**0.5).item(), rel=1e-4)
+    assert (metrics["images"], metrics["weights"], metrics["data"]) == (297, "EMA", "digits, test")
+    assert metrics["fingerprint"] == test.fingerprint
 
 
 def test_raw_weights_are_other_weights_and_called_so(axial: Axial, trained: Path):
@@ -300,12 +300,12 @@ def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, refused, tmp_pa
     assert (tmp_path / "holiday.mkv").read_bytes() == b"mine"
 
 
-def test_figures_of_one_example_are_json(axial: Axial, tmp_path):
+def test_metrics_of_one_example_are_json(axial: Axial, tmp_path):
     arrays(tmp_path / "mine.npz")
     assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 1, "--samples", 1).status == 0
     lines = (tmp_path / "runs/mine/metrics.jsonl").read_text().splitlines()
-    figures = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    assert [line["validation_standard_error"] for line in figures if "validation_bits_per_dim" in line] == [None]
+    metrics = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [line["validation_standard_error"] for line in metrics if "validation_bits_per_dim" in line] == [None]
     np.save(tmp_path / "one.npy", np.zeros((1, 6, 4, 3), np.uint8))
     _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
     assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None

@@ -58,16 +58,16 @@ def test_a_folder_of_videos_is_trained_on_and_evaluated(axial: Axial, tmp_path):
     trained = axial("train", tmp_path / "films", *read, *layers, *small, "--out", out)
     assert trained.status == 0, trained.err
     done = axial("evaluate", out, "--json", "--given-frames", 1)
-    figures = json.loads(done.out)
-    assert (figures["images"], figures["given_frames"]) == (4, 1)
+    metrics = json.loads(done.out)
+    assert (metrics["images"], metrics["given_frames"]) == (4, 1)
 
 
 @pytest.mark.parametrize("layout", ["channels", "columns", "frames"])
 def test_given_frames_are_not_counted(axial: Axial, models, source, layout):
-    figures = json.loads(axial("evaluate", models[layout], source, "--given-frames", 1, "--json").out)
+    metrics = json.loads(axial("evaluate", models[layout], source, "--given-frames", 1, "--json").out)
     bits = bits_map(AxialTransformer.from_pretrained(models[layout]), torch.from_numpy(clips()))
-    assert figures["bits_per_dim"] == pytest.approx(bits[:, 1:].mean().item(), rel=1e-5)
-    assert figures["given_frames"] == 1
+    assert metrics["bits_per_dim"] == pytest.approx(bits[:, 1:].mean().item(), rel=1e-5)
+    assert metrics["given_frames"] == 1
 
 
 def test_frames_that_the_model_knows_need_no_option(axial: Axial, models, source):

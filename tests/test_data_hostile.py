@@ -69,7 +69,7 @@ def test_a_text_file_named_png_is_named(tmp_path):
     assert "text.png is not a whole image" in _line(tmp_path)
 
 
-def test_an_image_of_another_size_is_named_with_the_way_out(tmp_path):
+def test_an_image_of_another_size_is_named_with_a_hint(tmp_path):
     _png(tmp_path)
     _png(tmp_path, "other.png", _PIXELS[:5])
     line = _line(tmp_path)

@@ -271,10 +271,10 @@ def test_memory_does_not_grow_with_the_records(tmp_path, records):
     returned = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}  # arrays that are freed do not count as held
     ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, env=returned)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    figures = json.loads(ran.stdout.splitlines()[-1])
-    assert figures["records"] == records
-    assert figures["index_held_MB"] < 4
-    assert figures["epoch_held_MB"] < 6 + 16 * records / 1e6  # the orders of two epochs, eight bytes an example
+    metrics = json.loads(ran.stdout.splitlines()[-1])
+    assert metrics["records"] == records
+    assert metrics["index_held_MB"] < 4
+    assert metrics["epoch_held_MB"] < 6 + 16 * records / 1e6  # the orders of two epochs, eight bytes an example
 
 
 # --- damaged records ---
@@ -612,12 +612,12 @@ def test_a_run_on_shards_and_its_evaluation(axial: Axial, shards, tmp_path, monk
     steps = ["--training.steps", 3, "--training.batch-size", "4", "--training.evaluate-every", 3]
     assert axial("train", shards, *TINY, *encoder, *steps).status == 0
     run = tmp_path / "runs" / "train"
-    figures = json.loads(axial("evaluate", run, "--json").out)
+    metrics = json.loads(axial("evaluate", run, "--json").out)
     validation = data.load(shards, split="validation")
-    assert (figures["images"], figures["fingerprint"]) == (2, validation.fingerprint)
+    assert (metrics["images"], metrics["fingerprint"]) == (2, validation.fingerprint)
     np.savez(tmp_path / "same.npz", images=VALUES[21:])
     alike = json.loads(axial("evaluate", run, "same.npz", "--json").out)
-    assert figures["bits_per_dim"] == pytest.approx(alike["bits_per_dim"], abs=1e-9)
+    assert metrics["bits_per_dim"] == pytest.approx(alike["bits_per_dim"], abs=1e-9)
 
 
 def test_damage_is_one_line_and_status_2_or_counted(axial: Axial, refused, tmp_path):

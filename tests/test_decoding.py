@@ -127,7 +127,7 @@ def test_the_values_to_be_replaced_do_not_matter(config):
     assert torch.equal(follow.logits, again.logits)
 
 
-def operations(run) -> int:
+def flops(run) -> int:
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
@@ -149,14 +149,14 @@ def operations(run) -> int:
 def test_a_whole_decode_costs_one_forward_pass(config):
     model = random_model(config, torch.float32)
     x = random_values(model, 2)
-    forward = operations(lambda: model(x))
-    assert 0 < operations(lambda: decode(model, Follow(model, x), x)) <= 1.05 * forward
+    forward = flops(lambda: model(x))
+    assert 0 < flops(lambda: decode(model, Follow(model, x), x)) <= 1.05 * forward
 
 
 def test_a_naive_decode_costs_a_forward_pass_a_position():
     model = random_model(small_config((2, 3)), torch.float32)
     x = random_values(model, 1)
-    assert operations(lambda: decode_naively(model, Follow(model, x), x)) == 6 * operations(lambda: model(x))
+    assert flops(lambda: decode_naively(model, Follow(model, x), x)) == 6 * flops(lambda: model(x))
 
 
 @pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "axis", "frames"])

@@ -1,4 +1,4 @@
-"""Training as it is on a GPU, held without one: its arithmetic, its figures, and the memory of devices that share."""
+"""Training as it is on a GPU, held without one: its arithmetic, its metrics, and the memory of devices that share."""
 
 import dataclasses
 import gc

@@ -46,7 +46,7 @@ def test_a_run_makes_the_authors_steps(tmp_path: Path) -> None:
             if step == STEPS - 1:  # theirs averages the weights from before each update, ours those from after it
                 assert_within(bits_per_dim(run.state.average, case["x"]), case["bits_per_dim_ema"], absolute=2e-5)
             run.update()
-            lines.append(run.figures())
+            lines.append(run.metrics())
         run.close()
     assert_within([line["bits_per_dim"] for line in lines], case["train/loss"], absolute=1e-5)
     # They count the rows of the embedding's gradient that belong to the same value separately.

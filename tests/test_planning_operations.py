@@ -12,11 +12,11 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.models.baselines.by_name import build, class_of
-from axial_transformers.planning.operations import (
-    decode_operations,
-    forward_operations,
+from axial_transformers.planning.flops import (
+    decode_flops,
+    forward_flops,
     parameters,
-    training_operations,
+    training_flops,
 )
 from small_models import small_config
 
@@ -51,21 +51,21 @@ def _zeros(model: AxialTransformer) -> torch.Tensor:
 
 def test_a_forward_costs_what_is_said(model):
     with torch.no_grad():
-        assert _count(lambda: model(_zeros(model))) == forward_operations(model.config)
+        assert _count(lambda: model(_zeros(model))) == forward_flops(model.config)
 
 
 def test_the_loss_of_a_slice_and_its_gradients_cost_what_is_said(model):
     model = model.to("meta")
     x = torch.zeros(3, *model.config.shape, model.config.channels, dtype=torch.int64, device="meta")
     channel = torch.zeros(3, dtype=torch.int64, device="meta")
-    operations = _count(lambda: random_slice_loss(model, x, channel=channel).backward())
-    assert operations == 3 * training_operations(model.config)
+    flops = _count(lambda: random_slice_loss(model, x, channel=channel).backward())
+    assert flops == 3 * training_flops(model.config)
 
 
 def test_decoding_costs_what_is_said(model):
     with torch.no_grad():
-        operations = _count(lambda: decode(model, lambda logits, position: logits.argmax(-1), _zeros(model)))
-    assert operations == decode_operations(model.config)
+        flops = _count(lambda: decode(model, lambda logits, position: logits.argmax(-1), _zeros(model)))
+    assert flops == decode_flops(model.config)
 
 
 def test_parameters_are_those_of_the_model(model):
@@ -86,5 +86,5 @@ def test_an_lstm_is_counted_by_its_weights():
         small_config((3, 5), num_values=256, mlp_ratio=4.0, inner=inner) for inner in ("attention", "lstm")
     )
     layer = 15 * (8 * 8**2 + 4 * 8 * 32 + 4 * 5 * 8)
-    assert forward_operations(attention) - forward_operations(lstm) == layer - 15 * 16 * 8**2
+    assert forward_flops(attention) - forward_flops(lstm) == layer - 15 * 16 * 8**2
     assert cache_numbers(attention) - cache_numbers(lstm) == 2 * 8 * (5 - 1)

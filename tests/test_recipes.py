@@ -12,7 +12,7 @@ from PIL import Image
 from axial_transformers import recipes
 from axial_transformers.cli.settings import resolve_preset
 from axial_transformers.data import DataConfig
-from axial_transformers.planning.operations import parameters
+from axial_transformers.planning.flops import parameters
 from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, tiled
 from axial_transformers.training.optimizer import learning_rate

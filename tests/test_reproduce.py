@@ -150,9 +150,9 @@ def test_the_commands_run_to_a_number(lines, here, axial):
         outcome = axial(verb, *words)
         assert outcome.status == 0, outcome.err
         if verb == "evaluate":
-            figures = json.loads(outcome.out.splitlines()[-1])
-            assert 0 < figures["bits_per_dim"] < 30
-            assert figures["images"] > 0
+            metrics = json.loads(outcome.out.splitlines()[-1])
+            assert 0 < metrics["bits_per_dim"] < 30
+            assert metrics["images"] > 0
             numbers += 1
     if shell:
         run_shell(shell, here)

@@ -73,9 +73,9 @@ def test_a_run_that_fails_says_so_on_its_page(run):
 def test_a_page_takes_a_small_share_of_the_time_and_the_last_is_written_in_any_case(tmp_path, monkeypatch):
     clock, written = [0.0], []
 
-    def write(folder, standing, *_):
+    def write(folder, status, *_):
         clock[0] += 1
-        written.append(standing)
+        written.append(status)
 
     monkeypatch.setattr(run_page.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(run_page, "write_page", write)
@@ -115,7 +115,7 @@ def test_a_page_tells_whether_its_run_is_running(run):
     with folder_held(run):
         assert f"training, by process {os.getpid()} on " in write_page(run).read_text()
         left_behind = holder.read_text()
-    assert "not running, newest figures of step 4 of 4" in write_page(run).read_text()
+    assert "not running, newest metrics of step 4 of 4" in write_page(run).read_text()
     holder.write_text(left_behind)  # as a killed process leaves it, whose number another one has now
     assert "not running" in write_page(run).read_text()
     assert "--page tells whether it runs" in write_page(run, "training", refresh=60).read_text()

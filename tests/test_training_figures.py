@@ -1,4 +1,4 @@
-"""The figures of a run are what they are called."""
+"""The metrics of a run are what they are called."""
 
 import dataclasses
 import json
@@ -17,13 +17,13 @@ from axial_transformers import progress
 from axial_transformers.data.examples import Examples
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.planning.operations import training_operations
 from axial_transformers.progress import Bar, Display, bar
 from axial_transformers.training import Collective, TrainConfig, train
 from axial_transformers.training import run as training_run
 from axial_transformers.training.checkpoints import Counters
-from axial_transformers.training.metrics import Meter, progress_figures
+from axial_transformers.training.metrics import Meter, progress_metrics
 from axial_transformers.training.step_time import Durations
 
 CPU = torch.device("cpu")
@@ -56,7 +56,7 @@ def test_utilisation_is_the_share_of_the_measured_rate(tmp_path, monkeypatch):
     monkeypatch.setattr(training_run, "matmul_rate", lambda device, dtype: 5e9)
     for line in run(tmp_path / "run"):
         assert line["model_flop_utilisation"] == pytest.approx(
-            line["examples_per_second"] * training_operations(MODEL) / 5e9
+            line["examples_per_second"] * training_flops(MODEL) / 5e9
         )
 
 
@@ -83,7 +83,7 @@ def test_after_ten_steps_the_time_is_said_and_a_part_of_an_evaluation_is_measure
     values, said = np.zeros((9, 3, 2, 1), np.uint8), []
     examples = Examples(values, [str(i) for i in range(9)], num_values=4)
 
-    def figures(model, step, fill):
+    def metrics(model, step, fill):
         return evaluate(model, examples.values, batch_size=2, fill=fill).to_json()
 
     class Said(Display):
@@ -91,14 +91,14 @@ def test_after_ten_steps_the_time_is_said_and_a_part_of_an_evaluation_is_measure
             said.append(text)
 
     config = dataclasses.replace(CONFIG, steps=12)
-    result = train(AxialTransformer(MODEL), examples, config, tmp_path, evaluate=Collective(figures), progress=Said())
+    result = train(AxialTransformer(MODEL), examples, config, tmp_path, evaluate=Collective(metrics), progress=Said())
     assert re.search(r"^about \d+ s left for 2 steps of .* s, without samples$", said[-1])
     assert result.best_step == 12
 
 
 def test_a_model_of_unknown_cost_has_no_utilisation(tmp_path):
     class Another(AxialTransformer):
-        """Its operations may be others than those of its configuration."""
+        """Its FLOPs may be others than those of its configuration."""
 
     lines = run(tmp_path / "run", model=Another)
     assert len(lines) == 2
@@ -166,8 +166,8 @@ def test_the_matmul_rate_is_measured_once_quickly_and_draws_nothing():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_products_operations_are_counted(monkeypatch):
-    """One product of 1024 x 1024 matrices that takes a second is 2.1e9 operations/s."""
+def test_a_products_flops_are_counted(monkeypatch):
+    """One product of 1024 x 1024 matrices that takes a second is 2.1e9 FLOP/s."""
     clock = iter(range(100))
     monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
     assert matmul_rate(CPU, torch.float32, seconds=0.001) == 2 * 1024**3
@@ -186,9 +186,9 @@ def test_the_progress_line_tells_all(monkeypatch, capsys):
     meter = Meter(CPU, batch_size=4, every=1, counters=counters, full_speed=1e12)
     with Bar("training") as display:
         meter.add(1, torch.tensor(0.6931471805599453), torch.tensor(1.0))
-        display.update(1, progress_figures(CONFIG, counters, meter))
+        display.update(1, progress_metrics(CONFIG, counters, meter))
         meter.line()
-        display.update(1, progress_figures(CONFIG, counters, meter, uint16=True))
+        display.update(1, progress_metrics(CONFIG, counters, meter, uint16=True))
     first, second = capsys.readouterr().err.splitlines()
     for figure in ("1.000 bits/dim", "steps/s", "examples/s", "left"):
         assert figure in first
@@ -203,7 +203,7 @@ def test_the_progress_line_tells_all(monkeypatch, capsys):
 def test_training_costs_what_is_said_of_a_recipe():
     config = AxialTransformerConfig(shape=(8, 8), num_values=17, dim=64, heads=4, outer_layers=4, inner_layers=2)
     layer = 8 * 64**2 + 4 * 64 * 256 + 4 * 8 * 64
-    assert training_operations(config) == 3 * 64 * (6 * layer + 2 * 64 * 17)
+    assert training_flops(config) == 3 * 64 * (6 * layer + 2 * 64 * 17)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
@@ -219,14 +219,14 @@ def test_progress_keeps_steps_and_time_left_on_narrow_terminals(monkeypatch, cap
     monkeypatch.setenv("TERM", "xterm")
     console = Console(stderr=True)
     monkeypatch.setattr(progress, "stderr_console", lambda: console)
-    figures = f"1:02:03 left  3.210 bits/dim  12.3 steps/s{'  more figures' * 9}"
+    metrics = f"1:02:03 left  3.210 bits/dim  12.3 steps/s{'  more metrics' * 9}"
     with Bar("training") as display:
         display.start(1_000_000)
-        display.update(123_456, figures)
+        display.update(123_456, metrics)
         for _ in bar("validation pictures")(range(2)):
             time.sleep(0.2)  # the screen is drawn ten times a second
     shown = capsys.readouterr().err
     assert "123456/1000000" in shown
     assert "1:02:03 left" in shown
     assert "0/2" in shown
-    assert "more figures  more figures" not in shown
+    assert "more metrics  more metrics" not in shown

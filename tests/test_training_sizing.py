@@ -106,10 +106,10 @@ def test_recomputing_and_half_precision_save_memory_at_full_size():
     assert 1.5 * kept.activations < wide.activations < 2 * kept.activations
 
 
-def test_a_steps_time_is_its_operations_over_the_rate_reached():
+def test_a_steps_time_is_its_flops_over_the_rate_reached():
     machine = Machine(devices=4, rate=100.0, utilisation=0.5)
     found = plan(IMAGENET64.model, IMAGENET64.training, None, machine)
-    assert found.step_seconds == found.operations / 200e12
+    assert found.step_seconds == found.flops / 200e12
     assert device_batch(dataclasses.replace(IMAGENET64.training, accumulate=2), 4) == 8
 
 

@@ -57,7 +57,7 @@ class Display:
     def start(self, total: int | None, completed: int = 0) -> None:
         """Begin with `completed` of `total` steps; None: unknown."""
 
-    def update(self, completed: int, figures: str = "") -> None:
+    def update(self, completed: int, metrics: str = "") -> None:
         """Show the completed steps and current metrics."""
 
     def say(self, text: str) -> None:
@@ -89,13 +89,13 @@ class Bar(Display):
             _OneLine("{task.description}", markup=False, table_column=Column()),
             columns.BarColumn(bar_width=min(40, console.width // 8)),
             columns.MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            _OneLine("{task.fields[figures]}", markup=False, table_column=Column()),
+            _OneLine("{task.fields[metrics]}", markup=False, table_column=Column()),
             *column,
             console=console,
             transient=True,
             disable=not (self._writes and console.is_terminal),
         )
-        self._task = self._bar.add_task(description, start=False, total=None, figures="")
+        self._task = self._bar.add_task(description, start=False, total=None, metrics="")
         self._total: int | None = None
         self._next_line = time.monotonic() + min(SECONDS_TO_FIRST_LINE, SECONDS_BETWEEN_LINES)
 
@@ -104,13 +104,13 @@ class Bar(Display):
         self._bar.update(self._task, total=total, completed=completed)
         self._bar.start_task(self._task)
 
-    def update(self, completed: int, figures: str = "") -> None:
+    def update(self, completed: int, metrics: str = "") -> None:
         if not self._bar.disable:
-            self._bar.update(self._task, completed=completed, figures=figures)
+            self._bar.update(self._task, completed=completed, metrics=metrics)
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
             of_total = "" if self._total is None else f"/{self._total}"
-            self.say(f"{self._description} {completed}{of_total}  {figures}".rstrip())
+            self.say(f"{self._description} {completed}{of_total}  {metrics}".rstrip())
 
     def say(self, text: str) -> None:
         if not self._bar.disable:

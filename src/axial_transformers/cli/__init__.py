@@ -26,7 +26,7 @@ GROUPS = {
             "axial complete runs/digits --rows 4",
         ),
         "studio": ("look at a model in the browser: samples, completions, bits", "axial studio runs/digits"),
-        "inspect": ("parameters, operations, memory, dependencies of a model", "axial inspect imagenet64"),
+        "inspect": ("parameters, FLOPs, memory, dependencies of a model", "axial inspect imagenet64"),
     },
     "Compress": {
         "compress": ("compress images into one file, losslessly", "axial compress runs/photos photos/ photos.axl"),
@@ -144,8 +144,8 @@ def _fail(who: str, message: str) -> int:
 def _message(command: str, error: Exception) -> str | None:
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError | SystemError) and _says_out_of_memory(text)):
-        way_out = LESS_MEMORY.get(command, "free some, or use a machine with more")
-        return f"not enough memory: {way_out}" + f" ({printable(text)})" * bool(text)
+        hint = LESS_MEMORY.get(command, "free some, or use a machine with more")
+        return f"not enough memory: {hint}" + f" ({printable(text)})" * bool(text)
     if isinstance(error, RuntimeError | SystemError):
         return None
     if isinstance(error, OSError) and error.strerror:

@@ -68,13 +68,13 @@ def main(argv: Sequence[str]) -> None:
     count, rates = len(written.images), _rates(model, written, options.compare)
     ratio = written.input_size / written.size
     if options.json:
-        figures = {
+        metrics = {
             "archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates,
             "input_bytes": written.input_size, "ratio": ratio,
             "webp": {"images": len(written.webp), "bytes": sum(written.webp)},
             "files": {"number": len(written.file_sizes), "bytes": sum(written.file_sizes)},
         }  # fmt: skip
-        print(json.dumps(figures))
+        print(json.dumps(metrics))
         return
     tiled = kind == "videos" or written.examples < count
     images = f"{count:,} tiles of {written.examples:,} {kind}" if tiled else f"{count:,} images"

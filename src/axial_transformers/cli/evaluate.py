@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> None:
         precision = "bfloat16" if torch.is_autocast_enabled(processes.device.type) else "float32"
     if not processes.rank_zero:
         return
-    figures = {
+    metrics = {
         **result.to_json(),
         "data": described,
         "fingerprint": examples.fingerprint,
@@ -99,30 +99,30 @@ def main(argv: Sequence[str]) -> None:
         "of_images": len(whole) if len(examples) < len(whole) else None,
         "bits_per_value": 2 * result.bits_per_dim if examples.uint16 else None,
     }
-    figures |= {name: value for name, value in special.items() if value}
+    metrics |= {name: value for name, value in special.items() if value}
     if options.json:
-        finite = {name: value for name, value in figures.items() if not isinstance(value, float) or isfinite(value)}
-        print(json.dumps(dict.fromkeys(figures) | finite))  # JSON has no NaN
+        finite = {name: value for name, value in metrics.items() if not isinstance(value, float) or isfinite(value)}
+        print(json.dumps(dict.fromkeys(metrics) | finite))  # JSON has no NaN
     else:
-        print_rows(_rows(figures, examples.shape[0]) | {"speed": f"{len(examples) / seconds:.3g} images/s"})
+        print_rows(_rows(metrics, examples.shape[0]) | {"speed": f"{len(examples) / seconds:.3g} images/s"})
 
 
-def _rows(figures: dict[str, Any], frames: int) -> dict[str, str]:
-    error = f"± {figures['standard_error']:.4f} (standard error over images)" if figures["images"] > 1 else ""
-    skipped = f"; {figures['skipped']} damaged ones left out" if "skipped" in figures else ""
-    counted = f" of {figures['of_images']:,}" if "of_images" in figures else ", every one counted"
+def _rows(metrics: dict[str, Any], frames: int) -> dict[str, str]:
+    error = f"± {metrics['standard_error']:.4f} (standard error over images)" if metrics["images"] > 1 else ""
+    skipped = f"; {metrics['skipped']} damaged ones left out" if "skipped" in metrics else ""
+    counted = f" of {metrics['of_images']:,}" if "of_images" in metrics else ", every one counted"
     rows = {
-        "bits/dim": f"{figures['bits_per_dim']:.4f} {error}",
-        "images": f"{figures['images']:,}{counted}{skipped}",
+        "bits/dim": f"{metrics['bits_per_dim']:.4f} {error}",
+        "images": f"{metrics['images']:,}{counted}{skipped}",
     }
-    if per_value := figures.get("bits_per_value"):
+    if per_value := metrics.get("bits_per_value"):
         rows["bits/value"] = f"{per_value:.4f} per 16-bit value; bits/dim are per byte"
-    if given := figures.get("given_frames"):
+    if given := metrics.get("given_frames"):
         rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"
-    rows |= {name: figures[name] for name in ("data", "fingerprint", "weights")}
-    rows["labels"] = "given" if figures["labels"] else "not given"
-    if "version" in figures:
-        rows["version"] = figures["version"]
+    rows |= {name: metrics[name] for name in ("data", "fingerprint", "weights")}
+    rows["labels"] = "given" if metrics["labels"] else "not given"
+    if "version" in metrics:
+        rows["version"] = metrics["version"]
     return rows
 
 

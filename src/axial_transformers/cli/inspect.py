@@ -17,18 +17,18 @@ from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_POSITIONS, check_configuration
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import names_model, read_config
+from axial_transformers.planning.flops import (
+    decode_flops,
+    engineering,
+    forward_flops,
+    parameters,
+)
 from axial_transformers.planning.machine import (
     Machine,
     machine_facts,
     machine_rows,
     matmul_rate,
     this_machine,
-)
-from axial_transformers.planning.operations import (
-    decode_operations,
-    engineering,
-    forward_operations,
-    parameters,
 )
 from axial_transformers.planning.plan import Plan, describe, describe_memory, plan
 from axial_transformers.training import TrainConfig, read_run
@@ -139,12 +139,12 @@ def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bo
 def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]:
     parts = parameters(config)
     numbers = cache_numbers(config)
-    forward, decode = forward_operations(config), decode_operations(config)
+    forward, decode = forward_flops(config), decode_flops(config)
     return {
         "config": asdict(config),
         "positions": prod(config.bijection.shape) * (config.bijection.channels - config.known_channels),
         "parameters": {**parts, "total": sum(parts.values())},
-        "operations": {"forward": forward, "decode": decode, "decode_over_forward": decode / forward},
+        "flops": {"forward": forward, "decode": decode, "decode_over_forward": decode / forward},
         "cache_bytes": {"float32": 4 * numbers, "bfloat16": 2 * numbers},
         "dependencies": _checked(config) if dependencies else None,
     }
@@ -176,15 +176,15 @@ def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
 def _tables(
     config: AxialTransformerConfig, facts: dict[str, Any], planned: Plan[TrainConfig]
 ) -> dict[str, dict[str, str]]:
-    operations, cache, machine = facts["operations"], facts["cache_bytes"], planned.machine
-    decode, ratio = engineering(operations["decode"]), operations["decode_over_forward"]
+    flops, cache, machine = facts["flops"], facts["cache_bytes"], planned.machine
+    decode, ratio = engineering(flops["decode"]), flops["decode_over_forward"]
     tables = {
         "model": config.describe(),
         "parameters": {name: f"{count:>13,}" for name, count in facts["parameters"].items()},
         "one example": {
             "generated positions": f"{facts['positions']:,}",
-            "operations forward": f"{engineering(operations['forward'])}FLOP, all slices",
-            "operations decoding": f"{decode}FLOP with caches, {ratio:.3f} times a forward pass",
+            "FLOPs forward": f"{engineering(flops['forward'])}FLOP, all slices",
+            "FLOPs decoding": f"{decode}FLOP with caches, {ratio:.3f} times a forward pass",
             "caches of decoding": ", ".join(f"{engineering(size)}B in {name}" for name, size in cache.items()),
             "dependencies": _verdict(facts["dependencies"]),
         },

@@ -71,8 +71,8 @@ def load(
         )
     if split in ("validation", "test") and len(examples) < FEW:
         count = f"{len(examples)} example{'s' * (len(examples) > 1)}"
-        way_out = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
-        say(f"the {split} part of {source} has only {count}: {way_out}")
+        hint = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
+        say(f"the {split} part of {source} has only {count}: {hint}")
     return examples
 
 

@@ -15,11 +15,11 @@ class EmptySplitError(ValueError):
 
     Args:
         fact: the source and the split.
-        way_out: what to do, in the words of `load`.
+        hint: what to do, in the words of `load`.
     """
 
-    def __init__(self, fact: str, way_out: str) -> None:
-        super().__init__(f"{fact}: {way_out}")
+    def __init__(self, fact: str, hint: str) -> None:
+        super().__init__(f"{fact}: {hint}")
         self.fact = fact
 
 

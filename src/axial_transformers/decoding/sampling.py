@@ -20,8 +20,8 @@ from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import accepts_arrays, labels_of
 from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.planning.flops import engineering
 from axial_transformers.planning.machine import free_memory
-from axial_transformers.planning.operations import engineering
 from axial_transformers.progress import Item, Progress
 
 MAX_NUMBERS = 1 << 27

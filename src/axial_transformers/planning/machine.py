@@ -22,7 +22,7 @@ from axial_transformers.ops.processor import (
     product_rates,
     torch_capabilities,
 )
-from axial_transformers.planning.operations import engineering
+from axial_transformers.planning.flops import engineering
 
 Precision = Literal["auto", "float32", "bfloat16"]
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.planning.flops import duration, engineering, parameters, training_flops
 from axial_transformers.planning.machine import Machine
-from axial_transformers.planning.operations import duration, engineering, parameters, training_operations
 from axial_transformers.planning.step_memory import TrainingSettings, device_batch, memory, needed_memory
 
 SMALLEST_DIM = 32
@@ -43,9 +43,9 @@ class Plan(Generic[Settings]):
         return self.needed <= self.machine.room
 
     @property
-    def operations(self) -> int:
+    def flops(self) -> int:
         """FLOPs of a step on all devices, without recomputed blocks."""
-        return training_operations(self.model) * self.training.batch_size
+        return training_flops(self.model) * self.training.batch_size
 
     @property
     def step_seconds(self) -> float | None:
@@ -53,7 +53,7 @@ class Plan(Generic[Settings]):
         machine = self.machine
         if machine.rate is None or machine.utilisation is None:
             return None
-        return self.operations / (machine.devices * machine.rate * 1e12 * machine.utilisation)
+        return self.flops / (machine.devices * machine.rate * 1e12 * machine.utilisation)
 
     def fitted(self, changeable: Collection[str] = (), offered: Collection[str] = CHANGEABLE) -> "Plan[Settings]":
         """Return the plan that fits and differs least from this one.
@@ -133,7 +133,7 @@ class Plan(Generic[Settings]):
             "device_batch": device_batch(training, self.machine.devices),
             "sharded": training.shard and self.machine.devices > 1,
             "memory_bytes": {"blocks_kept": self._memory(False), "blocks_computed_again": self._memory(True)},
-            "operations_per_step": self.operations,
+            "flops_per_step": self.flops,
             "seconds_per_step": seconds,
             "steps": training.steps,
             "seconds_of_all_steps": seconds and training.steps * seconds,
@@ -174,7 +174,7 @@ def describe(plan: Plan[Any]) -> dict[str, str]:
         "steps": f"{training.steps:,}" + (f", {_epochs(plan):.3g} epochs" if plan.examples else ""),
         "batches": f"of {training.batch_size}, {part}{again}{shares}",
         "precision": training.precision,
-        "operations": f"{engineering(plan.operations)}FLOP a step",
+        "FLOPs": f"{engineering(plan.flops)}FLOP a step",
         "memory": f"about {engineering(plan.needed)}B{_room(plan, plan.needed)}",
         "time": _time(plan),
     }

@@ -29,10 +29,10 @@ def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
     return found
 
 
-def line_of(figures: Mapping[str, Any]) -> str:
+def line_of(metrics: Mapping[str, Any]) -> str:
     """Return metrics as one line of JSON."""
-    infinite = {name: None for name, value in figures.items() if isinstance(value, float) and not isfinite(value)}
-    return json.dumps({**figures, **infinite})
+    infinite = {name: None for name, value in metrics.items() if isinstance(value, float) and not isfinite(value)}
+    return json.dumps({**metrics, **infinite})
 
 
 def to_json(config: Any) -> dict[str, Any]:

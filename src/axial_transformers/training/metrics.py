@@ -32,7 +32,7 @@ VALIDATION = "validation_"
 """Prefix of the names of an evaluation's metrics."""
 
 
-Figure = float | NDArray[np.uint8]
+Metric = float | NDArray[np.uint8]
 Curve = list[tuple[float, float]]
 
 
@@ -161,7 +161,7 @@ class MetricsLog:
 
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
 
-    def write(self, step: int, values: Mapping[str, Figure]) -> None:
+    def write(self, step: int, values: Mapping[str, Metric]) -> None:
         pictures = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         numbers = {name: value for name, value in values.items() if name not in pictures}
         if numbers:
@@ -186,7 +186,7 @@ class MetricsLog:
             self._board.close()
 
 
-def progress_figures(config: TrainConfig, counters: Counters, meter: Meter, uint16: bool = False) -> str:
+def progress_metrics(config: TrainConfig, counters: Counters, meter: Meter, uint16: bool = False) -> str:
     """Return a line for the terminal, the most important first."""
     if meter.smooth_bits_per_dim is None or not meter.durations.step:
         return ""
@@ -247,9 +247,9 @@ def read_curves(folder: Path) -> dict[str, Curve]:
             if len(kept) > 2 * MOST_POINTS:
                 kept, stride = kept[::2], 2 * stride
     curves: dict[str, set[tuple[float, float]]] = {}
-    for figures in map(_figures, (*kept, last, *evaluations)):
-        step = figures.pop("step", math.inf)
-        for name, value in figures.items() if step < math.inf else ():
+    for metrics in map(_metrics, (*kept, last, *evaluations)):
+        step = metrics.pop("step", math.inf)
+        for name, value in metrics.items() if step < math.inf else ():
             curves.setdefault(name, set()).add((step, value))
     return {name: sorted(points) for name, points in curves.items()}
 
@@ -258,7 +258,7 @@ def _lines_of(file: TextIO) -> Iterator[str]:
     return iter(lambda: file.readline(LONGEST_LINE), "")
 
 
-def _figures(line: str) -> dict[str, float]:
+def _metrics(line: str) -> dict[str, float]:
     try:
         found: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -269,5 +269,5 @@ def _figures(line: str) -> dict[str, float]:
 
 def _moment(line: str) -> tuple[float, bool]:
     """Return the step of a line, and whether it is of an evaluation, which comes last in a step."""
-    figures = _figures(line)
-    return figures.get("step", math.inf), any(name.startswith(VALIDATION) for name in figures)
+    metrics = _metrics(line)
+    return metrics.get("step", math.inf), any(name.startswith(VALIDATION) for name in metrics)

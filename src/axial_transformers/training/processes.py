@@ -95,13 +95,13 @@ class Processes:
 
     Args:
         device: the device of this process, as `find_device` returns it.
-        way_out: advice to the user when another process is lost.
+        hint: advice to the user when another process is lost.
     """
 
     def __init__(
-        self, device: torch.device, way_out: str = "the run can be resumed, with any number of processes"
+        self, device: torch.device, hint: str = "the run can be resumed, with any number of processes"
     ) -> None:
-        self.way_out = way_out
+        self.hint = hint
         self.rank, self.count, self.device = rank(), int(os.environ.get("WORLD_SIZE", 1)), device
         self._ours = False
 
@@ -225,7 +225,7 @@ class Processes:
             self._ours = False
         if lost:
             raise ConnectionError(
-                f"process {self.rank} of {self.count} has lost another, which says why if it could: {self.way_out}"
+                f"process {self.rank} of {self.count} has lost another, which says why if it could: {self.hint}"
             ) from error
 
 
@@ -249,4 +249,4 @@ def _leave() -> None:
 
 def processes_on(device: str) -> Processes:
     """Return processes, not entered yet, that share work which cannot be resumed, such as sampling."""
-    return Processes(find_device(device), way_out="start all of them again")
+    return Processes(find_device(device), hint="start all of them again")

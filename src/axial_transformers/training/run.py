@@ -24,15 +24,15 @@ from axial_transformers.models.baselines.by_name import class_of
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.ops.linear import Library, library
 from axial_transformers.ops.torch_private import whole_graphs
+from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.planning.operations import training_operations
 from axial_transformers.training.batches import Purpose, TrainingExamples, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import (
     VALIDATION,
-    Figure,
     Meter,
+    Metric,
     MetricsLog,
     NonFiniteLoss,
     forget_peak_memory,
@@ -60,7 +60,7 @@ from axial_transformers.training.run_folder import Fingerprint, MachineRecord, O
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step_time import require_short_steps
 
-Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
+Callback = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
 """Takes the EMA model and the step; may return metrics. Only the first process calls it."""
 
 
@@ -70,7 +70,7 @@ class Collective(NamedTuple):
     After ten steps it is called once more, with a `fill` that measures one part and ends the call.
     """
 
-    call: Callable[[AxialTransformer, int, Fill], Mapping[str, Figure]]
+    call: Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]
     """Takes the EMA model, the step and `Processes.fill`; returns equal metrics in every process."""
 
 
@@ -181,7 +181,7 @@ class Run:
         if type(self.skeleton) is not class_of(self.skeleton.config):
             return None
         rate = self.processes.count * matmul_rate(self.device, self.dtype)
-        return rate / training_operations(self.skeleton.config)
+        return rate / training_flops(self.skeleton.config)
 
     def close(self) -> None:
         """End the prefetch, give the model back as it came, and release what refers to the process group."""
@@ -219,7 +219,7 @@ class Run:
         state.counters.step = step + 1
         self._read_clock()
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Return the next line of metrics.jsonl, over the steps since the line before."""
         counters = self.state.counters
         return {
@@ -249,12 +249,12 @@ class Run:
         """
         self.save()
         counters = self.state.counters
-        figures = self.call(callback, VALIDATION)
-        if self.processes.any(figures is None):
+        metrics = self.call(callback, VALIDATION)
+        if self.processes.any(metrics is None):
             self.cut_short = True
             return
-        assert figures is not None
-        bits_per_dim = self.processes.broadcast(float(figures["bits_per_dim"]) if self.processes.rank_zero else 0.0)
+        assert metrics is not None
+        bits_per_dim = self.processes.broadcast(float(metrics["bits_per_dim"]) if self.processes.rank_zero else 0.0)
         counters.evaluated_step = counters.step
         if not isfinite(bits_per_dim):
             if self.processes.rank_zero:
@@ -283,30 +283,30 @@ class Run:
         with self.meter.paused(), torch.no_grad(), suppress(_MeasuredError):
             callback.call(average, self.state.counters.step, fill)
 
-    def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Figure] | None:
+    def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Metric] | None:
         """Call back with the EMA weights, and log its metrics; None after an interrupt."""
         step, start = self.state.counters.step, time.monotonic()
         average = self._average(keep=self.processes.rank_zero or isinstance(callback, Collective))
         with self.meter.paused(), torch.no_grad():
-            figures = self._figures_of(callback, average, step)
+            metrics = self._metrics_of(callback, average, step)
         if prefix == VALIDATION:
             self.meter.durations.evaluation = time.monotonic() - start
         else:
             self.meter.durations.drawing = time.monotonic() - start
-        if figures:
-            self.log.write(step, {prefix + name: value for name, value in figures.items()})
+        if metrics:
+            self.log.write(step, {prefix + name: value for name, value in metrics.items()})
         with self.meter.paused():
-            self.page.write(self.standing("training"))
-        return figures
+            self.page.write(self.status("training"))
+        return metrics
 
-    def standing(self, state: str) -> str:
+    def status(self, state: str) -> str:
         """Return the state, the step and the time of the run in words, for its page."""
         counters, steps = self.state.counters, self.config.steps
         return f"{state}, step {counters.step:,} of {steps:,} after {timedelta(seconds=round(counters.seconds))}"
 
-    def _figures_of(
+    def _metrics_of(
         self, callback: Callback | Collective, average: AxialTransformer, step: int
-    ) -> Mapping[str, Figure] | None:
+    ) -> Mapping[str, Metric] | None:
         if isinstance(callback, Collective):
             try:
                 return callback.call(average, step, partial(self.processes.fill, interrupts=self.interrupts))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.hub_card import Result, model_card
-from axial_transformers.planning.operations import engineering
+from axial_transformers.planning.flops import engineering
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves

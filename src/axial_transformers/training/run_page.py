@@ -44,22 +44,22 @@ class RunPage:
         """Why and when the run ended, for the last page."""
         self._folder, self._warned, self._next = folder, False, 0.0
 
-    def begin(self, standing: str, examples: TrainingExamples, uint16: bool) -> Path | None:
+    def begin(self, status: str, examples: TrainingExamples, uint16: bool) -> Path | None:
         """Write the first page; return its path."""
         if self._folder is None:
             return None
         with self._warning():
             if not (self._folder / DATA).is_file():
                 _write_examples(self._folder / DATA, examples, uint16)
-        self.write(standing)
+        self.write(status)
         return None if self._warned else self._folder / PAGE
 
-    def write(self, standing: str) -> None:
+    def write(self, status: str) -> None:
         if self._folder is None or time.monotonic() < self._next:
             return
         start = time.monotonic()
         with self._warning():
-            write_page(self._folder, standing, REFRESH)
+            write_page(self._folder, status, REFRESH)
         self._next = time.monotonic() + (time.monotonic() - start) / SHARE
 
     def __enter__(self) -> Self:
@@ -84,7 +84,7 @@ class RunPage:
 
 def write_page(
     folder: Path,
-    standing: str | None = None,
+    status: str | None = None,
     refresh: int | None = None,
     target: Path | None = None,
     sections: Sequence[str] = (),
@@ -95,7 +95,7 @@ def write_page(
         raise ValueError(f"{folder} holds no run: only a run has a page")
     path = target or require_inside(folder / PAGE, folder)
     with written_whole(path) as aside:
-        text = _page(folder, record, standing, refresh, sections)
+        text = _page(folder, record, status, refresh, sections)
         aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files are not always UTF-8
     return path
 
@@ -109,13 +109,13 @@ def _write_examples(path: Path, examples: TrainingExamples, uint16: bool) -> Non
             image_grid(np.asarray(shown), num_values=examples.num_values, uint16=uint16).save(aside, format="PNG")
 
 
-def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | None, sections: Sequence[str]) -> str:
+def _page(folder: Path, record: RunRecord, status: str | None, refresh: int | None, sections: Sequence[str]) -> str:
     curves = read_curves(folder)
     rows = describe_run(record, curves)
     name = f"Training run: {folder.resolve().name if record.about is None else record.about.recipe}"
     parts = [
         f"<h1>{escape(name)}</h1>",
-        _standing(folder, record, curves, standing, refresh),
+        _status(folder, record, curves, status, refresh),
         _samples(folder),
         *sections,
         _curves(record, curves),
@@ -128,19 +128,19 @@ def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | 
     return html.document(name, [part for part in parts if part], refresh)
 
 
-def _standing(
-    folder: Path, record: RunRecord, curves: Mapping[str, Curve], standing: str | None, refresh: int | None
+def _status(
+    folder: Path, record: RunRecord, curves: Mapping[str, Curve], status: str | None, refresh: int | None
 ) -> str:
-    if standing is None:
+    if status is None:
         newest = max((points[-1][0] for points in curves.values()), default=0.0)
         trainer = holder(folder)
         state = f"training, by {trainer}" if trainer else "not running"
-        standing = f"{state}, newest figures of step {newest:,.0f} of {record.training.steps:,}"
+        status = f"{state}, newest metrics of step {newest:,.0f} of {record.training.steps:,}"
     written = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"
     if refresh:
         anew = shlex.join(["axial", "inspect", str(folder), "--page"])
         written += f"; long ago, if the run was killed: {anew} tells whether it runs"
-    facts = {"state": standing, "written": written}
+    facts = {"state": status, "written": written}
     if best := best_validation(curves):
         step, bits = best
         facts["best validation"] = f"{bits:.4f} bits/dim at step {step:,.0f}"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from axial_transformers.models import AxialTransformer
-from axial_transformers.planning.operations import duration
+from axial_transformers.planning.flops import duration
 from axial_transformers.training.batches import Batch, TrainingExamples, draw_batch
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig

@@ -38,7 +38,7 @@ from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit
 from axial_transformers.training.checkpoints import newest_checkpoint
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.metrics import progress_figures
+from axial_transformers.training.metrics import progress_metrics
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Callback, Collective, Ending, Run
@@ -119,7 +119,7 @@ def train(  # noqa: PLR0913
                     progress.say(line)
             run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about, started_from=origin)
             with run.meter.paused():
-                page = run.page.begin(run.standing("training"), examples, uint16)
+                page = run.page.begin(run.status("training"), examples, uint16)
             if page:
                 progress.say(f"curves and samples: {page}")
             return _train(run, evaluate, sample, progress, uint16)
@@ -139,12 +139,12 @@ def _train(
                 run.evaluate(evaluate)
                 continue
             run.update()
-            progress.update(counters.step, progress_figures(config, counters, run.meter, uint16))
+            progress.update(counters.step, progress_metrics(config, counters, run.meter, uint16))
             if counters.step == begun + FIRST_STEPS:
                 run.measure_evaluation(evaluate)
                 progress.say(run.meter.durations.describe_left(config, counters))
             if counters.step % config.log_every == 0:
-                run.log.write(counters.step, run.figures())
+                run.log.write(counters.step, run.metrics())
             if counters.step % config.save_every == 0:
                 run.save()
             if sample and counters.step % config.sample_every == 0:
@@ -155,7 +155,7 @@ def _train(
             ending = "interrupted" if run.cut_short else ending
         if sample and ending != "interrupted" and counters.step % config.sample_every:
             run.call(sample)
-        run.page.ending = run.standing(ending)
+        run.page.ending = run.status(ending)
     return TrainResult(
         ending=ending,
         step=counters.step,

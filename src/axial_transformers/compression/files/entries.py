@@ -124,8 +124,8 @@ def planned(entries: Sequence[FileEntry], only_as: str | None = None) -> list[Pl
             f"the archive holds the file {entry.name!r:.100} as it is: give a target with the same suffix, not {suffix}"
         )
     if entry.size is not None and not entry.keeps(only_as):
-        way_out = f"give a target like x{entry.SUFFIX}"
-        raise ValueError(f"{suffix} files do not keep {entry.name!r:.100} without loss: {way_out}")
+        hint = f"give a target like x{entry.SUFFIX}"
+        raise ValueError(f"{suffix} files do not keep {entry.name!r:.100} without loss: {hint}")
     return [Planned(entry, only_as)]
 
 

@@ -30,23 +30,23 @@ def parameters(config: AxialTransformerConfig) -> dict[str, int]:
     return {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
 
 
-def forward_operations(config: AxialTransformerConfig) -> int:
+def forward_flops(config: AxialTransformerConfig) -> int:
     """Return the FLOPs of one forward pass: the logits of every slice."""
-    return _operations(config, cached=False)
+    return _flops(config, cached=False)
 
 
-def training_operations(config: AxialTransformerConfig) -> int:
+def training_flops(config: AxialTransformerConfig) -> int:
     """Return the FLOPs of the loss of one random slice and of its gradients."""
     slices = config.bijection.channels - config.known_channels
-    return 3 * forward_operations(config) // slices - prod(config.bijection.shape) * _first_layer(config)
+    return 3 * forward_flops(config) // slices - prod(config.bijection.shape) * _first_layer(config)
 
 
-def decode_operations(config: AxialTransformerConfig) -> int:
+def decode_flops(config: AxialTransformerConfig) -> int:
     """Return the FLOPs of decoding one example with caches."""
-    return _operations(config, cached=True)
+    return _flops(config, cached=True)
 
 
-def _operations(config: AxialTransformerConfig, cached: bool) -> int:
+def _flops(config: AxialTransformerConfig, cached: bool) -> int:
     layout, dim = config.bijection, config.dim
     shape, slices = layout.shape, layout.channels - config.known_channels
     per_position = 2 * dim * config.num_logits
