@@ -37,9 +37,9 @@ from axial_transformers.ops.positions import rotary
 from command_line import run_command
 from timing import dtypes, interleaved, peak_memory, rows_of
 
-LARGEST = (1, 128, 128, 128)
+MAX_SHAPE = (1, 128, 128, 128)
 """Whose memory is measured."""
-SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), LARGEST, (1, 16, 32, 32, 64)]
+SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), MAX_SHAPE, (1, 16, 32, 32, 64)]
 HEADS = 4
 SPAN = 9
 BESIDE_PACKAGE = [
@@ -188,7 +188,7 @@ def beside_plain(names: list[str], rounds: int, memory: bool) -> None:
                 for other in ("equation 4", "maps of plain"):
                     row[key][f"published over {other}"] = round(seconds["published"] / seconds[other], 2)
             row[key]["ms of plain"] = round(seconds["plain"] * 1e3, 1)
-        if memory and shape == LARGEST:
+        if memory and shape == MAX_SHAPE:
             peaks = {name: peak(name, shape, torch.float32) for name in names}
             row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
         print(json.dumps(row), flush=True)
@@ -253,7 +253,7 @@ def main(
             row[key] = {name: round(seconds[name] / seconds["axial"], 2) for name in names}
             row[key]["axial over maps"] = round(seconds["axial"] / seconds["maps"], 2)
             row[key]["ms"] = round(seconds["axial"] * 1e3, 1)
-        if memory and shape == LARGEST:
+        if memory and shape == MAX_SHAPE:
             peaks = {name: peak(name, shape, dtype) for name in names if name != "full"}
             row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
         print(json.dumps(row), flush=True)

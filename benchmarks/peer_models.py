@@ -498,7 +498,7 @@ PEERS = {
     "gated PixelCNN": Kind(PixelCNN, 2.0, 2),
     "PixelCNN++": Kind(PixelCNNPlusPlus, 1.0, 4),
 }
-MOST = 4096
+MAX_WIDTH = 4096
 """Largest width and hidden."""
 TOLERANCE = 0.02
 
@@ -525,9 +525,9 @@ def of_size(name: str, images: Images, parameters: int) -> tuple[int, int]:
     def rest(width: int, hidden: int) -> float:
         return abs(built(width, hidden) / parameters - 1)
 
-    wide = step * bisect_left(range(step, MOST, step), parameters, key=lambda n: built(n, round(ratio * n)))
+    wide = step * bisect_left(range(step, MAX_WIDTH, step), parameters, key=lambda n: built(n, round(ratio * n)))
     widths = (wide, wide + step) if wide else (step,)  # a little too small, and a little too large
-    candidates = [(n, bisect_left(range(MOST), parameters, lo=1, key=partial(built, n))) for n in widths]
+    candidates = [(n, bisect_left(range(MAX_WIDTH), parameters, lo=1, key=partial(built, n))) for n in widths]
     found = [each for each in candidates if rest(*each) <= TOLERANCE]
     if not found:
         raise ValueError(f"no {name} has about {parameters} parameters")

@@ -46,7 +46,7 @@ from timing import rows_of
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 AGREE = {"float32": 1e-5, "bfloat16": 1e-2}
 """Relative difference of the two losses that rounding explains."""
-WARM_UP, LEAST_STEPS, MOST_STEPS = 3, 3, 40
+WARM_UP, MIN_STEPS, MAX_STEPS = 3, 3, 40
 SETTLE = 0.05
 """Seconds before a step, in which the idle threads of the other side cease to spin."""
 
@@ -125,7 +125,7 @@ def time_steps(workers: "dict[str, Worker]", least: float) -> dict[str, list[flo
     """Seconds of the steps of each worker, in turns, after those that warm up."""
     seconds: dict[str, list[float]] = {side: [] for side in workers}
     start = time.monotonic()
-    for step in range(WARM_UP + MOST_STEPS):
+    for step in range(WARM_UP + MAX_STEPS):
         for side, worker in workers.items():
             time.sleep(SETTLE)
             took = worker.ask("step")
@@ -133,7 +133,7 @@ def time_steps(workers: "dict[str, Worker]", least: float) -> dict[str, list[flo
                 seconds[side].append(took)
         if step + 1 == WARM_UP:
             start = time.monotonic()
-        if step + 1 >= WARM_UP + LEAST_STEPS and time.monotonic() - start > least:
+        if step + 1 >= WARM_UP + MIN_STEPS and time.monotonic() - start > least:
             break
     return seconds
 

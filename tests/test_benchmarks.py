@@ -90,7 +90,7 @@ def tiny_recipe() -> Recipe:
 SHAPES = [(1, 4, 4, 16)]
 SMALLER: dict[str, dict[str, object]] = {
     "ablation": {"ablation.GROUPS": {"fashion": tiny_group()}},
-    "attention": {"attention.SHAPES": SHAPES, "attention.LARGEST": SHAPES[0], "attention.BESIDE_PACKAGE": SHAPES},
+    "attention": {"attention.SHAPES": SHAPES, "attention.MAX_SHAPE": SHAPES[0], "attention.BESIDE_PACKAGE": SHAPES},
     "attention_kernels": {"axial_transformers.ops.line_groups.PIECE": {"cpu": 1}},
     "complexity": {"complexity.SQUARES": (4, 8), "complexity.SIDES": {1: (10, 20), 2: (10, 12)}},
     "crashes": {"crashes.CONFIG": replace(crashes.CONFIG, steps=15)},

@@ -88,7 +88,7 @@ def test_what_holds_no_videos_of_the_model_or_too_much_is_refused(tmp_path, mode
     ):
         compress_files(model, tmp_path / "source", tmp_path / "a.axl")
     (tmp_path / "a.mkv").write_bytes(lossless_movie(moving(3), Fraction(8)))
-    monkeypatch.setattr(videos, "MOST_VALUES", 23)
+    monkeypatch.setattr(videos, "MAX_VALUES", 23)
     with pytest.raises(ValueError, match=r"a\.mkv: 2 frames of 3x4, a clip of the model, are more than 23 values"):
         compress_files(model, tmp_path / "a.mkv", tmp_path / "a.axl")
     assert not (tmp_path / "a.axl").exists()

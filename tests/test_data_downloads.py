@@ -168,7 +168,7 @@ def test_size_and_time_are_bounded_also_where_none_is_stated(serve, tar, cache, 
             h.wfile.write(bytes(1 << 16))
 
     server = serve(endless)
-    monkeypatch.setattr(downloads, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(downloads, "MAX_BYTES", 10**6)
     with pytest.raises(OSError, match=rf"^{server.address} exceeds the 0.001 GB"):
         data.load(server.address)
 
@@ -178,7 +178,7 @@ def test_size_and_time_are_bounded_also_where_none_is_stated(serve, tar, cache, 
 
     server = serve(slow)
     start = time.monotonic()
-    monkeypatch.setattr(downloads, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(downloads, "MAX_SECONDS", 0.2)
     with pytest.raises(OSError, match=rf"^{server.address} could not be downloaded"):
         data.load(server.address)
     assert time.monotonic() - start < 1.9

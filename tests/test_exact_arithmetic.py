@@ -18,8 +18,8 @@ import torch
 from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import (
     GROUP,
-    LEAST_STATE,
     MASKED,
+    MIN_STATE,
     NO_PREDICTION,
     PRECISION,
     Block,
@@ -94,11 +94,11 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
         rows, context = arithmetic.Rows(inner, heads, output), random_numbers(26, 3, D)
         rows.take_known(context, Known(known, known[:0], nats, intervals))
         in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
-        words = arithmetic.write_stream(np.concatenate(in_order), LEAST_STATE)
+        words = arithmetic.write_stream(np.concatenate(in_order), MIN_STATE)
         stream, values = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0])), np.zeros_like(known)
         rows.read(context, NO_PREDICTION, values, stream)
         assert np.array_equal(values, known)
-        assert stream.state.tolist() == [LEAST_STATE, len(words), 0]
+        assert stream.state.tolist() == [MIN_STATE, len(words), 0]
         found += [nats, intervals]
     return found
 
@@ -336,10 +336,10 @@ def test_streams_of_the_coder_equal_its_reference_and_are_read_again():
     )
     values = rng.integers(0, 20, 300)
     intervals = np.array([reference.interval(row, value) for row, value in zip(numbers, values.tolist())])
-    words = reference.write_stream(intervals, LEAST_STATE + 5)
-    assert_same_bits([words], [compiled.write_stream(intervals, LEAST_STATE + 5)])
+    words = reference.write_stream(intervals, MIN_STATE + 5)
+    assert_same_bits([words], [compiled.write_stream(intervals, MIN_STATE + 5)])
     stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
     assert [reference.read_value(row, stream) for row in numbers] == values.tolist()
-    assert stream.state.tolist() == [LEAST_STATE + 5, len(words), 0]
+    assert stream.state.tolist() == [MIN_STATE + 5, len(words), 0]
     ideal = (PRECISION - np.log2(intervals[:, 1])).sum()
     assert ideal < 32 * len(words) < ideal + 64 + 32

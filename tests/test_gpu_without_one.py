@@ -294,9 +294,9 @@ def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(r
     model.load_state_dict({name: tensor.clone() for name, tensor in other.items()}, assign=True)
     check(2)
     assert len(recorded) == 4
-    for top_k in range(1, graph_backend.MOST_KEPT + 1):
+    for top_k in range(1, graph_backend.MAX_KEPT + 1):
         check(2, top_k=top_k)
-    assert len(graph_backend._kept[model]) == graph_backend.MOST_KEPT
+    assert len(graph_backend._kept[model]) == graph_backend.MAX_KEPT
 
 
 class Casts(TorchDispatchMode):

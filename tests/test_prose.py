@@ -11,7 +11,7 @@ SOURCE = ROOT / "src" / "axial_transformers"
 FOR_MAINTAINERS = {*ROOT.glob("docs/project/*.md")}
 SITE = [*sorted({*ROOT.glob("docs/**/*.md")} - FOR_MAINTAINERS), *sorted(SOURCE.glob("pretrained/*/README.md"))]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *SITE]
-LONGEST, LONG, MOST_LONG = 35, 30, 0.05
+MAX_WORDS, LONG, MAX_LONG = 35, 30, 0.05
 """Words of a sentence at most; words of a long one; share of long ones at most."""
 WORDS_OF_README, WORDS_OF_SITE = 700, 24_000
 UNWANTED = {
@@ -55,7 +55,7 @@ def words(text: str) -> int:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_sentences_are_short_and_words_are_those_of_the_field(page):
     found = [*sentences(page.read_text())]
-    assert [each for each in found if len(each.split()) > LONGEST] == []
+    assert [each for each in found if len(each.split()) > MAX_WORDS] == []
     unwanted = [
         (each, instead)
         for each in found
@@ -67,7 +67,7 @@ def test_sentences_are_short_and_words_are_those_of_the_field(page):
 
 def test_few_sentences_are_long():
     lengths = [len(each.split()) for page in PAGES for each in sentences(page.read_text())]
-    assert sum(length > LONG for length in lengths) <= MOST_LONG * len(lengths)
+    assert sum(length > LONG for length in lengths) <= MAX_LONG * len(lengths)
 
 
 def test_readme_is_one_screen_and_the_site_is_not_a_book():

@@ -16,7 +16,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pictures.charts import ChartLine, line_chart, span_of
 from axial_transformers.storage.locks import folder_held
 from axial_transformers.training import TrainConfig, read_run, run_page, train
-from axial_transformers.training.metrics import MOST_POINTS, read_curves
+from axial_transformers.training.metrics import MAX_POINTS, read_curves
 from axial_transformers.training.run_page import RunPage, write_page
 from conftest import Axial
 
@@ -134,7 +134,7 @@ def test_a_page_stays_small_however_long_the_run(run):
     lines += [json.dumps({"step": step, "validation_bits_per_dim": abs(step - 4000)}) for step in range(0, 12_000, 10)]
     (run / "metrics.jsonl").write_text("\n".join(lines))
     curves = read_curves(run)
-    assert len(curves["bits_per_dim"]) <= 2 * MOST_POINTS + 1
+    assert len(curves["bits_per_dim"]) <= 2 * MAX_POINTS + 1
     assert curves["bits_per_dim"][-1] == (12_000, pytest.approx(3 + 1 / 12_000))
     noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), dtype=np.uint8)
     for step in range(9):

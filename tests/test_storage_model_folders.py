@@ -17,7 +17,7 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.models.config import MOST_LAYERS
+from axial_transformers.models.config import MAX_LAYERS
 from axial_transformers.storage.model_folders import CONFIG, SHIPPED, WEIGHTS, shipped_names
 from small_models import VARIANTS, random_model, random_values, small_config, small_model
 
@@ -223,7 +223,7 @@ def test_headers_are_bounded_and_told_of_in_one_short_line(folder, content, says
 
 def test_a_model_of_many_layers_is_not_built_for_a_few_weights(folder):
     config = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps(config | {"inner_layers": MOST_LAYERS - 4}))
+    (folder / CONFIG).write_text(json.dumps(config | {"inner_layers": MAX_LAYERS - 4}))
     begun = time.process_time()
     assert "1024 layers have at least 12288 tensors, not " in refusal(folder)
     assert time.process_time() - begun < 0.3

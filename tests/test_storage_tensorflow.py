@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from axial_transformers.storage.tensorflow import (
-    LONGEST_KEY,
-    MOST_BLOCKS,
-    MOST_ENTRIES,
+    MAX_BLOCKS,
+    MAX_ENTRIES,
+    MAX_KEY,
     FormatError,
     TensorBundle,
     find_prefix,
@@ -212,10 +212,10 @@ def in_blocks(*blocks: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("octets", "says"),
     [
-        (in_blocks(sharing(200_000, LONGEST_KEY - 3)), f"more than {MOST_ENTRIES:,} keys"),
-        (in_blocks(sharing(2, LONGEST_KEY)), f"a key of {LONGEST_KEY + 3} bytes, above {LONGEST_KEY}"),
+        (in_blocks(sharing(200_000, MAX_KEY - 3)), f"more than {MAX_ENTRIES:,} keys"),
+        (in_blocks(sharing(2, MAX_KEY)), f"a key of {MAX_KEY + 3} bytes, above {MAX_KEY}"),
         (in_blocks(sharing(3, 1 << 20)), "a key of 1,048,579 bytes"),
-        (in_blocks(*[RESTARTS] * (MOST_BLOCKS + 1)), f"more than {MOST_BLOCKS:,} blocks"),
+        (in_blocks(*[RESTARTS] * (MAX_BLOCKS + 1)), f"more than {MAX_BLOCKS:,} blocks"),
         (one_block_often(4000), "begins within or before another"),
     ],
     ids=["200,000 keys of 512 bytes", "long key", "very long key", "many blocks", "one block often"],

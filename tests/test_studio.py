@@ -156,11 +156,11 @@ def test_files_are_bounded_and_named_without_their_folder(monkeypatch):
     for paths, says in (
         (["/tmp/x/good.png", "/tmp/x/bad.png"], r"^bad.png is not a whole image$"),
         ([], "no files"),
-        (["/x"] * (limits.MOST_FILES + 1), "65 files are more than 64"),
+        (["/x"] * (limits.MAX_FILES + 1), "65 files are more than 64"),
     ):
         with pytest.raises(ValueError, match=says):
             studio.files(paths, "exact")
-    monkeypatch.setattr(limits, "MOST_EXAMPLES", 11)
+    monkeypatch.setattr(limits, "MAX_EXAMPLES", 11)
     with pytest.raises(ValueError, match=r"2\.png: more than 11 examples"):
         studio.files(["/a/b/1.png", "/a/c/2.png"], "crop")
 

@@ -24,7 +24,7 @@ from axial_transformers.cli import studio as verb
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.studio import actions
 from axial_transformers.studio.page import served
-from axial_transformers.studio.studio_model import MOST_MEGABYTES
+from axial_transformers.studio.studio_model import MAX_MEGABYTES
 from small_models import random_model
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.fromarray(values).save(folder / f"{i}.png")
     Image.new("L", (40, 30)).save(folder / "large.png")
     (folder / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
-    (folder / "heavy.png").write_bytes(bytes(MOST_MEGABYTES * 10**6 + 1))
+    (folder / "heavy.png").write_bytes(bytes(MAX_MEGABYTES * 10**6 + 1))
     return folder
 
 
@@ -330,7 +330,7 @@ def test_pages_of_other_sites_get_nothing_and_store_nothing(browser, address, st
 
 
 def test_uploads_together_are_bounded(browser, folder, monkeypatch, stored):
-    monkeypatch.setattr("axial_transformers.studio.page.MOST_STORED", 0.1)
+    monkeypatch.setattr("axial_transformers.studio.page.MAX_STORED", 0.1)
     with _served(folder, "pictures") as address:
         page, complaints = _opened(browser, address)
         before = stored()

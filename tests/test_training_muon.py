@@ -63,7 +63,7 @@ def test_an_orthogonalised_matrix_keeps_its_singular_vectors_and_has_singular_va
 @pytest.mark.parametrize("together", [2**22, 1])
 def test_steps_are_those_of_torchs_muon_with_each_matrix_by_itself(monkeypatch, together):
     """In one call or parameter by parameter; queries, keys and values apart, and not as one tall matrix."""
-    monkeypatch.setattr(muon_module, "MOST_NUMBERS", together)
+    monkeypatch.setattr(muon_module, "MAX_NUMBERS", together)
     generator = torch.Generator().manual_seed(0)
     shapes = {(24, 8): 3, (8, 8): 1, (32, 8): 1, (8, 32): 1}
     ours = {nn.Parameter(torch.randn(shape, generator=generator)): count for shape, count in shapes.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensor_bundle_writer import varint
 
-LONGEST = 1 << 18
+MAX_BYTES = 1 << 18
 """Bytes of an input."""
 INTEGERS = (
     0, 1, 2, 127, 128, 255, 256, 32767, 65535, 65536, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32,
@@ -33,7 +33,7 @@ _PLACEHOLDER = "@@placeholder@@"
 def mutated(content: bytes, other: bytes, draw: Random) -> bytes:
     """One to four random mutations of `content`, parts of `other` among them."""
     for _ in range(draw.choice((1, 1, 1, 2, 4))):
-        content = draw.choice(_MUTATIONS)(content, other, draw)[:LONGEST] if content else draw.randbytes(8)
+        content = draw.choice(_MUTATIONS)(content, other, draw)[:MAX_BYTES] if content else draw.randbytes(8)
     return content
 
 
@@ -55,7 +55,7 @@ def mutated_json(text: bytes, draw: Random) -> bytes:
     result = json.dumps(root[0])
     for i, replacement in enumerate(chosen):
         result = result.replace(f'"{_PLACEHOLDER}{i}@"', replacement)
-    return result.encode()[:LONGEST]
+    return result.encode()[:MAX_BYTES]
 
 
 def _somewhere(root: list[Any], draw: Random) -> tuple[Any, Any]:
@@ -103,7 +103,7 @@ def _remove(content: bytes, other: bytes, draw: Random) -> bytes:
 def _repeat(content: bytes, other: bytes, draw: Random) -> bytes:
     start, end = _span(content, draw)
     times = draw.choice((1, 1, 2, 4, 8, 100, 1 << 16))
-    return content[:end] + content[start:end] * min(times, (LONGEST // 4) // (end - start) + 1) + content[end:]
+    return content[:end] + content[start:end] * min(times, (MAX_BYTES // 4) // (end - start) + 1) + content[end:]
 
 
 def _splice(content: bytes, other: bytes, draw: Random) -> bytes:
@@ -124,7 +124,7 @@ def _field(content: bytes, other: bytes, draw: Random) -> bytes:
 
 def _number(content: bytes, other: bytes, draw: Random) -> bytes:
     """A number in text replaced by an extreme; every second time in as many bytes."""
-    found = list(_NUMBER.finditer(content[:LONGEST]))
+    found = list(_NUMBER.finditer(content[:MAX_BYTES]))
     if not found:
         return _field(content, other, draw)
     match = draw.choice(found[: draw.choice((8, len(found)))])

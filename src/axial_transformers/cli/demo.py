@@ -26,7 +26,7 @@ from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
 from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
-MOST_MINUTES = 2.6
+MAX_MINUTES = 2.6
 CLASSES, VALUES = 10, 17
 KNOWN_ROWS = 4
 THIS_MODEL = "this model"
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     options = parse(Demo, argv, "demo")
     preset = _preset(options)
     training = preset.settings.training
-    print(f"training on the digits: {training.steps:,} steps, at most {MOST_MINUTES} minutes", flush=True)
+    print(f"training on the digits: {training.steps:,} steps, at most {MAX_MINUTES} minutes", flush=True)
     result = run(preset, ("demo", *argv))
     if result.ending == "interrupted":
         print("stopped; the same command continues from there")
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _preset(options: Demo) -> Preset:
     preset = recipe_preset("digits")
-    training = replace(preset.settings.training, time_limit=MOST_MINUTES)
+    training = replace(preset.settings.training, time_limit=MAX_MINUTES)
     if options.steps is not None:
         training = replace(training, steps=options.steps)
     settings = replace(preset.settings, out=options.out / "run", resume=True, training=training)

@@ -14,7 +14,7 @@ from axial_transformers.cli.console import print_rows, working
 from axial_transformers.cli.parsing import parse, parse_known, parser
 from axial_transformers.cli.settings import leading_words, resolve_preset
 from axial_transformers.decoding.sampling import cache_numbers
-from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_POSITIONS, check_configuration
+from axial_transformers.likelihood.dependencies import MAX_PARAMETERS, MAX_POSITIONS, check_configuration
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import names_model, read_config
 from axial_transformers.planning.flops import (
@@ -197,7 +197,7 @@ def _tables(
 
 def _verdict(found: dict[str, int] | None) -> str:
     if found is None:
-        return f"not checked: --dependencies does, up to {MOST_POSITIONS} positions and {MOST_PARAMETERS:,} parameters"
+        return f"not checked: --dependencies does, up to {MAX_POSITIONS} positions and {MAX_PARAMETERS:,} parameters"
     if found["leaks"] or found["holes"]:
         return f"{found['leaks']} leaks, {found['holes']} holes in {found['pairs']:,} pairs"
     return f"exact: no leak and no hole in {found['pairs']:,} pairs of positions"

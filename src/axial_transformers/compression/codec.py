@@ -52,7 +52,7 @@ from axial_transformers.decoding.exact_backend import reads_rows
 from axial_transformers.inference.exact_network import NOT_FINITE_LOGITS, ExactNetwork, has_kernels, obstacle
 from axial_transformers.kernels import (
     GROUP,
-    LEAST_STATE,
+    MIN_STATE,
     NOT_FINITE,
     PRECISION,
     TOO_SHORT,
@@ -63,7 +63,7 @@ from axial_transformers.kernels import (
 from axial_transformers.models import AxialTransformer, Conditioning
 
 WORDS = np.dtype("<u4")
-LONGEST_WEBP_SIDE = 16383
+MAX_WEBP_SIDE = 16383
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -141,7 +141,7 @@ def decode_chunk(
         raise DamagedError(f"a stream of {len(chunk.stream)} bytes is no stream of {count} images")
     words = np.frombuffer(chunk.stream, WORDS).astype(np.uint32)
     state = int(words[0]) << WORD | int(words[1])
-    if not LEAST_STATE <= state < LEAST_STATE << WORD:
+    if not MIN_STATE <= state < MIN_STATE << WORD:
         raise DamagedError("a stream starts with a state that no encoder leaves")
     stream = Stream(words, np.array([state, 2, 0], np.int64))
     pixels = torch.zeros(count, *shape, dtype=torch.uint8)
@@ -180,7 +180,7 @@ def _decode_stream(
 
 def _first_state(pixels: NDArray[np.uint8]) -> int:
     """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels."""
-    return LEAST_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (LEAST_STATE - 1)
+    return MIN_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (MIN_STATE - 1)
 
 
 def as_webp(values: NDArray[np.uint8]) -> bytes | None:
@@ -189,7 +189,7 @@ def as_webp(values: NDArray[np.uint8]) -> bytes | None:
     Three channels are colours. Other channels lie side by side, and outer axes below each other.
     """
     picture = values.reshape(*_picture_shape(values.shape))
-    if max(picture.shape[:2]) > LONGEST_WEBP_SIDE:
+    if max(picture.shape[:2]) > MAX_WEBP_SIDE:
         return None
     file = io.BytesIO()
     try:

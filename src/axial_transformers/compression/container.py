@@ -13,10 +13,10 @@ from axial_transformers.storage.byte_reader import ByteReader
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
 VERSION = 3
 """Of the format: the only version that this release writes and reads."""
-MOST_AXES = 16
-MOST_IMAGES = 256
+MAX_AXES = 16
+MAX_IMAGES = 256
 """Largest number of images in a chunk: a reader needs memory for all of them."""
-MOST_BYTES = (1 << 32) - 1
+MAX_BYTES = (1 << 32) - 1
 """Largest size of a chunk, and of the metadata."""
 
 _PREFIX = struct.Struct("<8sB")
@@ -112,8 +112,8 @@ class _Before(NamedTuple):
 
 def entry(images: int, chunk: bytes) -> ChunkEntry:
     """Return the index entry of a chunk; ValueError if it is too large for one."""
-    if len(chunk) > MOST_BYTES:
-        raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MOST_BYTES:,} of each")
+    if len(chunk) > MAX_BYTES:
+        raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MAX_BYTES:,} of each")
     return ChunkEntry(images, len(chunk), zlib.crc32(chunk))
 
 
@@ -129,7 +129,7 @@ def read_header(file: BinaryIO) -> Header:
     head = _reader(file, "the header of the archive")
     _check_version(head)
     fingerprint, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
-    if axes > MOST_AXES:
+    if axes > MAX_AXES:
         raise DamagedError(f"the header is damaged: it claims {axes} axes")
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
     index = tuple(ChunkEntry(*fields) for fields in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
@@ -142,7 +142,7 @@ def read_header(file: BinaryIO) -> Header:
     if head.left > sum(chunk.size for chunk in index):
         raise DamagedError("there are bytes behind the last chunk")
     for i, chunk in enumerate(index):
-        if chunk.images > MOST_IMAGES:
+        if chunk.images > MAX_IMAGES:
             raise DamagedError(f"chunk {i} claims {chunk.images} images")
     return Header(
         fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,

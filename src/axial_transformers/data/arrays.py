@@ -18,7 +18,7 @@ from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
-_MOST_CLASSES = 1 << 16
+_MAX_CLASSES = 1 << 16
 
 
 class Encoding(NamedTuple):
@@ -215,8 +215,8 @@ def _labels(path: Path, count: int, first: int) -> NDArray[np.int64]:
         raise ValueError(f"{path} has labels of shape {list(shape)} of {dtype}: {count} integers are needed")
     labels: NDArray[np.integer] = read_array(path, "labels").reshape(-1)
     low, high = int(labels.min()) - first, int(labels.max()) - first
-    if low < 0 or high >= _MOST_CLASSES:
-        raise ValueError(f"{path} has labels {low + first}..{high + first}: {first}..{_MOST_CLASSES} are possible")
+    if low < 0 or high >= _MAX_CLASSES:
+        raise ValueError(f"{path} has labels {low + first}..{high + first}: {first}..{_MAX_CLASSES} are possible")
     return labels.astype(np.int64) - first
 
 

@@ -65,7 +65,7 @@ def natural_key(file: PurePath) -> list[str | int]:
     return [int(word) if i % 2 else word for i, word in enumerate(re.split(r"(\d+)", file.name))]
 
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 
 
 class FitError(ValueError):
@@ -136,18 +136,18 @@ def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad:
     if too_many or not left:
         advice = f" (--data.skip-bad {len(faults)} would leave out {len(faults)} of {in_all} files)" if left else ""
         raise ValueError(listed(faults) + advice)
-    for fault in faults[:MOST_NAMED]:
+    for fault in faults[:MAX_NAMED]:
         say(f"skipped: {fault}")
-    if len(faults) > MOST_NAMED:
-        say(f"skipped: {len(faults) - MOST_NAMED} more, {len(faults)} of {in_all} files")
+    if len(faults) > MAX_NAMED:
+        say(f"skipped: {len(faults) - MAX_NAMED} more, {len(faults)} of {in_all} files")
 
 
 def listed(faults: Sequence[str]) -> str:
     """Return one line about the first 20 faults."""
     if len(faults) == 1:
         return faults[0]
-    more = f"; and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
-    return f"{len(faults)} files are unfit: " + "; ".join(faults[:MOST_NAMED]) + more
+    more = f"; and {len(faults) - MAX_NAMED} more" if len(faults) > MAX_NAMED else ""
+    return f"{len(faults)} files are unfit: " + "; ".join(faults[:MAX_NAMED]) + more
 
 
 def _different(file: Path, shape: tuple[int, ...], first: Path, first_shape: tuple[int, ...]) -> FitError:

@@ -270,7 +270,7 @@ def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> Em
     return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)})", ways_out[split])
 
 
-MOST_OPENED = 1000
+MAX_OPENED = 1000
 
 
 def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list[tuple[int, ...]]:
@@ -291,7 +291,7 @@ def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list
     if arrays and not pictures:
         return _size_in_array(min(arrays, key=natural_key), options or DataConfig())
     sizes = list[tuple[int, ...]]()
-    for file in pictures[:: max(1, len(pictures) // MOST_OPENED)]:
+    for file in pictures[:: max(1, len(pictures) // MAX_OPENED)]:
         try:
             with picture_files.opened(file) as header:
                 sizes.append(picture_files.upright_size(file, header))

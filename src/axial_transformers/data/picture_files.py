@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
-MOST_PIXELS = 1 << 26
+MAX_PIXELS = 1 << 26
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # none whose decoder starts other programs
 _DEEP_COLOUR = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|CMYK);16[BLN]")  # Pillow would drop the low bytes
@@ -51,9 +51,9 @@ def opened(
             image.filename = (
                 ""  # given a name, Pillow maps the file, and takes the sizes of one to be turned for swapped
             )
-        if image.width * image.height > MOST_PIXELS:
+        if image.width * image.height > MAX_PIXELS:
             size = f"{image.width}x{image.height}"
-            raise PictureError(f"{file} is {size} pixels, above {MOST_PIXELS:,}: cut or shrink it first")
+            raise PictureError(f"{file} is {size} pixels, above {MAX_PIXELS:,}: cut or shrink it first")
         if image.format == "TIFF" and (held := _pixels_of_tiles(image)) < image.width * image.height:
             raise _damaged(file, ValueError(f"it claims {image.width}x{image.height} pixels, and holds {held:,}"))
         if not of_any_kind and (problem := unread_part(file, image)):

@@ -94,8 +94,8 @@ _CONTAINERS = {
 
 SUFFIXES = tuple(_CONTAINERS)
 
-_MOST_PIXELS = 1 << 25  # of a frame; 8K has just fewer
-_LIMITS = {"max_pixels": str(_MOST_PIXELS)}
+_MAX_PIXELS = 1 << 25  # of a frame; 8K has just fewer
+_LIMITS = {"max_pixels": str(_MAX_PIXELS)}
 _GIF_ENDS = b"\x3b"
 
 
@@ -192,8 +192,8 @@ def _decoded(video: Path) -> Iterator[Image.Image]:
             if not container.streams.video:
                 raise _VideoError(f"{video} holds no video: remove it")
             track = container.streams.video[0]
-            if track.width * track.height > _MOST_PIXELS:
-                raise _VideoError(f"{video} is {track.width}x{track.height} pixels, above {_MOST_PIXELS:,}: shrink it")
+            if track.width * track.height > _MAX_PIXELS:
+                raise _VideoError(f"{video} is {track.width}x{track.height} pixels, above {_MAX_PIXELS:,}: shrink it")
             track.codec_context.options = _LIMITS
             track.codec_context.thread_count = 1
             end = begin = 0.0

@@ -7,7 +7,7 @@ import torch
 from axial_transformers.decoding import exact_backend
 from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.choices import Choose, KnownFirst, noise_of
-from axial_transformers.decoding.graph_backend import LONGEST_ROW, graphs
+from axial_transformers.decoding.graph_backend import MAX_ROW, graphs
 from axial_transformers.inference import exact_network
 from axial_transformers.kernels import compiled_for
 from axial_transformers.layers.lines import LineAttention
@@ -84,10 +84,8 @@ def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
     if strange := _inner_parts(model) - {LineAttention, InnerLSTM, LocalAttention, StridedAttention}:
         return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"
     length, layers = model.layout.shape[-1], model.config.inner_layers
-    if length * layers > LONGEST_ROW:
-        return (
-            f"a row of {length} positions x {layers} layers is too long for a CUDA graph (at most {LONGEST_ROW} steps)"
-        )
+    if length * layers > MAX_ROW:
+        return f"a row of {length} positions x {layers} layers is too long for a CUDA graph (at most {MAX_ROW} steps)"
     return None
 
 

@@ -12,9 +12,9 @@ from axial_transformers.decoding.choices import Choose, GumbelChoice, KnownFirst
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 
-LONGEST_ROW = 1 << 12
+MAX_ROW = 1 << 12
 """Positions of a row times layers of the inner decoder; each adds about twenty GPU kernels. Not measured."""
-MOST_KEPT = 4
+MAX_KEPT = 4
 """Graphs kept for each model, the last used ones: each holds the activations of a row."""
 
 Row = Callable[[Tensor, GumbelChoice, RowPredictions | None], Tensor]
@@ -38,7 +38,7 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
         like = context.shape, context.dtype, context.device, choice.noise.dtype
         key = weights, like, choice.sampler, autocast, indices
         kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice, predictions)
-        if len(kept) > MOST_KEPT:
+        if len(kept) > MAX_KEPT:
             del kept[next(iter(kept))]
         return kept[key](context, choice, predictions)
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from axial_transformers.kernels.exact.definition import (
     GROUP,
-    LEAST_STATE,
     MASKED,
+    MIN_STATE,
     NO_PREDICTION,
     NOT_FINITE,
     PRECISION,
@@ -33,8 +33,8 @@ from axial_transformers.kernels.threads import parallel_map, parallel_ranges
 
 __all__ = [
     "GROUP",
-    "LEAST_STATE",
     "MASKED",
+    "MIN_STATE",
     "NOT_FINITE",
     "NO_PREDICTION",
     "PRECISION",

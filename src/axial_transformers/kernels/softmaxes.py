@@ -28,7 +28,7 @@ FINE_SERIES = (0.00132647273, 0.00967151299, 0.0555073358, 0.240222424, 0.693147
 
 Both end in 1, so that a weight of 1 is 1 in both passes: a query with a single key has exact gradients.
 """
-LEAST_POWER = -127.0
+MIN_POWER = -127.0
 """The exponent from which on 2^x counts as zero: the first below those of normal float32 numbers."""
 
 
@@ -120,7 +120,7 @@ def column_exponentials(builder: Any, x: Any, rows: Any, columns: Any, scale: An
     """Replace x by exp(scale (x - the column's largest)); write reciprocal sums (zero stays zero)."""
     vector = ir.VectorType(ir.FloatType(), LANES)
     scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
-    least = builder.fdiv(constant(vector, LEAST_POWER), scale)
+    least = builder.fdiv(constant(vector, MIN_POWER), scale)
     with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
         most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
         total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
@@ -230,11 +230,11 @@ def column_gradients(
 def _coarse_power(builder: Any, x: Any) -> Any:
     """Return 2^x to a ten thousandth: enough for bfloat16."""
     number = partial(constant, x.type)
-    return _power(builder, greater(builder, number(LEAST_POWER), x), number(1.0), COARSE_SERIES)
+    return _power(builder, greater(builder, number(MIN_POWER), x), number(1.0), COARSE_SERIES)
 
 
 def _power(builder: Any, x: Any, scale: Any, series: Sequence[float]) -> Any:
-    """Return 2^(scale x); zero from LEAST_POWER down."""
+    """Return 2^(scale x); zero from MIN_POWER down."""
     number = partial(constant, x.type)
     shifted = fence(builder, fused_multiply_add(builder, x, scale, number(SHIFT)))
     n = fence(builder, builder.fsub(shifted, number(SHIFT)))

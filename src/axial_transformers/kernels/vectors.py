@@ -35,7 +35,7 @@ def aligned_zeros(*shape: int) -> Array:
     return memory[first : first + size].view(np.float32).reshape(shape)
 
 
-LARGEST = 87.0
+MAX_EXPONENT = 87.0
 STEEPNESS = 1.702
 SHIFT = 3 * 2.0**22 + 127
 """Adding it rounds to a whole number."""
@@ -137,9 +137,9 @@ def exponential(builder: Any, x: Any) -> Any:
     """Return e^x = 2^n e^r, |r| <= log(2) / 2, to a millionth."""
     kind = x.type
     number = partial(constant, kind)
-    tiny = builder.fcmp_ordered("<", x, number(-LARGEST))
-    near = builder.select(tiny, number(-LARGEST), x)
-    near = builder.select(builder.fcmp_ordered(">", near, number(LARGEST)), number(LARGEST), near)
+    tiny = builder.fcmp_ordered("<", x, number(-MAX_EXPONENT))
+    near = builder.select(tiny, number(-MAX_EXPONENT), x)
+    near = builder.select(builder.fcmp_ordered(">", near, number(MAX_EXPONENT)), number(MAX_EXPONENT), near)
     shifted = fence(builder, fused_multiply_add(builder, near, number(LOG2_E), number(SHIFT)))
     n = fence(builder, builder.fsub(shifted, number(SHIFT)))
     r = fused_multiply_add(builder, n, number(-LN_2), near)

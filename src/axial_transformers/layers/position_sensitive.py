@@ -170,7 +170,7 @@ class ChannelsLastBatchNorm(nn.BatchNorm1d):
         return super().forward(x.flatten(0, -2)).view(x.shape)
 
 
-LEAST_GAIN = 1e-20
+MIN_GAIN = 1e-20
 
 
 class BatchNormalise(nn.Module):
@@ -203,7 +203,7 @@ class BatchNormalise(nn.Module):
         A softmax ignores shifts of the scores.
         """
         of_product, of_query, of_key = (_gain_and_shift(norm)[0] for norm in self.of_terms)
-        of_product = torch.where(of_product.abs() < LEAST_GAIN, LEAST_GAIN, of_product)
+        of_product = torch.where(of_product.abs() < MIN_GAIN, MIN_GAIN, of_product)
         (of_content, shift), (of_position, more) = (
             _gain_and_shift(norm) for norm in (self.of_content, self.of_position)
         )

@@ -12,9 +12,9 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
 
-MOST_POSITIONS = 300
+MAX_POSITIONS = 300
 """The time grows with its square."""
-MOST_PARAMETERS = 5_000_000
+MAX_PARAMETERS = 5_000_000
 
 
 @torch.no_grad()
@@ -58,11 +58,11 @@ class Dependencies(NamedTuple):
 def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
     """Count leaks and holes of a random model, or return None if that takes long."""
     layout = config.bijection
-    if prod(layout.shape) * (layout.channels - config.known_channels) > MOST_POSITIONS:
+    if prod(layout.shape) * (layout.channels - config.known_channels) > MAX_POSITIONS:
         return None
     with torch.device("meta"):
         size = sum(weight.numel() for weight in build(config).parameters())
-    if size > MOST_PARAMETERS:
+    if size > MAX_PARAMETERS:
         return None
     generator = torch.Generator().manual_seed(0)
     model = build(config).double()

@@ -9,11 +9,11 @@ from axial_transformers.models.layouts import LAYOUTS, Layout
 if TYPE_CHECKING:
     from axial_transformers.models.prediction import Predictor
 
-LARGEST = 1 << 20
+MAX_SIZE = 1 << 20
 """A damaged file must not allocate without limit."""
-MOST_AXES = 8
-MOST_LAYERS = 1024
-MOST_WINDOW = 4096
+MAX_AXES = 8
+MAX_LAYERS = 1024
+MAX_WINDOW = 4096
 """Positions in the window of a convolution."""
 
 
@@ -80,26 +80,28 @@ class AxialTransformerConfig:
     """
 
     def __post_init__(self) -> None:
-        _require(1 <= len(self.shape) <= MOST_AXES, f"shape must have 1 to {MOST_AXES} axes, not {len(self.shape)}")
+        _require(1 <= len(self.shape) <= MAX_AXES, f"shape must have 1 to {MAX_AXES} axes, not {len(self.shape)}")
         sizes = {"channels": self.channels, "dim": self.dim, "heads": self.heads, "inner_layers": self.inner_layers}
         for name, size in {**sizes, **{f"shape[{i}]": size for i, size in enumerate(self.shape)}}.items():
-            _require(1 <= size <= LARGEST, f"{name} must be between 1 and {LARGEST}, not {size}")
-        _require(2 <= self.num_values <= LARGEST, f"num_values must be between 2 and {LARGEST}, not {self.num_values}")
+            _require(1 <= size <= MAX_SIZE, f"{name} must be between 1 and {MAX_SIZE}, not {size}")
         _require(
-            self.num_classes is None or 1 <= self.num_classes <= LARGEST,
-            f"num_classes must be None or between 1 and {LARGEST}, not {self.num_classes}",
+            2 <= self.num_values <= MAX_SIZE, f"num_values must be between 2 and {MAX_SIZE}, not {self.num_values}"
         )
         _require(
-            self.input_divisor is None or 1 <= self.input_divisor <= LARGEST,
-            f"input_divisor must be None or between 1 and {LARGEST}, not {self.input_divisor}",
+            self.num_classes is None or 1 <= self.num_classes <= MAX_SIZE,
+            f"num_classes must be None or between 1 and {MAX_SIZE}, not {self.num_classes}",
+        )
+        _require(
+            self.input_divisor is None or 1 <= self.input_divisor <= MAX_SIZE,
+            f"input_divisor must be None or between 1 and {MAX_SIZE}, not {self.input_divisor}",
         )
         _require(self.dim % self.heads == 0, f"dim {self.dim} must be a multiple of heads {self.heads}")
         _require(1 / self.dim <= self.mlp_ratio <= 64, f"mlp_ratio must be in [1/dim, 64], not {self.mlp_ratio}")
         _require(0 <= self.convolution <= 8, f"convolution must be between 0 and 8, not {self.convolution}")
         _require(0 <= self.dropout < 1, f"dropout must be in [0, 1), not {self.dropout}")
         _require(
-            self.rotary is None or 1 < self.rotary <= LARGEST,
-            f"rotary must be None or a base above 1 and up to {LARGEST}, not {self.rotary}",
+            self.rotary is None or 1 < self.rotary <= MAX_SIZE,
+            f"rotary must be None or a base above 1 and up to {MAX_SIZE}, not {self.rotary}",
         )
         _require(
             self.rotary is None or self.dim // self.heads % 2 == 0,
@@ -132,12 +134,12 @@ class AxialTransformerConfig:
         reach, side = self.convolution, 2 * self.convolution + 1
         window = reach * side ** (axes - 1)
         _require(
-            window <= MOST_WINDOW,
+            window <= MAX_WINDOW,
             f"convolution={reach} over {axes} axes sees {reach} x {side}^{axes - 1} = {window:,} positions, more than "
-            f"{MOST_WINDOW:,}: choose a smaller one",
+            f"{MAX_WINDOW:,}: choose a smaller one",
         )
         _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many positions")
-        _require(layout.channels <= LARGEST, f"{layout.channels} channels are more than {LARGEST}")
+        _require(layout.channels <= MAX_SIZE, f"{layout.channels} channels are more than {MAX_SIZE}")
         _require(
             0 <= self.known_channels < layout.channels,
             f"known_channels must be in 0..{layout.channels - 1}, not {self.known_channels}",
@@ -155,8 +157,8 @@ class AxialTransformerConfig:
         for level, layers in enumerate(self.layers_of_outer_decoders):
             _check_layers(f"outer_layers[{level}]", layers, axes - level)
         _require(
-            self.layers <= MOST_LAYERS,
-            f"encoder_layers, outer_layers and inner_layers add up to {self.layers}, more than {MOST_LAYERS}",
+            self.layers <= MAX_LAYERS,
+            f"encoder_layers, outer_layers and inner_layers add up to {self.layers}, more than {MAX_LAYERS}",
         )
 
     def _fill_in(self, layout: Layout) -> None:
@@ -233,7 +235,7 @@ def _require(condition: bool, otherwise: str) -> None:
 
 
 def _check_layers(name: str, layers: int, axes: int) -> None:
-    _require(0 <= layers <= MOST_LAYERS, f"{name} must be between 0 and {MOST_LAYERS}, not {layers}")
+    _require(0 <= layers <= MAX_LAYERS, f"{name} must be between 0 and {MAX_LAYERS}, not {layers}")
     _require(
         layers % axes == 0, f"{name} is {layers}, but one round over {axes} axes is {axes} layers: choose a multiple"
     )

@@ -25,7 +25,7 @@ from axial_transformers.ops.operators import (
 )
 from axial_transformers.ops.torch_private import is_transformed
 
-LONGEST = {torch.float32: 2048, torch.bfloat16: 512}
+MAX_LENGTH = {torch.float32: 2048, torch.bfloat16: 512}
 """Keys of a query at most: beyond, torch is faster."""
 PAYS_FROM = 2**18
 PARTS_OF_BIAS = 32
@@ -62,9 +62,9 @@ def kernels_refuse(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
         return "numba is not installed"
     if is_transformed() or torch.compiler.is_exporting():
         return "transforms of torch.func and exported graphs take operations of torch only"
-    if q.dtype not in LONGEST:
+    if q.dtype not in MAX_LENGTH:
         return "compiled kernels take float32 and bfloat16"
-    if keys > LONGEST[q.dtype]:
+    if keys > MAX_LENGTH[q.dtype]:
         return TOO_LONG
     # lines below 32 keys do not fill torch's vectors
     return None if max(keys, 32) * prod(q.shape[:-1]) >= PAYS_FROM else FEW_SCORES

@@ -27,7 +27,7 @@ flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 
 HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
-MOST_GRAPHS = 1024
+MAX_GRAPHS = 1024
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
@@ -60,6 +60,6 @@ def whole_graphs() -> Iterator[None]:
     import torch._dynamo  # a second of CPU time
 
     with torch._dynamo.config.patch(
-        optimize_ddp=False, recompile_limit=MOST_GRAPHS, accumulated_recompile_limit=MOST_GRAPHS
+        optimize_ddp=False, recompile_limit=MAX_GRAPHS, accumulated_recompile_limit=MAX_GRAPHS
     ):
         yield

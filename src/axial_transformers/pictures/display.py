@@ -18,7 +18,7 @@ Pixels = NDArray[np.uint8]
 HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
 UNSEEN = "#8b93a340"
 
-MOST_CATEGORIES = 12
+MAX_CATEGORIES = 12
 _PERCENTILES = (0.5, 99.5)
 _CATEGORIES = (
     "#efe3c8", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
@@ -30,7 +30,7 @@ _FINER = 3
 """Lines are drawn larger and shrunk, which smooths them."""
 _LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f")
 _PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
-_MOST_DOTS = 64
+_MAX_DOTS = 64
 
 
 def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool = False) -> Window:
@@ -120,7 +120,7 @@ def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pix
 
 def _are_categories(values: NDArray[np.integer], num_values: int, uint16: bool, palette: Palette) -> bool:
     if palette == "auto":
-        return values.shape[-1] == 1 and not uint16 and 3 <= num_values <= MOST_CATEGORIES
+        return values.shape[-1] == 1 and not uint16 and 3 <= num_values <= MAX_CATEGORIES
     return palette == "categories" and not uint16
 
 
@@ -152,7 +152,7 @@ def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDAr
         down = margin + (1 - line) * (size[1] - 2 * margin)
         points = list(zip(across.tolist(), down.tolist()))
         draw.line(points, fill=colour, width=2 * _FINER - 1, joint="curve")
-        for x, y in points if len(points) <= _MOST_DOTS else []:
+        for x, y in points if len(points) <= _MAX_DOTS else []:
             draw.circle((x, y), 2 * _FINER, fill=colour)
     return np.asarray(paper.reduce(_FINER))
 

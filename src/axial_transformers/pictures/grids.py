@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from axial_transformers.pictures.display import Palette, Pixels, Window, colour, for_display
 
-WIDTH, MOST_HEIGHT = 512, 4096
+WIDTH, MAX_HEIGHT = 512, 4096
 LETTER = (7, 14)
 NARROWEST = 96
 _SIZE, _INK = 12, "#14171f"
@@ -48,7 +48,7 @@ def image_grid(
 
 def enlargement(width: int, height: int, least: int = WIDTH) -> int:
     """Return the whole factor for a width of at least `least` pixels."""
-    return max(1, min(-(-least // width), MOST_HEIGHT // height))
+    return max(1, min(-(-least // width), MAX_HEIGHT // height))
 
 
 def gap_of(scale: int) -> int:

@@ -11,7 +11,7 @@ from axial_transformers.planning.flops import duration, engineering, parameters,
 from axial_transformers.planning.machine import Machine
 from axial_transformers.planning.step_memory import TrainingSettings, device_batch, memory, needed_memory
 
-SMALLEST_DIM = 32
+MIN_DIM = 32
 CHANGEABLE = ("training.accumulate", "training.checkpoint-blocks", "model.dim")
 """Settings that may be changed to make a step fit, in this order."""
 
@@ -110,7 +110,7 @@ class Plan(Generic[Settings]):
         if "training.checkpoint-blocks" in changeable and not recompute:
             recompute = True
             yield model, recompute
-        while "model.dim" in changeable and model.dim % 4 == 0 and model.dim >= 2 * SMALLEST_DIM:
+        while "model.dim" in changeable and model.dim % 4 == 0 and model.dim >= 2 * MIN_DIM:
             dim, heads = model.dim // 2, model.heads
             heads = heads // 2 if heads % 2 == 0 else heads
             if dim % heads:

@@ -16,11 +16,11 @@ from axial_transformers.training import TrainConfig
 if TYPE_CHECKING:
     import torch
 
-LARGEST_WHOLE = 64
+MAX_WHOLE = 64
 """Longest side of images that are modelled whole by default."""
-LARGEST_CLIP = 63
+MAX_CLIP = 63
 TILE = 32
-LEAST_GAIN = 1.0
+MIN_GAIN = 1.0
 """Least gain of a prediction, in bits a value without context."""
 LOG2 = log(2)
 LOOKED_AT = 1 << 20
@@ -30,7 +30,7 @@ def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]], tile: int = TIL
     """Return the options, with tiles of this side for large or different sizes unless the user set a size."""
     if options.size is not None or options.fit != "exact" or not sizes:
         return options
-    largest = LARGEST_WHOLE if len(sizes[0]) == 2 else LARGEST_CLIP
+    largest = MAX_WHOLE if len(sizes[0]) == 2 else MAX_CLIP
     sides = [size[-2:] for size in sizes]
     one_small_size = len(set(sides)) == 1 and max(sides[0]) <= largest
     if one_small_size or median_low(min(size) for size in sides) < tile:
@@ -89,7 +89,7 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
     values, x = examples.num_values, torch.from_numpy(examples.values[spread])
-    least = _entropy(x, values) - LEAST_GAIN
+    least = _entropy(x, values) - MIN_GAIN
     found: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
     if (of_positions := _entropy(Predictor(values, False, False).differences(x), values)) <= least:
         found, least = "neighbours", of_positions

@@ -21,7 +21,7 @@ from axial_transformers.storage.typed_json import read_object
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 FLOATING_POINT = ("F64", "F32", "F16", "BF16")
-LARGEST_HEADER = 8 << 20
+MAX_HEADER = 8 << 20
 """Bytes. Adam's moments of 1,024 layers have a header of 6 MB."""
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 """The folder of the models in the package, with 16-bit weights."""
@@ -198,9 +198,9 @@ def require_finite(tensor: Tensor, where: str) -> None:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     with path.open("rb") as file:
-        if (header := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER:
+        if (header := int.from_bytes(file.read(8), "little")) > MAX_HEADER:
             raise ValueError(
-                f"{path}: damaged, or not a model's weights (a header of {header:,} bytes, above {LARGEST_HEADER:,})"
+                f"{path}: damaged, or not a model's weights (a header of {header:,} bytes, above {MAX_HEADER:,})"
             )
     try:
         with safe_open(path, framework="pt") as tensors:

@@ -74,7 +74,7 @@ def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[by
     return integers, nested
 
 
-_LARGEST = 16 << 20  # bytes of a record; those of BAIR robot pushing have 0.7 MiB
+_MAX_RECORD = 16 << 20  # bytes of a record; those of BAIR robot pushing have 0.7 MiB
 
 
 def read_records(path: Path) -> Iterator[bytes]:
@@ -88,8 +88,8 @@ def read_records(path: Path) -> Iterator[bytes]:
             if not _agrees(prefix, record.take(4)):
                 raise ChecksumError(f"{where}: the checksum of its length disagrees: damaged, or no TFRecord file")
             length = int.from_bytes(prefix, "little")
-            if length > _LARGEST:
-                raise FormatError(f"{where} has {length:,} bytes, above {_LARGEST:,}: too large to be read")
+            if length > _MAX_RECORD:
+                raise FormatError(f"{where} has {length:,} bytes, above {_MAX_RECORD:,}: too large to be read")
             content = record.take(length)
             if not _agrees(content, record.take(4)):
                 raise ChecksumError(f"{where}: the checksum of its bytes disagrees: copy the file again")
@@ -107,10 +107,10 @@ _MAGIC = 0xDB4775248B80FB57
 # The published indexes have 15 KB and 792 variables. A model of 1,024 layers has 12 variables a layer, each with its
 # moving average and two moments of Adam: 49,152 and some, in 4 MB. Keys leave out what they share, so that it is their
 # number and length that bound the memory: 64 MiB.
-LARGEST = 16 << 20
-MOST_BLOCKS = 4096
-MOST_ENTRIES = 1 << 17
-LONGEST_KEY = 512
+MAX_INDEX = 16 << 20
+MAX_BLOCKS = 4096
+MAX_ENTRIES = 1 << 17
+MAX_KEY = 512
 
 
 def read_table(path: Path) -> dict[bytes, bytes]:
@@ -123,8 +123,8 @@ def read_table(path: Path) -> dict[bytes, bytes]:
 
     Limits: 16 MiB, 4,096 blocks without overlap, 131,072 keys of 512 bytes.
     """
-    if path.stat().st_size > LARGEST:
-        raise FormatError(f"{path} is larger than {LARGEST >> 20} MiB, which no index of a checkpoint is")
+    if path.stat().st_size > MAX_INDEX:
+        raise FormatError(f"{path} is larger than {MAX_INDEX >> 20} MiB, which no index of a checkpoint is")
     octets = path.read_bytes()
     if len(octets) < _FOOTER or int.from_bytes(octets[-8:], "little") != _MAGIC:
         raise FormatError(f"{path} is not the index of a TensorFlow V2 checkpoint (no LevelDB table ends there)")
@@ -142,17 +142,17 @@ def read_table(path: Path) -> dict[bytes, bytes]:
         for key, value in _entries(octets, start, size, path):
             if last is not None and key <= last:
                 raise FormatError(f"{path}: the key {key!r} is out of order")
-            if len(table) == MOST_ENTRIES:
-                raise FormatError(f"{path} has more than {MOST_ENTRIES:,} keys, which no index of a checkpoint has")
+            if len(table) == MAX_ENTRIES:
+                raise FormatError(f"{path} has more than {MAX_ENTRIES:,} keys, which no index of a checkpoint has")
             table[key] = value
             last = key
     return table
 
 
 def _data_blocks(octets: bytes, start: int, size: int, path: Path) -> list[tuple[int, int]]:
-    handles = [handle for _, handle in islice(_entries(octets, start, size, path), MOST_BLOCKS + 1)]
-    if len(handles) > MOST_BLOCKS:
-        raise FormatError(f"{path} has more than {MOST_BLOCKS:,} blocks, which no index of a checkpoint has")
+    handles = [handle for _, handle in islice(_entries(octets, start, size, path), MAX_BLOCKS + 1)]
+    if len(handles) > MAX_BLOCKS:
+        raise FormatError(f"{path} has more than {MAX_BLOCKS:,} blocks, which no index of a checkpoint has")
     return [_handle(reader(handle, f"{path}: index block")) for handle in handles]
 
 
@@ -178,15 +178,15 @@ def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple
         shared, own, length = block.varint(), block.varint(), block.varint()
         if shared > len(key):
             raise FormatError(f"{where}: a key shares {shared} bytes with one of {len(key)}")
-        if shared + own > LONGEST_KEY:
-            raise FormatError(f"{where} has a key of {shared + own:,} bytes, above {LONGEST_KEY}")
+        if shared + own > MAX_KEY:
+            raise FormatError(f"{where} has a key of {shared + own:,} bytes, above {MAX_KEY}")
         key = key[:shared] + block.take(own)
         yield key, block.take(length)
 
 
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
-_MOST_SHARDS = 10_000
-_MOST_AXES = 8
+_MAX_SHARDS = 10_000
+_MAX_AXES = 8
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def _shards(header: bytes, where: str) -> int:
     if integers.get(2, 0) != 0:
         raise FormatError(f"{where} says that the tensors are big-endian, which is not supported")
     count = integers.get(1, 0)
-    if not 1 <= count <= _MOST_SHARDS:
+    if not 1 <= count <= _MAX_SHARDS:
         raise FormatError(f"{where} claims {count} data shards")
     return count
 
@@ -286,7 +286,7 @@ def _entry(message: bytes, where: str, shard_sizes: list[int]) -> VariableEntry:
     dtype = np.dtype(_DTYPES[kind])
     _, axes = parse(b"".join(nested.get(2, [])), where)
     lengths = axes.get(2, [])
-    if len(lengths) > _MOST_AXES:
+    if len(lengths) > _MAX_AXES:
         raise FormatError(f"{where} has {len(lengths)} axes")
     shape = tuple(parse(axis, where)[0].get(1, 0) for axis in lengths)
     if math.prod(shape) * dtype.itemsize != size:

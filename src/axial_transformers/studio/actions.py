@@ -13,7 +13,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Item, Progress
 from axial_transformers.studio.studio_model import StudioModel
 
-MOST_DRAWN = 64
+MAX_DRAWN = 64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from axial_transformers.progress import Progress
 from axial_transformers.studio import actions, views
 from axial_transformers.studio.actions import Jobs, StoppedError
 from axial_transformers.studio.request_limits import RequestLimits
-from axial_transformers.studio.studio_model import MOST_MEGABYTES, MOST_STORED, StudioModel
+from axial_transformers.studio.studio_model import MAX_MEGABYTES, MAX_STORED, StudioModel
 
 STALE = 3600
 """Seconds."""
@@ -30,7 +30,7 @@ BRUSH = 20
 """Least radius, in pixels of the enlarged image."""
 FONTS = ["system-ui", "sans-serif"]
 MONOSPACE = ["ui-monospace", "monospace"]
-MOST_THUMBNAILS = 60
+MAX_THUMBNAILS = 60
 STYLE = """
 .thumbnails .grid-container {
     grid-template-columns: repeat(auto-fill, 3rem) !important; grid-auto-rows: 3rem !important;
@@ -62,7 +62,7 @@ def served(studio: StudioModel, host: str = "127.0.0.1", port: int | None = None
         page = Studio(studio).page()
         page.queue(max_size=WAITING)
         names = ("localhost", host.lower(), socket.gethostname().lower())
-        limits = Middleware(RequestLimits, names=names, folder=Path(folder), most=MOST_STORED * 10**6)
+        limits = Middleware(RequestLimits, names=names, folder=Path(folder), most=MAX_STORED * 10**6)
         try:
             _, address, _ = page.launch(
                 server_name=host,
@@ -71,7 +71,7 @@ def served(studio: StudioModel, host: str = "127.0.0.1", port: int | None = None
                 quiet=True,
                 prevent_thread_lock=True,
                 app_kwargs={"middleware": [limits]},
-                max_file_size=MOST_MEGABYTES * 10**6,
+                max_file_size=MAX_MEGABYTES * 10**6,
                 theme=gr.themes.Default(primary_hue="indigo", font=FONTS, font_mono=MONOSPACE),
                 css=STYLE,
                 footer_links=[],
@@ -169,7 +169,7 @@ class Studio:
 
     def _drawing_fields(self, count: int) -> list[Any]:
         return [
-            gr.Slider(1, actions.MOST_DRAWN, count, step=1, label="count"),
+            gr.Slider(1, actions.MAX_DRAWN, count, step=1, label="count"),
             gr.Slider(0, 2, 1, step=0.05, label="temperature"),
             gr.Slider(0.05, 1, 1, step=0.05, label="top-p"),
             self._label_field(),
@@ -189,7 +189,7 @@ class Studio:
     def _picker(self) -> tuple[list[Any], list[Any]]:
         number, examples, events = gr.State(0), self._studio.examples, []
         if examples is not None:
-            positions = np.linspace(0, len(examples) - 1, min(len(examples), MOST_THUMBNAILS)).astype(np.int64)
+            positions = np.linspace(0, len(examples) - 1, min(len(examples), MAX_THUMBNAILS)).astype(np.int64)
 
             def pick(event: gr.SelectData) -> int:
                 return int(positions[event.index])

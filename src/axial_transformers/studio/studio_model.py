@@ -12,7 +12,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import Palette, window_of
 from axial_transformers.pictures.display import Window
 
-MOST_FILES, MOST_EXAMPLES, MOST_MEGABYTES, MOST_STORED = 64, 1024, 32, 1024
+MAX_FILES, MAX_EXAMPLES, MAX_MEGABYTES, MAX_STORED = 64, 1024, 32, 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +49,16 @@ class StudioModel:
         """Return the examples [N, *A, C] of some files, and their names without folders."""
         if not paths:
             raise ValueError("there are no files: drop some on the field")
-        if len(paths) > MOST_FILES:
-            raise ValueError(f"{len(paths)} files are more than {MOST_FILES}: drop fewer at a time")
+        if len(paths) > MAX_FILES:
+            raise ValueError(f"{len(paths)} files are more than {MAX_FILES}: drop fewer at a time")
         parts, names = list[NDArray[np.uint8]](), list[str]()
         for path in paths:
             try:
                 found = self.read(path, fit)
             except ValueError as error:
                 raise ValueError(str(error).replace(f"{Path(path).parent}/", "")) from error
-            if len(names) + len(found) > MOST_EXAMPLES:
-                raise ValueError(f"{Path(path).name}: more than {MOST_EXAMPLES:,} examples: give fewer files")
+            if len(names) + len(found) > MAX_EXAMPLES:
+                raise ValueError(f"{Path(path).name}: more than {MAX_EXAMPLES:,} examples: give fewer files")
             parts.append(found[:].values)
             names += found.names
         return np.concatenate(parts), names

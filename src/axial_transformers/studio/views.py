@@ -21,7 +21,7 @@ from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_e
 from axial_transformers.studio.actions import drawn_early, share_below
 from axial_transformers.studio.studio_model import StudioModel
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 THUMBNAIL = 64
 
 
@@ -126,7 +126,7 @@ def ranking(
 ) -> str:
     """Return a table of examples [N, *A, C], highest score first."""
     score = getattr(scores, by)
-    order = np.argsort(-score, kind="stable")[:MOST_ROWS]
+    order = np.argsort(-score, kind="stable")[:MAX_ROWS]
     chosen = values[order]
     costs = bits_map(studio.model, torch.from_numpy(chosen)).cpu().numpy()
     num_values = studio.model.config.num_values

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args, get_origin, get_t
 if TYPE_CHECKING:  # settings are read and checked without torch
     import torch
 
-AT_LEAST = dict.fromkeys(
+MINIMA = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
 ) | {"workers": 0, "warmup_steps": 0, "longest_warmup": 0, "time_limit": 0}
 
-MOST = 10**9
-MOST_WORKERS = 256
+MAX_NUMBER = 10**9
+MAX_WORKERS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +120,8 @@ class TrainConfig:
         self._check_choices()
 
     def _check_numbers(self) -> None:
-        for name, least in AT_LEAST.items():
-            value, most = getattr(self, name), MOST_WORKERS if name == "workers" else MOST
+        for name, least in MINIMA.items():
+            value, most = getattr(self, name), MAX_WORKERS if name == "workers" else MAX_NUMBER
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
             if value is not None and value > most:

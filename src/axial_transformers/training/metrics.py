@@ -25,8 +25,8 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.step_time import SMOOTHING, Durations
 
 METRICS = "metrics.jsonl"
-LONGEST_LINE = 1 << 20
-MOST_POINTS = 500
+MAX_LINE = 1 << 20
+MAX_POINTS = 500
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's metrics."""
@@ -231,7 +231,7 @@ def forget_peak_memory(device: torch.device) -> None:
 
 
 def read_curves(folder: Path) -> dict[str, Curve]:
-    """Return the curve of every metric in metrics.jsonl; those of steps are thinned to twice MOST_POINTS."""
+    """Return the curve of every metric in metrics.jsonl; those of steps are thinned to twice MAX_POINTS."""
     path = require_inside(folder / METRICS, folder)
     if not path.is_file():
         return {}
@@ -244,7 +244,7 @@ def read_curves(folder: Path) -> dict[str, Curve]:
             last = line
             if number % stride == 0:
                 kept.append(line)
-            if len(kept) > 2 * MOST_POINTS:
+            if len(kept) > 2 * MAX_POINTS:
                 kept, stride = kept[::2], 2 * stride
     curves: dict[str, set[tuple[float, float]]] = {}
     for metrics in map(_metrics, (*kept, last, *evaluations)):
@@ -255,7 +255,7 @@ def read_curves(folder: Path) -> dict[str, Curve]:
 
 
 def _lines_of(file: TextIO) -> Iterator[str]:
-    return iter(lambda: file.readline(LONGEST_LINE), "")
+    return iter(lambda: file.readline(MAX_LINE), "")
 
 
 def _metrics(line: str) -> dict[str, float]:

@@ -20,7 +20,7 @@ from axial_transformers.training.parallelism import local_shard, sharded_like, s
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of X <- a X + (b G + c G^2) X, G = X X^T: takes singular values in (0, 1] to about 0.7 .. 1.2."""
-MOST_NUMBERS = 2**22
+MAX_NUMBERS = 2**22
 """Most numbers orthogonalised at a time; bounds the memory."""
 
 
@@ -106,7 +106,7 @@ def orthogonalised(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
 
 
 def _parts(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    size = max(1, MOST_NUMBERS // parameters[0].numel()) if parameters else 1
+    size = max(1, MAX_NUMBERS // parameters[0].numel()) if parameters else 1
     for start in range(0, len(parameters), size):
         yield [*parameters[start : start + size]]
 

@@ -38,7 +38,7 @@ from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.config import TrainConfig
 
 RUN_RECORD = "train.json"
-MOST_SAMPLES = 10_000
+MAX_SAMPLES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +99,8 @@ class Origin:
     """Words of the command line after `axial`; None: begun from Python."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.samples <= MOST_SAMPLES:
-            limit = f"at most {MOST_SAMPLES:,}" if self.samples > 0 else "at least 0"
+        if not 0 <= self.samples <= MAX_SAMPLES:
+            limit = f"at most {MAX_SAMPLES:,}" if self.samples > 0 else "at least 0"
             raise ValueError(f"samples must be {limit}, not {self.samples:,}")
 
 

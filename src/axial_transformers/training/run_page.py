@@ -28,11 +28,11 @@ from axial_transformers.training.run_folder import RunRecord, read_run
 
 PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
 SHARE = 0.02
-EXAMPLES, MOST_VALUES = 24, 1 << 20
+EXAMPLES, MAX_VALUES = 24, 1 << 20
 GRIDS = 6
-MOST_BYTES = 1 << 18
+MAX_BYTES = 1 << 18
 """A larger image file is shrunk and stored as JPEG."""
-MOST_PIXELS, FEWER_PIXELS = 1024, 512
+MAX_PIXELS, FEWER_PIXELS = 1024, 512
 REFRESH = 60
 
 
@@ -103,7 +103,7 @@ def write_page(
 def _write_examples(path: Path, examples: TrainingExamples, uint16: bool) -> None:
     total, *shape = examples.values.shape
     if can_be_shown(len(shape) - 1):
-        count = max(1, min(EXAMPLES, total, MOST_VALUES // int(np.prod(shape))))
+        count = max(1, min(EXAMPLES, total, MAX_VALUES // int(np.prod(shape))))
         shown = examples.values[np.linspace(0, total - 1, count).astype(np.int64)]
         with written_whole(path) as aside:
             image_grid(np.asarray(shown), num_values=examples.num_values, uint16=uint16).save(aside, format="PNG")
@@ -182,7 +182,7 @@ def _samples(folder: Path) -> str:
     return html.section(
         "Samples",
         "The newest first, then earlier ones, none left out. The EMA weights (averaged) draw them.",
-        f'<div class="half">{html.figure(_picture(newest, folder, MOST_PIXELS), _step_of(newest))}</div>',
+        f'<div class="half">{html.figure(_picture(newest, folder, MAX_PIXELS), _step_of(newest))}</div>',
         html.tiles([html.figure(_picture(each, folder, FEWER_PIXELS), _step_of(each)) for each in earlier]),
     )
 
@@ -205,7 +205,7 @@ def _data(folder: Path, rows: Mapping[str, str]) -> str:
 
 def _figure(folder: Path, name: str, caption: str = "") -> str:
     path = folder / name
-    return html.figure(_picture(path, folder, MOST_PIXELS), caption) if path.is_file() else ""
+    return html.figure(_picture(path, folder, MAX_PIXELS), caption) if path.is_file() else ""
 
 
 def _settings(record: RunRecord, rows: Mapping[str, str]) -> str:
@@ -239,7 +239,7 @@ def _picture(path: Path, folder: Path, side: int) -> str:
     description = path.stem
     try:
         with opened(path) as picture:
-            if picture.format == "PNG" and path.stat().st_size <= MOST_BYTES:
+            if picture.format == "PNG" and path.stat().st_size <= MAX_BYTES:
                 return html.image_file(path.read_bytes(), "png", description)
             shown = upright(path, picture).convert("RGB")
     except PictureError as error:

@@ -23,7 +23,7 @@ from axial_transformers.compression.files.source import join_tiles, tile_grid
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.arguments import Images
 
-_LONGEST = 255
+_MAX_NAME = 255
 
 _NOT_ON_WINDOWS = re.compile(
     r'[\x00-\x1f\\:<>"|?*]|[. ](/|$)|(^|/)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\s*(\.|/|$)', re.IGNORECASE
@@ -33,10 +33,10 @@ _KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"})
 
 _ALWAYS = 1 << 24
 """Bytes."""
-_MOST = 1 << 27
+_MAX_UNPACKED = 1 << 27
 _RATIO = 64
 """Highest compression of a larger one: deflate reaches 1032."""
-_MOST_VALUES = 1 << 23
+_MAX_VALUES = 1 << 23
 _VALUES_PER_FILE = 8
 
 
@@ -174,7 +174,7 @@ class Names:
                 raise DamagedError(f"the archive names {name!r:.100} as a file and as a folder")
 
     def has_room_for(self, name: str) -> bool:
-        is_short = len(os.fsencode(name.rpartition("/")[-1])) <= _LONGEST
+        is_short = len(os.fsencode(name.rpartition("/")[-1])) <= _MAX_NAME
         return is_short and name not in self._taken and not self._is_folder(name)
 
     def _is_folder(self, name: str) -> bool:
@@ -200,10 +200,10 @@ def unpack(packed: bytes, contents: int) -> dict[str, Any]:
     """Return the description in these bytes."""
     try:
         decompressor = zlib.decompressobj()
-        text = decompressor.decompress(packed, min(_MOST, max(_ALWAYS, _RATIO * len(packed))))
+        text = decompressor.decompress(packed, min(_MAX_UNPACKED, max(_ALWAYS, _RATIO * len(packed))))
         if decompressor.unconsumed_tail:
             raise DamagedError(f"the archive's description of files has more than {len(text):,} bytes")
-        if _values(text) > min(_MOST_VALUES, _VALUES_PER_FILE * contents + 100):
+        if _values(text) > min(_MAX_VALUES, _VALUES_PER_FILE * contents + 100):
             raise DamagedError(f"the archive's description is of more than its {contents:,} images and files")
         description = json.loads(text)
     except DamagedError:

@@ -15,7 +15,7 @@ from axial_transformers.compression.files.entries import FileEntry
 from axial_transformers.compression.files.source import Tiles, content, cut_tiles
 from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.picture_files import (
-    MOST_PIXELS,
+    MAX_PIXELS,
     Member,
     PictureError,
     is_gray16,
@@ -69,7 +69,7 @@ class PictureEntry(FileEntry):
         if types != [str, str, int, int] or description[1] not in _MODES.get(channels, ()):
             raise DamagedError(f"the archive describes a picture as {description!r:.100}")
         name, mode, height, width = description
-        if min(height, width) < 1 or height * width > MOST_PIXELS:
+        if min(height, width) < 1 or height * width > MAX_PIXELS:
             raise DamagedError(f"the archive claims {height}x{width} pixels for {name!r:.100}")
         return cls(name, (height, width), mode)
 

@@ -15,7 +15,7 @@ from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.models.arguments import Images
 
-_MOST_OTHER = 1 << 26
+_MAX_OTHER = 1 << 26
 _NAMED = 20
 
 
@@ -127,8 +127,8 @@ def source_of(path: Path) -> Source:
 
 def content(path: Path) -> bytes:
     """Return a file's bytes, if they are few enough."""
-    if path.stat().st_size > container.MOST_BYTES:
-        raise ValueError(f"{path} is larger than {container.MOST_BYTES:,} bytes: leave it out")
+    if path.stat().st_size > container.MAX_BYTES:
+        raise ValueError(f"{path} is larger than {container.MAX_BYTES:,} bytes: leave it out")
     return path.read_bytes()
 
 
@@ -139,8 +139,8 @@ def enumeration(names: Sequence[str]) -> str:
 
 def require_small(path: Path, reason: str) -> None:
     """Raise ValueError where a file of another kind is too large."""
-    if path.stat().st_size > _MOST_OTHER:
-        raise ValueError(f"{path} {reason}, and is larger than {_MOST_OTHER >> 20} MiB: leave it out")
+    if path.stat().st_size > _MAX_OTHER:
+        raise ValueError(f"{path} {reason}, and is larger than {_MAX_OTHER >> 20} MiB: leave it out")
 
 
 def write_new(path: Path, content: bytes) -> None:

@@ -27,10 +27,10 @@ from axial_transformers.data.video import (
 )
 from axial_transformers.models import AxialTransformerConfig
 
-MOST_VALUES = 1 << 30
+MAX_VALUES = 1 << 30
 """Of a clip's frames, which are in memory together."""
 _SUFFIX = ".mkv"
-_LARGEST = 1 << 31
+_MAX_NUMBER = 1 << 31
 _HIGHEST_RATE = 1000
 _USUAL_RATE = Fraction(25)
 
@@ -58,7 +58,7 @@ class VideoEntry(FileEntry):
             if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != config.channels:
                 return None
             rate = frame_rate(path) or _USUAL_RATE
-            if not Fraction(1, _HIGHEST_RATE) <= rate <= _HIGHEST_RATE or rate.denominator >= _LARGEST:
+            if not Fraction(1, _HIGHEST_RATE) <= rate <= _HIGHEST_RATE or rate.denominator >= _MAX_NUMBER:
                 return None
             size = size_of(path, config, rate)
         except TooLargeError:
@@ -82,7 +82,7 @@ class VideoEntry(FileEntry):
         if types != [str, *[int] * 5]:
             raise DamagedError(f"the archive describes a video as {description!r:.100}")
         name, *size, numerator, denominator = description
-        sound = all(1 <= number < _LARGEST for number in description[1:])
+        sound = all(1 <= number < _MAX_NUMBER for number in description[1:])
         if not sound or not Fraction(1, _HIGHEST_RATE) <= Fraction(numerator, denominator) <= _HIGHEST_RATE:
             raise DamagedError(f"the archive's description of {name!r:.100} is damaged")
         return cls(name, tuple(size), Fraction(numerator, denominator))
@@ -131,10 +131,10 @@ def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction) -> tuple
 def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
     for frame in frames_in(path, config.channels):
         covered = prod(tile_grid(frame.shape[:2], config.shape[1:])) * prod(config.shape) * config.channels
-        if covered > MOST_VALUES:
+        if covered > MAX_VALUES:
             raise TooLargeError(
                 f"{path}: {config.shape[0]} frames of {frame.shape[0]}x{frame.shape[1]}, a clip of the model, are more"
-                f" than {MOST_VALUES:,} values: make them smaller, or leave the video out"
+                f" than {MAX_VALUES:,} values: make them smaller, or leave the video out"
             )
         yield frame
 

@@ -16,7 +16,7 @@ __all__ = ["SUFFIX", "ShardExamples", "expand", "load_shards", "names_shards", "
 SUFFIX = ".tar"
 WEB = ("http://", "https://")
 
-_MOST_SHARDS = 100_000
+_MAX_SHARDS = 100_000
 _SHOWN = 99  # characters of a pattern in a message
 _HUB = re.compile(r"hf://datasets/(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.*))?")
 
@@ -54,9 +54,9 @@ def expand(pattern: str) -> list[str]:
     if any("{" in text or "}" in text for text in parts[::2]):
         raise ValueError(f"{pattern[:_SHOWN]} has a brace without its partner, or within others: write it out")
     choices = [_choices(part, pattern) if i % 2 else [part] for i, part in enumerate(parts)]
-    if prod(map(len, choices)) > _MOST_SHARDS:
+    if prod(map(len, choices)) > _MAX_SHARDS:
         raise ValueError(
-            f"{pattern[:_SHOWN]} stands for over {_MOST_SHARDS:,} shards: pack more records into each, or name fewer"
+            f"{pattern[:_SHOWN]} stands for over {_MAX_SHARDS:,} shards: pack more records into each, or name fewer"
         )
     return list(map("".join, product(*choices)))
 
@@ -70,7 +70,7 @@ def _choices(content: str, pattern: str) -> Sequence[str]:
             f"{pattern[:_SHOWN]}: {{{content[:_SHOWN]}}} is neither a range of numbers, as {{000..009}}, nor a choice,"
             " as {train,val}"
         )
-    numbers = range(int(match[1]), int(match[2]) + 1)[: _MOST_SHARDS + 1]
+    numbers = range(int(match[1]), int(match[2]) + 1)[: _MAX_SHARDS + 1]
     return [str(number).zfill(len(match[1])) for number in numbers]
 
 

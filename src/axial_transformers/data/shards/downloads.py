@@ -13,8 +13,8 @@ from axial_transformers.progress import Progress
 from axial_transformers.storage.files import cache_folder, errors_name, written_whole
 from axial_transformers.storage.locks import only_one_process
 
-MOST_BYTES = 200 * 10**9
-MOST_SECONDS = 24 * 3600.0
+MAX_BYTES = 200 * 10**9
+MAX_SECONDS = 24 * 3600.0
 
 _PATIENCE = 60.0  # seconds without a byte
 _ATTEMPTS = 5  # in a row of which none brought anything
@@ -47,7 +47,7 @@ def download(
         progress: wraps hundredths of files.
         checksums: by address, SHA-256 or MD5; such a file need not be a tar file.
     """
-    downloads = _Downloads(addresses, checksums or {}, most_bytes or MOST_BYTES)
+    downloads = _Downloads(addresses, checksums or {}, most_bytes or MAX_BYTES)
     for _ in progress(downloads):
         pass
     return downloads.paths
@@ -114,7 +114,7 @@ class _Downloads:
     def __init__(self, addresses: Sequence[str], checksums: Mapping[str, str], most_bytes: int) -> None:
         self.paths, self._most_bytes, self._bytes_left = list[Path](), most_bytes, most_bytes
         self._copies = [_Copy(address, checksums.get(address, "")) for address in addresses]
-        self._deadline = time.monotonic() + MOST_SECONDS
+        self._deadline = time.monotonic() + MAX_SECONDS
 
     def __len__(self) -> int:
         return _HUNDREDTHS * len(self._copies)
@@ -187,7 +187,7 @@ class _Downloads:
                 size += len(chunk)
                 self._check_size(copy, size)
                 if time.monotonic() > self._deadline:
-                    raise DownloadError(f"{copy.address} could not be downloaded in {MOST_SECONDS / 3600:g} hours")
+                    raise DownloadError(f"{copy.address} could not be downloaded in {MAX_SECONDS / 3600:g} hours")
                 yield size / total if total else 0.0
         except httpx2.RemoteProtocolError as error:
             came = f"{size:,} of {total:,} bytes came" if total else f"the connection ended after {size:,} bytes"

@@ -28,8 +28,8 @@ from axial_transformers.storage.files import cache_folder, folder_written_whole
 from axial_transformers.storage.locks import only_one_process
 from axial_transformers.storage.typed_json import read_object
 
-LARGEST_RECORD = 1 << 26  # bytes of a record
-MOST_CLASSES = 1 << 16
+MAX_RECORD = 1 << 26  # bytes of a record
+MAX_CLASSES = 1 << 16
 
 
 Medium = Literal["gray", "gray16", "rgb", "array", "array16"]
@@ -47,8 +47,8 @@ class Form(NamedTuple):
 
 def read(stream: IO[bytes], extent: Extent, name: str) -> bytes:
     """Return the bytes at an extent of a shard."""
-    if extent.size > LARGEST_RECORD:
-        raise ValueError(f"{name} has {extent.size:,} bytes, above {LARGEST_RECORD:,}: remove it")
+    if extent.size > MAX_RECORD:
+        raise ValueError(f"{name} has {extent.size:,} bytes, above {MAX_RECORD:,}: remove it")
     stream.seek(extent.start)
     content = stream.read(extent.size)
     if len(content) < extent.size:
@@ -82,8 +82,8 @@ def decode(content: bytes, name: str, options: DataConfig) -> tuple[NDArray[np.u
 def class_of(content: bytes, name: str) -> int:
     """Return the class in a .cls member."""
     digits = content.strip()
-    if not (digits.isdigit() and len(digits) < 9 and int(digits) < MOST_CLASSES):
-        raise ValueError(f"{name}: its class is {content[:20]!r}, not a number in 0..{MOST_CLASSES - 1}: correct it")
+    if not (digits.isdigit() and len(digits) < 9 and int(digits) < MAX_CLASSES):
+        raise ValueError(f"{name}: its class is {content[:20]!r}, not a number in 0..{MAX_CLASSES - 1}: correct it")
     return int(digits)
 
 
@@ -112,7 +112,7 @@ ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", 
 
 _VERSION = 4
 _ROWS, _ABOUT = "rows.bin", "about.json"
-_LARGEST_ABOUT = 256  # mebibytes
+_MAX_ABOUT = 256  # mebibytes
 _HASHED_TOGETHER = 1024  # records
 _WORTH_WORKERS = 1 << 24  # bytes of shards above which workers are started
 
@@ -222,7 +222,7 @@ def _opened(path: Path, folder: Path) -> ShardIndex | None:
 
 def _open(path: Path, folder: Path) -> ShardIndex:
     rows = folder / _ROWS
-    stored = read_object(folder / _ABOUT, "the index of a shard", mebibytes=_LARGEST_ABOUT)
+    stored = read_object(folder / _ABOUT, "the index of a shard", mebibytes=_MAX_ABOUT)
     about = stored.get("about", {})
     if _checksum(about, rows) != stored.get("checksum"):
         raise ValueError(f"{folder}: not the index that was written for {path}: remove it, it is made again")

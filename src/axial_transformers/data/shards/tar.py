@@ -14,8 +14,8 @@ from axial_transformers.data import picture_files
 ARRAY = ".npy"
 LABEL = ".cls"
 _PICKLED = (".pyd", ".pkl", ".pickle", ".pth", ".pt")
-_MOST_MEMBERS = 100  # of one record
-_MOST_HEADER = 1 << 13
+_MAX_MEMBERS = 100  # of one record
+_MAX_HEADER = 1 << 13
 """Bytes. Before Python 3.11.10 and 3.12.6, tarfile is quadratic in lists of values."""
 _PLACING = {"path", "size"}
 """Values that a global header must not have."""
@@ -42,9 +42,9 @@ def records(path: Path) -> Iterator[TarRecord]:
     """Yield the records of a tar file; only headers are read."""
     named = (member for member in members(path) if member.isreg() and _is_named(member.name))
     for _, group in groupby(named, key=lambda member: _key(member.name)):
-        record = list(islice(group, _MOST_MEMBERS + 1))
-        if len(record) > _MOST_MEMBERS:
-            raise ValueError(f"{path}: over {_MOST_MEMBERS} members have the name {record[0].name!r} up to its dot")
+        record = list(islice(group, _MAX_MEMBERS + 1))
+        if len(record) > _MAX_MEMBERS:
+            raise ValueError(f"{path}: over {_MAX_MEMBERS} members have the name {record[0].name!r} up to its dot")
         yield _record(path, record)
 
 
@@ -81,12 +81,12 @@ class _Headers:
         self._stream.seek(position)
         block = self._stream.read(tarfile.BLOCKSIZE)
         self._stream.seek(position)
-        self._left = _MOST_HEADER
+        self._left = _MAX_HEADER
         return block
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= self._left:
-            raise tarfile.TarError(f"headers of over {_MOST_HEADER:,} bytes")
+            raise tarfile.TarError(f"headers of over {_MAX_HEADER:,} bytes")
         self._left -= size
         return self._stream.read(size)
 

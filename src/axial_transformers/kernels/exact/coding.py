@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.kernels.compilation import exact, exact_part
-from axial_transformers.kernels.exact.definition import LEAST_STATE, PRECISION, RECIPROCAL, TOO_SHORT, WORD, Stream
+from axial_transformers.kernels.exact.definition import MIN_STATE, PRECISION, RECIPROCAL, TOO_SHORT, WORD, Stream
 from axial_transformers.kernels.llvm import Integers
 
 
@@ -58,7 +58,7 @@ def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
         value, start = i, at
         before += np.int64(numbers[i])
     state = (end - start) * (state >> PRECISION) + slot - start
-    if state < LEAST_STATE:
+    if state < MIN_STATE:
         word = np.int64(0)
         if stream.state[1] < len(stream.words):
             word = np.int64(stream.words[stream.state[1]])

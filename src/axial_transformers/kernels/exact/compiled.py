@@ -98,7 +98,7 @@ ROWS_AT_ONCE = 224
 """Rows of a slab that go through its blocks together, at least one example: they stay in a core's cache."""
 KNOWN_AT_ONCE = 784
 """Rows of known values that go through a layer before the next layer, at least one example."""
-LEAST_AT_ONCE = 4
+MIN_AT_ONCE = 4
 """Examples that are worth a thread: each thread reads all weights, so fewer examples take as long."""
 ALL = 1 << 62
 """More rows than there are."""
@@ -137,7 +137,7 @@ def examples_at_once(examples: int, most: int = GROUP) -> int:
         examples: of the whole call.
         most: examples whose rows fit into a core's cache.
     """
-    return max(1, min(most, max(LEAST_AT_ONCE, ceil(examples / torch.get_num_threads()))))
+    return max(1, min(most, max(MIN_AT_ONCE, ceil(examples / torch.get_num_threads()))))
 
 
 class Kept(threading.local, Generic[Held]):

@@ -17,7 +17,7 @@ EPSILON = float(np.float32(1e-5))
 STEEPNESS = float(np.float32(1.702))
 """Of the quick GELU."""
 
-LEAST, LARGEST = -87.0, 88.0
+MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0
 """exp is zero below, constant above: never denormal or infinite."""
 LOG2_E = 1.4426950216293335
 LN_2, REST_OF_LN_2 = 0.6931471824645996, -1.9046542121259336e-09
@@ -40,11 +40,11 @@ FIXED_POINT = 28
 """exp(logit - largest logit) is rounded down to a multiple of 2^-FIXED_POINT."""
 RECIPROCAL = 36
 """Bits behind the point of the factor that turns fixed-point numbers into frequencies."""
-LEAST_STATE, WORD = 1 << 31, 32
+MIN_STATE, WORD = 1 << 31, 32
 """The state of the entropy coder is in [2^31, 2^63), and its words have 32 bits."""
 GROUP = 24
 """Images whose symbols follow each other in a stream, row by row. The row kernel computes them together."""
-MOST_VALUES = 1 << 16
+MAX_VALUES = 1 << 16
 """Values of a position at most: beyond, products with the factor of RECIPROCAL bits exceed 63 bits."""
 
 

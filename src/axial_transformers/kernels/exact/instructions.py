@@ -10,11 +10,11 @@ from typing import Any
 from axial_transformers.kernels.exact.definition import (
     HALF_ROOT,
     LANES,
-    LARGEST,
-    LEAST,
     LN_2,
     LOG2_E,
     LOG_POWERS,
+    MAX_EXPONENT,
+    MIN_EXPONENT,
     POWERS,
     REST_OF_LN_2,
     ROUNDING,
@@ -61,10 +61,10 @@ def greater(builder: Any, a: Any, b: Any) -> Any:
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """Return e^x = 2^n e^r, n whole, |r| <= log(2) / 2: zero below LEAST, e^LARGEST above LARGEST; NaN stays."""
+    """Return e^x = 2^n e^r, |r| <= log(2) / 2: zero below MIN_EXPONENT, constant above MAX_EXPONENT; NaN stays."""
     number, word = partial(constant, x.type), like(x.type, WORD)
-    near = greater(builder, x, number(LEAST))
-    near = builder.select(builder.fcmp_ordered("<", near, number(LARGEST)), near, number(LARGEST))
+    near = greater(builder, x, number(MIN_EXPONENT))
+    near = builder.select(builder.fcmp_ordered("<", near, number(MAX_EXPONENT)), near, number(MAX_EXPONENT))
     shifted = fused(builder, near, number(LOG2_E), number(ROUNDING))
     n = builder.fsub(shifted, number(ROUNDING))
     r = fused(builder, n, number(-LN_2), near)
@@ -75,7 +75,7 @@ def exponential(builder: Any, x: Any) -> Any:
     whole = builder.sub(builder.bitcast(shifted, word), builder.bitcast(number(ROUNDING), word))
     bits = builder.shl(builder.add(whole, constant(word, 127)), constant(word, 23))
     power = builder.fmul(series, builder.bitcast(bits, x.type))
-    power = builder.select(builder.fcmp_ordered("<", x, number(LEAST)), number(0.0), power)
+    power = builder.select(builder.fcmp_ordered("<", x, number(MIN_EXPONENT)), number(0.0), power)
     return builder.select(builder.fcmp_ordered("ord", x, x), power, x)
 
 

@@ -17,13 +17,13 @@ from axial_transformers.kernels.exact.definition import (
     GROUP,
     HALF_ROOT,
     LANES,
-    LARGEST,
-    LEAST,
-    LEAST_STATE,
     LN_2,
     LOG2_E,
     LOG_POWERS,
     MASKED,
+    MAX_EXPONENT,
+    MIN_EXPONENT,
+    MIN_STATE,
     NOT_FINITE,
     POWERS,
     PRECISION,
@@ -76,9 +76,9 @@ def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:
 
 
 def exp(x: Array) -> Array:
-    """Return e^x = 2^n e^r, |r| <= log(2) / 2: zero below LEAST, e^LARGEST above LARGEST."""
-    near = np.where(x > LEAST, x, np.float32(LEAST))
-    near = np.where(near < LARGEST, near, np.float32(LARGEST))
+    """Return e^x = 2^n e^r, |r| <= log(2) / 2: zero below MIN_EXPONENT, e^MAX_EXPONENT above MAX_EXPONENT."""
+    near = np.where(x > MIN_EXPONENT, x, np.float32(MIN_EXPONENT))
+    near = np.where(near < MAX_EXPONENT, near, np.float32(MAX_EXPONENT))
     shifted = fma(near, np.float32(LOG2_E), np.float32(ROUNDING))
     n = shifted - np.float32(ROUNDING)
     r = fma(n, np.float32(-LN_2), near)
@@ -88,7 +88,7 @@ def exp(x: Array) -> Array:
         series = fma(series, r, np.float32(coefficient))
     whole = shifted.view(np.int32) - np.float32(ROUNDING).view(np.int32)
     power = series * ((whole + np.int32(127)) << np.int32(23)).view(np.float32)
-    power = np.where(x < LEAST, np.float32(0), power)
+    power = np.where(x < MIN_EXPONENT, np.float32(0), power)
     return np.where(x == x, power, x)
 
 
@@ -376,7 +376,7 @@ def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
     slot, ends = state % (1 << PRECISION), boundaries(numbers)
     value = sum(end <= slot for end in ends[1:])
     state = (ends[value + 1] - ends[value]) * (state >> PRECISION) + slot - ends[value]
-    if state < LEAST_STATE:
+    if state < MIN_STATE:
         if position >= len(stream.words):
             stream.state[2] = TOO_SHORT
         state = state << WORD | (int(stream.words[position]) if position < len(stream.words) else 0)
