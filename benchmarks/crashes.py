@@ -157,14 +157,14 @@ class Findings:
 
 def crash(kills: int = 100, seed: int = 0) -> Findings:
     """Kills so often; AssertionError or RuntimeError where a run was damaged."""
-    draw, found = random.Random(seed), Findings()
+    rng, found = random.Random(seed), Findings()
     with tempfile.TemporaryDirectory() as temporary:
         alone = Run(Path(temporary) / "alone")
         seconds = _seconds(alone)
         while found.kills < kills:
             run = Run(Path(temporary) / f"run{found.runs}")
             run.start()
-            while found.kills < kills and _alive_at(PHASES[found.kills % 3], run, seconds, draw):
+            while found.kills < kills and _alive_at(PHASES[found.kills % 3], run, seconds, rng):
                 run.kill()
                 _note(run, found)
                 run.start()
@@ -176,13 +176,13 @@ def crash(kills: int = 100, seed: int = 0) -> Findings:
     return found
 
 
-def _alive_at(phase: Phase, run: Run, seconds: Mapping[Phase, float], draw: random.Random) -> bool:
+def _alive_at(phase: Phase, run: Run, seconds: Mapping[Phase, float], rng: random.Random) -> bool:
     """Waits for a random moment of a phase; False where the run ends before."""
     if phase != "start" and not run.alive_when(run.training):
         return False
-    if phase == "write" and not (run.alive_after(draw.uniform(0, seconds["training"])) and run.alive_when(run.writing)):
+    if phase == "write" and not (run.alive_after(rng.uniform(0, seconds["training"])) and run.alive_when(run.writing)):
         return False
-    return run.alive_after(draw.uniform(0, seconds[phase]))
+    return run.alive_after(rng.uniform(0, seconds[phase]))
 
 
 def _note(run: Run, found: Findings) -> None:

@@ -4,7 +4,7 @@
     python benchmarks/decode.py --width 512 --layers 8 8 4 --batches 4
     python benchmarks/decode.py --size 8 --batches 1 4 --repeats 1       a smaller image
 
-All draw with the same noise, alternately, in one process, and must agree: where an example differs, the two values
+All sample with the same noise, alternately, in one process, and must agree: where an example differs, the two values
 first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and
 a few positions, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with
 one thread, so that other jobs on the machine disturb less, and wall time otherwise. The last line is JSON.

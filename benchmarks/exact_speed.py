@@ -74,17 +74,17 @@ def main(options: Options) -> None:
 
     model = axial.AxialTransformer.from_pretrained(options.model)
 
-    def draw(count: int) -> torch.Tensor:
+    def sampled(count: int) -> torch.Tensor:
         return axial.sample(model, count, generator=torch.Generator().manual_seed(0), compile=True)
 
     def encode() -> bytes:
         return axial.compress(model, images, verify=False)
 
-    images = draw(options.images)
+    images = sampled(options.images)
     archive = encode()
     assert torch.equal(axial.decompress(model, archive), images)
     runs = {
-        "sampling": lambda: draw(len(images)),
+        "sampling": lambda: sampled(len(images)),
         "encoding": encode,
         "decoding": lambda: axial.decompress(model, archive),
     }

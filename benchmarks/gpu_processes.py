@@ -110,9 +110,9 @@ def fail(folder: Path, device: str) -> None:
 
 def trained(folder: Path, device: str, resume: bool = False, **changes: Any) -> None:
     model = replace(NAMED["digits"]().model, dropout=0.0, dim=32, heads=2)
-    draw = np.random.default_rng(0)
-    values = draw.integers(0, model.num_values, (64, *model.shape, model.channels), dtype=np.uint8)
-    labels = draw.integers(0, model.num_classes, 64) if model.num_classes else None
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, model.num_values, (64, *model.shape, model.channels), dtype=np.uint8)
+    labels = rng.integers(0, model.num_classes, 64) if model.num_classes else None
     examples = Examples(values, [str(i) for i in range(64)], labels=labels, num_values=model.num_values)
     usual = {"steps": STEPS, "batch_size": 8, "log_every": 1, "warmup_steps": 1, "save_every": STEPS // 2}
     config = TrainConfig(device=device, precision="float32", compile=False, **{**usual, **changes})

@@ -379,20 +379,20 @@ def decoding(options: Options) -> Iterator[Row]:
     model, count = random_model(options.model, options.device).eval(), 2 if options.dry_run else 64
     recorded = options.device.type == "cuda"
 
-    def drawn(compile: bool) -> torch.Tensor:
+    def sampled(compile: bool) -> torch.Tensor:
         return axial.sample(model, count, generator=torch.Generator().manual_seed(0), compile=compile)
 
     for name in ("float32", "bfloat16"):
         with torch.autocast(options.device.type, torch.bfloat16, enabled=name == "bfloat16"):
-            differ = int((drawn(False) != drawn(recorded)).flatten(1).any(1).sum())
-            runs = {"eager": lambda: drawn(False), "graphs": lambda: drawn(recorded)}
+            differ = int((sampled(False) != sampled(recorded)).flatten(1).any(1).sum())
+            runs = {"eager": lambda: sampled(False), "graphs": lambda: sampled(recorded)}
             seconds = interleaved(runs, 1 if options.dry_run else 5, 0 if options.dry_run else 1, options.device)
         title = f"{count} samples, {name}"
         yield row(title, "at most one in 16 differs", differ <= count // 16, differ=differ, seconds=seconds)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(0.9)
-    differ = int((drawn(False) != drawn(recorded)).flatten(1).any(1).sum())
+    differ = int((sampled(False) != sampled(recorded)).flatten(1).any(1).sum())
     yield row("after the weights have changed in place", "the same", differ <= count // 16, differ=differ)
     shape = (2, 3, 4) if options.dry_run else (64, 64 * 64 * 3, 256)
     for device in {torch.device("cpu"), options.device}:
@@ -516,9 +516,9 @@ def metrics(run: Run) -> dict[str, float]:
 
 
 def examples(config: AxialTransformerConfig) -> Examples:
-    draw, count = np.random.default_rng(0), 128
-    values = draw.integers(0, config.num_values, (count, *config.shape, config.channels), dtype=np.uint8)
-    labels = draw.integers(0, config.num_classes, count) if config.num_classes else None
+    rng, count = np.random.default_rng(0), 128
+    values = rng.integers(0, config.num_values, (count, *config.shape, config.channels), dtype=np.uint8)
+    labels = rng.integers(0, config.num_classes, count) if config.num_classes else None
     return Examples(values=values, names=[str(i) for i in range(count)], labels=labels, num_values=config.num_values)
 
 

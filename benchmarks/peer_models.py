@@ -80,7 +80,7 @@ class Peer(nn.Module):
 
     @torch.no_grad()
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw images [B, H, W, C]."""
+        """Sample images [B, H, W, C]."""
 
         def choose(log_p: Tensor, position: tuple[int, int, int]) -> Tensor:
             exponential = torch.empty_like(log_p).exponential_(generator=generator)

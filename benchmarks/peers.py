@@ -71,7 +71,7 @@ class Kind:
     validation: int
     """Validation examples looked at, evenly spread."""
     timed_batches: tuple[int, ...] = (1, 16)
-    """Numbers of samples drawn at a time, to time them."""
+    """Numbers of samples computed at a time, to time them."""
 
     def training_part(self, data: Path) -> Examples:
         if self.trained_on is None:
@@ -189,7 +189,7 @@ def trial(
 
 
 def sample_seconds(sample: Callable[[int, torch.Generator], Tensor], counts: tuple[int, ...]) -> dict[str, float]:
-    """CPU seconds of a sample, by how many are drawn at a time."""
+    """CPU seconds of a sample, by how many are sampled at a time."""
     runs = {str(count): partial(sample, count, torch.Generator().manual_seed(0)) for count in counts}
     return {count: used / int(count) for count, used in interleaved(runs, rounds=1, warm_up=1).items()}
 
@@ -301,14 +301,14 @@ def table(out: Path) -> dict[str, Any]:
     """Prints Markdown: a table for each kind of data, and what wins."""
     rows = read(out)
     summary = summarised(rows)
-    drawing = {(row["kind"], row["model"]): row for row in rows if "sample_seconds" in row}
+    sampling = {(row["kind"], row["model"]): row for row in rows if "sample_seconds" in row}
     for kind, seconds in dict.fromkeys((each["kind"], each["seconds"]) for each in summary):
         print(f"\n**{kind}**, {seconds:g} s of CPU time\n")
         print("| " + " | ".join(HEADINGS + HEADINGS_OF_SAMPLES) + " |")
         print("|" + "---|" * len(HEADINGS + HEADINGS_OF_SAMPLES))
         for line in summary:
             if (line["kind"], line["seconds"]) == (kind, seconds):
-                print("| " + " | ".join([*cells(line), *sample_cells(drawing.get((kind, line["model"]), {}))]) + " |")
+                print("| " + " | ".join([*cells(line), *sample_cells(sampling.get((kind, line["model"]), {}))]) + " |")
     print("\nbits/dim: mean ± standard deviation over seeds. \\*: the lowest or the highest rate that was tried.\n")
     for sentence in sentences(summary):
         print(sentence)

@@ -3,11 +3,11 @@
     python benchmarks/shards.py --records 10000000 --folder /somewhere/with/11/GB
     python benchmarks/shards.py --records 10000000 --simulated
 
-The shard is a real tar file of 4x4 pictures, each of which holds its number. The epoch is drawn as in training; every
-record must come exactly once, at the position that the order for (seed, position) gives. Simulated, there is an index
-but no tar file: a record is computed from its position instead of being read and decoded; everything else is the same.
-After each stage: its seconds, the memory of this process beyond that at the beginning (without mapped files, whose
-pages the system can reclaim), and the peak of its resident memory so far. The last line is JSON.
+The shard is a real tar file of 4x4 pictures, each of which holds its number. The epoch's order is that of training;
+every record must come exactly once, at the position that the order for (seed, position) gives. Simulated, there is an
+index but no tar file: a record is computed from its position instead of being read and decoded; everything else is the
+same. After each stage: its seconds, the memory of this process beyond that at the beginning (without mapped files,
+whose pages the system can reclaim), and the peak of its resident memory so far. The last line is JSON.
 """
 
 import json
@@ -122,14 +122,14 @@ def measure(
     config = TrainConfig(batch_size=batch_size, workers=workers)
     come, wrong = np.zeros(records, bool), 0
     with metrics.of("epoch"):
-        drawn = batches(examples, range(1), None, config, Processes(torch.device("cpu")), first_step=0)
+        running = batches(examples, range(1), None, config, Processes(torch.device("cpu")), first_step=0)
         for start in range(0, positions, batch_size):
             here = np.arange(start, min(start + batch_size, positions))
-            values = next(drawn).values[: len(here)].numpy()
+            values = next(running).values[: len(here)].numpy()
             numbers = values.reshape(len(values), -1)[:, :8].copy().view("<i8")[:, 0]
             wrong += int((numbers != example_indices(0, records, here)).sum())
             come[numbers] = True
-        drawn.close()
+        running.close()
     assert come.sum() == positions, "a record came twice"
     assert not wrong, f"{wrong} records came at another position than theirs"
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
@@ -147,7 +147,7 @@ def main(
     records: Annotated[int, Parameter(help="how many records the shard has, of a kilobyte each")] = 1_000_000,
     folder: Annotated[Path | None, Parameter(help="where the shard and its index lie meanwhile")] = None,
     positions: Annotated[
-        int | None, Parameter(help="how many of the epoch's first are drawn; all if not given")
+        int | None, Parameter(help="how many of the epoch's first are running; all if not given")
     ] = None,
     batch_size: int = 1024,
     workers: int = 2,

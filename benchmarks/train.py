@@ -5,7 +5,7 @@
     python benchmarks/train.py --precisions auto                        in what suits the machine, as shipped
     python benchmarks/train.py --device cuda --recipes imagenet32 imagenet64 --precisions bfloat16
 
-Ours is the step of `axial train`, drawing of the batch included; the other is benchmarks/straightforward.py, blocks
+Ours is the step of `axial train`, making of the batch included; the other is benchmarks/straightforward.py, blocks
 compiled on both sides or on neither. Both see the same random values and have one loss, which is checked; the median
 wall time counts. Each is in a process of its own. On a CPU they step in turns; a GPU holds one of them at a time. The
 share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts them. On CUDA, batches grow until
@@ -34,7 +34,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import machine_facts, matmul_rate
 from axial_transformers.recipes import Recipe
-from axial_transformers.training.batches import Batch, draw_batch, step_positions
+from axial_transformers.training.batches import Batch, batch_at, step_positions
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import peak_memory
 from axial_transformers.training.processes import Processes
@@ -184,7 +184,7 @@ class Theirs:
 
     def step(self) -> None:
         positions = step_positions(self.steps, self.config.batch_size)
-        batch = draw_batch(self.examples, self.slices, self.recipe.model.num_classes, self.config, positions)
+        batch = batch_at(self.examples, self.slices, self.recipe.model.num_classes, self.config, positions)
         values, label, channel, _ = batch.to(self.device)
         self.training.step(values, label, channel)
         self.steps += 1
@@ -225,7 +225,7 @@ def serve(
         except EOFError:
             return
         if question == "loss":
-            first = draw_batch(random_examples(recipe), side.slices, recipe.model.num_classes, config, np.arange(4))
+            first = batch_at(random_examples(recipe), side.slices, recipe.model.num_classes, config, np.arange(4))
             pipe.send(side.loss(first.to(side.device)))
         elif question == "step":
             start = time.perf_counter()
@@ -261,12 +261,12 @@ def build(recipe: Recipe, device: torch.device) -> AxialTransformer:
 
 
 def random_examples(recipe: Recipe, count: int = 1024) -> Examples:
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     shape = (count, *recipe.model.shape, recipe.model.channels)
     return Examples(
-        values=draw.integers(0, recipe.model.num_values, shape, dtype=np.uint8),
+        values=rng.integers(0, recipe.model.num_values, shape, dtype=np.uint8),
         names=[str(i) for i in range(count)],
-        labels=draw.integers(0, recipe.model.num_classes, count) if recipe.model.num_classes else None,
+        labels=rng.integers(0, recipe.model.num_classes, count) if recipe.model.num_classes else None,
         num_values=recipe.model.num_values,
     )
 

@@ -65,8 +65,8 @@ def jpeg_xl(frames: NDArray[np.uint8]) -> float:
 
 def strips(net: AxialTransformer, clips: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Continuations [2 N, T, H, W, C] of clips [N, T, H, W, C], each followed by its clip."""
-    drawn = complete(net, torch.from_numpy(clips), frames=1, generator=torch.Generator().manual_seed(0))
-    return np.stack([drawn.numpy(), clips], axis=1).reshape(-1, *clips.shape[1:])
+    sampled = complete(net, torch.from_numpy(clips), frames=1, generator=torch.Generator().manual_seed(0))
+    return np.stack([sampled.numpy(), clips], axis=1).reshape(-1, *clips.shape[1:])
 
 
 def main(model: str, source: Path, batch_size: int = 4, strips_to: Path | None = None) -> None:

@@ -76,7 +76,7 @@ def float32() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
-    """Every test draws the same numbers of torch, whichever were run before."""
+    """Every test gets the same numbers of torch, whichever were run before."""
     torch.manual_seed(0)
 
 

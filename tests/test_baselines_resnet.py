@@ -22,7 +22,7 @@ PUBLISHED = json.loads((Path(__file__).parent / "data" / "axial_deeplab.json").r
 GAINS = ("bn1", "bn2", "bn_qkv", "bn_similarity", "bn_output", "downsample.1")
 
 
-def draw(rng: np.random.Generator, name: str, shape: list[int]) -> torch.Tensor:
+def normal(rng: np.random.Generator, name: str, shape: list[int]) -> torch.Tensor:
     x = rng.standard_normal(shape)
     if name.endswith("running_var"):
         x = np.abs(x) + 0.5
@@ -37,7 +37,7 @@ def draw(rng: np.random.Generator, name: str, shape: list[int]) -> torch.Tensor:
 
 def imported(case: dict) -> tuple[AxialResNet, dict[str, torch.Tensor], torch.Tensor]:
     rng = np.random.default_rng(case["seed"])
-    state = {name: draw(rng, name, shape) for name, shape in case["shapes"].items()}
+    state = {name: normal(rng, name, shape) for name, shape in case["shapes"].items()}
     images = torch.tensor(rng.standard_normal((2, 3, 224, 224)), dtype=torch.float32)
     norms = [name.removesuffix("running_var") for name in state if name.endswith("running_var")]
     state |= {f"{norm}num_batches_tracked": torch.tensor(0) for norm in norms}

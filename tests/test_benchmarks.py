@@ -163,13 +163,13 @@ ELSEWHERE = {
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """A folder with tiny data, models and a run."""
-    folder, draw = tmp_path_factory.mktemp("tiny"), np.random.default_rng(0)
+    folder, rng = tmp_path_factory.mktemp("tiny"), np.random.default_rng(0)
     ramp = (np.arange(40 * 4 * 4) // 3 % 256).astype(np.uint8).reshape(40, 4, 4)
     np.savez(folder / "gray.npz", images=ramp)
-    np.savez(folder / "clothes.npz", images=draw.integers(0, 256, (8, 28, 28), np.uint8), labels=np.arange(8))
-    np.savez(folder / "clips.npz", images=draw.integers(0, 256, (2, 2, 16, 16, 3), np.uint8))
+    np.savez(folder / "clothes.npz", images=rng.integers(0, 256, (8, 28, 28), np.uint8), labels=np.arange(8))
+    np.savez(folder / "clips.npz", images=rng.integers(0, 256, (2, 2, 16, 16, 3), np.uint8))
     (folder / "photos").mkdir()
-    Image.fromarray(draw.integers(0, 256, (160, 144, 3), np.uint8)).save(folder / "photos" / "one.png")
+    Image.fromarray(rng.integers(0, 256, (160, 144, 3), np.uint8)).save(folder / "photos" / "one.png")
     random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained(folder / "model")
     clips = small_config((2, 16, 16), 3, "columns", num_values=256)
     random_model(clips, torch.float32).save_pretrained(folder / "model_of_clips")

@@ -136,10 +136,10 @@ def np_gumbel(random: np.random.RandomState, shape: tuple[int, ...], temperature
 @pytest.mark.parametrize(
     ("name", "draws"), [("official_a", (11, (3, 8, 8, 3), 256, 32)), ("official_c", (13, (3, 12, 12), 16, 16))]
 )
-def test_stored_cases_are_drawn_from_their_seeds(worker_module: ModuleType, name: str, draws: tuple) -> None:
-    drawn = worker_module.draws(SimpleNamespace(np_gumbel=np_gumbel), *draws)
+def test_stored_cases_are_sampled_from_their_seeds(worker_module: ModuleType, name: str, draws: tuple) -> None:
+    sampled = worker_module.draws(SimpleNamespace(np_gumbel=np_gumbel), *draws)
     with np.load(authors.STORED / name / "case.npz") as stored:
-        for array, found in zip(("x", "noise", "cond"), drawn):
+        for array, found in zip(("x", "noise", "cond"), sampled):
             np.testing.assert_allclose(stored[array], found[: len(stored[array])], rtol=0, atol=1e-6)
 
 

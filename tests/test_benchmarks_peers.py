@@ -96,13 +96,13 @@ def test_cached_probabilities_equal_parallel_ones(peer):
     assert torch.allclose(found, peer.log_probabilities(x), rtol=0, atol=1e-10)
 
 
-def test_draws_have_the_probabilities_of_the_model():
+def test_samples_have_the_probabilities_of_the_model():
     peer, count = random_peer("PixelCNN++", Images(1, 1, 2, 4)), 4000
-    drawn = peer.sample(count, torch.Generator().manual_seed(0)).flatten(1)
+    sampled = peer.sample(count, torch.Generator().manual_seed(0)).flatten(1)
     every = torch.cartesian_prod(torch.arange(4), torch.arange(4))
     p = (-peer.nats(every.view(-1, 1, 1, 2)).flatten(1).sum(1)).exp()
     assert p.sum().item() == pytest.approx(1)
-    shares = (drawn[:, 0] * 4 + drawn[:, 1]).bincount(minlength=16) / count
+    shares = (sampled[:, 0] * 4 + sampled[:, 1]).bincount(minlength=16) / count
     assert (shares - p).abs().max().item() < 0.03
 
 

@@ -367,9 +367,9 @@ def test_a_part_that_is_small_is_to_be_enlarged_by_an_option_of_train(axial: Axi
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
     """Random pictures of given widths and heights; `turned`: every second one is to be shown by a quarter turn."""
     folder.mkdir()
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for i, (width, height) in enumerate(sizes):
-        picture = Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
         exif = picture.getexif()
         exif[ExifTags.Base.Orientation] = 6 if turned and i % 2 else 1
         picture.save(folder / f"{i}.jpg", exif=exif)
@@ -436,7 +436,7 @@ def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
     return Path(path)
 
 
-def test_no_samples_are_drawn_if_none_are_wanted(axial: Axial):
+def test_no_samples_are_made_if_none_are_wanted(axial: Axial):
     assert axial("train", "digits", "--samples", 0, "--out", "run", *TINY, *ONE_STEP).status == 0
     assert not list(Path("run/samples").glob("*"))
     assert Path("run/model.safetensors").is_file()

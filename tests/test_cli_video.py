@@ -85,9 +85,9 @@ def test_a_clip_is_continued_and_its_first_frames_stay(axial: Axial, models, sou
     continued = np.load(out)["videos"]
     assert np.array_equal(continued[:, 0], clips()[[0, 0, 1, 1], 0])
     assert not np.array_equal(continued[0, 1:], continued[1, 1:])
-    drawn = axial("sample", models["frames"], "--known", source, "--count", 2, "--output", tmp_path / "drawn.npz")
-    assert drawn.status == 0, drawn.err
-    assert np.array_equal(np.load(tmp_path / "drawn.npz")["videos"][:, 0], clips()[:, 0])
+    sampled = axial("sample", models["frames"], "--known", source, "--count", 2, "--output", tmp_path / "sampled.npz")
+    assert sampled.status == 0, sampled.err
+    assert np.array_equal(np.load(tmp_path / "sampled.npz")["videos"][:, 0], clips()[:, 0])
 
 
 def test_lossless_movies_hold_the_clips_frame_by_frame(axial: Axial, models, source, tmp_path):

@@ -176,10 +176,10 @@ def awkward_names() -> list[str]:
         os.fsdecode(b"\xc3.jpg"), "x.part.png", "whole file", "true", "null.png", "0", "1e9.png",
         "deep/" * 40 + "a.png", ".hidden folder/a.png", "d.webp", "d.webp.png", "e.pgm", "e.ppm", "e.tiff", "e.gif",
     ]  # fmt: skip
-    draw = random.Random(0)
+    rng = random.Random(0)
     while len(names) < 200:
-        word = "".join(draw.choice("ab.: \\[]\"'\n%é\u0301名*?|") for _ in range(draw.randint(1, 12)))
-        name = word.lstrip(".") + draw.choice([".png", ".jpg", ".jpg.png", ".webp", ""])
+        word = "".join(rng.choice("ab.: \\[]\"'\n%é\u0301名*?|") for _ in range(rng.randint(1, 12)))
+        name = word.lstrip(".") + rng.choice([".png", ".jpg", ".jpg.png", ".webp", ""])
         if name and name not in names and not name.startswith("."):
             names.append(name)
     return names
@@ -260,8 +260,8 @@ def test_hidden_files_and_links_to_folders_are_named_as_left_out(tmp_path):
 
 @pytest.mark.parametrize("folder", ["", "same/" * 300], ids=["that compress little", "that compress too well"])
 def test_descriptions_of_more_than_16_mib_are_read(folder):
-    draw = random.Random(0)
-    folders = [folder or draw.randbytes(750).hex() for _ in range(12_000)]
+    rng = random.Random(0)
+    folders = [folder or rng.randbytes(750).hex() for _ in range(12_000)]
     pictures = [[f"{folder}{i}.png", "RGB", 480, 640] for i, folder in enumerate(folders)]
     packed = entries.pack({"pictures": pictures}, len(pictures))
     assert entries.unpack(packed, len(pictures))["pictures"] == pictures

@@ -23,7 +23,7 @@ from axial_transformers.data.shards.index import ROW
 from axial_transformers.data.shards.tar import records
 from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import batches, draw_batch, step_positions
+from axial_transformers.training.batches import batch_at, batches, step_positions
 from axial_transformers.training.processes import Processes
 from conftest import TINY, Axial
 from shard_writer import array, picture, pictures, write
@@ -208,7 +208,7 @@ def test_the_sequence_is_the_same_for_any_processes_workers_and_resumes(shards, 
         shift_augmentation=0.3,
         workers=workers,
     )
-    expected = [draw_batch(examples[:], range(1, 3), 3, config, step_positions(step, 8)) for step in range(STEPS)]
+    expected = [batch_at(examples[:], range(1, 3), 3, config, step_positions(step, 8)) for step in range(STEPS)]
     at_once = drawn(examples, config, count)
     resumed = drawn(examples, config, count, steps=2) + drawn(examples, config, 4 // count, first=2, steps=3)
     for sequence in (at_once, resumed):
@@ -220,7 +220,7 @@ def test_the_sequence_is_the_same_for_any_processes_workers_and_resumes(shards, 
 def test_parts_of_a_step_come_in_their_order(shards):
     config = TrainConfig(batch_size=8, accumulate=2, distribution_augmentation=0.5, workers=1)
     (values, *_), *_ = drawn(data.load(shards, split="all"), config, 1)
-    whole = draw_batch(data.load(shards, split="all"), range(1, 3), 3, config, step_positions(0, 8))
+    whole = batch_at(data.load(shards, split="all"), range(1, 3), 3, config, step_positions(0, 8))
     assert torch.equal(values, whole.values)
 
 

@@ -1,4 +1,4 @@
-"""Clips and tiles at random offsets: seed and position determine what is drawn; evaluation sees fixed positions."""
+"""Clips and tiles at random offsets: seed and position determine what is cut; evaluation sees fixed positions."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from axial_transformers import data
 from axial_transformers.data import DataConfig
 from axial_transformers.data.windows import Windows
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import Purpose, draw_batch, example_indices, uniforms
+from axial_transformers.training.batches import Purpose, batch_at, example_indices, uniforms
 from test_data_video import encode, moving
 from tfrecord_writer import video_record, write_records
 
@@ -27,17 +27,17 @@ def videos(tmp_path_factory):
     return folder, list(frames.values())
 
 
-def test_a_batch_is_the_windows_at_the_offsets_drawn_for_its_positions(videos):
+def test_a_batch_is_the_windows_at_the_offsets_sampled_for_its_positions(videos):
     folder, frames = videos
     examples = data.load(folder, RANDOM)
     assert (examples.names, examples.shape, examples.values.shape) == (list(LENGTHS), (3, 8, 8), (3, 3, 8, 8, 3))
     assert examples.labels.tolist() == [0, 1, 1]
     config, positions = TrainConfig(seed=5, batch_size=60), np.arange(7, 67)
-    batch = draw_batch(examples, range(1), None, config, positions)
+    batch = batch_at(examples, range(1), None, config, positions)
     seen = {0: set(), 1: set(), 2: set()}
-    draws = uniforms(5, Purpose.OFFSET, positions)
-    for clip, video, draw in zip(batch.values.numpy(), example_indices(5, 3, positions), draws, strict=True):
-        offset = int(draw * (len(frames[video]) - 4))
+    fractions = uniforms(5, Purpose.OFFSET, positions)
+    for clip, video, fraction in zip(batch.values.numpy(), example_indices(5, 3, positions), fractions, strict=True):
+        offset = int(fraction * (len(frames[video]) - 4))
         assert np.array_equal(clip, frames[video][offset : offset + 5 : 2])
         seen[int(video)].add(offset)
     assert seen == {0: {0, 1, 2}, 1: {0}, 2: set(range(8))}  # every offset that there is
@@ -121,13 +121,13 @@ def test_a_batch_is_the_tiles_sampled_for_its_positions(pictures):
     assert np.array_equal(examples.values[:], fixed.values)
     assert examples.fingerprint != fixed.fingerprint
     positions = np.arange(7, 607)
-    batch = draw_batch(examples, range(1), None, TrainConfig(seed=5, batch_size=600), positions)
-    draws = uniforms(5, Purpose.OFFSET, positions)
+    batch = batch_at(examples, range(1), None, TrainConfig(seed=5, batch_size=600), positions)
+    fractions = uniforms(5, Purpose.OFFSET, positions)
     seen = {0: set(), 1: set(), 2: set()}
-    for tile, i, draw in zip(batch.values.numpy(), example_indices(5, 6, positions), draws, strict=True):
+    for tile, i, fraction in zip(batch.values.numpy(), example_indices(5, 6, positions), fractions, strict=True):
         picture = [0, 0, 0, 1, 2, 2][i]
         columns = [9, 1, 1][picture]  # of 12, 4 and 4 pixels that whole tiles cover
-        y, x = divmod(int(draw * [9, 1, 5][picture]), columns)
+        y, x = divmod(int(fraction * [9, 1, 5][picture]), columns)
         assert np.array_equal(tile, pixels[picture][y : y + 4, x : x + 4])
         seen[picture].add((y, x))
     assert [len(corners) for corners in seen.values()] == [9, 1, 5]  # every offset that there is

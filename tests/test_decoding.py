@@ -89,8 +89,8 @@ def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
     noise = gumbel((BATCH, *model.config.shape, model.config.channels, model.config.num_values))
     sample(model, noise=noise, compile=True)  # kernels are loaded
     with torch.autocast("cpu", torch.bfloat16):
-        drawn = sample(model, noise=noise)
-        assert torch.equal(drawn, sample(model, noise=noise, compile=False))
+        sampled = sample(model, noise=noise)
+        assert torch.equal(sampled, sample(model, noise=noise, compile=False))
         with pytest.raises(ValueError, match="compile=True, but on CPU nothing is compiled in bfloat16"):
             sample(model, noise=noise, compile=True)
         assert choose_backend(model, GumbelChoice(noise=noise), BATCH).outer_decoders == list(model.outer_decoders)
@@ -100,14 +100,14 @@ def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
 def test_samples_and_the_order_of_positions_equal_those_of_naive_decoding(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
-    draw = GumbelChoice(noise=gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)))
+    choice = GumbelChoice(noise=gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)))
     samples = []
     for walk in (decode, decode_naively):
         positions = []
 
         def choose(logits: Tensor, position: tuple[int, ...], positions=positions) -> Tensor:
             positions.append(position)
-            return draw(logits, position)
+            return choice(logits, position)
 
         samples.append(walk(model, choose, blank(model, x), Conditioning(**given)))
         assert positions == [tuple(position) for position in model.order.tolist()]

@@ -62,13 +62,13 @@ def test_samples_equal_the_eager_ones_at_uneven_sizes(batch, inner):
     ],
     ids=str,
 )
-def test_restricted_draws_equal_the_eager_ones(options):
+def test_restricted_samples_equal_the_eager_ones(options):
     assert_equal_samples(random_model(UNEVEN, torch.float32), 5, **options)
 
 
 @pytest.mark.parametrize("logits", [[0.0] * 5, [-1e-9, 0.0, -200.0, -200.0, -200.0], [3.0, 3.0, 1.0, 3.0, 3.0]])
 @pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_p": 0.2}, {"top_k": 1}, {"top_k": 2, "top_p": 0.9}], ids=str)
-def test_draws_restricted_at_ties_equal_the_eager_ones(logits, options):
+def test_samples_restricted_at_ties_equal_the_eager_ones(logits, options):
     model = random_model(small_config((3, 4)), torch.float32)
     with torch.no_grad():
         model.head[1].weight.zero_()

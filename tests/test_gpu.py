@@ -74,20 +74,20 @@ def test_a_mask_is_not_copied_for_those_that_share_it(kind):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_every_device_records_graphs_of_its_own():
     model = random_model(VARIANTS["2d"], torch.float32)
-    drawn = [
+    sampled = [
         sample(model.to(device), 3, generator=torch.Generator().manual_seed(0), compile=compile).cpu()
         for device, compile in (("cuda:0", True), ("cuda:1", True), ("cuda:1", True), ("cuda:1", False))
     ]
-    assert all(torch.equal(each, drawn[-1]) for each in drawn)
+    assert all(torch.equal(each, sampled[-1]) for each in sampled)
 
 
 def test_noise_is_that_of_the_cpu_or_of_a_generator_of_the_gpu():
     on_cpu, on_gpu = (gumbel((1 << 21,), torch.Generator().manual_seed(0), device) for device in ("cpu", "cuda"))
     torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=1e-6, atol=1e-6)
-    drawn = [gumbel((1 << 21,), torch.Generator("cuda").manual_seed(seed), "cuda") for seed in (0, 0, 1)]
-    assert torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], drawn[2])
-    for noise in (*drawn, on_gpu):
+    sampled = [gumbel((1 << 21,), torch.Generator("cuda").manual_seed(seed), "cuda") for seed in (0, 0, 1)]
+    assert torch.equal(sampled[0], sampled[1])
+    assert not torch.equal(sampled[0], sampled[2])
+    for noise in (*sampled, on_gpu):
         assert abs(float(noise.mean()) - 0.5772) < 0.01
         assert abs(float(noise.std()) - 1.2825) < 0.01
 
@@ -104,15 +104,15 @@ def test_likelihoods_under_autocast_are_near_those_in_float32(config):
 
 
 @pytest.mark.parametrize("name", ["2d", "lstm"])
-def test_graphs_under_autocast_draw_what_eager_decoding_draws(name):
+def test_graphs_under_autocast_sample_what_eager_decoding_samples(name):
     model = random_model(VARIANTS[name], torch.float32).to("cuda")
     for _ in range(2):  # the second time a graph is replayed, by weights that have changed since it was recorded
-        drawn = []
+        sampled = []
         for compile in (True, False):
             with torch.autocast("cuda", torch.bfloat16):
-                drawn.append(sample(model, 64, generator=torch.Generator().manual_seed(0), compile=compile))
+                sampled.append(sample(model, 64, generator=torch.Generator().manual_seed(0), compile=compile))
             torch.empty(1 << 26, device="cuda").fill_(torch.nan)  # in what autocast has freed
-        assert (drawn[0] != drawn[1]).flatten(1).any(1).sum() <= 4
+        assert (sampled[0] != sampled[1]).flatten(1).any(1).sum() <= 4
         with torch.no_grad():
             model.head[-1].bias.uniform_(-2, 2)
 

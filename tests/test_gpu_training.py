@@ -223,9 +223,9 @@ def graphs_of_steps(config: AxialTransformerConfig, training: TrainConfig, folde
         return graph.forward
 
     folder.mkdir(exist_ok=True)
-    draw = np.random.default_rng(0)
-    values = draw.integers(0, config.num_values, (8, *config.shape, config.channels), dtype=np.uint8)
-    labels = draw.integers(0, config.num_classes, 8) if config.num_classes else None
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, config.num_values, (8, *config.shape, config.channels), dtype=np.uint8)
+    labels = rng.integers(0, config.num_classes, 8) if config.num_classes else None
     examples = Examples(values, [str(i) for i in range(8)], labels=labels, num_values=config.num_values)
     with pytest.MonkeyPatch.context() as patch, Processes(torch.device("cpu")) as processes:
         patch.setattr(torch, "compile", lambda f, **how: compile(f, **how, backend=backend, fullgraph=True))
@@ -347,7 +347,7 @@ def test_the_rate_of_float32_is_that_of_tf32_as_in_a_step(monkeypatch):
     assert torch.backends.cuda.matmul.fp32_precision != "tf32"
 
 
-def test_conditioning_is_drawn_once_and_copied_once():
+def test_conditioning_is_sampled_once_and_copied_once():
     """A copy to a GPU in every step would wait for all that is queued there."""
     told = augmentation._vectors(2, 8, torch.device("cpu"))
     assert augmentation._vectors(2, 8, torch.device("cpu")) is told

@@ -230,7 +230,7 @@ def test_attention_with_a_bias_is_one_graph_where_it_is_compiled(shape, monkeypa
         torch.testing.assert_close(compiled(q, k, v, 2, attn_bias=bias), expected)
 
 
-def draw_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
+def choice_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
     shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
     return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), sampler=Sampler(**options))
 
@@ -260,7 +260,7 @@ def test_one_recorded_row_serves_all_rows_and_calls_of_equal_shape(name, recorde
         x, given = random_values(model, 2, seed), Conditioning(**random_given(model, 2, seed))
         mask = torch.zeros(x.shape[1:], dtype=torch.bool)
         mask[0, 1] = True
-        choose = KnownFirst(x, mask, draw_of(model, 2, seed, top_k=3, top_p=0.9))
+        choose = KnownFirst(x, mask, choice_of(model, 2, seed, top_k=3, top_p=0.9))
         assert torch.equal(decode(model, choose, x, given, by_graphs), decode(model, choose, x, given, EAGER))
     assert len(recorded) == 1
 
@@ -271,7 +271,7 @@ def test_rows_with_predictions_are_recorded_once_for_equal_neighbours(recorded):
     for seed in (0, 1):
         x, mask = random_values(model, 2, seed), torch.zeros(4, 2, 3, dtype=torch.bool)
         mask[1:, 1, 1] = True
-        choose = KnownFirst(x, mask, draw_of(model, 2, seed))
+        choose = KnownFirst(x, mask, choice_of(model, 2, seed))
         assert torch.equal(decode(model, choose, x, backend=by_graphs), decode(model, choose, x, backend=EAGER))
     assert len(recorded) == 2, "the first row, and the others"
 
@@ -280,7 +280,7 @@ def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(r
     model = random_model(VARIANTS["2d"], torch.float32)
 
     def check(batch: int, **options: Any) -> None:
-        x, choose = random_values(model, batch), draw_of(model, batch, **options)
+        x, choose = random_values(model, batch), choice_of(model, batch, **options)
         assert torch.equal(decode(model, choose, x, backend=by_graphs), decode(model, choose, x, backend=EAGER))
 
     check(2)
@@ -312,7 +312,7 @@ class Casts(TorchDispatchMode):
 
 
 def test_a_graph_under_autocast_casts_the_weights_itself(monkeypatch):
-    """Copies that autocast keeps are freed when its region ends: a graph that reads them draws from other weights."""
+    """Copies that autocast keeps are freed when its region ends: a graph that reads them samples from other weights."""
     stream = SimpleNamespace(wait_stream=lambda other: None)
     for name in ("Stream", "current_stream", "CUDAGraph"):
         monkeypatch.setattr(torch.cuda, name, lambda *device: stream)
@@ -338,7 +338,7 @@ def test_a_graph_under_autocast_casts_the_weights_itself(monkeypatch):
 def test_graphs_are_gone_with_their_model(monkeypatch):
     monkeypatch.setattr(graph_backend, "record", lambda work, device: (work(), lambda: None))  # holds kernels only
     model = random_model(VARIANTS["2d"], torch.float32)
-    decode(model, draw_of(model, 2), random_values(model, 2), backend=by_graphs)
+    decode(model, choice_of(model, 2), random_values(model, 2), backend=by_graphs)
     alive, kept = weakref.ref(model), len(graph_backend._kept)
     del model
     assert alive() is None
@@ -518,7 +518,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "evaluate": lambda model, x, label: evaluate(model, x, label, batch_size=2),
     "sample": lambda model, x, label: sample(model, known=x, label=label),
     "complete": lambda model, x, label: complete(model, x, channels=1, label=label),
-    "decode_naively": lambda model, x, label: decode_naively(model, draw_of(model, 2), x, Conditioning(label)),
+    "decode_naively": lambda model, x, label: decode_naively(model, choice_of(model, 2), x, Conditioning(label)),
 }
 
 
@@ -564,7 +564,7 @@ class Devices(TorchDispatchMode):
         return found
 
 
-def test_logarithms_of_noise_are_taken_on_the_device_and_its_generator_draws_there(monkeypatch):
+def test_logarithms_of_noise_are_taken_on_the_device_and_its_generator_samples_there(monkeypatch):
     with Devices() as devices:
         gumbel((2, 3), torch.Generator(), "meta")
     assert devices.of["rand"] == {"cpu"}
@@ -600,7 +600,7 @@ def test_a_decoded_position_takes_no_more_operations_than_it_did(fields, most):
     for length in (4, 5):
         model = random_model(small_config((2, length), **fields), torch.float32)
         positions, context = model.order.unflatten(0, (-1, length))[0], torch.zeros(3, length, 8)
-        row = eager(model, draw_of(model, 3)).row
+        row = eager(model, choice_of(model, 3)).row
         with torch.no_grad(), Launches() as launches:
             row(context, positions, None)
         counts.append(launches.count)

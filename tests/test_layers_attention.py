@@ -25,7 +25,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
-def draw(*shape, dtype=torch.float64):
+def normal(*shape, dtype=torch.float64):
     return torch.randn(*shape, dtype=dtype)
 
 
@@ -38,7 +38,7 @@ def attend_lines(q, k, v, causal=False, key_mask=None):
 def reaches(layer: nn.Module, shape: tuple[int, ...], dim: int = 4) -> torch.Tensor:
     """[positions, positions]: whether output o depends on input p."""
     randomise(layer)
-    x = draw(1, *shape, dim)
+    x = normal(1, *shape, dim)
     jacobian = torch.autograd.functional.jacobian(layer.double(), x)
     positions = x[0, ..., 0].numel()
     return jacobian.view(positions, dim, positions, dim).abs().amax((1, 3)) > 1e-12
@@ -49,8 +49,8 @@ def reaches(layer: nn.Module, shape: tuple[int, ...], dim: int = 4) -> torch.Ten
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_axial_attention_equals_its_reference_forward_and_backward(shape, masked, causal, dtype):
-    q, k = (draw(2, *shape, 2, 3, dtype=dtype).requires_grad_() for _ in range(2))
-    v = draw(2, *shape, 2, 4, dtype=dtype).requires_grad_()
+    q, k = (normal(2, *shape, 2, 3, dtype=dtype).requires_grad_() for _ in range(2))
+    v = normal(2, *shape, 2, 4, dtype=dtype).requires_grad_()
     mask = torch.rand(2, *shape) > 0.4 if masked else None
     for axis in range(1, len(shape) + 1):
         fast = axial_attention(q, k, v, axis, causal, mask)
@@ -64,8 +64,8 @@ def test_axial_attention_equals_its_reference_forward_and_backward(shape, masked
 @DTYPES
 @pytest.mark.parametrize(("shape", "other"), [((5,), (5,)), ((2, 3), (4,)), ((2, 1, 2), (3, 2))], ids=str)
 def test_full_attention_equals_its_reference_on_any_two_grids(shape, other, dtype):
-    q = draw(2, *shape, 2, 3, dtype=dtype).requires_grad_()
-    k, v = draw(2, *other, 2, 3, dtype=dtype).requires_grad_(), draw(2, *other, 2, 4, dtype=dtype).requires_grad_()
+    q = normal(2, *shape, 2, 3, dtype=dtype).requires_grad_()
+    k, v = normal(2, *other, 2, 3, dtype=dtype).requires_grad_(), normal(2, *other, 2, 4, dtype=dtype).requires_grad_()
     for mask in (None, torch.rand(2, *other) > 0.4):
         fast, slow = full_attention(q, k, v, mask), reference.full_attention(q, k, v, mask)
         torch.testing.assert_close(fast, slow, rtol=0, atol=TOLERANCE[dtype])
@@ -80,7 +80,7 @@ def test_full_attention_equals_its_reference_on_any_two_grids(shape, other, dtyp
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
 def test_every_kernel_has_the_right_gradients(backend, piece, causal, masked, monkeypatch):
     monkeypatch.setitem(line_groups.PIECE, "cpu", piece)
-    q, k, v = (draw(3, 2, 4, width).requires_grad_() for width in (2, 2, 3))
+    q, k, v = (normal(3, 2, 4, width).requires_grad_() for width in (2, 2, 3))
     mask = torch.tensor([[True, True, False, True], [False, True, True, False], [False] * 4]) if masked else None
     with forced(backend):
         out = attend_lines(q, k, v, causal, mask)
@@ -92,7 +92,7 @@ def test_every_kernel_has_the_right_gradients(backend, piece, causal, masked, mo
 
 @pytest.mark.parametrize("keys", [28, 64, 600])
 def test_half_precision_is_as_near_as_half_precision_can_be(keys):
-    q, k, v = (draw(3, 2, keys, 8, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+    q, k, v = (normal(3, 2, keys, 8, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     out, expected = (
         attend_lines(q, k, v, causal=True),
@@ -107,7 +107,7 @@ def test_half_precision_is_as_near_as_half_precision_can_be(keys):
 
 
 def test_a_position_that_attends_to_nothing_gets_zeros_and_finite_gradients():
-    x = draw(1, 3, 4, 8, dtype=torch.float32).requires_grad_()
+    x = normal(1, 3, 4, 8, dtype=torch.float32).requires_grad_()
     mask = torch.ones(1, 3, 4, dtype=torch.bool)
     mask[0, 1] = False
     layer = LineAttention(8, 2, axis=2)
@@ -123,8 +123,8 @@ def test_what_is_masked_out_has_no_influence():
     layer = AxialAttention(8, 2, axes=(1, 2))
     randomise(layer)
     mask = torch.rand(2, 3, 5) > 0.3
-    x = draw(2, 3, 5, 8, dtype=torch.float32)
-    changed = torch.where(mask[..., None], x, draw(2, 3, 5, 8, dtype=torch.float32))
+    x = normal(2, 3, 5, 8, dtype=torch.float32)
+    changed = torch.where(mask[..., None], x, normal(2, 3, 5, 8, dtype=torch.float32))
     assert torch.equal(layer(x, mask)[mask], layer(changed, mask)[mask])
 
 
@@ -143,7 +143,7 @@ def test_layers_are_their_equation_between_two_linear_layers(name):
     layer = layers()[name]
     randomise(layer)
     layer.double()
-    x = draw(2, 3, 5, 8)
+    x = normal(2, 3, 5, 8)
 
     def by_hand(part, x, weights):
         v = part.qkv(x)[..., -part.widths[2] :].unflatten(-1, (2, -1))
@@ -164,7 +164,7 @@ def test_layers_are_their_equation_between_two_linear_layers(name):
 
 
 def test_attention_weights_are_distributions_over_the_attended_positions():
-    x = draw(2, 3, 5, 8, dtype=torch.float32)
+    x = normal(2, 3, 5, 8, dtype=torch.float32)
     weights = LineAttention(8, 2, axis=2, causal=True).weights(x)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 5, 2))
     assert (weights.movedim(-2, 1).triu(1) == 0).all()
@@ -179,10 +179,10 @@ def test_cross_attention_of_a_tensor_with_itself_is_full_attention():
         full.qkv.weight.copy_(torch.cat([cross.q.weight, cross.kv.weight]))
         full.qkv.bias.copy_(torch.cat([cross.q.bias, cross.kv.bias]))
     full.out.load_state_dict(cross.out.state_dict())
-    x = draw(2, 3, 5, 8, dtype=torch.float32)
+    x = normal(2, 3, 5, 8, dtype=torch.float32)
     torch.testing.assert_close(cross(x, x), full(x))
     torch.testing.assert_close(cross.weights(x, x), full.weights(x))
-    assert CrossAttention(8, 2, context_dim=3)(x, draw(2, 7, 3, dtype=torch.float32)).shape == x.shape
+    assert CrossAttention(8, 2, context_dim=3)(x, normal(2, 7, 3, dtype=torch.float32)).shape == x.shape
 
 
 @pytest.mark.parametrize(("build", "exponent"), [(AxialAttention, 1.5), (FullAttention, 2.0)])
@@ -216,7 +216,7 @@ def test_a_layer_reaches_exactly_what_its_axes_lead_to(options, reached):
 
 def test_channels_first_is_the_same_layer():
     layer = AxialAttention(8, 2)
-    x = draw(2, 8, 3, 5, dtype=torch.float32)
+    x = normal(2, 8, 3, 5, dtype=torch.float32)
     assert torch.equal(ChannelsFirst(layer)(x), layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
 
 

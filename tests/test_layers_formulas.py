@@ -24,7 +24,7 @@ def array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().numpy()
 
 
-def draw(*shape: int) -> torch.Tensor:
+def normal(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
@@ -67,7 +67,7 @@ def test_full_attention_is_the_formula_over_all_positions(grid, heads, widths, p
     """Of a sequence (6) the survey's self-attention, of an image or a video vanilla attention over all positions."""
     key_dim, value_dim = widths
     layer = with_random_weights(FullAttention(4, heads, key_dim, value_dim, bias=False, project=project))
-    x = draw(1, *grid, 4)
+    x = normal(1, *grid, 4)
     wq, wk, wv = np.split(array(layer.qkv.weight), [key_dim, 2 * key_dim])
     positions = array(x).reshape(-1, 4)
     expected = multi_head(positions, positions, wq, wk, wv, heads)
@@ -83,7 +83,7 @@ def test_full_attention_is_the_formula_over_all_positions(grid, heads, widths, p
 def test_cross_attention_is_the_formula_with_keys_and_values_of_the_context(grid, heads, widths, project):
     key_dim, value_dim = widths
     layer = with_random_weights(CrossAttention(4, heads, 3, key_dim, value_dim, bias=False, project=project))
-    x, context = draw(1, *grid, 4), draw(1, 2, 4, 3)
+    x, context = normal(1, *grid, 4), normal(1, 2, 4, 3)
     wk, wv = np.split(array(layer.kv.weight), [key_dim])
     positions, others = array(x).reshape(-1, 4), array(context).reshape(-1, 3)
     expected = multi_head(positions, others, array(layer.q.weight), wk, wv, heads)
@@ -102,7 +102,7 @@ def test_axial_attention_is_the_formula_along_lines(grid, combine):
     layer = with_random_weights(
         AxialAttention(4, 2, axes, combine, key_dim=6, value_dim=width, bias=False, project=False)
     )
-    x = draw(1, *grid, 4)
+    x = normal(1, *grid, 4)
     y, total = array(x)[0], 0
     for axis, part in zip(axes, layer.layers.values()):
         wq, wk, wv = np.split(array(part.qkv.weight), [6, 12])
@@ -122,7 +122,7 @@ def test_position_sensitive_attention_without_normalisation_is_equation_4_as_pri
     layer = with_random_weights(
         PositionSensitiveAxialAttention(4, 2, axis, key_dim=6, normalisation="none", shared_tables=shared, **extent)
     )
-    x = draw(1, *grid, 4)
+    x = normal(1, *grid, 4)
     wq, wk, wv = (heads_of(w, 2) for w in np.split(array(layer.qkv.weight), [6, 12]))
     tables = [array(table) for table in (layer.query_table, layer.key_table, layer.value_table)]
     expected = np.empty((*grid, 4))
@@ -147,7 +147,7 @@ def test_position_sensitive_attention_without_normalisation_is_equation_4_as_pri
 
 def test_layers_without_biases_or_projection_go_step_by_step_too():
     layer = with_random_weights(LineAttention(4, 2, axis=-3, causal=True, value_dim=6, bias=False, project=False))
-    x = draw(2, 3, 5, 4)
+    x = normal(2, 3, 5, 4)
     cache = layer.start(2, (5,), 3)
     steps = torch.stack([layer.step(x[:, i], i, cache) for i in range(3)], dim=1)
     torch.testing.assert_close(steps, layer(x), rtol=0, atol=1e-12)
@@ -161,12 +161,12 @@ def test_biases_and_projection_of_position_sensitive_attention_are_as_asked(norm
         )
         names = {name for name, _ in layer.named_parameters()}
         assert [f"{part}.bias" in names for part in ("qkv", "out")] == [bias, bias and project]
-        assert layer(draw(2, 5, 4).float()).shape == (2, 5, 4 if project else 6)
+        assert layer(normal(2, 5, 4).float()).shape == (2, 5, 4 if project else 6)
 
 
 def test_rows_come_first_unless_axes_say_otherwise():
     layer = with_random_weights(AxialAttention(4, 2))
-    x = draw(1, 3, 5, 4)
+    x = normal(1, 3, 5, 4)
     rows, columns = layer.layers["axis_2"], layer.layers["axis_1"]
     assert (rows.axis, columns.axis) == (2, 1)
     torch.testing.assert_close(layer(x), columns(rows(x)), rtol=0, atol=0)

@@ -22,7 +22,7 @@ def made(layer):
     return layer.double().eval()
 
 
-def draw(*shape):
+def normal(*shape):
     return torch.randn(shape, dtype=torch.float64)
 
 
@@ -30,10 +30,14 @@ def draw(*shape):
 @pytest.mark.parametrize("options", LINES)
 def test_outputs_of_lines_are_weights_times_values(options, axis):
     chosen, more = LINES[options]
-    layer, x, mask = made(axial.LineAttention(8, 2, axis, options=chosen, **more)), draw(2, 4, 5, 8), draw(2, 4, 5) > -1
+    layer, x, mask = (
+        made(axial.LineAttention(8, 2, axis, options=chosen, **more)),
+        normal(2, 4, 5, 8),
+        normal(2, 4, 5) > -1,
+    )
     values = layer.qkv(x)[..., -layer.widths[2] :].unflatten(-1, (layer.kv_heads, -1))
     values = values.repeat_interleave(2 // layer.kv_heads, dim=-2)
-    bias = draw(1, 2, x.shape[axis], layer.options.window or x.shape[axis])
+    bias = normal(1, 2, x.shape[axis], layer.options.window or x.shape[axis])
     for given in ((), (mask,), (mask, bias)):
         weights = layer.weights(x, *given)
         equation = "bijnp,bpjnk->bijnk" if axis == 1 else "bijnp,bipnk->bijnk"
@@ -41,7 +45,7 @@ def test_outputs_of_lines_are_weights_times_values(options, axis):
 
 
 def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by():
-    x, mask = draw(2, 5, 5, 8), draw(2, 5, 5) > -1
+    x, mask = normal(2, 5, 5, 8), normal(2, 5, 5) > -1
     block = made(axial.AxialBlock(8, 2, axes=(-2, 1), causal=(1,)))
     of_rows, of_columns = block.weights(x, mask)
     torch.testing.assert_close(of_rows, block.attentions["axis_-2"].weights(block.norms["axis_-2"](x), mask))
@@ -75,7 +79,7 @@ def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by
     ids=["attention", "block"],
 )
 def test_axes_count_from_either_end(make):
-    layers, x = [made(make(*axes)) for axes in ((2, 1), (-2, -3), (-2, 1))], draw(2, 4, 5, 8)
+    layers, x = [made(make(*axes)) for axes in ((2, 1), (-2, -3), (-2, 1))], normal(2, 4, 5, 8)
     for layer in layers[1:]:
         for mine, other in zip(layer.parameters(), layers[0].parameters(), strict=True):
             mine.data.copy_(other)
@@ -93,9 +97,9 @@ def test_axes_that_no_input_has_are_refused(make, axes):
 @pytest.mark.parametrize("normalisation", ["scale", "none", "batch"])
 def test_absent_positions_do_not_count_in_position_sensitive_attention(extent, normalisation):
     layer = made(axial.PositionSensitiveAxialAttention(8, 2, 2, normalisation=normalisation, **extent))
-    x, mask = draw(2, 3, 7, 8).requires_grad_(), torch.rand(2, 3, 7) > 0.4
+    x, mask = normal(2, 3, 7, 8).requires_grad_(), torch.rand(2, 3, 7) > 0.4
     mask[0, 0] = False
-    out, changed = layer(x, mask), torch.where(mask[..., None], x, draw(2, 3, 7, 8))
+    out, changed = layer(x, mask), torch.where(mask[..., None], x, normal(2, 3, 7, 8))
     assert torch.equal(layer(changed, mask)[mask], out[mask])
     weights = layer.weights(x, mask)
     sums = weights.sum(-1)
@@ -112,7 +116,7 @@ def test_absent_positions_do_not_count_in_position_sensitive_attention(extent, n
 
 def test_statistics_of_scores_are_of_the_pairs_whose_key_is_present():
     ours, theirs = (torch.nn.BatchNorm1d(2).double() for _ in range(2))
-    scores, allowed = draw(3, 2, 4, 5), torch.rand(3, 1, 4, 5) > 0.4
+    scores, allowed = normal(3, 2, 4, 5), torch.rand(3, 1, 4, 5) > 0.4
     found, chosen = _normalised_over(ours, scores, allowed).movedim(1, -1), allowed[:, 0]
     torch.testing.assert_close(found[chosen], theirs(scores.movedim(1, -1)[chosen]))
     for name, statistic in theirs.named_buffers():
@@ -172,6 +176,6 @@ def test_a_width_is_refused_by_the_name_of_what_was_given(make, message):
 
 
 def test_the_function_counts_axes_from_the_end_of_its_tensors():
-    q, k, v = draw(3, 2, 4, 5, 2, 3)
+    q, k, v = normal(3, 2, 4, 5, 2, 3)
     for axis in (1, 2):
         assert torch.equal(axial_attention(q, k, v, axis - 5), axial_attention(q, k, v, axis))

@@ -17,7 +17,7 @@ Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}
 
 
-def draw(*shape, dtype=torch.float64):
+def normal(*shape, dtype=torch.float64):
     return torch.randn(*shape, dtype=dtype)
 
 
@@ -53,7 +53,7 @@ def bias_of(kind, shape, axis, columns):
         "lines": (2, *others, 4, length, columns),
         "table": (1, 4, 1, columns),
     }[kind]
-    bias = draw(*given).requires_grad_()
+    bias = normal(*given).requires_grad_()
     whole = bias if len(given) == len(shape) + 3 else bias[:, *[None] * len(others)]
     return bias, whole.expand(2, *others, 4, length, columns)
 
@@ -77,7 +77,7 @@ CASES = [
 def test_every_option_equals_the_reference_forward_and_backward(
     shape, on, causal, masked, groups, window, dilation, kind, monkeypatch
 ):
-    q, k, v = (draw(2, *shape, heads, 2).requires_grad_() for heads in (4, groups, groups))
+    q, k, v = (normal(2, *shape, heads, 2).requires_grad_() for heads in (4, groups, groups))
     mask = torch.rand(2, *shape) > 0.3 if masked else None
     bias, whole = (None, None) if kind is None else bias_of(kind, shape, on, window or shape[on - 1])
     slow = reference.axial_attention(q, k, v, on, causal, mask, whole, window=window, dilation=dilation)
@@ -96,8 +96,8 @@ def test_every_option_equals_the_reference_forward_and_backward(
 @pytest.mark.parametrize(("window", "dropout"), [(None, 0.0), (3, 0.0), (None, 0.5)])
 def test_biased_attention_has_first_and_second_derivatives(piece, window, dropout, monkeypatch):
     monkeypatch.setitem(line_groups.PIECE, "cpu", piece)
-    q, k, v = (draw(2, 4, 1, 2).requires_grad_() for _ in range(3))
-    bias = draw(2, 1, 4, window or 4).requires_grad_()
+    q, k, v = (normal(2, 4, 1, 2).requires_grad_() for _ in range(3))
+    bias = normal(2, 1, 4, window or 4).requires_grad_()
     mask = torch.tensor([[True, False, True, True], [False] * 4])
 
     def attend(q, k, v, bias):
@@ -112,8 +112,8 @@ def test_biased_attention_has_first_and_second_derivatives(piece, window, dropou
 @pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 def test_long_lines_by_any_kernel_and_half_precision_are_as_near_as_they_can_be(dtype, learned, monkeypatch):
     monkeypatch.setitem(line_groups.PIECE, "cpu", 2**14)
-    q, k, v = (draw(2, 2, 70, 2, 4, dtype=dtype) for _ in range(3))
-    bias, mask = draw(2, 2, 70, 70, dtype=dtype).requires_grad_(learned), torch.rand(2, 2, 70) > 0.3
+    q, k, v = (normal(2, 2, 70, 2, 4, dtype=dtype) for _ in range(3))
+    bias, mask = normal(2, 2, 70, 70, dtype=dtype).requires_grad_(learned), torch.rand(2, 2, 70) > 0.3
     mask[1, 1] = False
     out = axial.axial_attention(q, k, v, 2, True, mask, bias)
     wide = axial.axial_attention(*(x.double() for x in (q, k, v)), 2, True, mask, bias.double())
@@ -135,14 +135,14 @@ def test_operations_of_windows_grow_linearly_with_the_length():
 
 
 def test_dropout_sets_weights_to_zero_and_keeps_their_mean():
-    q, k = draw(1, 300, 1, 4), draw(1, 300, 1, 4)
+    q, k = normal(1, 300, 1, 4), normal(1, 300, 1, 4)
     positions = torch.eye(300, dtype=torch.float64)[None, :, None]
     weights, dropped = (axial.axial_attention(q, k, positions, 1, dropout=p) for p in (0.0, 0.25))
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], weights[kept] / 0.75, **EXACT)
     assert kept.double().mean().item() == pytest.approx(0.75, abs=0.01)
     layer = randomised(axial.LineAttention(4, 2, 1, options=Options(dropout=0.5)))
-    x = draw(1, 6, 4)
+    x = normal(1, 6, 4)
     assert not torch.equal(layer(x), layer(x))
     assert torch.equal(layer.eval()(x), layer(x))
 
@@ -151,7 +151,7 @@ def test_dropout_sets_weights_to_zero_and_keeps_their_mean():
 @pytest.mark.parametrize("causal", [False, True])
 def test_windowed_dilated_grouped_attention_is_its_formula(grid, causal):
     """y_o = sum_j softmax_j(q_o . k_{o + 2j} / sqrt(K)) v_{o + 2j}, |j| <= 1, two heads of q to one of k and v."""
-    x = draw(2, *grid, 6)
+    x = normal(2, *grid, 6)
     options = Options(kv_heads=2, window=3, dilation=2)
     layer = randomised(axial.LineAttention(6, 4, -2, causal, options, key_dim=8, value_dim=4))
     q, k, v = np.split(affine(layer.qkv, array(x)), np.cumsum([8, 4]), axis=-1)
@@ -168,9 +168,9 @@ def test_windowed_dilated_grouped_attention_is_its_formula(grid, causal):
 @pytest.mark.parametrize("given", ["indices", "line", "positions"])
 def test_rotary_positions_of_an_axis_are_their_formula(axis, given):
     """Numbers i and i + K/2 as a complex number times exp(1j c base^(-2i/K))."""
-    x = draw(2, 3, 5, 2, 6)
+    x = normal(2, 3, 5, 2, 6)
     length = (3, 5)[axis - 1]
-    c = {"indices": None, "line": draw(length) * 9, "positions": draw(2, 3, 5) * 9}[given]
+    c = {"indices": None, "line": normal(length) * 9, "positions": normal(2, 3, 5) * 9}[given]
     by_position = torch.arange(length, dtype=torch.float64) if c is None else c
     by_position = (
         by_position if given == "positions" else by_position.view((-1, 1) if axis == 1 else (1, -1)).expand(2, 3, 5)
@@ -185,7 +185,7 @@ def test_rotary_positions_of_an_axis_are_their_formula(axis, given):
 
 def test_attention_with_rotary_positions_depends_on_differences_of_coordinates_only():
     layer = randomised(axial.LineAttention(8, 2, 1, options=Options(rotary=50.0, qk_norm=True)))
-    x, c = draw(1, 6, 8), draw(6) * 5
+    x, c = normal(1, 6, 8), normal(6) * 5
     torch.testing.assert_close(layer(x, coordinates=c), layer(x, coordinates=c + 17), **EXACT)
     torch.testing.assert_close(layer(x), layer(x, coordinates=torch.arange(6)), **EXACT)
     order = torch.randperm(6)
@@ -193,7 +193,7 @@ def test_attention_with_rotary_positions_depends_on_differences_of_coordinates_o
     assert not torch.allclose(layer(x, coordinates=c), layer(x, coordinates=2 * c))
     coordinates = c.requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda x, c: axial.rotary(x, 1, c), (draw(1, 6, 1, 4).requires_grad_(), coordinates)
+        lambda x, c: axial.rotary(x, 1, c), (normal(1, 6, 1, 4).requires_grad_(), coordinates)
     )
 
 
@@ -204,14 +204,14 @@ def test_the_relative_bias_is_that_of_the_offset_and_clipped(window):
     with torch.no_grad():
         layer.qkv.weight[:4] = 0
         layer.qkv.bias[:4] = 0
-    x, table = draw(1, 6, 2), array(layer.table)
+    x, table = normal(1, 6, 2), array(layer.table)
     v = affine(layer.qkv, array(x))[0, :, 4:]
     heads = np.zeros((6, 2))
     for o, n in product(range(6), range(2)):
         positions = [p for p in range(6) if window is None or abs(p - o) <= 2]
         heads[o, n] = softmax(np.array([table[n, np.clip(p - o, -1, 1) + 1] for p in positions])) @ v[positions, n]
     np.testing.assert_allclose(array(layer(x))[0], affine(layer.out, heads), **EXACT)
-    extra = draw(1, 1, 6, window or 6)
+    extra = normal(1, 1, 6, window or 6)
     torch.testing.assert_close(layer(x, attn_bias=0 * extra), layer(x), **EXACT)
     assert not torch.allclose(layer(x, attn_bias=extra), layer(x))
 
@@ -222,7 +222,7 @@ def test_triangle_attention_is_alphafolds_algorithm(node, masked):
     """Jumper et al. 2021, supplementary algorithms 13 and 14; with padding, k runs over the pairs that are there."""
     heads, width, size = 2, 3, 4
     layer = randomised(axial.TriangleAttention(5, heads, node, head_dim=width))
-    pairs = draw(2, size, size, 5)
+    pairs = normal(2, size, size, 5)
     mask = (torch.rand(2, size, size) > 0.3) | torch.eye(size, dtype=torch.bool) if masked else None
     x = array(pairs)
     z = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
@@ -243,7 +243,7 @@ def test_triangle_attention_is_alphafolds_algorithm(node, masked):
 def test_tied_attention_of_padded_alignments_is_the_formula_of_each_alignment_by_itself():
     """Rao et al. 2021: softmax over columns of sum_r q_r k_r^T / sqrt(R K); an alignment: 2 x 5 positions of 3 x 6."""
     layer = randomised(axial.TiedAxialAttention(4, 2))
-    x, sizes = draw(3, 3, 6, 4), [(2, 5), (3, 6), (1, 4)]
+    x, sizes = normal(3, 3, 6, 4), [(2, 5), (3, 6), (1, 4)]
     mask = torch.zeros(3, 3, 6, dtype=torch.bool)
     for b, (rows, columns) in enumerate(sizes):
         mask[b, :rows, :columns] = True
@@ -260,7 +260,7 @@ def test_tied_attention_of_padded_alignments_is_the_formula_of_each_alignment_by
 
 
 def test_tied_attention_equals_its_reference_with_any_gaps_and_along_any_axis():
-    q, k, v = (draw(2, 3, 4, 2, width).requires_grad_() for width in (2, 2, 3))
+    q, k, v = (normal(2, 3, 4, 2, width).requires_grad_() for width in (2, 2, 3))
     mask = torch.rand(2, 3, 4) > 0.4
     mask[0, :, 1], mask[1, 2] = False, False
     slow = reference.tied_axial_attention(q, k, v, mask)
@@ -270,7 +270,7 @@ def test_tied_attention_equals_its_reference_with_any_gaps_and_along_any_axis():
     deep = (x[:, :, None].expand(-1, -1, 2, -1, -1, -1) for x in (q, k, v))
     out = axial.tied_axial_attention(*deep, axis=3, tied=1, key_mask=mask[:, :, None].expand(-1, -1, 2, -1))
     torch.testing.assert_close(out, slow[:, :, None].expand_as(out), **EXACT)
-    bias, once = draw(1, 2, 4, 4), [x[:, :1] for x in (q, k, v)]
+    bias, once = normal(1, 2, 4, 4), [x[:, :1] for x in (q, k, v)]
     tied = axial.tied_axial_attention(*once, 2, 1, causal=True, attn_bias=bias)
     torch.testing.assert_close(tied, axial.axial_attention(*once, 2, True, attn_bias=bias), **EXACT)
     assert torch.autograd.gradcheck(
@@ -280,7 +280,7 @@ def test_tied_attention_equals_its_reference_with_any_gaps_and_along_any_axis():
 
 def test_queries_and_keys_are_normalised_and_heads_gated():
     layer = randomised(axial.LineAttention(4, 2, 1, options=Options(gate=True, qk_norm=True)))
-    x = draw(1, 5, 4)
+    x = normal(1, 5, 4)
     q, k, v = (part.reshape(5, 2, 2) for part in np.split(affine(layer.qkv, array(x)[0]), 3, axis=-1))
     q, k = (
         part / np.sqrt((part**2).mean(-1, keepdims=True) + np.finfo(float).eps) * array(norm.weight)
@@ -306,7 +306,7 @@ STEPPED = {
 @pytest.mark.parametrize("name", STEPPED)
 def test_cached_steps_equal_the_whole_with_every_option(name, axis):
     layer = randomised(axial.LineAttention(6, 4, axis, True, STEPPED[name], key_dim=8, value_dim=4)).eval()
-    x = draw(2, 7, 3, 6)
+    x = normal(2, 7, 3, 6)
     cache = layer.start(2, (3,), 7)
     steps = torch.stack([layer.step(x[:, i], i, cache) for i in range(7)], dim=1)
     torch.testing.assert_close(steps, layer(x), **EXACT)
@@ -319,17 +319,17 @@ def test_axial_attention_takes_the_options_of_every_axis_or_of_one():
         rows, columns = (axial.LineAttention(8, 2, axis, options=o) for axis, o in ((2, of_rows), (1, window)))
         rows.double().load_state_dict(layer.layers["axis_2"].state_dict())
         columns.double().load_state_dict(layer.layers["axis_1"].state_dict())
-        x = draw(2, 5, 4, 8)
+        x = normal(2, 5, 4, 8)
         torch.testing.assert_close(layer(x), columns(rows(x)), **EXACT)
 
 
 def test_a_block_is_its_branches_and_begins_as_the_identity():
     options = {2: Options(rotary=10000.0, gate=True), 1: Options(window=3, relative=1)}
     block = axial.AxialBlock(8, 2, axes=(2, 1), causal=(1,), options=options)
-    x = draw(2, 3, 5, 8)
+    x = normal(2, 3, 5, 8)
     assert torch.equal(block.double()(x), x)
     randomised(block)
-    mask, c, bias = torch.rand(2, 3, 5) > 0.2, draw(5), draw(1, 2, 1, 3)
+    mask, c, bias = torch.rand(2, 3, 5) > 0.2, normal(5), normal(1, 2, 1, 3)
     rows, columns = block.attentions["axis_2"], block.attentions["axis_1"]
     y = x + rows(block.norms["axis_2"](x), mask, coordinates=c)
     y = y + columns(block.norms["axis_1"](y), mask, bias)
@@ -342,7 +342,7 @@ def test_a_block_is_its_branches_and_begins_as_the_identity():
 
 def test_gains_of_a_block_scale_its_branches_and_begin_small():
     plain, block = axial.AxialBlock(8, 2), axial.AxialBlock(8, 2, layer_scale=1e-5)
-    x = draw(2, 3, 5, 8)
+    x = normal(2, 3, 5, 8)
     out = block.double()(x)
     assert 0 < (out - x).abs().max() < 1e-3
     randomised(block)
@@ -358,7 +358,7 @@ def test_gains_of_a_block_scale_its_branches_and_begin_small():
 
 def test_whole_branches_of_an_example_are_dropped_in_training_only():
     block = randomised(axial.AxialBlock(8, 2, axes=(1,), drop_path=0.25))
-    x = draw(1, 3, 8).expand(400, 3, 8)
+    x = normal(1, 3, 8).expand(400, 3, 8)
     torch.nn.init.zeros_(block.feedforward.contract.weight)
     torch.nn.init.zeros_(block.feedforward.contract.bias)
     kept = block.eval()(x) - x

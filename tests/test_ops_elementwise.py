@@ -79,7 +79,7 @@ def test_equal_seeds_drop_equally_and_nothing_is_dropped_at_zero():
     assert not dropout(x, 1.0).any()
 
 
-def test_compiled_dropout_draws_what_the_eager_one_does():
+def test_compiled_dropout_samples_what_the_eager_one_does():
     x = torch.randn(5, 7, requires_grad=True)
     found = []
     for function in (dropout, torch.compile(dropout, backend="aot_eager")):

@@ -1,4 +1,4 @@
-"""Draws have the model's distribution, restricted by temperature, top-k and top-p, and repeat with their seed."""
+"""Samples have the model's distribution, restricted by temperature, top-k and top-p, and repeat with their seed."""
 
 import gc
 import weakref
@@ -28,8 +28,8 @@ def chi_square(values: Tensor, probabilities: Tensor) -> float:
     return ((values.bincount(minlength=len(probabilities)) - expected) ** 2 / expected).sum().item()
 
 
-def draw(logits: Tensor, count: int, **options) -> Tensor:
-    """Many draws from one distribution [V]."""
+def samples_of(logits: Tensor, count: int, **options) -> Tensor:
+    """Many samples from one distribution [V]."""
     return Sampler(**options)(logits.expand(count, -1), gumbel((count, len(logits)), seeded()))
 
 
@@ -37,8 +37,8 @@ LOGITS = torch.tensor([0.5, -1.0, 2.0, 1.0, 0.0])
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_values_are_drawn_with_their_probabilities(temperature):
-    values = draw(LOGITS, 5000, temperature=temperature)
+def test_values_are_sampled_with_their_probabilities(temperature):
+    values = samples_of(LOGITS, 5000, temperature=temperature)
     assert chi_square(values, (LOGITS / temperature).softmax(0)) < CHI_SQUARE_1_IN_1000[4]
 
 
@@ -46,13 +46,13 @@ def test_values_are_drawn_with_their_probabilities(temperature):
     "options", [{"temperature": 0.0}, {"top_k": 1}, {"top_p": 1e-6}, {"temperature": 0, "top_p": 0.5}]
 )
 def test_the_most_likely_value_is_all_that_is_left(options):
-    assert (draw(LOGITS, 100, **options) == LOGITS.argmax()).all()
+    assert (samples_of(LOGITS, 100, **options) == LOGITS.argmax()).all()
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 9])
 def test_top_k_leaves_the_k_most_likely(k):
     likely = set(LOGITS.argsort(descending=True)[:k].tolist())
-    assert set(draw(LOGITS, 5000, top_k=k).tolist()) == likely
+    assert set(samples_of(LOGITS, 5000, top_k=k).tolist()) == likely
 
 
 @pytest.mark.parametrize(("p", "left"), [(0.5, 1), (0.6, 2), (0.85, 3), (0.9, 4), (0.98, 5), (1.0, 5)])
@@ -61,13 +61,13 @@ def test_top_p_leaves_the_fewest_that_reach_p(p, left):
     reached = LOGITS.softmax(0)[ordered].cumsum(0)
     assert reached[left - 1] >= p - 1e-6
     assert left == 1 or reached[left - 2] < p
-    assert set(draw(LOGITS, 5000, top_p=p).tolist()) == set(ordered[:left].tolist())
+    assert set(samples_of(LOGITS, 5000, top_p=p).tolist()) == set(ordered[:left].tolist())
 
 
 @pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_p": 0.2}, {"top_k": 1}])
 def test_tied_values_are_kept_together(options):
-    assert set(draw(torch.zeros(4), 500, **options).tolist()) == {0, 1, 2, 3}
-    assert set(draw(torch.tensor([1.0, 9.0, -5.0, 9.0]), 500, **options).tolist()) == {1, 3}
+    assert set(samples_of(torch.zeros(4), 500, **options).tolist()) == {0, 1, 2, 3}
+    assert set(samples_of(torch.tensor([1.0, 9.0, -5.0, 9.0]), 500, **options).tolist()) == {1, 3}
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -80,12 +80,12 @@ def test_top_p_leaves_nothing_more_where_it_is_reached_exactly(p, left, compiled
     with torch.no_grad():
         model.head[-1].weight.zero_()
         model.head[-1].bias.copy_(torch.tensor([16.0, 8.0, 4.0, 3.0, 1.0]).log())
-    drawn = sample(model, 20, top_p=p, generator=seeded(), compile=compiled)
-    assert drawn.unique().tolist() == [*range(left)]
+    sampled = sample(model, 20, top_p=p, generator=seeded(), compile=compiled)
+    assert sampled.unique().tolist() == [*range(left)]
 
 
 def test_top_p_is_of_the_distribution_at_its_temperature():
-    assert set(draw(LOGITS, 5000, top_p=0.9, temperature=0.25).tolist()) == {2}
+    assert set(samples_of(LOGITS, 5000, top_p=0.9, temperature=0.25).tolist()) == {2}
 
 
 def test_top_p_of_one_excludes_nothing():
@@ -99,7 +99,7 @@ def test_top_p_of_one_excludes_nothing():
 
 @pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.8}])
 def test_the_remaining_values_keep_their_proportions(options):
-    values = draw(LOGITS, 5000, **options)
+    values = samples_of(LOGITS, 5000, **options)
     kept = torch.zeros(5).index_fill(0, values.unique(), 1)
     probabilities = LOGITS.softmax(0) * kept
     probabilities = probabilities[kept.bool()] / probabilities.sum()
@@ -117,8 +117,8 @@ def test_samples_come_with_the_probabilities_of_the_model(shape, channels, layou
     everything = torch.tensor(list(product(range(values), repeat=torch.Size(sizes).numel()))).view(-1, *sizes)
     positions = everything[0].numel()
     probabilities = torch.exp2(-bits_per_dim(model, everything) * positions)
-    drawn = sample(model, 4000, generator=seeded()).long().flatten(1)
-    number = (drawn * values ** torch.arange(positions - 1, -1, -1)).sum(1)
+    sampled = sample(model, 4000, generator=seeded()).long().flatten(1)
+    number = (sampled * values ** torch.arange(positions - 1, -1, -1)).sum(1)
     assert chi_square(number, probabilities) < CHI_SQUARE_1_IN_1000[len(everything) - 1]
 
 
@@ -130,9 +130,9 @@ def test_completed_values_come_with_their_conditional_probabilities():
     mask = torch.tensor([True, True, False, False]).view(2, 2, 1)
     noise = gumbel((4000, 2, 2, 1, 3), seeded())
     many = known.expand(4000, -1, -1, -1)
-    drawn = decode(model, KnownFirst(many, mask, GumbelChoice(noise=noise)), many).flatten(1)
-    assert torch.equal(drawn[:, :2], many.flatten(1)[:, :2])
-    number = drawn[:, 2] * 3 + drawn[:, 3]
+    sampled = decode(model, KnownFirst(many, mask, GumbelChoice(noise=noise)), many).flatten(1)
+    assert torch.equal(sampled[:, :2], many.flatten(1)[:, :2])
+    number = sampled[:, 2] * 3 + sampled[:, 3]
     assert chi_square(number, probabilities / probabilities.sum()) < 26.1  # 8 degrees of freedom
 
 
@@ -148,7 +148,7 @@ def in_parts_of(examples: int, model: AxialTransformer, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("together", [1, 2, 3, 100])
-def test_a_sample_depends_neither_on_their_number_nor_on_how_many_are_drawn_together(monkeypatch, together):
+def test_a_sample_depends_neither_on_their_number_nor_on_how_many_are_sampled_together(monkeypatch, together):
     model = small_model((2, 3), 2, num_classes=2)
     label = torch.tensor([0, 1, 2, 1, 0, 2, 1])
     expected = sample(model, noise=gumbel((7, 2, 3, 2, 5), seeded()), label=label)
@@ -158,7 +158,7 @@ def test_a_sample_depends_neither_on_their_number_nor_on_how_many_are_drawn_toge
 
 
 @pytest.mark.parametrize("together", [1, 2, 100])
-def test_a_completion_depends_neither_on_their_number_nor_on_how_many_are_drawn_together(monkeypatch, together):
+def test_a_completion_depends_neither_on_their_number_nor_on_how_many_are_sampled_together(monkeypatch, together):
     model = small_model((3, 4), 2)
     known = random_values(model, 3)
     expected = complete(model, known, channels=1, count=2, noise=gumbel((6, 3, 4, 2, 5), seeded()))
@@ -181,7 +181,7 @@ def test_parts_of_a_batch_are_one_loop_with_one_progress(monkeypatch):
     assert [len(loop) for loop in loops] == [3 * 3 * 2]  # parts, rows, channels
 
 
-def test_what_a_later_part_gets_wrong_is_found_before_the_first_is_drawn(monkeypatch):
+def test_what_a_later_part_gets_wrong_is_found_before_the_first_is_sampled(monkeypatch):
     model = small_model((3, 4), 2, num_classes=2)
     in_parts_of(1, model, monkeypatch)
 
@@ -233,7 +233,7 @@ def test_noise_is_gone_when_decoding_ends():
         gc.enable()
 
 
-def test_noise_is_drawn_in_slices_and_the_same_as_at_once(monkeypatch):
+def test_noise_is_sampled_in_slices_and_the_same_as_at_once(monkeypatch):
     whole = gumbel((3, 1001), seeded())
     monkeypatch.setattr(choices, "NOISE_AT_ONCE", 100)
     assert torch.equal(gumbel((3, 1001), seeded()), whole)
@@ -341,10 +341,10 @@ def test_what_is_not_a_number_is_refused(what, compiled):
 def test_one_label_counts_for_all_examples():
     model = small_model((2, 3), num_classes=3)
     label = torch.full((4,), 2)
-    drawn = [sample(model, 4, generator=seeded(), label=each) for each in (2, label)]
-    assert torch.equal(*drawn)
-    assert torch.equal(model(drawn[0], 2), model(drawn[0], label))
-    filled = [complete(model, drawn[0], rows=1, generator=seeded(), label=each) for each in (2, label)]
+    sampled = [sample(model, 4, generator=seeded(), label=each) for each in (2, label)]
+    assert torch.equal(*sampled)
+    assert torch.equal(model(sampled[0], 2), model(sampled[0], label))
+    filled = [complete(model, sampled[0], rows=1, generator=seeded(), label=each) for each in (2, label)]
     assert torch.equal(*filled)
     with pytest.raises(ValueError, match=r"label must be \[4\] classes in 0..2"):
         sample(model, 4, label=5)

@@ -1,4 +1,4 @@
-"""Studio without its page: what is drawn, marked, scored and shown; uploads; stopping."""
+"""Studio without its page: what is sampled, marked, scored and shown; uploads; stopping."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ from axial_transformers.likelihood.outliers import score
 from axial_transformers.pictures import marks_for_display
 from axial_transformers.studio import actions, views
 from axial_transformers.studio import studio_model as limits
-from axial_transformers.studio.actions import DrawingOptions, Jobs, StoppedError
+from axial_transformers.studio.actions import Jobs, SamplingOptions, StoppedError
 from axial_transformers.studio.request_limits import RequestLimits
 from axial_transformers.studio.studio_model import StudioModel
 from conftest import Axial
@@ -41,20 +41,20 @@ def pictures(page: str) -> list[Image.Image]:
 
 def test_samples_are_those_of_the_library():
     studio = studio_model("classes")
-    drawn = actions.draw_samples(studio, DrawingOptions(count=3, temperature=0.8, top_p=0.7, label=2, seed=5))
+    sampled = actions.new_samples(studio, SamplingOptions(count=3, temperature=0.8, top_p=0.7, label=2, seed=5))
     generator = torch.Generator().manual_seed(5)
     expected = sample(studio.model, 3, temperature=0.8, top_p=0.7, label=2, generator=generator)
-    assert np.array_equal(drawn, expected)
+    assert np.array_equal(sampled, expected)
     assert studio.classes == ["0", "1", "2"]
     assert replace(studio, class_names=("a", "b", "c")).classes == ["a", "b", "c"]
 
 
 def test_models_of_known_channels_continue_the_data():
     studio = studio_model("known channels")
-    drawn = actions.draw_samples(studio, DrawingOptions(count=8))
-    assert np.array_equal(drawn[..., 0], studio.examples.values[[*range(6), 0, 1], ..., 0])
+    sampled = actions.new_samples(studio, SamplingOptions(count=8))
+    assert np.array_equal(sampled[..., 0], studio.examples.values[[*range(6), 0, 1], ..., 0])
     with pytest.raises(ValueError, match="DATA"):
-        actions.draw_samples(replace(studio, examples=None), DrawingOptions(count=8))
+        actions.new_samples(replace(studio, examples=None), SamplingOptions(count=8))
 
 
 @pytest.mark.parametrize("name", ["1d", "2d deep", "3d", "columns", "raster", "known channels"])
@@ -66,7 +66,7 @@ def test_marks_are_the_missing_positions_before_a_known_one(name):
     for position in order[: len(order) // 2]:
         masks[-1][position] = True
     for known in masks:
-        early = actions.drawn_early(model, known)
+        early = actions.sampled_early(model, known)
         expected = {
             position for i, position in enumerate(order) if not known[position] and any(known[s] for s in order[i:])
         }
@@ -79,8 +79,8 @@ def test_completions_keep_what_is_known_and_say_whether_they_are_exact():
     example = studio.examples.values[0]
     lower, hole = np.zeros((3, 5), bool), np.zeros((3, 5), bool)
     lower[2:], hole[1, 2:4] = True, True
-    for erased, text in ((lower, "Exact draws"), (hole, "2 of 2 erased positions")):
-        done = actions.draw_completions(studio, example, erased, DrawingOptions(count=3, seed=1))
+    for erased, text in ((lower, "Exact samples"), (hole, "2 of 2 erased positions")):
+        done = actions.new_completions(studio, example, erased, SamplingOptions(count=3, seed=1))
         generator = torch.Generator().manual_seed(1)
         mask = torch.from_numpy(~erased)
         expected = complete(
@@ -93,7 +93,7 @@ def test_completions_keep_what_is_known_and_say_whether_they_are_exact():
         red, green, _ = np.moveaxis(np.asarray(pictures(page)[0].convert("RGB"), int), -1, 0)
         assert (red - green > 60).any() == (erased is hole)
     with pytest.raises(ValueError, match="nothing is erased"):
-        actions.draw_completions(studio, example, np.zeros((3, 5), bool), DrawingOptions())
+        actions.new_completions(studio, example, np.zeros((3, 5), bool), SamplingOptions())
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 4)])
@@ -125,9 +125,9 @@ def test_everything_is_shown_of_sequences_images_and_clips(name):
     axis = np.zeros(studio.model.config.shape, bool)
     axis[-1:] = True
     shown = [
-        views.samples(studio, actions.draw_samples(studio, DrawingOptions(count=2))),
+        views.samples(studio, actions.new_samples(studio, SamplingOptions(count=2))),
         views.completions(
-            studio, example, axis, actions.draw_completions(studio, example, axis, DrawingOptions(count=2))
+            studio, example, axis, actions.new_completions(studio, example, axis, SamplingOptions(count=2))
         ),
         views.bits(studio, example),
     ]
@@ -243,7 +243,7 @@ def test_work_stops_at_the_next_step():
     stopped = jobs.begin("two", iter)
     jobs.end("two")
     with pytest.raises(StoppedError):
-        actions.draw_samples(studio_model("1d"), DrawingOptions(count=1), stopped)
+        actions.new_samples(studio_model("1d"), SamplingOptions(count=1), stopped)
 
 
 def test_without_gradio_the_verb_says_how_to_install_it(axial: Axial, monkeypatch):

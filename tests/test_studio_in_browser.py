@@ -107,7 +107,7 @@ def _opened(browser, address: str):
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: None if _is_here(request.url, address) else complaints.append(request.url))
     page.goto(address)
-    page.get_by_role("tab", name="Sample").wait_for()
+    page.get_by_role("tab", name="New samples").wait_for()
     return page, complaints
 
 
@@ -152,12 +152,12 @@ def test_a_thumbnail_chooses_an_example(page):
         shown.append(page.get_attribute("#bits img", "src"))
 
 
-def test_samples_are_drawn_when_the_page_opens_and_anew_with_every_seed(page):
+def test_samples_appear_when_the_page_opens_and_anew_with_every_seed(page):
     page.wait_for_selector("#samples img")
     assert _is_whole(page, "#samples img")
     first = page.get_attribute("#samples img", "src")
     page.get_by_label("seed").first.fill("7")
-    _click(page, "Draw samples")
+    _click(page, "New samples")
     page.wait_for_function("first => document.querySelector('#samples img')?.src != first", arg=first)
 
 
@@ -185,7 +185,7 @@ def test_the_end_is_completed_exactly(page):
     page.get_by_label("number input for or erase the last rows").fill("2")
     _click(page, "Complete")
     page.wait_for_selector("#completions img")
-    assert "Exact draws" in page.inner_text("#completions")
+    assert "Exact samples" in page.inner_text("#completions")
 
 
 def test_nothing_erased_is_one_line(page):
@@ -255,9 +255,9 @@ def test_long_work_stops_when_it_is_told_to_and_when_the_page_is_left(browser, a
         finally:
             ended.set()
 
-    monkeypatch.setattr(actions, "draw_samples", long)
+    monkeypatch.setattr(actions, "new_samples", long)
     page, complaints = _opened(browser, address)
-    _click(page, "Draw samples")
+    _click(page, "New samples")
     page.get_by_text("/900").first.wait_for()
     if not leave:
         _click(page, "Stop")
@@ -271,7 +271,7 @@ def test_long_work_stops_when_it_is_told_to_and_when_the_page_is_left(browser, a
 def test_clips_play(browser, folder):
     with _served(folder, "clips") as address:
         page, complaints = _opened(browser, address)
-        _click(page, "Draw samples")
+        _click(page, "New samples")
         page.wait_for_selector("#samples video")
         page.wait_for_function("document.querySelector('#samples video').currentTime > 0")
         assert complaints == []

@@ -10,7 +10,7 @@ from axial_transformers.data import Examples
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.augmentation import augmented, conditioning, shifts, symmetries
-from axial_transformers.training.batches import draw_batch
+from axial_transformers.training.batches import batch_at
 from axial_transformers.training.parallelism import Objective
 from small_models import random_model, random_values, small_config
 
@@ -73,11 +73,11 @@ def test_a_batch_may_have_both_kinds_or_one():
     values, positions = np.arange(18, dtype=np.uint8).reshape(2, 3, 3, 1), np.arange(400)
     examples = Examples(values, ["", ""], num_values=18)
 
-    def drawn(**shares):
-        return draw_batch(examples, range(0, 1), None, TrainConfig(**shares), positions)
+    def batch_of(**shares):
+        return batch_at(examples, range(0, 1), None, TrainConfig(**shares), positions)
 
-    plain, turned, moved = drawn(), drawn(distribution_augmentation=0.4), drawn(shift_augmentation=0.4)
-    both = drawn(distribution_augmentation=0.4, shift_augmentation=0.4)
+    plain, turned, moved = batch_of(), batch_of(distribution_augmentation=0.4), batch_of(shift_augmentation=0.4)
+    both = batch_of(distribution_augmentation=0.4, shift_augmentation=0.4)
     assert plain.operations is None
     assert torch.equal(both.operations, torch.cat([turned.operations, moved.operations[:, 3:]], dim=1))
     assert not moved.operations[:, :3].any()

@@ -74,7 +74,7 @@ def test_the_time_left_is_that_of_ten_measured_steps_of_evaluations_and_of_sampl
         assert not durations.are_known
         durations.add_step(seconds)
     assert durations.left(config, Counters(step=10)) == 200
-    durations.evaluation, durations.drawing = 7.0, 5.0
+    durations.evaluation, durations.sampling = 7.0, 5.0
     assert durations.left(config, Counters(step=10)) == 200 + 3 * 7 + 2 * 5
     assert durations.left(dataclasses.replace(config, time_limit=1), Counters(step=10, seconds=30)) == 30
 
@@ -156,7 +156,7 @@ def test_peak_memory_rises_with_what_is_held_and_never_falls(in_a_new_process):
     assert before + 100e6 < risen == pytest.approx(after, rel=0.01)
 
 
-def test_the_matmul_rate_is_measured_once_quickly_and_draws_nothing():
+def test_the_matmul_rate_is_measured_once_quickly_and_samples_nothing():
     state = torch.get_rng_state()
     start = time.monotonic()
     rate = matmul_rate(CPU, torch.float32, seconds=0.05)

@@ -61,7 +61,7 @@ def model() -> AxialTransformer:
 
 
 def score(averaged: AxialTransformer, step: int) -> dict[str, float]:
-    torch.rand(step % 7)  # an evaluation that draws numbers must not change what training draws
+    torch.rand(step % 7)  # an evaluation that samples numbers must not change what training samples
     return {"bits_per_dim": float(bits_per_dim(averaged, torch.from_numpy(examples().values)).mean())}
 
 
@@ -281,15 +281,15 @@ def test_the_best_checkpoint_is_kept_when_it_is_not_among_the_newest(tmp_path):
 
 def test_every_part_of_every_step_has_a_dropout_mask_of_its_own(tmp_path):
     def masks(folder: Path, seed: int) -> set[bytes]:
-        drawn = []
+        sampled = []
 
         def loss(*inputs, **more):
-            drawn.append(dropout(torch.ones(64), 0.5).numpy().tobytes())
+            sampled.append(dropout(torch.ones(64), 0.5).numpy().tobytes())
             return random_slice_loss(*inputs, **more)
 
         run(folder, dataclasses.replace(CONFIG, steps=4, seed=seed), loss=loss)
-        assert len({*drawn}) == len(drawn) == 4 * CONFIG.accumulate
-        return {*drawn}
+        assert len({*sampled}) == len(sampled) == 4 * CONFIG.accumulate
+        return {*sampled}
 
     assert not masks(tmp_path / "one", 0) & masks(tmp_path / "other", 1)
 

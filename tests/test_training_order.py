@@ -1,4 +1,4 @@
-"""The order of examples, and all that is drawn for them, is a pure function of (seed, position)."""
+"""The order of examples, and all that is random about them, is a pure function of (seed, position)."""
 
 from types import SimpleNamespace
 
@@ -9,8 +9,8 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import (
     Purpose,
+    batch_at,
     batches,
-    draw_batch,
     example_indices,
     random_bits,
     step_positions,
@@ -44,22 +44,22 @@ def test_a_batch_that_does_not_divide_is_refused():
         step_positions(0, 9, 0, 2)
 
 
-def test_draws_are_uniform_and_unrelated_across_streams_and_positions():
-    draws = np.stack([uniforms(0, purpose, np.arange(20_000)) for purpose in Purpose])
-    assert draws.min() >= 0
-    assert draws.max() < 1
-    counts = np.stack([np.histogram(row, bins=20, range=(0, 1))[0] for row in draws])
+def test_samples_are_uniform_and_unrelated_across_streams_and_positions():
+    numbers = np.stack([uniforms(0, purpose, np.arange(20_000)) for purpose in Purpose])
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    counts = np.stack([np.histogram(row, bins=20, range=(0, 1))[0] for row in numbers])
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
-    related = np.corrcoef(np.concatenate([draws[:, :-1], draws[:, 1:]]))
+    related = np.corrcoef(np.concatenate([numbers[:, :-1], numbers[:, 1:]]))
     assert np.abs(related - np.eye(len(related))).max() < 5 / np.sqrt(20_000)
 
 
-def test_what_is_drawn_for_examples_is_unrelated_across_purposes_steps_parts_and_processes():
+def test_what_is_sampled_for_examples_is_unrelated_across_purposes_steps_parts_and_processes():
     """Asserted of flips, hidden labels, slices, symmetries and shifts: about half of the examples have each."""
     settings = {"batch_size": 80, "accumulate": 2, "seed": 3}
     flipped = TrainConfig(horizontal_flip=True, label_dropout=0.5, **settings)
     turned, moved = (TrainConfig(**{f"{kind}_augmentation": 0.5}, **settings) for kind in ("distribution", "shift"))
-    examples, draws = some_examples(1), []
+    examples, numbers = some_examples(1), []
     examples.values[:, :, 0] = 4 - examples.values[:, :, -1]  # other pixels in the mirror
     for rank in range(2):
         ways = [
@@ -70,12 +70,12 @@ def test_what_is_drawn_for_examples_is_unrelated_across_purposes_steps_parts_and
             plain, symmetric, shifted = (next(way) for way in ways)
             was_flipped = (plain.values.numpy() != examples.values).any((1, 2, 3))
             operations = [each.operations.any(dim=1).numpy() for each in (symmetric, shifted)]
-            draws.append([was_flipped, plain.label.numpy() == 3, plain.channel.numpy() == 1, *operations])
-    drawn = np.array(draws).swapaxes(1, 2).reshape(2, 25, 2, 20, 5) - 0.5  # of process, step, part, example
-    assert np.abs(drawn.mean((0, 1, 2, 3))).max() < 0.2
-    views = [drawn, *(np.roll(drawn, 1, axis) for axis in range(4))]
+            numbers.append([was_flipped, plain.label.numpy() == 3, plain.channel.numpy() == 1, *operations])
+    centred = np.array(numbers).swapaxes(1, 2).reshape(2, 25, 2, 20, 5) - 0.5  # of process, step, part, example
+    assert np.abs(centred.mean((0, 1, 2, 3))).max() < 0.2
+    views = [centred, *(np.roll(centred, 1, axis) for axis in range(4))]
     related = np.corrcoef(np.concatenate([view.reshape(-1, 5).T for view in views]))
-    assert np.abs(related[:5] - np.eye(5, len(related))).max() < 5 / np.sqrt(drawn.size / 5)
+    assert np.abs(related[:5] - np.eye(5, len(related))).max() < 5 / np.sqrt(centred.size / 5)
 
 
 def test_the_hash_is_splitmix64():
@@ -88,7 +88,7 @@ def test_the_hash_is_splitmix64():
 def test_slices_labels_and_flips_come_as_often_as_asked():
     config = TrainConfig(batch_size=6000, horizontal_flip=True, label_dropout=0.25)
     examples = some_examples()
-    batch = draw_batch(examples, range(1, 3), 3, config, step_positions(0, 6000))
+    batch = batch_at(examples, range(1, 3), 3, config, step_positions(0, 6000))
     assert batch.label is not None
     assert abs((batch.label == 3).float().mean() - 0.25) < 0.03
     assert set(batch.channel.tolist()) == {1, 2}

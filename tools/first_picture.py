@@ -13,7 +13,7 @@ from PIL import Image
 
 import axial_transformers as axial
 from axial_transformers.pictures.completions import completion_sheet
-from axial_transformers.pictures.display import for_display, opaque
+from axial_transformers.pictures.display import for_display, with_alpha
 from axial_transformers.pictures.grids import above, gap_of, sheet
 
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "first_picture.png"
@@ -31,7 +31,7 @@ def main() -> None:
     known = np.zeros(images.shape[1:], bool)
     known[:14] = True
     show = partial(for_display, num_values=256)
-    grid = sheet(opaque(show(samples.numpy())), columns=DRAWN + 2, scale=SCALE, gap=gap_of(SCALE))
+    grid = sheet(with_alpha(show(samples.numpy())), columns=DRAWN + 2, scale=SCALE, gap=gap_of(SCALE))
     left = above(grid, [("samples", 0.5)])
     right = completion_sheet(images.numpy(), known, filled.numpy(), show, scale=SCALE, strips=False)
     assert left.size == right.size

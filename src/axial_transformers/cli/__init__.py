@@ -20,7 +20,7 @@ GROUPS = {
             "bits/dim of each image, least likely first",
             "axial score runs/fashion_mnist photos/ --output scores.csv",
         ),
-        "sample": ("draw new examples", "axial sample runs/digits --count 64 --output samples.png"),
+        "sample": ("sample new examples", "axial sample runs/digits --count 64 --output samples.png"),
         "complete": (
             "complete images, clips or sequences that are partly known",
             "axial complete runs/digits --rows 4",

@@ -29,7 +29,7 @@ from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import TrainedModel, open_model
 
-APPROXIMATE = "approximate: values drawn before a known position do not depend on it"
+APPROXIMATE = "approximate: values sampled before a known position do not depend on it"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Complete:
       axial complete runs/digits --mask mask.png --approximate --only 3 17
       axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
 
-    Completions are exact draws from p(missing | known) where the known positions come first in the generation order.
+    Completions are exact samples from p(missing | known) where the known positions come first in the generation order.
     Otherwise an error names layouts where they do.
     """
 
@@ -75,7 +75,7 @@ class Complete:
     and NAME.gif, which play; NAME.mkv: the completions, lossless. An existing .npz or .mkv is not replaced."""
     appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
     seed: int = 0
-    """Equal seeds draw equal completions."""
+    """Equal seeds give equal completions."""
     temperature: Temperature = 1.0
     weights: Weights = "ema"
     precision: Precision = "auto"
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
             label=None if label is None else label.expand(len(known)),
             generator=torch.Generator().manual_seed(options.seed),
             compile=options.compile,
-            progress=bar(f"drawing {options.count} completions of {len(known)} examples"),
+            progress=bar(f"sampling {options.count} completions of {len(known)} examples"),
         )
     values, look = filled.cpu().numpy(), vars(appearance)
     if options.output.suffix in (".npz", ".mkv"):

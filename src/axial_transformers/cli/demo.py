@@ -63,9 +63,9 @@ def main(argv: Sequence[str]) -> int:
     everything = load("digits", split="all")
     others = everything[: len(everything) - len(test)]
     codes = {"independent pixels": independent_bits(others, test), "xz": xz_bits(test)}
-    with working("drawing samples and the page"):
+    with working("sampling, and writing the page"):
         score = evaluate(model, torch.from_numpy(test.values))
-        sections = [_likelihood(model, test, score, codes), *_drawings(model, others, test)]
+        sections = [_likelihood(model, test, score, codes), *_image_sections(model, others, test)]
         page = write_page(preset.settings.out, target=options.out / "index.html", sections=sections)
     error, images = score.standard_error, f"{score.images} test images"
     print(f"{THIS_MODEL:<20}{score.bits_per_dim:.3f} ± {error:.3f} bits/dim on {images}")
@@ -102,33 +102,33 @@ def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, code
     )
 
 
-def _drawings(model: AxialTransformer, others: Examples, test: Examples) -> list[str]:
+def _image_sections(model: AxialTransformer, others: Examples, test: Examples) -> list[str]:
     generator, grid = torch.Generator().manual_seed(0), partial(image_grid, columns=CLASSES, num_values=VALUES)
     of_classes = sample(model, label=torch.arange(CLASSES).repeat(5), generator=generator).numpy()
-    drawn = sample(model, CLASSES, generator=generator).numpy()
+    samples = sample(model, CLASSES, generator=generator).numpy()
     return [
-        _drawing(
+        _image_section(
             "Nearest images",
             "Ten samples, none left out. Below each is the nearest (in squared difference) of the images that are not "
             "test images.",
-            grid(np.concatenate([drawn, _nearest(drawn, others)])),
+            grid(np.concatenate([samples, _nearest(samples, others)])),
         ),
-        _drawing(
+        _image_section(
             "Samples by class",
             "Samples of the same model, given a label. In training, a share of the labels was hidden at random. So one "
-            "model draws with labels and without.",
+            "model samples with labels and without.",
             grid(of_classes),
         ),
-        _drawing(
+        _image_section(
             "Completions",
             "Test images of which only the upper half is given (inpainting). These pixels come first in the generation "
-            "order. So the lower halves are exact draws from the model's distribution given the upper ones.",
+            "order. So the lower halves are exact samples from the model's distribution given the upper ones.",
             _completions(model, _first_of_five_classes(test), generator),
         ),
     ]
 
 
-def _drawing(title: str, text: str, picture: Image.Image) -> str:
+def _image_section(title: str, text: str, picture: Image.Image) -> str:
     return html.section(title, text, html.figure(html.image(picture, title)))
 
 
@@ -138,8 +138,8 @@ def _first_of_five_classes(test: Examples) -> Tensor:
     return torch.from_numpy(test.values[first[:5]])
 
 
-def _nearest(drawn: np.ndarray, others: Examples) -> np.ndarray:
-    difference = drawn[:, None].astype(np.int64) - others.values.astype(np.int64)
+def _nearest(samples: np.ndarray, others: Examples) -> np.ndarray:
+    difference = samples[:, None].astype(np.int64) - others.values.astype(np.int64)
     return np.asarray(others.values[(difference**2).sum(axis=(2, 3, 4)).argmin(axis=1)])
 
 

@@ -27,7 +27,7 @@ Device = Annotated[str, Parameter(help="cuda, cuda:1, cpu, ...; auto takes CUDA 
 BatchSize = Annotated[int, Parameter(help="Examples at a time; the result does not depend on it.")]
 Temperature = Annotated[
     float,
-    Parameter(help="1 draws from the model's distribution, less favours likely values, 0 takes the likeliest ones."),
+    Parameter(help="1 samples from the model's distribution, less favours likely values, 0 takes the likeliest ones."),
 ]
 Precision = Annotated[
     machine.Precision,
@@ -80,7 +80,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Appearance:
-    """How drawn examples are shown."""
+    """How sampled examples are shown."""
 
     scale: int | None = None
     """Enlargement of an image. None: a whole factor for a width of at least 512 pixels."""

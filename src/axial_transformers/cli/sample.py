@@ -30,7 +30,7 @@ from axial_transformers.training.trained_model import TrainedModel, open_model
 
 @dataclass(frozen=True)
 class Sample:
-    """Draw new examples from a model. The suffix of --output sets the format.
+    """Sample new examples from a model. The suffix of --output sets the format.
 
     For example:
       axial sample runs/digits
@@ -48,12 +48,12 @@ class Sample:
     count: int = 16
     """Number of samples."""
     seed: int = 0
-    """Equal seeds draw equal samples."""
+    """Equal seeds give equal samples."""
     temperature: Temperature = 1.0
     top_k: int | None = None
-    """Draw each value from the k most likely ones."""
+    """Sample each value from the k most likely ones."""
     top_p: float | None = None
-    """Draw each value from the fewest most likely ones that together reach this probability."""
+    """Sample each value from the fewest most likely ones that together reach this probability."""
     label: str | None = None
     """Class of all samples, for class-conditional models: its name or its number. None: no label."""
     known: str | Path | None = None
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> None:
             require_room(config, options.count, pixels=options.appearance.pixels(options.output))
             known = _known(trained, options)
 
-        def draw(numbers: slice, generator: torch.Generator) -> torch.Tensor:
+        def sample_numbers(numbers: slice, generator: torch.Generator) -> torch.Tensor:
             count = numbers.stop - numbers.start
             return sample(
                 trained.model,
@@ -96,10 +96,12 @@ def main(argv: Sequence[str]) -> None:
                 label=None if label is None else label.expand(count),
                 known=None if known is None else known[numbers],
                 compile=options.compile,
-                progress=bar(f"drawing {options.count} samples"),
+                progress=bar(f"sampling {options.count} examples"),
             )
 
-        values = sample_in_processes(config, options.count, options.seed, draw, processes.count, processes.fill)
+        values = sample_in_processes(
+            config, options.count, options.seed, sample_numbers, processes.count, processes.fill
+        )
     if not processes.rank_zero:
         return
     save_examples(options.output, values.numpy(), config.num_values, trained.uint16, **vars(options.appearance))
@@ -110,7 +112,7 @@ def _known(trained: TrainedModel, options: Sample) -> torch.Tensor | None:
     if options.known is None:
         return None
     if not trained.model.config.known_channels:
-        raise ValueError(f"--known {options.known}: {options.model} has no known channels, it draws all of them")
+        raise ValueError(f"--known {options.known}: {options.model} has no known channels, it samples all of them")
     examples, described = trained.examples(options.known, "all")
     if len(examples) < options.count:
         raise ValueError(f"{described} has {len(examples)} examples, fewer than --count {options.count}")

@@ -47,7 +47,7 @@ class Score:
     heat_maps: Path | None = None
     """A new folder for heat maps of the `top` least likely images: the bits of each position."""
     top: int = 20
-    """Number of the least likely images that are printed and drawn."""
+    """Number of the least likely images that are printed and shown."""
     limit: int | None = None
     """Number of examples to score of each source, evenly spaced over it."""
     data: Reading = Reading()
@@ -83,9 +83,9 @@ def main(argv: Sequence[str]) -> None:
     order = np.argsort(-scores.bits, kind="stable")
     rows = rows_of(scores, examples.names, examples.uint16)
     ranked = [{"rank": rank, **rows[i]} for rank, i in enumerate(order, start=1)]
-    model, drawn = trained.model, examples[order[: options.top]]
-    maps = (bits_map(model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in drawn.values)
-    named = zip(drawn.names, maps, strict=True)
+    model, shown = trained.model, examples[order[: options.top]]
+    maps = (bits_map(model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in shown.values)
+    named = zip(shown.names, maps, strict=True)
     with products:
         save_scores(options.output, ranked, options.heat_maps, named, model.config.num_values)
     if options.output:

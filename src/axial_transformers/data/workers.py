@@ -26,7 +26,7 @@ def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> G
         num_workers=workers,
         collate_fn=_as_it_is,
         worker_init_fn=partial(_ignore, [each for each in _SIGNALS if signal.getsignal(each) != signal.SIG_DFL]),
-        generator=torch.Generator(),  # the loader draws a number, which must not be one of the run's
+        generator=torch.Generator(),  # the loader takes a number, which must not be one of the run's
     )
     with deaths_of_workers():
         for result in _started(loader):

@@ -38,11 +38,11 @@ def normal_table(*shape: int) -> nn.Parameter:
 
 
 def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:
-    """Draw weights of scale 1, for tests: near the identity, a new model hides errors."""
+    """Sample weights of scale 1, for tests: near the identity, a new model hides errors."""
 
     def normal(tensor: torch.Tensor, mean: float, std: float) -> None:
-        draw = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        tensor.copy_(mean + std * draw)
+        sample = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        tensor.copy_(mean + std * sample)
 
     with torch.no_grad():
         for part in module.modules():

@@ -56,14 +56,14 @@ def random_slice_loss(
 
     Args:
         channel: [B], instead of random ones.
-        generator: draws the channels (a CPU generator).
+        generator: samples the channels (a CPU generator).
 
     Raises:
         ValueError: the model does not take x, label or cond.
     """
     if channel is None:
-        drawn = torch.randint(model.slices.start, model.slices.stop, (len(x),), generator=generator)
-        channel = drawn.to(x.device)
+        chosen = torch.randint(model.slices.start, model.slices.stop, (len(x),), generator=generator)
+        channel = chosen.to(x.device)
     return slice_nats(model, x, channel, label, cond).mean()
 
 

@@ -39,7 +39,7 @@ def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
 
 
 def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
-    """Return x + dropout(y, p), with equal draws."""
+    """Return x + dropout(y, p), with equal random bits."""
     dropped = round(p * 2**16)
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
     if torch.compiler.is_compiling() or is_transformed() or not (fits and _pays(x) and _pays(y)):
@@ -57,7 +57,7 @@ def _scale(dropped: int) -> float:
     tags=(torch.Tag.nondeterministic_seeded,),
 )
 def _kept(x: Tensor, dropped: int) -> Tensor:
-    """Return what is kept. Torch's dropout draws once per number, this once."""
+    """Return what is kept. Torch's dropout samples once per number, this once."""
     bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(_seed())
     for shift, factor in zip((30, 27), FACTORS):
         bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)

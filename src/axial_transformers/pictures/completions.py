@@ -92,13 +92,13 @@ def _tiles(
     show: Callable[[NDArray[np.integer]], Pixels],
     marked: NDArray[np.bool_] | None,
 ) -> Pixels:
-    whole, drawn = (with_alpha(show(each)) for each in (known, filled))
+    whole, shown = (with_alpha(show(each)) for each in (known, filled))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
         given = with_alpha(show(np.where(mask, known, 0).astype(np.uint8)))
     given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2]))
     if marked is not None:
         given = unseen(given, marks_for_display(marked, whole.shape[2]), MARK)
-    drawn = drawn.reshape(len(whole), -1, *whole.shape[1:])
-    tiles = np.concatenate([given[:, None], drawn, whole[:, None]], axis=1)
+    shown = shown.reshape(len(whole), -1, *whole.shape[1:])
+    tiles = np.concatenate([given[:, None], shown, whole[:, None]], axis=1)
     return tiles.reshape(-1, *whole.shape[1:])

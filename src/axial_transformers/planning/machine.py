@@ -104,7 +104,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) 
 @torch.no_grad()
 def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threads: int) -> float:
     n, products = MATRIX.get(device.type, 1024), PRODUCTS.get(device.type, 1)
-    # Not zeros, with which a GPU draws less power and runs faster; not random, to leave the generators' state alone.
+    # Not zeros, with which a GPU takes less power and runs faster; not random, to leave the generators' state alone.
     a = torch.linspace(-1, 1, n * n, device=device).view(n, n).to(dtype)
     with arithmetic(device, tf32=True):
         linear(a, a)

@@ -13,11 +13,11 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Item, Progress
 from axial_transformers.studio.studio_model import StudioModel
 
-MAX_DRAWN = 64
+MAX_SAMPLES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawingOptions:
+class SamplingOptions:
     """Settings of samples and completions."""
 
     count: int = 16
@@ -27,8 +27,8 @@ class DrawingOptions:
     seed: int = 0
 
 
-def draw_samples(
-    studio: StudioModel, options: DrawingOptions, progress: Progress = iter
+def new_samples(
+    studio: StudioModel, options: SamplingOptions, progress: Progress = iter
 ) -> Integer[np.ndarray, "n *a c"]:
     """Return samples; for a model with known channels, continuations of its first examples."""
     known = None
@@ -51,11 +51,11 @@ def draw_samples(
     return values.cpu().numpy()
 
 
-def draw_completions(
+def new_completions(
     studio: StudioModel,
     example: Integer[np.ndarray, "*a c"],
     erased: Bool[np.ndarray, "*a"],
-    options: DrawingOptions,
+    options: SamplingOptions,
     progress: Progress = iter,
 ) -> Integer[np.ndarray, "n *a c"]:
     """Return completions of an example's erased positions."""
@@ -77,7 +77,7 @@ def draw_completions(
     return values.cpu().numpy()
 
 
-def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Bool[np.ndarray, "*a c"]:
+def sampled_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Bool[np.ndarray, "*a c"]:
     """Return the missing positions [*A, C] before a known one in generation order."""
     positions = tuple(model.order.numpy().T)
     indices = np.flatnonzero(known[positions])

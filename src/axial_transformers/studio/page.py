@@ -114,8 +114,8 @@ class Studio:
     def _sample_tab(self, page: Any) -> None:
         with gr.Row():
             with gr.Column(scale=1):
-                fields = self._drawing_fields(count=16)
-                buttons = self._buttons("Draw samples")
+                fields = self._sampling_fields(count=16)
+                buttons = self._buttons("New samples")
             with gr.Column(scale=2):
                 shown = gr.HTML(elem_id="samples")
         self._on(buttons, self._sample, fields, shown, page)
@@ -125,7 +125,7 @@ class Studio:
             with gr.Column(scale=1):
                 example = gr.State()
                 picker = self._picker()
-                fields = self._drawing_fields(count=4)
+                fields = self._sampling_fields(count=4)
             with gr.Column(scale=2):
                 editor = gr.ImageEditor(
                     label="erase with the brush",
@@ -167,9 +167,9 @@ class Studio:
                 shown = gr.HTML(elem_id="ranking")
         self._on(buttons, self._rank, [files, fit, by], shown)
 
-    def _drawing_fields(self, count: int) -> list[Any]:
+    def _sampling_fields(self, count: int) -> list[Any]:
         return [
-            gr.Slider(1, actions.MAX_DRAWN, count, step=1, label="count"),
+            gr.Slider(1, actions.MAX_SAMPLES, count, step=1, label="count"),
             gr.Slider(0, 2, 1, step=0.05, label="temperature"),
             gr.Slider(0.05, 1, 1, step=0.05, label="top-p"),
             self._label_field(),
@@ -261,7 +261,7 @@ class Studio:
         self._jobs.end(request.session_hash)
 
     def _sample(self, progress: Progress, *options: Any) -> str:
-        return views.samples(self._studio, actions.draw_samples(self._studio, _drawing_options(*options), progress))
+        return views.samples(self._studio, actions.new_samples(self._studio, _sampling_options(*options), progress))
 
     def _picked(self, progress: Progress, number: float, file: str | None, fit: str) -> NDArray[np.uint8] | None:
         if file is not None:
@@ -293,7 +293,7 @@ class Studio:
             painted |= np.asarray(covered.resize((width, height), Image.Resampling.BOX)) > 127
         erased = actions.erased_positions(painted, shape)
         erased[shape[0] - int(end) :] = True
-        values = actions.draw_completions(self._studio, example, erased, _drawing_options(*options), progress)
+        values = actions.new_completions(self._studio, example, erased, _sampling_options(*options), progress)
         return views.completions(self._studio, example, erased, values)
 
     def _bits(self, progress: Progress, example: NDArray[np.uint8] | None, label: int, opacity: float) -> str:
@@ -321,11 +321,11 @@ def _given(example: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
     return example
 
 
-def _drawing_options(
+def _sampling_options(
     count: float, temperature: float, top_p: float, label: int, seed: float | None
-) -> actions.DrawingOptions:
+) -> actions.SamplingOptions:
     if seed is None:
         raise ValueError("seed must be a whole number")
-    return actions.DrawingOptions(
+    return actions.SamplingOptions(
         count=int(count), temperature=temperature, top_p=top_p, label=None if label < 0 else label, seed=int(seed)
     )

@@ -18,7 +18,7 @@ from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import HEAT, Window, with_alpha
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
 from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_examples
-from axial_transformers.studio.actions import drawn_early, share_below
+from axial_transformers.studio.actions import sampled_early, share_below
 from axial_transformers.studio.studio_model import StudioModel
 
 MAX_ROWS = 200
@@ -70,18 +70,18 @@ def completions(
 ) -> str:
     """Return completions [N, *A, C] of an example [*A, C] beside its known part and the whole."""
     known = ~np.broadcast_to(erased[..., None], example.shape)
-    early = np.asarray(drawn_early(studio.model, known).any(axis=-1))
-    text = "Exact draws: every known value comes before the erased ones in the model's order."
+    early = np.asarray(sampled_early(studio.model, known).any(axis=-1))
+    text = "Exact samples: every known value comes before the erased ones in the model's order."
     if early.any():
         text = (
-            f"Approximate: the model draws in a fixed order. {int(early.sum()):,} of {int(erased.sum()):,} erased"
+            f"Approximate: the model samples in a fixed order. {int(early.sum()):,} of {int(erased.sum()):,} erased"
             " positions, marked red, come before a known one and cannot take it into account."
         )
     show = partial(displayed, studio, window=studio.window(example[None]))
 
     def page(chosen: slice | int, strips: bool | None) -> Image.Image:
-        given, drawn = example[None, chosen], values[:, chosen]
-        return completion_sheet(given, known[chosen], drawn, show, marked=early[chosen], strips=strips)
+        given, filled = example[None, chosen], values[:, chosen]
+        return completion_sheet(given, known[chosen], filled, show, marked=early[chosen], strips=strips)
 
     every, clips = slice(None), studio.are_clips
     parts = [f"<p><strong>{escape(text)}</strong></p>"]

@@ -116,5 +116,5 @@ def conditioning(operations: Bool[Tensor, "b n"], grid: Sequence[int], dim: int)
 @cache  # a copy to a GPU waits for all that is queued there
 def _vectors(axes: int, dim: int, device: torch.device) -> Float[Tensor, "n d"]:
     counts = {SEED: axes + 1, SEED_OF_SHIFTS: 2 * axes}
-    drawn = [torch.randn(count, dim, generator=torch.Generator().manual_seed(s)) for s, count in counts.items()]
-    return (torch.cat(drawn) / sqrt(dim)).to(device)
+    vectors = [torch.randn(count, dim, generator=torch.Generator().manual_seed(s)) for s, count in counts.items()]
+    return (torch.cat(vectors) / sqrt(dim)).to(device)

@@ -191,7 +191,7 @@ class Batch(NamedTuple):
         return Batch(*(None if part is None else move(part) for part in self))  # type: ignore[arg-type]
 
 
-def draw_batch(
+def batch_at(
     examples: TrainingExamples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
 ) -> Batch:
     """Return the batch at these positions: a pure function of its arguments.
@@ -202,7 +202,7 @@ def draw_batch(
         positions: int64 [B], see the top of this file.
     """
     indices = example_indices(config.seed, len(examples.values), positions)
-    return _draw(examples, slices, num_classes, config, (positions, indices))
+    return _batch(examples, slices, num_classes, config, (positions, indices))
 
 
 def batches(
@@ -226,10 +226,10 @@ def batches(
     )
     in_memory = isinstance(examples.values, (np.ndarray, Windows))
     workers = config.workers if config.workers is not None else 0 if in_memory else WORKERS
-    return ahead(partial(_draw, examples, slices, num_classes, config), order, workers)
+    return ahead(partial(_batch, examples, slices, num_classes, config), order, workers)
 
 
-def _draw(
+def _batch(
     examples: TrainingExamples,
     slices: range,
     num_classes: int | None,

@@ -71,7 +71,7 @@ class TrainConfig:
     label_dropout: float = 0.0
     """Probability of hiding an example's label, to train an unconditional model too."""
     seed: int = 0
-    """Seed of the order of the examples and all random draws."""
+    """Seed of the order of the examples and all random numbers."""
     device: str = "auto"
     """Device to train on: cuda, cuda:1, cpu, ...; auto: CUDA if there is any."""
     workers: int | None = None

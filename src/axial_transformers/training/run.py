@@ -205,9 +205,9 @@ class Run:
     def update(self) -> None:
         """Make one step: batch, gradients, clip, learning rate, weights, EMA weights."""
         state, config, step = self.state, self.config, self.state.counters.step
-        # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
-        draw = step * self.processes.count + self.processes.rank
-        torch.manual_seed(int(random_bits(config.seed, Purpose.DROPOUT, draw)[0]))
+        # Seeded anew each step: a resume samples the same dropout, whatever evaluations sampled in between.
+        number = step * self.processes.count + self.processes.rank
+        torch.manual_seed(int(random_bits(config.seed, Purpose.DROPOUT, number)[0]))
         graphs = whole_graphs() if config.compile else nullcontext()
         with graphs, arithmetic(self.device, tf32=True, deterministic=config.deterministic):
             state.model.zero_grad()
@@ -292,7 +292,7 @@ class Run:
         if prefix == VALIDATION:
             self.meter.durations.evaluation = time.monotonic() - start
         else:
-            self.meter.durations.drawing = time.monotonic() - start
+            self.meter.durations.sampling = time.monotonic() - start
         if metrics:
             self.log.write(step, {prefix + name: value for name, value in metrics.items()})
         with self.meter.paused():

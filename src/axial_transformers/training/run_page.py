@@ -181,7 +181,7 @@ def _samples(folder: Path) -> str:
     *earlier, newest = [grids[i] for i in chosen]
     return html.section(
         "Samples",
-        "The newest first, then earlier ones, none left out. The EMA weights (averaged) draw them.",
+        "The newest first, then earlier ones, none left out. They are of the EMA weights (averaged).",
         f'<div class="half">{html.figure(_picture(newest, folder, MAX_PIXELS), _step_of(newest))}</div>',
         html.tiles([html.figure(_picture(each, folder, FEWER_PIXELS), _step_of(each)) for each in earlier]),
     )
@@ -225,7 +225,7 @@ def _next_steps(folder: Path, record: RunRecord) -> str:
         return ""
     run = shlex.quote(str(folder))
     steps = {
-        f"axial sample {run} --count 64": "draw new examples",
+        f"axial sample {run} --count 64": "sample new examples",
         f"axial evaluate {run}": "measure bits/dim",
         f"axial train {run}": "go on with the run",
         "axial train my_images/": "train on your own images, a folder of any kind",

@@ -9,7 +9,7 @@ from torch import nn
 
 from axial_transformers.models import AxialTransformer
 from axial_transformers.planning.flops import duration
-from axial_transformers.training.batches import Batch, TrainingExamples, draw_batch
+from axial_transformers.training.batches import Batch, TrainingExamples, batch_at
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.processes import Processes
@@ -34,7 +34,7 @@ def require_short_steps(
         return
     count = config.batch_size // (config.accumulate * processes.count)
     tenth = 6 * config.time_limit / config.accumulate  # seconds, for the examples that are computed at once
-    batch = draw_batch(examples, model.slices, model.config.num_classes, config, np.arange(count))
+    batch = batch_at(examples, model.slices, model.config.num_classes, config, np.arange(count))
     batch, part = batch.to(processes.device), 1
     while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= tenth < least * count / part:
         part = min(2 * part, count)
@@ -72,7 +72,7 @@ class Durations:
 
     def __init__(self) -> None:
         self.step: float | None = None
-        self.evaluation = self.drawing = 0.0
+        self.evaluation = self.sampling = 0.0
         self._first: list[float] = []
 
     @property
@@ -90,13 +90,13 @@ class Durations:
         """Return the seconds that the rest of a run takes, with evaluations and samples once they are measured."""
         steps = config.steps - counters.step
         left = steps * (self.step or 0.0)
-        for seconds, every in ((self.evaluation, config.evaluate_every), (self.drawing, config.sample_every)):
+        for seconds, every in ((self.evaluation, config.evaluate_every), (self.sampling, config.sample_every)):
             left += seconds * (config.steps // every - counters.step // every + (config.steps % every > 0))
         return left if config.time_limit is None else min(left, max(0.0, 60 * config.time_limit - counters.seconds))
 
     def describe_left(self, config: TrainConfig, counters: Counters) -> str:
         seconds, steps = self.left(config, counters), config.steps - counters.step
-        durations = {"evaluations": self.evaluation, "samples": self.drawing}
+        durations = {"evaluations": self.evaluation, "samples": self.sampling}
         unknown = " and ".join(name for name, each in durations.items() if not each)
         without = f", without {unknown}" if unknown else ""
         return f"about {duration(seconds)} left for {steps:,} steps of {self.step:.2g} s{without}"
