@@ -32,21 +32,21 @@ from axial_transformers.layers.position_sensitive import PositionSensitiveAxialA
 from command_line import run_command
 from timing import interleaved, peak_memory, rows_of
 
-DIM, HEADS, SPAN = 64, 4, 9
+DIM, HEADS, WINDOW = 64, 4, 9
 KINDS = ("full", "axial", "local")
 SQUARES = (8, 16, 32, 64, 128)
 SIDES = {1: (64, 256, 1024, 4096, 16384), 2: (16, 32, 64, 128), 3: (10, 16, 24, 32), 4: (10, 12, 14, 16)}
-"""Lengths of the axes, by the number of axes; all longer than SPAN."""
+"""Lengths of the axes, by the number of axes; all longer than WINDOW."""
 
 
 def layer(kind: str, axes: int = 2) -> nn.Module:
-    """Attention to all positions ("full"), or to each axis in turn: all ("axial"), or SPAN positions ("local")."""
+    """Attention to all positions ("full"), or to each axis in turn: all ("axial"), or WINDOW positions ("local")."""
     if kind == "full":
         return FullAttention(DIM, HEADS)
     if kind == "axial":
         return AxialAttention(DIM, HEADS, axes=range(1, axes + 1))
     return nn.Sequential(
-        *(PositionSensitiveAxialAttention(DIM, HEADS, axis, span=SPAN, key_dim=DIM) for axis in range(1, axes + 1))
+        *(PositionSensitiveAxialAttention(DIM, HEADS, axis, span=WINDOW, key_dim=DIM) for axis in range(1, axes + 1))
     )
 
 

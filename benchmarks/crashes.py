@@ -45,7 +45,7 @@ CONFIG = TrainConfig(
     evaluate_every=25,
 )
 EXAMPLES = load("digits", split="validation")
-FIGURES = ("step", "nats_per_dim", "gradient_norm", "learning_rate", "validation_bits_per_dim")
+METRICS = ("step", "nats_per_dim", "gradient_norm", "learning_rate", "validation_bits_per_dim")
 POLL = 5e-4
 
 Phase = Literal["start", "training", "write"]
@@ -119,7 +119,7 @@ class Run:
         """Logged lines, without times."""
         lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         whole = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [{name: figure for name, figure in line.items() if name in FIGURES} for line in whole]
+        return [{name: value for name, value in line.items() if name in METRICS} for line in whole]
 
     def saved(self) -> int:
         """The step of the newest checkpoint."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from tokenize import NAME, generate_tokens
 
 import pytest
 
@@ -27,6 +28,9 @@ UNWANTED = {
     r"is told so|is held|as of|so many": "who does what",
 }
 """The left column of the glossary, as patterns, and the right one."""
+UNWANTED_NAMES = (
+    r"_?(MOST|LEAST|LONGEST|LARGEST|SMALLEST)(_\w+)?|(\w*_)?(sites?|figures|standing|way_out)(_\w+)?|_?places?"
+)
 
 
 def prose(text: str) -> str:
@@ -73,6 +77,12 @@ def test_few_sentences_are_long():
 def test_readme_is_one_screen_and_the_site_is_not_a_book():
     assert words((ROOT / "README.md").read_text()) <= WORDS_OF_README
     assert sum(words(page.read_text()) for page in SITE) <= WORDS_OF_SITE
+
+
+def test_names_in_the_code_are_words_of_the_glossary():
+    lines = (path.read_text().splitlines(keepends=True) for path in SOURCE.rglob("*.py"))
+    names = {token.string for each in lines for token in generate_tokens(iter(each).__next__) if token.type == NAME}
+    assert {name for name in names if re.fullmatch(UNWANTED_NAMES, name)} == set()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from PIL import Image
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.pictures.charts import ChartLine, line_chart, span_of
+from axial_transformers.pictures.charts import ChartLine, limits_of, line_chart
 from axial_transformers.storage.locks import folder_held
 from axial_transformers.training import TrainConfig, read_run, run_page, train
 from axial_transformers.training.metrics import MAX_POINTS, read_curves
@@ -161,12 +161,12 @@ def test_a_damaged_picture_is_named_in_its_place(run):
     ("values", "span"), [([], (0, 1)), ([2.0, 2.0], (1.8, 2.2)), ([0.0], (-1, 1)), ([1, 2], (1, 2))]
 )
 def test_a_span_is_never_empty(values, span):
-    assert span_of(values) == pytest.approx(span)
+    assert limits_of(values) == pytest.approx(span)
 
 
-def test_values_outside_of_the_span_are_drawn_at_its_edge():
+def test_values_outside_of_the_limits_are_drawn_at_their_edge():
     chart = line_chart(
-        [ChartLine([(0, 0.5), (1, 9.0), (2, -9.0)]), ChartLine([(2, 1.0)], best=True)], "x", span=(0.0, 1.0)
+        [ChartLine([(0, 0.5), (1, 9.0), (2, -9.0)]), ChartLine([(2, 1.0)], best=True)], "x", limits=(0.0, 1.0)
     )
     (path,) = re.findall(r'd="M([^"]*)"', chart)
     heights = [float(point.split(",")[1]) for point in path.split(" L")]

@@ -107,7 +107,7 @@ def _opened(browser, address: str):
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: None if _is_here(request.url, address) else complaints.append(request.url))
     page.goto(address)
-    page.get_by_role("tab", name="New samples").wait_for()
+    page.get_by_role("tab", name="Sample").wait_for()
     return page, complaints
 
 

@@ -133,15 +133,12 @@ def check_processes() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-c", f"from {__name__} import train_two_steps; train_two_steps({folder!r})"]
         started = [
             subprocess.Popen(
-                command,
-                env=os.environ | environment | {"RANK": rank, "LOCAL_RANK": rank},
-                stderr=subprocess.PIPE,
-                text=True,
+                command, env=os.environ | world | {"RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True
             )
             for rank in "01"
         ]

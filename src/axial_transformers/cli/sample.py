@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> None:
             require_room(config, options.count, pixels=options.appearance.pixels(options.output))
             known = _known(trained, options)
 
-        def sample_numbers(numbers: slice, generator: torch.Generator) -> torch.Tensor:
+        def sample_part(numbers: slice, generator: torch.Generator) -> torch.Tensor:
             count = numbers.stop - numbers.start
             return sample(
                 trained.model,
@@ -99,9 +99,7 @@ def main(argv: Sequence[str]) -> None:
                 progress=bar(f"sampling {options.count} examples"),
             )
 
-        values = sample_in_processes(
-            config, options.count, options.seed, sample_numbers, processes.count, processes.fill
-        )
+        values = sample_in_processes(config, options.count, options.seed, sample_part, processes.count, processes.fill)
     if not processes.rank_zero:
         return
     save_examples(options.output, values.numpy(), config.num_values, trained.uint16, **vars(options.appearance))

@@ -83,9 +83,7 @@ def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Exam
     if options.fit != "tiles" or size is None or shape[-2:] == (size, size):
         return examples
     if len(shape) < 2 or min(shape[-2:]) < size:
-        raise ValueError(
-            f"{where} holds {list(shape)} positions, less than one {size}x{size} tile: give a smaller size"
-        )
+        raise ValueError(f"{where} has {list(shape)} positions, less than one {size}x{size} tile: give a smaller size")
     values, suffixes = tiles(examples.values, size)
     return replace(
         examples,

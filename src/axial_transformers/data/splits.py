@@ -47,13 +47,12 @@ def part_of_file(stem: str) -> Part | None:
 
 def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float) -> list[Part]:
     """Return the splits of named examples, each by its own name and the seed; at least one validates."""
-    fractions = [_fraction(name, seed) for name in names]
+    shares = [_fraction(name, seed) for name in names]
     parts: list[Part] = [
-        "test" if fraction < test else "validation" if fraction < test + validation else "train"
-        for fraction in fractions
+        "test" if share < test else "validation" if share < test + validation else "train" for share in shares
     ]
     if validation > 0 and "validation" not in parts and parts.count("train") > 1:
-        parts[min((fraction, i) for i, fraction in enumerate(fractions) if parts[i] == "train")[1]] = "validation"
+        parts[min((share, i) for i, share in enumerate(shares) if parts[i] == "train")[1]] = "validation"
     return parts
 
 

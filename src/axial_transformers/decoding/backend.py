@@ -76,8 +76,8 @@ def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
     def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
         coordinates = [tuple(position) for position in positions.tolist()]
 
-        def choose_in_row(logits: Tensor, i: int, predicted: Tensor | int) -> Tensor:
-            return choose_at(choose, logits, coordinates[i], predicted)
+        def choose_in_row(logits: Tensor, i: tuple[int], predicted: Tensor | int) -> Tensor:
+            return choose_at(choose, logits, coordinates[i[0]], predicted)
 
         return walk_row(model, context, choose_in_row, predictions)
 
@@ -93,14 +93,15 @@ def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
 def walk_row(
     model: AxialTransformer,
     context: Tensor,
-    choose: Callable[[Tensor, int, Tensor | int], Tensor],
+    choose: Callable[[Tensor, tuple[int], Tensor | int], Tensor],
     predictions: RowPredictions | None,
 ) -> Tensor:
     """Return the values of a row [B, L], or its differences with predictions, one position after the other.
 
     Args:
         context: [B, L, D], upper context included.
-        choose: logits [B, V], the index in the row, and the predicted values [B] (or 0) -> values or differences [B].
+        choose: logits [B, V], the index in the row (of one axis), and the predicted values [B] (or 0) -> values or
+            differences [B].
         predictions: written as the row goes on, since the next ones depend on it.
     """
     inner = model.inner_decoder
@@ -108,10 +109,10 @@ def walk_row(
     for i in range(context.shape[1]):
         found = model.head(inner.step(previous + context[:, i], i, state))
         if predictions is None:
-            chosen.append(choose(found, i, 0))
+            chosen.append(choose(found, (i,), 0))
         else:
             predicted = predictions.at(i)
-            chosen.append(choose(predictions.predictor.logits(found, predicted), i, predicted))
+            chosen.append(choose(predictions.predictor.logits(found, predicted), (i,), predicted))
             predictions.keep(i, chosen[-1])
         previous = model.embed_value(chosen[-1])
     return torch.stack(chosen, dim=1)

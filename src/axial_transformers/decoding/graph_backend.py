@@ -54,11 +54,7 @@ def _recorded_row(
     held = predictions and predictions._replace(
         known=predictions.known.clone(), values=predictions.values.clone(), planes=predictions.planes.clone()
     )
-
-    def choose(logits: Tensor, i: int, predicted: Tensor | int) -> Tensor:
-        return static(logits, (i,), predicted)
-
-    chosen, repeat = record(lambda: walk_row(model, inputs[0], choose, held), context.device)
+    chosen, repeat = record(lambda: walk_row(model, inputs[0], static, held), context.device)
 
     def row(context: Tensor, choice: GumbelChoice, predictions: RowPredictions | None) -> Tensor:
         for own, new in zip(inputs, (context, choice.noise, choice.known)):

@@ -94,9 +94,7 @@ def _product_of_lines(scores: bool) -> Any:
         sums = {(*cell, i): cgutils.alloca_once_value(builder, zero) for cell in cells for i in range(VECTORS)}
         rows = {(group, row): builder.mul(x_row, count.type(group * LANES + row)) for group, row in cells}
         with cgutils.for_range(builder, count) as loop:
-            of_positions = [
-                load(builder, keys, offset(keys_at, keys_row, loop.index, i * LANES)) for i in range(VECTORS)
-            ]
+            of_keys = [load(builder, keys, offset(keys_at, keys_row, loop.index, i * LANES)) for i in range(VECTORS)]
             first = hide_origin(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
             for row in range(BESIDE):
                 of_offsets = [
@@ -108,7 +106,7 @@ def _product_of_lines(scores: bool) -> Any:
                 ]
                 for group in range(GROUPS):
                     number = splat(builder, load(builder, first, rows[group, row], 1), LANES)
-                    for i, key in enumerate(of_positions):
+                    for i, key in enumerate(of_keys):
                         of_query, *of_key = (windows[GROUPS - 1 + i - group] for windows in of_offsets)
                         total = sums[group, row, i]
                         terms = [(number, builder.fadd(key, of_query))]

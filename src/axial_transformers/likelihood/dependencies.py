@@ -23,7 +23,7 @@ def influence(
     x: Integer[Tensor, "1 *a c"],
     label: Integer[Tensor, " 1"] | None = None,
     batch_size: int = 64,
-) -> Float[Tensor, "positions positions"]:
+) -> Float[Tensor, "p p"]:
     """Return the largest change of a logit of position p, at [p, q], when position q changes by V/2.
 
     In float64, independent logits change by 1e-12 at most.
@@ -52,7 +52,7 @@ class Dependencies(NamedTuple):
     """A position depends on itself or on a later one."""
     holes: int
     """A position does not depend on an earlier one."""
-    past: Bool[Tensor, "positions positions"]
+    past: Bool[Tensor, "p p"]
 
 
 def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
@@ -71,9 +71,7 @@ def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
     return check(influence(model, x))
 
 
-def check(
-    matrix: Float[Tensor, "positions positions"], independent: float = 1e-12, dependent: float = 1e-9
-) -> Dependencies:
+def check(matrix: Float[Tensor, "p p"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:
     """Count leaks and holes in a matrix of `influence`."""
     past = torch.ones_like(matrix, dtype=torch.bool).tril(-1)
     leaks, holes = (matrix[~past] > independent).sum(), (matrix[past] <= dependent).sum()

@@ -9,7 +9,7 @@ from axial_transformers.models.layouts import LAYOUTS, Layout
 if TYPE_CHECKING:
     from axial_transformers.models.prediction import Predictor
 
-MAX_SIZE = 1 << 20
+MAXIMUM = 1 << 20
 """A damaged file must not allocate without limit."""
 MAX_AXES = 8
 MAX_LAYERS = 1024
@@ -83,25 +83,23 @@ class AxialTransformerConfig:
         _require(1 <= len(self.shape) <= MAX_AXES, f"shape must have 1 to {MAX_AXES} axes, not {len(self.shape)}")
         sizes = {"channels": self.channels, "dim": self.dim, "heads": self.heads, "inner_layers": self.inner_layers}
         for name, size in {**sizes, **{f"shape[{i}]": size for i, size in enumerate(self.shape)}}.items():
-            _require(1 <= size <= MAX_SIZE, f"{name} must be between 1 and {MAX_SIZE}, not {size}")
+            _require(1 <= size <= MAXIMUM, f"{name} must be between 1 and {MAXIMUM}, not {size}")
+        _require(2 <= self.num_values <= MAXIMUM, f"num_values must be between 2 and {MAXIMUM}, not {self.num_values}")
         _require(
-            2 <= self.num_values <= MAX_SIZE, f"num_values must be between 2 and {MAX_SIZE}, not {self.num_values}"
+            self.num_classes is None or 1 <= self.num_classes <= MAXIMUM,
+            f"num_classes must be None or between 1 and {MAXIMUM}, not {self.num_classes}",
         )
         _require(
-            self.num_classes is None or 1 <= self.num_classes <= MAX_SIZE,
-            f"num_classes must be None or between 1 and {MAX_SIZE}, not {self.num_classes}",
-        )
-        _require(
-            self.input_divisor is None or 1 <= self.input_divisor <= MAX_SIZE,
-            f"input_divisor must be None or between 1 and {MAX_SIZE}, not {self.input_divisor}",
+            self.input_divisor is None or 1 <= self.input_divisor <= MAXIMUM,
+            f"input_divisor must be None or between 1 and {MAXIMUM}, not {self.input_divisor}",
         )
         _require(self.dim % self.heads == 0, f"dim {self.dim} must be a multiple of heads {self.heads}")
         _require(1 / self.dim <= self.mlp_ratio <= 64, f"mlp_ratio must be in [1/dim, 64], not {self.mlp_ratio}")
         _require(0 <= self.convolution <= 8, f"convolution must be between 0 and 8, not {self.convolution}")
         _require(0 <= self.dropout < 1, f"dropout must be in [0, 1), not {self.dropout}")
         _require(
-            self.rotary is None or 1 < self.rotary <= MAX_SIZE,
-            f"rotary must be None or a base above 1 and up to {MAX_SIZE}, not {self.rotary}",
+            self.rotary is None or 1 < self.rotary <= MAXIMUM,
+            f"rotary must be None or a base above 1 and up to {MAXIMUM}, not {self.rotary}",
         )
         _require(
             self.rotary is None or self.dim // self.heads % 2 == 0,
@@ -139,7 +137,7 @@ class AxialTransformerConfig:
             f"{MAX_WINDOW:,}: choose a smaller one",
         )
         _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many positions")
-        _require(layout.channels <= MAX_SIZE, f"{layout.channels} channels are more than {MAX_SIZE}")
+        _require(layout.channels <= MAXIMUM, f"{layout.channels} channels are more than {MAXIMUM}")
         _require(
             0 <= self.known_channels < layout.channels,
             f"known_channels must be in 0..{layout.channels - 1}, not {self.known_channels}",

@@ -24,12 +24,12 @@ class ChartLine(NamedTuple):
 def line_chart(
     lines: Sequence[ChartLine],
     label: str,
-    span: tuple[float, float] | None = None,
+    limits: tuple[float, float] | None = None,
     size: tuple[float, float] = WIDE,
 ) -> str:
-    """Return lines over steps from 0 on; `label` is for screen readers, `span` for lowest and highest value."""
+    """Return lines over steps from 0 on; `label` is for screen readers, `limits` for lowest and highest value."""
     width, height = size
-    low, high = span or span_of([value for line in lines for _, value in line.points])
+    low, high = limits or limits_of([value for line in lines for _, value in line.points])
     last = max((step for line in lines for step, _ in line.points), default=0) or 1
     ticks = [tick for tick in _ticks(low, high) if low <= tick <= high]
     left = 10 + LETTER * max((len(_number(tick)) for tick in ticks), default=0)
@@ -59,8 +59,8 @@ def line_chart(
     return f"<svg {box}>{''.join(marks)}</svg>"
 
 
-def span_of(values: Sequence[float]) -> tuple[float, float]:
-    """Return the span of values without their highest tenth, widened."""
+def limits_of(values: Sequence[float]) -> tuple[float, float]:
+    """Return the limits of values without their highest tenth, widened."""
     if not values:
         return 0.0, 1.0
     ordered = sorted(values)

@@ -115,9 +115,7 @@ def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = No
         if columns == 3:
             page = above(page, [("picture", 1 / 6), ("bits over it", 1 / 2), ("bits", 5 / 6)])
         page = with_scale(page, HEAT, hottest(model.config.num_values), "bits")
-    text = (
-        f"<p><strong>{total:.4f} bits/dim</strong>, the mean over all positions; colours are means over channels.</p>"
-    )
+    text = f"<p><strong>{total:.4f} bits/dim</strong>, the mean of all positions; colours are means of channels.</p>"
     return text + _picture(page, "bits of each position", "bits")
 
 

@@ -20,7 +20,7 @@ in its core's cache. Each thread enters `ieee_arithmetic` itself, since the roun
 
     call                              threads
     Slabs.step, Slabs.add_upper       each takes some parts of whole examples
-    Rows.sample, Rows.take_known        each takes some groups of examples
+    Rows.sample, Rows.take_known      each takes some groups of examples
     Rows.read                         one: a value is read from the state that the value before left
     Dense                             one
 
@@ -183,10 +183,8 @@ class Slabs:
         example = length * positions
         part = examples_at_once(len(context) // example, max(1, KNOWN_AT_ONCE // example)) * example
         lines = _by_layer(self._lines, Line(length, positions), self._heads)
-        parts, known = (
-            Parts(part, _cache(0, 0, self._width, length)),
-            steps.KnownSlabs(values, table, example, positions),
-        )
+        parts = Parts(part, _cache(0, 0, self._width, length))
+        known = steps.KnownSlabs(values, table, example, positions)
         self._work(context, 0, parts, lines, known)
 
     def _work(self, x: Array, i: int, parts: Parts, lines: Integers, known: steps.KnownSlabs) -> None:

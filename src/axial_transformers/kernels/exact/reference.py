@@ -233,10 +233,8 @@ class Slabs:
             context: [rows, D], changed: of each example `length` slabs of `positions` rows.
             values: [rows], which `table` [V, D] embeds.
         """
-        slabs, of_slabs = (
-            context.reshape(-1, length, positions, context.shape[1]),
-            values.reshape(-1, length, positions),
-        )
+        slabs = context.reshape(-1, length, positions, context.shape[1])
+        of_slabs = values.reshape(-1, length, positions)
         caches = self.start(len(slabs) * positions, length, positions)
         upper = np.zeros_like(slabs[:, 0])
         for i in range(length):

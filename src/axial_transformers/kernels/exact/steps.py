@@ -196,15 +196,9 @@ def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
 
 @exact_part
 def position_logits(
-    context: Array,
-    first: int,
-    rows: int,
-    i: int,
-    inner: Inner,
-    output: PackedOutput,
-    values: Integers,
+    context: Array, first: int, rows: int, i: int, inner: Inner, output: PackedOutput, values: Integers,
     memory: RowMemory,
-) -> None:
+) -> None:  # fmt: skip
     """Write the logits of position i, given the value before, to the first rows of memory.logits."""
     x, normed = memory.x, memory.normed
     enter_position(context, first, rows, i, output.table, values, x, ORIGIN, ORIGIN + 1)
