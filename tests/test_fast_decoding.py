@@ -164,6 +164,18 @@ def test_a_known_value_that_the_model_does_not_have_is_refused():
         decode(model, choose, x, backend=COMPILED)
 
 
+@pytest.mark.parametrize("backend", [COMPILED, EAGER], ids=["compiled", "eager"])
+@pytest.mark.parametrize("prediction", ["none", "neighbours_and_channels"])
+def test_known_values_of_a_gumbel_choice_are_those_of_known_first(prediction, backend):
+    config = small_config((3, 2), 3, prediction=prediction)
+    model = random_model(config, torch.float32)
+    x, mask = random_values(model, 2), torch.rand(3, 2, 3, generator=torch.Generator().manual_seed(0)) < 0.5
+    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1))
+    known = torch.where(mask, x, -1)
+    expected = decode(model, KnownFirst(x, mask, GumbelChoice(noise=noise)), x, backend=EAGER)
+    assert torch.equal(decode(model, GumbelChoice(noise=noise, known=known), x, backend=backend), expected)
+
+
 def test_preparation_pays_for_much_work_only(monkeypatch):
     """Little work stays eager as long as nothing is prepared."""
     monkeypatch.delitem(backend_choice.sys.modules, "numba", raising=False)

@@ -71,7 +71,7 @@ class GumbelChoice:
     """[B, *A, C, V], standard Gumbel; of a row [B, L, V]."""
     sampler: Sampler = Sampler()
     known: Integer[Tensor, "b ..."] | None = None
-    """Of a row: known values [B, L]; -1 where values are sampled."""
+    """Known values, [B, *A, C] or of a row [B, L]; -1 where values are sampled. None: nowhere."""
 
     def __call__(
         self, logits: Float[Tensor, "b v"], position: tuple[int, ...], predicted: Integer[Tensor, " b"] | int = 0
@@ -103,6 +103,8 @@ def choose_at(
 
     Known values are values: they become differences here. With `predicted` = 0, differences are values.
     """
+    if isinstance(choose, GumbelChoice):
+        return choose(logits, position, predicted)
     if not isinstance(choose, KnownFirst):
         return choose(logits, position)
     if choose.mask[position]:
@@ -121,8 +123,9 @@ def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]
     """Return a choice, with `known`, along the row of these positions [L, d + 1]; None if it is not made of tensors."""
     row = tuple(positions.T)
     if isinstance(choose, GumbelChoice):
-        noise = _at(choose.noise, row)
-        return replace(choose, noise=noise, known=torch.full(noise.shape[:2], -1, device=noise.device))
+        noise, known = _at(choose.noise, row), choose.known
+        unknown = torch.full(noise.shape[:2], -1, device=noise.device)
+        return replace(choose, noise=noise, known=unknown if known is None else _at(known, row).long())
     if isinstance(choose, KnownFirst) and (otherwise := row_choice(choose.otherwise, positions)) is not None:
         known, own = _at(choose.known, row).long(), otherwise.known
         assert own is not None
