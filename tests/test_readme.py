@@ -75,7 +75,7 @@ def test_the_commands_of_the_quickstart_run_in_its_order(axial: Axial, monkeypat
         done = axial(*words, *(["digits"] if words[1] == "demo/run" and words[0] != "sample" else []))
         assert done.status == 0, (words, done.err)
     for file in Path("sampled").iterdir():
-        with Image.open(file) as before, Image.open(Path("drawn_again") / file.name) as after:
+        with Image.open(file) as before, Image.open(Path("sampled_again") / file.name) as after:
             assert np.array_equal(np.asarray(before), np.asarray(after))
 
 
