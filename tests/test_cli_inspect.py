@@ -36,6 +36,10 @@ def imagenet64() -> tuple[dict, str]:
     return json.loads(printed[0]), printed[1]
 
 
+def test_options_alone_are_refused(refused):
+    assert "a recipe or a source comes first, then overrides: axial inspect digits" in refused("inspect", "--json")
+
+
 def test_a_recipe_is_described_without_being_built(imagenet64):
     facts, words = imagenet64
     assert facts["config"]["dim"] == 2048

@@ -151,8 +151,7 @@ def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]
 
 
 def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Path | None]:
-    name = argv[0]
-    if names_model(name):
+    if argv and names_model(name := argv[0]):
         parse(_NoOptions, argv[1:], f"inspect {name}")
         config, record = read_config(name), read_run(name)
         if record is None:
