@@ -15,7 +15,7 @@ import axial_transformers
 from axial_transformers import cli, recipes
 from axial_transformers.cli import sample
 from axial_transformers.cli.completion import parser_of
-from axial_transformers.cli.parsing import MAX_USED, in_options
+from axial_transformers.cli.parsing import COMMON_OPTIONS, in_options
 from axial_transformers.storage import hub
 from axial_transformers.training import TrainConfig
 from conftest import Axial
@@ -255,8 +255,8 @@ def test_help_of_a_recipe_shows_the_most_used_options_first_in_80_columns(axial:
     assert titles == ["Most used", "Run", "Data", "Model", "Training"]
     assert max(map(len, out.splitlines())) <= 80
     options = re.findall(r"^│ (--[\w.-]+)", out, re.MULTILINE)
-    assert options[: len(MAX_USED)] == [*MAX_USED]
-    assert [options.count(name) for name in MAX_USED] == [1] * len(MAX_USED)
+    assert options[: len(COMMON_OPTIONS)] == [*COMMON_OPTIONS]
+    assert [options.count(name) for name in COMMON_OPTIONS] == [1] * len(COMMON_OPTIONS)
     monkeypatch.setenv("COLUMNS", "200")
     options = re.findall(r"^│ (--[\w.-]+)", axial("train", "digits", "--help").out, re.MULTILINE)
     assert {f"--training.{field.name.replace('_', '-')}" for field in fields(TrainConfig)} <= {*options}

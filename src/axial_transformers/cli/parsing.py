@@ -32,7 +32,7 @@ _PYTHONIC = re.compile(r"(?<![\w./'-])([a-z]+(?:_[a-z]+)+)(?![\w./'(])")
 _CURRENT: ContextVar[App | None] = ContextVar("parser of the command that runs", default=None)
 
 
-MAX_USED = (
+COMMON_OPTIONS = (
     "--out", "--training.steps", "--training.time-limit", "--training.batch-size", "--training.learning-rate",
     "--training.optimizer", "--training.device", "--model.dim", "--data.size", "--data.fit",
 )  # fmt: skip
@@ -55,8 +55,8 @@ class _HelpFormatter(DefaultFormatter):
         for entry in panel.entries:
             name = next(iter(entry.names), "")
             part = name.removeprefix("--").split(".")[0] if "." in name else "run"
-            groups.setdefault("Most used" if name in MAX_USED else part.capitalize(), []).append(entry)
-        groups["Most used"].sort(key=lambda entry: MAX_USED.index(next(iter(entry.names))))
+            groups.setdefault("Most used" if name in COMMON_OPTIONS else part.capitalize(), []).append(entry)
+        groups["Most used"].sort(key=lambda entry: COMMON_OPTIONS.index(next(iter(entry.names))))
         return groups
 
     def _shown(self, entry: HelpEntry) -> HelpEntry:
