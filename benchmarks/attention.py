@@ -10,7 +10,6 @@ lower bound for any kernel.
 `--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global
 layer and one with a span of 9 beside a plain layer of equal widths and beside the published formulation, einsums over
 gathered tables; "published over maps of plain" is the most that a layer can gain, since all have those linear layers.
-`--rotary-only` compares rotary positions: inside the layer's kernels, and as operations before them.
 Ratios are to the plain layer.
 The last line is JSON.
 """
@@ -30,10 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxialAttention, FullAttention
-from axial_transformers.layers.lines import AttentionOptions, LineAttention
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.ops.positions import rotary
 from command_line import run_command
 from timing import dtypes, interleaved, peak_memory, rows_of
 
@@ -81,11 +78,8 @@ BUILD: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "equation 4": lambda shape: position_sensitive(shape, size=shape[1]),
     "span": lambda shape: position_sensitive(shape, span=SPAN),
     "published": lambda shape: Published(position_sensitive(shape, size=shape[1])),
-    "rotary": lambda shape: rotary_layer(shape),
-    "rotary before": lambda shape: RotaryBefore(rotary_layer(shape)),
 }
 OF_EQUATION_4 = ["plain", "maps of plain", "equation 4", "span", "published"]
-OF_ROTARY = ["plain", "rotary", "rotary before"]
 
 
 class Published(nn.Module):
@@ -111,26 +105,8 @@ class Published(nn.Module):
         return layer.out(out.unflatten(0, (x.shape[0], -1)).permute(0, 4, 1, 2, 3).flatten(-2))
 
 
-class RotaryBefore(nn.Module):
-    """A layer whose queries and keys are rotated by operations of their own."""
-
-    def __init__(self, layer: LineAttention):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        layer = self.layer
-        q, k, v = (part.unflatten(-1, (layer.heads, -1)) for part in layer.qkv(x).split(layer.widths, dim=-1))
-        out = axial_attention(rotary(q, layer.axis), rotary(k, layer.axis), v, layer.axis)
-        return layer.out(out.flatten(-2))
-
-
 def plain(shape: tuple[int, ...]) -> LineAttention:
     return LineAttention(shape[-1], HEADS, axis=1, key_dim=shape[-1] // 2)
-
-
-def rotary_layer(shape: tuple[int, ...]) -> LineAttention:
-    return LineAttention(shape[-1], HEADS, 1, options=AttentionOptions(rotary=10000.0), key_dim=shape[-1] // 2)
 
 
 def position_sensitive(shape: tuple[int, ...], **extent: Any) -> PositionSensitiveAxialAttention:
@@ -229,7 +205,6 @@ def main(
     memory: bool = True,
     equation_4_only: bool = False,
     package_only: bool = False,
-    rotary_only: bool = False,
 ) -> None:
     """Prints ratios to axial attention: above 1 is slower, or larger."""
     torch.set_num_threads(threads)
@@ -237,12 +212,10 @@ def main(
         return beside_package(rounds)
     if equation_4_only:
         return beside_plain(OF_EQUATION_4, rounds, memory)
-    if rotary_only:
-        return beside_plain(OF_ROTARY, rounds, memory)
     names = [
         name
         for name in BUILD
-        if name not in OF_EQUATION_4 + OF_ROTARY
+        if name not in OF_EQUATION_4
         and (full or name != "full")
         and (name != "package" or find_spec("axial_attention"))
     ]

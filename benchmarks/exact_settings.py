@@ -2,7 +2,6 @@
 
     python benchmarks/exact_settings.py fashion_mnist fashion_mnist_test.npz --count 1000
     python benchmarks/exact_settings.py RUN photos.npz --count 500 --only avx2 flushed
-    python benchmarks/exact_settings.py RUN data.npz --count 10000 --results found.jsonl      goes on where it stopped
 
 Encoded with one thread and the processor's own instructions, without WebP. Each decoder is a process of its own:
 
@@ -15,7 +14,7 @@ Encoded with one thread and the processor's own instructions, without WebP. Each
     backwards       one chunk after the other, the last one first
 
 `--block` images are an archive, which all decoders read. Prints a line for each, then one JSON object; exit status 1 if
-one gives other pixels. Lines of `--results` count as done; new ones are added.
+one gives other pixels.
 """
 
 import json
@@ -52,7 +51,6 @@ Result = dict[str, object]
 
 def measure(
     model: str, source: Path, count: int = 1000, slow_count: int = 8, block: int = 500,
-    results: Path | None = None,
     only: Annotated[tuple[str, ...], Parameter(help="names of decoders; all if none")] = (),
 ) -> dict[str, object]:  # fmt: skip
     """Encodes, and decodes in the other settings."""
@@ -61,22 +59,17 @@ def measure(
     with np.load(source) as arrays:
         values = next(array for array in arrays.values() if array.ndim > 1)[:count]
     images = torch.from_numpy(values.reshape(len(values), *net.config.shape, net.config.channels))
-    found = [json.loads(line) for line in results.read_text().splitlines()] if results and results.exists() else []
-    done = {(result["decoder"], result["first"]) for result in found}
+    found = []
     with tempfile.TemporaryDirectory() as folder:
         for first in range(0, len(images), block):
             some, archive = images[first : first + block], Path(folder, f"{first}.axl")
-            names = [name for name in only or ENVIRONMENTS if (name, first) not in done]
-            for name in names:
+            for name in only or ENVIRONMENTS:
                 if name == "generic" and first:
                     continue
                 chosen = some[:slow_count] if name == "generic" else some
                 result = {"decoder": name, "first": first, **_decoded(net, model, chosen, archive, name)}
                 found.append(result)
                 print(result, flush=True)
-                if results:
-                    with results.open("a") as file:
-                        file.write(json.dumps(result) + "\n")
     return {"decoders": found, "different": sum(not result["identical"] for result in found)}
 
 

@@ -8,8 +8,8 @@
 Ours is the step of `axial train`, making of the batch included; the other is benchmarks/straightforward.py, blocks
 compiled on both sides or on neither. Both see the same random values and have one loss, which is checked; the median
 wall time counts. Each is in a process of its own. On a CPU they step in turns; a GPU holds one of them at a time. The
-share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts them. On CUDA, batches grow until
-memory is full. The last line is JSON; its "machine" is what `axial inspect --machine --json` prints.
+share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts them. The last line is JSON; its
+"machine" is what `axial inspect --machine --json` prints.
 """
 
 import json
@@ -82,10 +82,7 @@ def main(options: Options) -> None:
         "threads": torch.get_num_threads(),
         "matmul_rate": {name: rate(options, name) for name in sorted({row["precision"] for row in rows})},
         "rows": rows,
-        "shipped_default_over_plain_float32": shipped_gains(rows),
     }
-    if options.device == "cuda":
-        summary["growing_batches"] = {name: growing_batches(name, options) for name in options.recipes}
     print(json.dumps(summary))
 
 
@@ -269,46 +266,6 @@ def random_examples(recipe: Recipe, count: int = 1024) -> Examples:
         labels=rng.integers(0, recipe.model.num_classes, count) if recipe.model.num_classes else None,
         num_values=recipe.model.num_values,
     )
-
-
-def shipped_gains(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """How much faster a recipe as it is steps than the straightforward model in float32, not compiled."""
-    plain = {
-        row["recipe"]: row["straightforward"]["seconds"]
-        for row in rows
-        if (row["precision"], row["compiled"]) == ("float32", False)
-    }
-    return {
-        row["recipe"]: round(plain[row["recipe"]] / row["ours"]["seconds"], 2)
-        for row in rows
-        if row["shipped"] and row["recipe"] in plain
-    }
-
-
-def growing_batches(name: str, options: Options) -> list[dict[str, float]]:
-    """Our step alone, its batch doubled until memory is full: peak memory and share of the matmul rate."""
-    found = []
-    batch = options.batch or 8
-    while True:
-        recipe = recipes.NAMED[name]()
-        compiled = replace(recipe.training, device=options.device).resolve_auto().compile is True
-        config = training(recipe, "bfloat16", compiled, replace(options, batch=batch))
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        try:
-            side = Ours(recipe, config)
-            for _ in range(3):
-                side.step()
-            start = time.perf_counter()
-            for _ in range(5):
-                side.step()
-            took = (time.perf_counter() - start) / 5
-        except torch.cuda.OutOfMemoryError:
-            return found
-        metrics = metrics_of(recipe.model, config, took, rate(options, "bfloat16"))
-        found.append({"batch": batch, "peak_memory_bytes": torch.cuda.max_memory_allocated(), **metrics})
-        del side
-        batch *= 2
 
 
 def show(rows: list[dict[str, Any]]) -> None:

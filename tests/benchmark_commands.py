@@ -1,4 +1,4 @@
-"""Runs the commands of benchmarks/ within one process."""
+"""Runs the commands of benchmarks/ and experiments/ within one process."""
 
 import ast
 import importlib
@@ -18,9 +18,12 @@ from unittest.mock import patch
 
 import torch
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
+FOLDERS = ROOT / "benchmarks", ROOT / "experiments"
+SCRIPTS = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
+MEASURED = ROOT / "experiments" / "measured"
 IN_A_PROCESS = subprocess.run
-sys.path.insert(0, str(FOLDER))
+sys.path[:0] = map(str, FOLDERS)
 
 
 def commands_of(script: Path) -> list[str]:
@@ -39,9 +42,9 @@ def main_block(tree: ast.Module) -> ast.If | None:
 
 
 def run(name: str, words: Sequence[str]) -> int:
-    """The exit status of a script, whose module is imported once, as `python benchmarks/NAME WORDS` leaves it."""
+    """The exit status of a script, whose module is imported once, as `python FOLDER/NAME WORDS` leaves it."""
     module = importlib.import_module(name.removesuffix(".py"))
-    block = main_block(ast.parse((FOLDER / name).read_text()))
+    block = main_block(ast.parse(next(path for path in SCRIPTS if path.name == name).read_text()))
     assert block is not None
     threads = torch.get_num_threads()
     try:

@@ -17,7 +17,7 @@ from PIL import Image
 import benchmark_commands
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.recipes import Recipe
-from benchmark_commands import FOLDER
+from benchmark_commands import MEASURED, ROOT, SCRIPTS
 from small_models import random_given, random_model, random_values, small_config
 from test_docs import PAGES, commands
 
@@ -28,7 +28,7 @@ import crashes  # isort: skip
 import peers  # isort: skip
 from straightforward import Straightforward  # isort: skip
 
-DOCS = FOLDER.parent / "docs"
+DOCS = ROOT / "docs"
 CONFIGS = {
     "one channel": small_config((3, 5), outer_layers=4, inner_layers=2, mlp_ratio=2.0),
     "classes": small_config((3, 5), num_classes=3),
@@ -69,7 +69,7 @@ NEEDED = {"authors_worker": "tensorflow"}
 """Packages of another environment."""
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
+@pytest.mark.parametrize("name", [path.stem for path in SCRIPTS])
 def test_a_benchmark_finds_all_that_it_imports(name):
     pytest.importorskip(NEEDED.get(name, "torch"))
     importlib.import_module(name)
@@ -91,7 +91,6 @@ SHAPES = [(1, 4, 4, 16)]
 SMALLER: dict[str, dict[str, object]] = {
     "ablation": {"ablation.GROUPS": {"fashion": tiny_group()}},
     "attention": {"attention.SHAPES": SHAPES, "attention.MAX_SHAPE": SHAPES[0], "attention.BESIDE_PACKAGE": SHAPES},
-    "attention_kernels": {"axial_transformers.ops.line_groups.PIECE": {"cpu": 1}},
     "complexity": {"complexity.SQUARES": (4, 8), "complexity.SIDES": {1: (10, 20), 2: (10, 12)}},
     "crashes": {"crashes.CONFIG": replace(crashes.CONFIG, steps=15)},
     "curves": {"curves.CURVES": Path("curves")},
@@ -110,13 +109,9 @@ SMALLER: dict[str, dict[str, object]] = {
 TINY = {
     "ablation.py run": "run . --out rows --groups fashion --rows 'axial, LSTM' --steps 1",
     "ablation.py row": "row . fashion Transformer 0 1",
-    "ablation.py table": f"table --out {FOLDER}/measured/ablation_fashion",
-    "ablation.py slowdown": "slowdown --sizes 4 --dim 8 --batch 1 --rounds 1",
-    "ablation.py products": "products --n 4 --dim 8",
+    "ablation.py table": f"table --out {MEASURED}/ablation_fashion",
     "attention.py": "--rounds 1",
     "attention.py --equation-4-only": "--equation-4-only --rounds 1",
-    "attention.py --rotary-only": "--rotary-only --rounds 1 --no-memory",
-    "attention_kernels.py": "--lengths 4 --positions 8 --heads 1 --width 8 --rounds 1",
     "complexity.py": "plot.png --rounds 1",
     "compression.py codecs": "codecs model gray.npz --count 4",
     "compression.py overhead": "overhead model gray.npz --counts 4",
@@ -133,7 +128,7 @@ TINY = {
     "optimizers.py": "--recipe digits --steps 1",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",
     "peers.py trial": "trial . fashion 'gated PixelCNN' muon 0.01 0 0.01",
-    "peers.py table": f"table --out {FOLDER}/measured/peers_fashion",
+    "peers.py table": f"table --out {MEASURED}/peers_fashion",
     "random_calls.py": "--calls 28",
     "shards.py": "--records 9 --folder new/shards --batch-size 4 --workers 0",
     "shards.py --simulated": "--records 9 --batch-size 4 --workers 0 --simulated",
@@ -195,7 +190,7 @@ def test_every_command_runs_at_its_smallest(command, tiny, tmp_path, monkeypatch
 
 
 def test_every_command_of_a_script_has_an_entry():
-    every = {command for script in FOLDER.glob("*.py") for command in benchmark_commands.commands_of(script)}
+    every = {command for script in SCRIPTS for command in benchmark_commands.commands_of(script)}
     known = TINY.keys() | ELSEWHERE
     assert every - known == set()
     assert {command for command in known if command.split(" -")[0] not in every} == set()
@@ -248,7 +243,7 @@ def test_the_exponents_of_a_page_are_those_that_are_counted():
 )
 def test_a_page_quotes_the_stored_measurements(page, title, script, stored, capsys):
     for name in stored:
-        benchmark_commands.run(script, ["table", "--out", str(FOLDER / "measured" / name)])
+        benchmark_commands.run(script, ["table", "--out", str(MEASURED / name)])
     printed = re.findall(r"(\d+\.\d+) ± (\d+\.\d+)", capsys.readouterr().out)
     rounded = {f"{float(mean):.{n}f} ± {float(error):.{n}f}" for mean, error in printed for n in (2, 3)}
     (section,) = (part for part in (DOCS / page).read_text().split("\n## ") if part.startswith(title))

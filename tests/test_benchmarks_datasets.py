@@ -19,7 +19,7 @@ from axial_transformers.data.shards import downloads
 from shard_writer import pictures, write
 from tfrecord_writer import video_record, write_records
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
 import datasets
 import varied_photos

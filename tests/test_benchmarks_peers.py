@@ -13,7 +13,7 @@ from torch import nn
 from axial_transformers.likelihood.dependencies import check
 from axial_transformers.models.prediction import Predictor
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
 import peers
 from peer_models import (

@@ -20,6 +20,7 @@ from PIL import Image
 import axial_transformers as axial
 from axial_transformers import cli
 from axial_transformers.cli.completion import parser_of
+from benchmark_commands import SCRIPTS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "axial_transformers"
@@ -32,7 +33,7 @@ ROOMS = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()} - {
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/axial_transformers/pretrained/*/*.md")])
 FOREIGN = "import axial_attention"
 """A package whose examples run where it is installed."""
-COMMAND = r"(?:axial|make) .+|python benchmarks/.+"
+COMMAND = r"(?:axial|make) .+|python (?:benchmarks|experiments)/.+"
 LAUNCHED = r"^(?:[A-Z_]+=\S+ )*(?:torchrun .+ -m axial_transformers (?=\w)|(?=axial ))"
 """The words before a verb that torchrun starts, or before `axial` in an environment of its own."""
 
@@ -90,7 +91,7 @@ def has_flag(flag: str, verb: str) -> bool:
 
 
 def is_word(flag: str, path: str) -> bool:
-    """Whether an option of a benchmark is a name in its source."""
+    """Whether an option of a script is a name in its source."""
     return re.search(rf"\b{flag.strip('-').replace('-', '_')}\b", source(path)) is not None
 
 
@@ -140,18 +141,16 @@ def test_the_commands_and_their_flags_exist(page, monkeypatch):
 @of_every_page
 def test_the_flags_named_by_themselves_exist(page, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    benchmarks = [str(path.relative_to(ROOT)) for path in ROOT.glob("benchmarks/*.py")]
+    scripts = [str(path.relative_to(ROOT)) for path in SCRIPTS]
     for flag in (word for span in spans(page) if span.startswith("--") for word in span.split() if word[:2] == "--"):
-        assert any(has_flag(flag, verb) for verb in cli.COMMANDS) or any(is_word(flag, path) for path in benchmarks), (
-            flag
-        )
+        assert any(has_flag(flag, verb) for verb in cli.COMMANDS) or any(is_word(flag, path) for path in scripts), flag
 
 
 @of_every_page
 def test_the_files_named_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists() or target in PAGES_OF_COMMANDS, target
-    for path in re.findall(r"\b(?:tests|benchmarks|docs)/[\w/-]+\.?\w+", page.read_text()):
+    for path in re.findall(r"\b(?:tests|benchmarks|experiments|docs)/[\w/-]+\.?\w+", page.read_text()):
         assert (ROOT / path).exists(), path
     for path in spans(page):
         if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "COMMAND" not in path:

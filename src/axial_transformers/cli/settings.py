@@ -158,7 +158,7 @@ class _DataAndStart:
 def _started(preset: Preset, start: str | None) -> Preset:
     """Return the preset with the model that it starts from, at its own learning rates.
 
-    0.3 and 0.1 of them ended higher on validation data (benchmarks/EXPERIMENTS.md).
+    0.3 and 0.1 of them ended higher on validation data (experiments/EXPERIMENTS.md).
     """
     if start is None:
         return preset

@@ -14,7 +14,7 @@ what is alive.
 
 The CPU's were measured on 2026-11-22: the growth of the resident memory less 0.15 GB, divided by the bytes of tensors.
 Models were `custom` ones whose steps took 0.3 to 1.8 GB, with glibc 2.36 and one thread. The table is in
-`benchmarks/EXPERIMENTS.md`, "Memory that a step adds on a CPU". 0.15 GB is not measured by itself; it was subtracted
+`experiments/EXPERIMENTS.md`, "Memory that a step adds on a CPU". 0.15 GB is not measured by itself; it was subtracted
 before dividing. Each factor lies above the ratios. Plain steps keep freed memory, in which gaps remain; steps that save
 memory return it (`training.run.return_freed_memory`).
 

@@ -409,9 +409,9 @@ def return_freed_memory() -> None:
     """Make glibc return freed memory to the system at once, for runs that save memory (`TrainConfig.saves_memory`).
 
     If it were kept, tensors that come and go between others would leave gaps that no other tensor fits: a step took 2
-    to 4.5 times the memory of its tensors (`benchmarks/EXPERIMENTS.md`, "Memory that a step adds on a CPU"). Tensors of
-    1 MiB and more get pages of their own by mmap, which freeing returns; the rest of the heap shrinks from 128 KiB of
-    free memory on.
+    to 4.5 times the memory of its tensors (`experiments/EXPERIMENTS.md`, "Memory that a step adds on a CPU").
+    Tensors of 1 MiB and more get pages of their own by mmap, which freeing returns; the rest of the heap shrinks from
+    128 KiB of free memory on.
     """
     _set({M_MMAP_THRESHOLD: 1 << 20, M_MMAP_MAX: 1 << 16, M_TRIM_THRESHOLD: 1 << 17})
 

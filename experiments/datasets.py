@@ -1,7 +1,7 @@
 """Builds the data sets that the documentation quotes from their public sources, and prints their fingerprints.
 
-    python benchmarks/datasets.py fashion_mnist DATA
-    python benchmarks/datasets.py imagenet --files train_32x32.tar valid_32x32.tar
+    python experiments/datasets.py fashion_mnist DATA
+    python experiments/datasets.py imagenet --files train_32x32.tar valid_32x32.tar
 
 fashion_mnist, mnist, clips64, photos and bair (32 GB, twice) are downloaded, compared with their checksums, and built
 in the folder DATA. Downsampled ImageNet needs an account at image-net.org: its files are checked where they are, and
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from axial_transformers.data import DataConfig, load, save_arrays
 from axial_transformers.data.shards.downloads import download
-from command_line import run_command
 from dataset_sources import IMAGENET, QUOTED, SOURCES, TEST_PHOTOS, Quoted
+from of_benchmarks import run_command
 
 Files = Mapping[str, Path]
 """Downloaded files, by their names."""

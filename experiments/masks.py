@@ -1,6 +1,6 @@
 """Measure and draw receptive fields, for docs/explanation/how_the_model_works.md and docs/layers.
 
-    python benchmarks/masks.py docs/images
+    python experiments/masks.py docs/images
 
 A position is in the receptive field of the marked one if the output there depends on it. The last line is JSON: the
 number of positions in each receptive field.
@@ -20,7 +20,7 @@ import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines import AxialResNet, AxialResNetConfig
-from command_line import run_command
+from of_benchmarks import run_command
 
 SIDE, WIDTH, POSITION = 9, 8, (3, 5)
 """Rows and columns of every grid, width of the layers, and the marked position."""

@@ -1,6 +1,6 @@
 """Table 1 of the paper, measured. JSON on the last line.
 
-    python benchmarks/table1.py --depths 1 2 3 4
+    python experiments/table1.py --depths 1 2 3 4
 
 A layer is one transformer block in every row: one attention, of one pattern, and one feedforward block. The Axial
 Transformer has one or two of its layers in the inner decoder, and the others, alternating rows and columns, in the
@@ -11,8 +11,6 @@ outer one. (Its least model of both axes has three layers; with fewer it is the 
 - exponent: score and value products of one forward pass over n x n images, n = 16 .. 64, counted by torch's
   formulas on meta tensors, fitted as a power of the number of positions. Blocks and memories have a fixed size, as in
   their papers.
-- waste: those products over the ones that the pattern needs, the price of standard dense operations in place of kernels
-  written for the pattern.
 - operators, own_operators: those of a forward and backward pass on meta tensors, where no kernel of this package is
   taken, that the plain Transformer does not have; and those that torch does not come with.
 - parallel: share of the FLOPs of a forward pass over 64x64 that decoding runs a whole row or more at a time.
@@ -20,7 +18,7 @@ outer one. (Its least model of both axes has three layers; with fewer it is the 
   which keeps nothing, and decoding with key-value caches; of the last, those that wait for the position before
   (sequential). Counted while the decoder runs on meta tensors.
 
-Exponent, waste, operators, parallel and decode are of the largest depth.
+Exponent, operators, parallel and decode are of the largest depth.
 """
 
 import json
@@ -42,7 +40,6 @@ from axial_transformers.decoding import Choose, decode
 from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.layers.lines import LineAttention
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines import (
@@ -53,10 +50,7 @@ from axial_transformers.models.baselines import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from axial_transformers.models.baselines.sequence_attention import SequenceAttention
-from command_line import run_command
-from decode import Paper
-from timing import rows_of
+from of_benchmarks import Paper, rows_of, run_command
 
 COMMON: dict[str, Any] = {"num_values": 16, "dim": 32, "heads": 4, "mlp_ratio": 1.0}
 SIZES = (16, 32, 48, 64)
@@ -140,19 +134,6 @@ def flops(model: AxialTransformer) -> tuple[int, int]:
     return found["aten::bmm"], found.total()
 
 
-def needed(model: AxialTransformer) -> int:
-    """FLOPs of scores and values that the patterns need: two products for each pair that is not masked."""
-    pairs, shape = 0, model.layout.shape
-    positions = int(np.prod(shape))
-    for block in model.modules():
-        if isinstance(block, SequenceAttention):
-            pairs += round(block.pairs(positions) * block.heads)
-        elif isinstance(block, LineAttention):
-            length = shape[block.axis + 1]
-            pairs += block.heads * (positions // length) * (length * (length + 1) // 2 if block.causal else length**2)
-    return pairs * 4 * COMMON["dim"] // COMMON["heads"]
-
-
 def operators(model: torch.nn.Module, run: Callable[[], torch.Tensor]) -> set[str]:
     """Names of the operators of a forward and backward pass."""
     with counted() as found:
@@ -213,19 +194,17 @@ def semi_parallel(model: AxialTransformer) -> int:
 def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], decode_size: int) -> dict[str, Any]:
     """The metrics of one row of the table."""
     deepest = max(depths)
-    counts, waste, models = [], 0.0, {}
+    counts, models = [], {}
     for n in SIZES:
         with META:
             models[n] = build(name, n, local=8, depth=deepest)
         counts.append(flops(models[n])[0])
-    waste = counts[SIZES.index(32)] / needed(build(name, 32, local=8, depth=deepest))
     with META:
         plain, drawn = (build(row, decode_size, local=8, depth=deepest) for row in ("Transformer", name))
     found = operators(drawn, lambda: logits(drawn))
     return {
         "reach": {n: {depth: round(reach(name, n, 4, depth), 4) for depth in depths} for n in reach_sizes},
         "exponent": round(float(np.polyfit(np.log([n * n for n in SIZES]), np.log(counts), 1)[0]), 3),
-        "waste": round(waste, 2),
         "operators": sorted(found - operators(plain, lambda: logits(plain))),
         "own_operators": sorted(each for each in found if each.split("::")[0] not in TORCH),
         "parallel": round(1 - sequential(models[SIZES[-1]]) / flops(models[SIZES[-1]])[1], 3),
@@ -260,7 +239,7 @@ def main(
         print(f"{name}: {json.dumps(row)}", flush=True)
     columns = (f"{n}x{n}: {depth}" for n in reach_sizes for depth in depths)
     reached = Table("", *columns, title="Receptive field by image and number of layers")
-    table = Table("", "attention, N^", "products over needed", "own operators", "row by row", title="Table 1, measured")
+    table = Table("", "attention, N^", "own operators", "row by row", title="Table 1, measured")
     side = f"{decode_size}x{decode_size}"
     drawn = Table("", "naive", "semi-parallel", "cached", "of these sequential", title=f"10^6 FLOPs, {side}")
     for name, row in rows.items():
@@ -269,7 +248,6 @@ def main(
         table.add_row(
             name,
             f"{row['exponent']:.2f} ({faster})",
-            f"{row['waste']:.2f}",
             f"{len(row['own_operators'])} ({kernels})",
             f"{row['parallel']:.0%} ({parallel})",
         )

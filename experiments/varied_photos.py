@@ -1,6 +1,6 @@
 """Photographs as other cameras and files would show them: the training data of the shipped `photos32`.
 
-    python benchmarks/varied_photos.py photos/train varied/ --copies 24
+    python experiments/varied_photos.py photos/train varied/ --copies 24
 
 Cameras and files differ in sharpness, contrast, noise, and in how finely they store colour. The first copy of a
 photograph is itself. Two of three others are smaller, down to a quarter of the side. Seven of ten have another contrast
@@ -15,7 +15,7 @@ from PIL import Image
 
 from axial_transformers.data import DataConfig, load
 from axial_transformers.progress import bar
-from command_line import run_command
+from of_benchmarks import run_command
 
 Pixels = NDArray[np.float64]
 

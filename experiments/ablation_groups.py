@@ -1,4 +1,4 @@
-"""Groups of models that benchmarks/ablation.py compares, and their sizes.
+"""Groups of models that experiments/ablation.py compares, and their sizes.
 
 The models of a group are as large as its first, within 5 %: the width of the feedforward blocks makes up the
 difference. The exceptions, named in `Group.as_given`, keep the first model's width, so that nothing but the part in
@@ -52,11 +52,11 @@ class Group:
             return self.rows[row]
         return of_size(self.rows[row], size(next(iter(self.rows.values()))))
 
-    def model(self, row: str, seed: int, device: torch.device) -> AxialTransformer:
-        """The row's model on the device, with the initial weights of a seed, the same on every device."""
+    def model(self, row: str, seed: int) -> AxialTransformer:
+        """The row's model, with the initial weights of a seed."""
         torch.manual_seed(seed)
         config = self.config(row)
-        return MODELS[type(config)](config).to(device)
+        return MODELS[type(config)](config)
 
 
 def _groups() -> dict[str, Group]:

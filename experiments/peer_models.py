@@ -1,4 +1,4 @@
-"""The models that benchmarks/peers.py compares: an interface, three peers, and the axial model.
+"""The models that experiments/peers.py compares: an interface, three peers, and the axial model.
 
 Images are integers x[B, H, W, C] of V values. Peers generate pixels in raster order, and the channels of a pixel in
 order. Each trains in parallel, and decodes with caches: every position is computed once (in the gated PixelCNN, the

@@ -1,6 +1,6 @@
 """Trains a small axial residual network on Fashion-MNIST, once a seed, and tests each once.
 
-    python benchmarks/fashion_classifier.py fashion_mnist_train.npz fashion_mnist_test.npz
+    python experiments/fashion_classifier.py fashion_mnist_train.npz fashion_mnist_test.npz
 
 Settings are chosen with `--held-out 10000`: the last training images stand for the test images, which are not read.
 The files hold images uint8 [N, 28, 28] and labels [N]. The last line is JSON.
@@ -21,8 +21,7 @@ from cyclopts import Parameter
 from torch import Tensor
 
 from axial_transformers.models.baselines import AxialResNet, AxialResNetConfig
-from command_line import run_command
-from timing import dtypes
+from of_benchmarks import dtypes, run_command
 
 
 def read(path: Path) -> tuple[Tensor, Tensor]:

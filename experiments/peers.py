@@ -1,8 +1,8 @@
 """The axial model beside a GPT, a gated PixelCNN and PixelCNN++: equal parameters, data and CPU time of training.
 
-    python benchmarks/peers.py run DATA --out runs/peers --jobs 2
-    python benchmarks/peers.py run DATA --out runs/peers --data fashion --models axial GPT --seconds 600
-    python benchmarks/peers.py table --out runs/peers
+    python experiments/peers.py run DATA --out runs/peers --jobs 2
+    python experiments/peers.py run DATA --out runs/peers --data fashion --models axial GPT --seconds 600
+    python experiments/peers.py table --out runs/peers
 
 DATA is a folder with fashion_mnist_train.npz, photos/train/ and varied/. The last holds copies of these photographs by
 varied_photos.py, but none of guitar and mies, which validate. For `--data kodak` it holds copies of all, and
@@ -44,9 +44,8 @@ from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import example_indices, step_positions
 from axial_transformers.training.optimizer import Muon, clip_gradients, ema_decay, step_all, update_average
 from axial_transformers.training.run import keep_freed_memory
-from command_line import run_command
+from of_benchmarks import interleaved, now, peak_memory, run_command
 from peer_models import NAMES, Axial, Peer, build, size
-from timing import interleaved, now, peak_memory
 
 Optimizing = Literal["adamw", "muon"]
 

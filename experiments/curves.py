@@ -1,9 +1,9 @@
 """Compares a run with the recorded curve of its recipe: training and validation bits/dim at equal steps.
 
-    python benchmarks/curves.py compare runs/fashion_mnist fashion_mnist
-    python benchmarks/curves.py record runs/fashion_mnist fashion_mnist
+    python experiments/curves.py compare runs/fashion_mnist fashion_mnist
+    python experiments/curves.py record runs/fashion_mnist fashion_mnist
 
-The curves lie in benchmarks/measured/curves. Stop a run after a tenth of its steps (Ctrl-C) to see early whether it
+The curves lie in experiments/measured/curves. Stop a run after a tenth of its steps (Ctrl-C) to see early whether it
 follows: the learning rates are those of the whole run. Exit status 1 if a value differs by more than 3 %.
 """
 
@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from command_line import run_command
+from of_benchmarks import run_command
 
 CURVES = Path(__file__).parent / "measured" / "curves"
 MAX_DIFFERENCE = 0.03
@@ -26,7 +26,7 @@ def read(path: Path) -> Curve:
     """The curve in a file of JSON lines."""
     if not path.is_file():
         sys.exit(f"there is no {path}")
-    found = {}
+    found: Curve = {}
     for line in map(json.loads, path.read_text().splitlines()):
         found |= {(name, line["step"]): line[key] for key, name in METRICS.items() if key in line}
     return found
