@@ -55,6 +55,17 @@ SLOW = {
 """Commands that take about a second of CPU time or more, and those that need what these make."""
 
 
+SLOW_PAGES = {
+    *("docs/how-to/many_gpus.md", "docs/tutorials/video.md", "docs/results.md", "docs/paper_in_miniature.md"),
+    *("docs/explanation/how_the_model_works.md", "docs/tutorials/fine_tune.md"),
+}
+"""Pages whose commands take more than a second together."""
+
+
+def is_slow(page: str, words: list[str]) -> bool:
+    return page in SLOW_PAGES or " ".join(words) in SLOW
+
+
 def is_mention(verb: str, words: list[str]) -> bool:
     """Whether a command is named, with nothing or a placeholder in place of its arguments."""
     if any(re.fullmatch(PLACEHOLDER, word) for word in words):
@@ -170,14 +181,14 @@ def made_small(words: list[str]) -> list[str]:
         pytest.param(page, slow, id=f"{page}{' slow' * slow}", marks=[pytest.mark.slow] * slow)
         for page in RUNS
         for slow in (False, True)
-        if any((" ".join(words) in SLOW) == slow for words in RUNS[page])
+        if any(is_slow(page, words) == slow for words in RUNS[page])
     ],
 )
 def test_the_commands_of_a_page_run(page: str, slow: bool, data: Path, home: Path, axial: Axial):
     for path in data.iterdir():
         if path.name != "models":
             (home / path.name).symlink_to(path)
-    for words in (words for words in RUNS[page] if (" ".join(words) in SLOW) == slow):
+    for words in (words for words in RUNS[page] if is_slow(page, words) == slow):
         if words[0] == "train" and "runs/" not in words[1]:  # another command of the page may have begun it
             shutil.rmtree(Path("runs") / re.split(r"[^\w]", Path(words[1]).name)[0], ignore_errors=True)
         provide(words, data, axial)
