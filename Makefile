@@ -21,7 +21,7 @@ check: $(READY)  ## style, types, the direction of imports, and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_architecture.py tests/test_prose.py
+	$(BIN)/python -m pytest tests/project/test_architecture.py tests/project/test_prose.py
 
 test-slow: $(READY)  ## what takes longer than the test run allows
 	$(BIN)/python -m pytest -m slow
@@ -63,7 +63,7 @@ docs-check: docs  ## every page of the site in a headless chromium
 
 studio-test: $(STUDIO_READY)  ## Studio in a headless chromium
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { echo 'no browser is here: apt-get install chromium'; exit 1; }
-	$(STUDIO)/bin/python -m pytest -m slow -rs tests/test_studio_in_browser.py
+	$(STUDIO)/bin/python -m pytest -m slow -rs tests/studio/test_studio_in_browser.py
 
 # Gradio needs an older Pillow than all the rest is tested with
 $(STUDIO_READY): pyproject.toml constraints.txt

@@ -182,7 +182,7 @@ def row(name: str, expected: str, holds: bool, **found: Any) -> Row:
 
 def tests(options: Options) -> Iterator[Row]:
     """The tests under the mark `gpu`; in a dry run they are only found."""
-    words = ["-m", "pytest", "-m", "gpu", "tests/test_gpu.py", "--tb=short", *["--collect-only"] * options.dry_run]
+    words = ["-m", "pytest", "-m", "gpu", "tests/gpu/test_gpu.py", "--tb=short", *["--collect-only"] * options.dry_run]
     ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False)
     yield row("make test-gpu", "no failure", ended.returncode == 0, said=ended.stdout[-3000:])
 

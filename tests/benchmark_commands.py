@@ -18,7 +18,8 @@ from unittest.mock import patch
 
 import torch
 
-ROOT = Path(__file__).parents[1]
+from tests.paths import ROOT
+
 FOLDERS = ROOT / "benchmarks", ROOT / "experiments"
 SCRIPTS = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
 MEASURED = ROOT / "experiments" / "measured"

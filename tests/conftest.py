@@ -18,7 +18,7 @@ from axial_transformers import cli
 from axial_transformers.ops import processor
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.storage.files import cache_folder
-from small_models import random_model, small_config
+from tests.small_models import random_model, small_config
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # the user's, whatever home a test has
 gc.set_threshold(10_000)  # collections of all generations took a twentieth of the time
@@ -29,16 +29,16 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background processes with it ignored
 
 collect_ignore = [
-    "test_cli_full_disk.py",
-    "test_cli_processes.py",
-    "test_data_hostile.py",
-    "test_data_shards.py",
-    "test_evaluation_processes.py",
+    "cli/test_full_disk.py",
+    "cli/test_processes.py",
+    "data/test_hostile.py",
+    "data/test_shards.py",
+    "likelihood/test_evaluation_processes.py",
     "fuzz",
-    "test_gpu_training.py",
-    "test_storage_locks.py",
-    "test_storage_model_folders.py",
-    "test_training_processes.py",
+    "gpu/test_training.py",
+    "storage/test_locks.py",
+    "storage/test_model_folders.py",
+    "training/test_processes.py",
 ] * (sys.platform == "win32")
 """Tests that limit memory, fork or kill processes, which Windows can not."""
 

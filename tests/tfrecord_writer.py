@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from axial_transformers.storage.tensorflow import masked_crc32c
-from tensor_bundle_writer import nested
+from tests.tensor_bundle_writer import nested
 
 
 def write_records(path: Path, records: Iterable[bytes]) -> Path:

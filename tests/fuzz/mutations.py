@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tensor_bundle_writer import varint
+from tests.tensor_bundle_writer import varint
 
 MAX_BYTES = 1 << 18
 """Bytes of an input."""

@@ -16,11 +16,8 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-import checksums
 import numpy as np
 import torch
-from checksums import BETWEEN
-from mutations import INTEGERS, TEXTS, mutated, mutated_json
 from PIL import Image
 
 from axial_transformers.compression import compress, compress_files, container, decompress, decompress_files
@@ -36,10 +33,14 @@ from axial_transformers.storage.tensorflow import TensorBundle, find_prefix, rea
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
 from axial_transformers.training.checkpoints import CheckpointRecord
-from shard_writer import array, picture, tar_of
-from small_models import random_model, small_config
-from tensor_bundle_writer import entry, header, table_bytes, varint, write_bundle
-from tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record
+from tests.fuzz import checksums
+from tests.fuzz.checksums import BETWEEN
+from tests.fuzz.mutations import INTEGERS, TEXTS, mutated, mutated_json
+from tests.paths import DATA
+from tests.shard_writer import array, picture, tar_of
+from tests.small_models import random_model, small_config
+from tests.tensor_bundle_writer import entry, header, table_bytes, varint, write_bundle
+from tests.tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 7, 3), np.uint8)
 _AS_IS = DataConfig()
@@ -427,7 +428,7 @@ def bundles(place: Path) -> Parser:
     write_bundle(place / "model.ckpt", variables.items())
     (place / "checkpoint").write_text('model_checkpoint_path: "model.ckpt"\n')
     files = {file.name: file.read_bytes() for file in place.iterdir()}
-    official = TensorBundle(find_prefix(Path(__file__).parents[1] / "data" / "official_c"))
+    official = TensorBundle(find_prefix(DATA / "official_c"))
     theirs = {name: official.read(name) for name in official.entries}
 
     def parse(name: str, content: bytes) -> object:

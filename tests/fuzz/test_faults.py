@@ -34,12 +34,13 @@ from axial_transformers import cli
 from axial_transformers.data import load
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.checkpoints import CheckpointRecord
-from conftest import TINY
+from tests.conftest import TINY
+from tests.paths import DATA
 
 pytestmark = pytest.mark.slow
 settings.register_profile("long", max_examples=1000)
 COMMANDS = ("train", "train-shards", "score", "sample", "complete", "compress", "decompress", "import-official")
-OFFICIAL = Path(__file__).parents[1] / "data" / "official_c"
+OFFICIAL = DATA / "official_c"
 HANGS = 300.0
 """Seconds after which a command counts as one that does not end."""
 KINDS = ("kill", "terminate", "file size", "memory")

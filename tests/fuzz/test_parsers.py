@@ -12,12 +12,13 @@ import time
 from random import Random
 
 import pytest
-import worker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mutations import mutated
-from parsers import PARSERS, Parser
-from worker import Worker
+
+from tests.fuzz import worker
+from tests.fuzz.mutations import mutated
+from tests.fuzz.parsers import PARSERS, Parser
+from tests.fuzz.worker import Worker
 
 settings.register_profile("long", max_examples=1000)
 SLOW = {"archive": 20, "model-folder": 20, "video": 30, "tf-bundle": 60, "shard-index": 30}

@@ -1,6 +1,6 @@
 """Compilation by numba, kept on disk.
 
-Uses private names of numba: `tests/test_kernels_compilation.py` fails when one changes.
+Uses private names of numba: `tests/kernels/test_compilation.py` fails when one changes.
 """
 
 import hashlib

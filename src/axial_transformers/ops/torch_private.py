@@ -1,6 +1,6 @@
 """Adapter: the only file that uses private names of torch.
 
-`tests/test_torch_private.py` fails when one changes; pyproject.toml bounds the version.
+`tests/ops/test_torch_private.py` fails when one changes; pyproject.toml bounds the version.
 """
 
 from collections.abc import Iterator

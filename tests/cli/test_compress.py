@@ -1,0 +1,165 @@
+"""axial compress and axial decompress."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from axial_transformers.cli import main
+from axial_transformers.data.video import frames_of, lossless_movie
+from tests.conftest import Axial
+from tests.small_models import CHUNKS_OF_64, archiving_model, random_model, small_config
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def model(tmp_path) -> str:
+    archiving_model().save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def images(tmp_path) -> np.ndarray:
+    values = np.random.default_rng(0).integers(0, 256, (70, 3, 5), np.uint8)
+    np.savez(tmp_path / "images.npz", images=values, labels=np.zeros(70, int))
+    return values
+
+
+def test_an_array_goes_into_an_archive_and_comes_back(tmp_path, capsys, model, images):
+    archive, back = str(tmp_path / "a.axl"), str(tmp_path / "back.npz")
+    assert main(["compress", model, str(tmp_path / "images.npz"), archive, "--compare", "--json"]) == 0
+    said = capsys.readouterr()
+    metrics = json.loads(said.out)
+    assert "labels" in said.err
+    assert metrics["images"] == 70
+    assert metrics["bytes"] == (tmp_path / "a.axl").stat().st_size
+    assert metrics["bits_per_dim"]["archive"] == metrics["bytes"] * 8 / images.size
+    assert {"model", "PNG", "PNG, one sheet", "WebP", "WebP, one sheet"} < set(metrics["bits_per_dim"])
+    assert main(["decompress", model, archive, back]) == 0
+    assert capsys.readouterr().out.strip() == back
+    assert np.array_equal(np.load(back)["images"], images)
+
+
+def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
+    archive = tmp_path / "a.axl"
+    np.savez(tmp_path / "more.npz", images=np.concatenate([images, images]))
+    with CHUNKS_OF_64:
+        assert main(["compress", model, str(tmp_path / "more.npz"), str(archive)]) == 0
+    archive.write_bytes(archive.read_bytes()[:-1])
+    assert main(["decompress", model, str(archive), str(tmp_path / "back.npz"), "--salvage"]) == 0
+    assert "lost, 70" in capsys.readouterr().err
+    assert np.array_equal(np.load(tmp_path / "back.npz")["images"], images)
+
+
+def test_nothing_to_salvage_is_an_error(tmp_path, capsys, model, images):
+    archive, target = tmp_path / "a.axl", tmp_path / "back.npz"
+    assert main(["compress", model, str(tmp_path / "images.npz"), str(archive)]) == 0
+    archive.write_bytes(archive.read_bytes()[:-1])
+    capsys.readouterr()
+    assert main(["decompress", model, str(archive), str(target), "--salvage"]) == 2
+    assert capsys.readouterr().err.endswith("a.axl: every chunk is damaged or missing, nothing can be restored\n")
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("name", ["[/x]", "z[old]", "[red]x[/red]", "[link=a]"])
+def test_names_are_printed_as_they_are(tmp_path, capsys, model, name):
+    """Brackets are no markup: not in results, not in warnings, not in errors."""
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    Image.new("L", (5, 3), 9).save(folder / "z[old].png")
+    (folder / ".hidden[x]").touch()
+    Image.new("CMYK", (5, 3)).save(folder / "whole[x].jpg")
+    archive, back = folder.with_name(f"a{name.replace('/', '')}.axl"), tmp_path / "back[x]"
+    assert main(["compress", model, str(folder), str(archive), "--no-verify"]) == 0
+    said = capsys.readouterr()
+    assert f"{archive}: 1 images" in said.out
+    assert "not in the archive, 1: .hidden[x]\n" in said.err
+    size = (folder / "whole[x].jpg").stat().st_size
+    assert f"not by the model, 1, {size:,} bytes: whole[x].jpg\n" in said.err
+    assert main(["decompress", model, str(archive), str(back)]) == 0
+    assert capsys.readouterr().out == f"{back}\n"
+    assert main(["decompress", model, str(archive), str(back)]) == 2
+    assert str(back) in capsys.readouterr().err
+    (back / "whole[x].jpg").unlink()
+    scores = tmp_path / "scores[x].csv"
+    assert main(["score", model, str(back), "--output", str(scores)]) == 0
+    assert str(scores) in "".join(capsys.readouterr())
+
+
+def gradient(height: int, width: int, colours: int = 1) -> np.ndarray:
+    values = np.arange(height * width * colours) % 251
+    return values.reshape((height, width, colours) if colours > 1 else (height, width)).astype(np.uint8)
+
+
+def test_files_that_are_no_pictures_are_kept_and_said_in_one_line(axial: Axial):
+    random_model(small_config((3, 4), num_values=256)).float().save_pretrained("model")
+    Path("photos").mkdir()
+    Image.fromarray(gradient(3, 4)).save("photos/a.png")
+    Path("photos/Thumbs.db").write_bytes(bytes(5000))
+    Path("photos/notes.txt").write_text("of the holidays")
+    Path("photos/link").symlink_to("nowhere")
+    done = axial("compress", "model", "photos", "a.axl", "--json")
+    assert done.err.splitlines()[:2] == [  # before the time is spent
+        "warning: not in the archive, 1: link",
+        "no pictures that the model can read, stored as the files that they are, 2, 5,015 bytes: Thumbs.db, notes.txt",
+    ]
+    metrics = json.loads(done.out)
+    assert metrics["bits_per_dim"]["archive"] == (metrics["bytes"] - 5015) * 8 / 12
+    assert axial("decompress", "model", "a.axl", "back").status == 0
+    assert Path("back/notes.txt").read_text() == "of the holidays"
+
+
+def test_a_folder_of_pictures_of_one_bit_is_coded_by_a_gray_model(axial: Axial):
+    random_model(small_config((3, 4), num_values=256)).float().save_pretrained("model")
+    Path("scans").mkdir()
+    for i in range(3):
+        Image.fromarray(gradient(6, 4) % 7 > i).save(f"scans/{i}.png")
+    done = axial("compress", "model", "scans", "a.axl", "--other-sizes", "tile", "--compare")
+    assert done.status == 0, done.err
+    assert "not by the model" not in done.err + done.out
+    assert done.out.startswith("a.axl: 6 tiles of 3 pictures")
+    assert "the same tiles of 3x4, edges repeated: each as a file, or all on one sheet" in done.out
+    assert axial("decompress", "model", "a.axl", "back").status == 0
+    for i in range(3):
+        with Image.open(f"back/{i}.png") as back, Image.open(f"scans/{i}.png") as scan:
+            assert (back.mode, back.size, back.tobytes()) == (scan.mode, scan.size, scan.tobytes())
+
+
+def test_what_is_stored_by_other_means_is_said_before_and_after(axial: Axial):
+    random_model(small_config((8, 9), 3, num_values=256)).float().save_pretrained("model")
+    Path("mixed").mkdir()
+    for i in range(3):
+        Image.fromarray(gradient(8, 9) % 7 > i).save(f"mixed/{i}.png")
+    Image.new("RGB", (9, 8), (1, 2, 3)).save("mixed/flat.png")
+    sizes = [path.stat().st_size for path in sorted(Path("mixed").iterdir())]
+    done = axial("compress", "model", "mixed", "a.axl")
+    assert done.err.splitlines()[0] == (
+        f"stored as the files that they are, not by the model, 3, {sum(sizes[:3]):,} bytes: 0.png, 1.png, 2.png"
+    )
+    metrics = json.loads(axial("compress", "model", "mixed", "b.axl", "--json").out)
+    archive = Path("a.axl").stat().st_size
+    assert metrics["webp"]["images"] == 1
+    assert metrics["files"]["number"] == 3
+    assert done.out.splitlines()[-3:] == [
+        f"stored as WebP, not by the model: 1 images, {metrics['webp']['bytes']:,} bytes",
+        f"stored as files, not by the model: 3 files, {metrics['files']['bytes']:,} bytes",
+        f"input {sum(sizes):,} bytes, archive {archive:,} bytes, ratio {sum(sizes) / archive:.2f}",
+    ]
+    assert (metrics["input_bytes"], metrics["bytes"], metrics["ratio"]) == (sum(sizes), archive, sum(sizes) / archive)
+
+
+def test_videos_come_back_as_lossless_movies_which_is_said(axial: Axial):
+    random_model(small_config((2, 3, 4), 3, num_values=256)).float().save_pretrained("model")
+    Path("films").mkdir()
+    frames = np.stack([gradient(3, 4, 3) + i for i in range(3)])
+    Path("films/a.webm").write_bytes(lossless_movie(frames, Fraction(24)))
+    done = axial("compress", "model", "films", "films.axl")
+    assert done.status == 0, done.err
+    assert "videos, 1: they come back as lossless .mkv files of the same frames, without sound" in done.err
+    assert axial("decompress", "model", "films.axl", "back").status == 0
+    found = [np.asarray(frame) for frame in frames_of(Path("back/a.webm.mkv"), "rgb")]
+    assert np.array_equal(found, frames)

@@ -1,0 +1,426 @@
+"""Every option of every command, at another value than its default, changes what the command asks of the library."""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from axial_transformers import cli
+from axial_transformers.cli.completion import parser_of
+from axial_transformers.data import DataConfig, Examples
+from axial_transformers.likelihood.evaluation import Evaluation
+from axial_transformers.likelihood.outliers import Scores
+from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import completions, saving
+from axial_transformers.training.trained_model import TrainedModel
+from tests.small_models import random_model, random_values, small_config
+
+COUNT = 6
+CONFIG = small_config((3, 2, 2), 1, "frames", known_channels=1, num_classes=3)
+MODEL = random_model(CONFIG, torch.float32)
+VALUES = random_values(MODEL, COUNT).numpy().astype(np.uint8)
+NAMES = [f"<{i}>" for i in range(COUNT)]
+EXAMPLES = Examples(VALUES, NAMES, labels=np.arange(COUNT) % 3, num_values=5)
+TRAINED = TrainedModel(MODEL, "EMA", "own", DataConfig(), False, ("a", "b", "c"), "run")
+OF_PICTURES = dataclasses.replace(TRAINED, model=random_model(small_config((2, 2)), torch.float32))
+
+BASE = {
+    "demo": "",
+    "evaluate": "run",
+    "sample": "run",
+    "complete": "run --frames 1",
+    "score": "run --against others",
+    "studio": "run",
+    "compress": "run images.npz a.axl",
+    "decompress": "run a.axl restored",
+    "import-official": "checkpoint --output converted",
+    "completion": "bash",
+    "recipes": "",
+    "doctor": "",
+    "push": "run owner/name",
+    "inspect": "digits",
+}
+"""A call of each command but `train`, whose options have a test of their own."""
+
+READING = {
+    "data.size": "2",
+    "data.fit": "crop",
+    "data.frames": "2",
+    "data.stride": "2",
+    "data.mode": "gray",
+    "data.axes": "NTHW",
+    "data.key": "other",
+    "data.skip-bad": "2",
+}
+OPENING = {"weights": "raw", "device": "cpu"}
+KNOWN = "run --count 3 --known data"
+COMPILING = {"compile": ""}
+
+CASES: dict[str, dict[str, str | tuple[str, str]]] = {
+    "demo": {"out": "elsewhere", "steps": "7"},
+    "evaluate": READING | OPENING | {
+        "model": ("run", "other"), "source": ("run", "run data"), "split": "train", "labels": "",
+        "limit": "3", "given-frames": "2", "batch-size": "2", "precision": "bfloat16", "json": "",
+    },
+    "sample": {name: (KNOWN, f"{KNOWN} --{name} {value}") for name, value in READING.items()} | OPENING | COMPILING | {
+        "model": ("run", "other"), "output": "other.png", "count": "3", "seed": "1", "temperature": "0.5",
+        "top-k": "2", "top-p": "0.5", "label": "1", "known": ("run --count 3", KNOWN), "scale": "2",
+        "precision": "bfloat16", "palette": "categories",
+        "fps": ("run --output clips.gif", "run --output clips.gif --fps 3"),
+    },
+    "complete": READING | OPENING | COMPILING | {
+        "model": ("run --frames 1", "other --frames 1"), "source": ("run --frames 1", "run data --frames 1"),
+        "split": "train",
+        "rows": ("run --frames 1 --approximate", "run --rows 1 --approximate"),
+        "channels": ("run --frames 1 --approximate", "run --channels 1 --approximate"),
+        "frames": ("run --frames 1", "run --frames 2"),
+        "mask": ("run --frames 1 --approximate", "run --mask mask.npy --approximate"),
+        "approximate": "", "examples": "3", "only": "4 1", "label": "1", "count": "2", "output": "other.png",
+        "scale": "2", "palette": "categories", "seed": "1", "temperature": "0.5", "precision": "bfloat16",
+        "fps": ("run --frames 1 --output clips.gif", "run --frames 1 --output clips.gif --fps 3"),
+    },
+    "score": READING | OPENING | {
+        "model": ("run", "other"), "source": ("run", "run data"), "split": "train",
+        "output": "scores.csv", "heat-maps": "maps", "top": ("run --heat-maps maps", "run --heat-maps maps --top 2"),
+        "limit": "3", "against": ("run", "run --against others"), "batch-size": "2", "precision": "bfloat16",
+    },
+    "studio": READING | OPENING | {
+        "model": ("run", "other"), "source": ("run", "run data"), "limit": "3", "host": "localhost", "port": "8000",
+        "palette": "categories", "fps": "3",
+    },
+    "compress": {
+        "model": ("run images.npz a.axl", "other images.npz a.axl"),
+        "source": ("run images.npz a.axl", "run others.npz a.axl"),
+        "archive": ("run images.npz a.axl", "run images.npz b.axl"),
+        "force": "", "other-sizes": "tile", "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
+        "compare": "", "weights": "raw", "json": "",
+    },
+    "decompress": {
+        "model": ("run a.axl restored", "other a.axl restored"),
+        "archive": ("run a.axl restored", "run b.axl restored"),
+        "output": ("run a.axl restored", "run a.axl another"),
+        "salvage": "", "only": "cat.png", "most-values": "9", "weights": "raw",
+    },
+    "import-official": {
+        "checkpoint": ("checkpoint --output converted", "other --output converted"),
+        "output": ("checkpoint --output converted", "checkpoint --output another"),
+        "raw": "", "heads": "4", "channels": "3", "verify": "",
+    },
+    "completion": {"shell": ("bash", "zsh")},
+    "recipes": {},
+    "doctor": {},
+    "push": {
+        "folder": ("run owner/name", "other owner/name"), "repository": ("run owner/name", "run owner/other"),
+        "private": "", "revision": "v2", "licence": "mit", "dry-run": "",
+    },
+    "inspect": {
+        "devices": "2", "memory": "9", "rate": "9", "utilisation": "0.3", "dependencies": "", "json": "",
+        "machine": ("digits", "--machine"),
+    },
+}  # fmt: skip
+"""What is added to the call, or the words before and after."""
+
+SHOWN = {("complete", "output"), ("completion", "shell"), ("inspect", "machine"), ("score", "output")} | {
+    (verb, "json") for verb in ("evaluate", "compress", "inspect")
+}
+"""Options that change what is printed or written, not what the library is asked."""
+
+EVERY_TIME = {("score", "limit"): "score", ("score", "batch-size"): "score"}
+"""Options that change each call of a function."""
+
+
+class Reached(BaseException):
+    """The command has come to the function that does all of its work."""
+
+
+def plain(value: Any) -> Any:
+    """A value to compare and to print, of which functions and what is made anew are left out."""
+    if isinstance(value, AxialTransformer):
+        return value.config
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return value.tolist()
+    if isinstance(value, torch.Generator):
+        return value.initial_seed()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return value if isinstance(value, str | int | float | Path | slice | torch.dtype | None) else type(value).__name__
+
+
+class Recorder:
+    """Functions at the border of the library, and their calls."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self._patch = patch
+
+    def replace(self, owner: Any, name: str, answer: Callable[..., Any] | None = None) -> None:
+        """The function is recorded, and answered by another; None: by an end of the command."""
+
+        def recorded(*given: Any, **options: Any) -> Any:
+            self.calls.append((name, plain([given, options])))
+            if name in REPLACEMENTS and torch.is_autocast_enabled("cpu"):
+                self.calls.append((f"{name} under autocast", None))
+            if answer is None:
+                raise Reached
+            return answer(*given, **options)
+
+        self._patch.setattr(owner, name, recorded)
+
+    def watch(self, owner: Any, *names: str) -> None:
+        """The functions are recorded, and do what they do."""
+        for name in names:
+            self.replace(owner, name, getattr(owner, name))
+
+
+def replace_library(verb: str, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    module = import_module(f"axial_transformers.cli.{verb.replace('-', '_')}")
+    if hasattr(module, "open_model"):
+        recorder.replace(module, "open_model", lambda *given, **options: OF_PICTURES if verb == "compress" else TRAINED)
+        recorder.replace(TrainedModel, "examples", lambda trained, source, split: (EXAMPLES, "examples"))
+    if hasattr(module, "processes_on"):
+        recorder.watch(module, "processes_on")
+    for name in ("save_arrays", "save_clips", "save_grid", "save_images"):
+        recorder.replace(saving, name, lambda *given, **options: None)
+    REPLACEMENTS[verb](module, recorder, patch)
+
+
+def _evaluate(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    recorder.replace(
+        module, "evaluate", lambda *given, **options: Evaluation(bits_per_dim=1, standard_error=0.1, images=COUNT)
+    )
+
+
+def _sample(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    recorder.replace(module, "sample", lambda model, count, **options: torch.zeros(count, 3, 2, 2, 1).byte())
+
+
+def _complete(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    recorder.replace(module, "complete", lambda model, known, count, **options: known.repeat_interleave(count, 0))
+
+    def drawn(known: Any, mask: Any, filled: Any, show: Callable[[Any], Any], **options: Any) -> Image.Image:
+        return Image.new("L", show(known).shape[1:3])
+
+    recorder.watch(completions, "for_display")
+    recorder.replace(completions, "completion_sheet", drawn)
+    recorder.replace(completions, "save_movie", lambda *given, **options: None)
+
+
+def _score(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    def score(model: Any, values: Any, *given: Any) -> Scores:
+        return Scores(bits=np.arange(len(values)), corrected=np.zeros(len(values)))
+
+    recorder.replace(module, "score", score)
+    recorder.replace(module, "bits_map", lambda model, x: torch.zeros(x.shape))
+    recorder.replace(module, "save_scores", lambda table, rows, folder, maps, num_values: [*maps])
+
+
+def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    def served(subject: Any, host: str, port: int | None) -> None:
+        subject.read("uploaded", "exact")
+        raise Reached
+
+    page = SimpleNamespace(served=served)
+    recorder.replace(page, "served", served)
+    patch.setitem(sys.modules, "axial_transformers.studio.page", page)
+    patch.setattr(module, "find_spec", bool)
+    patch.setattr(module.signal, "signal", lambda *given: None)
+
+
+def _compress(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    recorder.watch(module, "compress_files")
+    recorder.watch(module.comparison, "one_file_each")
+
+
+def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "read_model", lambda folder: MODEL if folder.name == "run" else OF_PICTURES.model)
+    recorder.watch(module, "card_of")
+    recorder.replace(AxialTransformer, "push_to_hub", lambda *given, **options: "address")
+
+
+def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "machine_facts", dict)
+    patch.setattr(module, "machine_rows", lambda found: found)
+    patch.setattr(module, "_tables", lambda *given: {"model": {}})
+    recorder.replace(module, "plan", lambda *given: SimpleNamespace(to_json=dict))
+    recorder.watch(module, "_facts")
+
+
+def _ends_at(name: str) -> Callable[[Any, Recorder, pytest.MonkeyPatch], None]:
+    return lambda module, recorder, patch: recorder.replace(module, name)
+
+
+REPLACEMENTS = {
+    "demo": _ends_at("run"),
+    "evaluate": _evaluate,
+    "sample": _sample,
+    "complete": _complete,
+    "score": _score,
+    "studio": _studio,
+    "compress": _compress,
+    "decompress": _ends_at("decompress_files"),
+    "import-official": _ends_at("import_official_to"),
+    "completion": lambda *given: None,
+    "recipes": lambda *given: None,
+    "doctor": lambda *given: None,
+    "push": _push,
+    "inspect": _inspect,
+}
+
+
+def options_of(verb: str) -> set[str]:
+    """Those of settings, which `inspect` has too, are of `train`."""
+    options = parser_of(verb).assemble_argument_collection()
+    names = {option.name.strip("-").lower() for option in options if not option.children}
+    return names - options_of("train") - {"model_or_recipe", "page"} if verb == "inspect" else names
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Files that commands read."""
+    folder = tmp_path_factory.mktemp("files")
+    for name in ("images", "others"):
+        np.savez(folder / f"{name}.npz", images=VALUES[:, 0, ..., 0])
+    known = np.zeros((3, 2, 2), bool)
+    known[0, 1] = True
+    np.save(folder / "mask.npy", known)
+    for name in ("run", "other"):
+        MODEL.save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture
+def call(folder, tmp_path, monkeypatch, capsys) -> Callable[[str, str], tuple[list[Any], Any]]:
+    """A command: what it asks of the library; what it prints, and the names of the files that it leaves."""
+    number = count()
+
+    @cache
+    def call(verb: str, words: str) -> tuple[list[Any], Any]:
+        here = tmp_path / str(next(number))
+        here.mkdir()
+        for path in folder.iterdir():
+            (here / path.name).symlink_to(path)
+        capsys.readouterr()
+        with monkeypatch.context() as patch, suppress(Reached):
+            patch.chdir(here)
+            recorder = Recorder(patch)
+            replace_library(verb, recorder, patch)
+            status = cli.main([verb, *words.split()])
+            assert status == 0, capsys.readouterr().err
+        return recorder.calls, (capsys.readouterr().out, sorted(path.name for path in here.iterdir()))
+
+    return call
+
+
+@pytest.mark.parametrize("verb", CASES)
+def test_every_option_changes_what_reaches_the_library(call, verb):
+    assert set(CASES[verb]) == options_of(verb)
+    without_effect = []
+    for option, case in CASES[verb].items():
+        before, after = case if isinstance(case, tuple) else (BASE[verb], f"{BASE[verb]} --{option} {case}")
+        (asked, shown), (asked_then, shown_then) = call(verb, before), call(verb, after)
+        name = EVERY_TIME.get((verb, option))
+        pairs = [pair for pair in zip(asked, asked_then) if pair[0][0] == name] or [(asked, asked_then)]
+        if (verb, option) in SHOWN:
+            pairs = [(shown, shown_then)]
+        without_effect += [option] * any(one == other for one, other in pairs)
+    assert without_effect == []
+
+
+SETTINGS = {
+    "out": "elsewhere", "resume": "", "validate-on": "4", "samples": "3",
+    "data.size": "8", "data.fit": "crop", "data.frames": "2", "data.stride": "2", "data.offsets": "random",
+    "data.mode": "gray", "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
+    "data.num-values": "5", "data.axes": "NHWC", "data.key": "other",
+    "data.skip-bad": "2",
+    "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.num-classes": "3",
+    "model.layout": "rows", "model.prediction": "neighbours",
+    "model.signed-differences": "", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",
+    "model.encoder-layers": "4", "model.outer-layers": "2", "model.inner-layers": "1", "model.inner": "lstm",
+    "model.channel-planes": "index", "model.input-divisor": "9", "model.dropout": "0.2", "model.rotary": "9",
+    "model.convolution": "2",
+    "training.steps": "7", "training.batch-size": "8", "training.accumulate": "2", "training.optimizer": "adam",
+    "training.learning-rate": "0.5", "training.muon-learning-rate": "0.5",
+    "training.muon-weight-decay": "0.5", "training.warmup-steps": "3",
+    "training.longest-warmup": "3", "training.schedule": "constant",
+    "training.betas": "0.5 0.6", "training.clip-norm": "0.5", "training.as-released": "",
+    "training.ema-decay": "0.5", "training.precision": "bfloat16", "training.compile": "",
+    "training.deterministic": "", "training.horizontal-flip": "", "training.distribution-augmentation": "0.1",
+    "training.shift-augmentation": "0.1", "training.label-dropout": "0.1", "training.seed": "1",
+    "training.device": "cpu", "training.workers": "1", "training.log-every": "3", "training.evaluate-every": "3",
+    "training.sample-every": "3", "training.save-every": "3", "training.shard": "",
+    "training.checkpoint-blocks": "", "training.time-limit": "3", "training.tensorboard": "",
+}  # fmt: skip
+APART = {"model.known-channels": "1 --model.channels 2 --model.encoder-layers 2", "from": "digits"}
+"""Settings that contradict others of these."""
+
+
+def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, list[Any]]:
+    """What reaches the library of each setting of `axial train digits`, in each place."""
+    module, recorder = import_module("axial_transformers.cli.training"), Recorder(patch)
+
+    def train(*given: Any, evaluate: Any, sample: Callable[..., Any], **options: Any) -> None:
+        evaluate.call(None, 0, None)
+        sample(None, 0)
+        raise Reached
+
+    for name, answer in {
+        "train": train,
+        "load": lambda *given: EXAMPLES,
+        "build": lambda config: None,
+        "evaluate": lambda *given, **options: Evaluation(bits_per_dim=1, standard_error=0.1, images=COUNT),
+        "sample": lambda model, count, **options: torch.zeros(count, 8, 8, 1).byte(),
+        "bits_map": lambda model, x, label: torch.zeros(x.shape),
+        "under_examples": lambda *given: Image.new("L", (3, 2)),
+        "check_shape": lambda *given: None,
+        "plan": lambda model, training, *given: SimpleNamespace(fits=True, model=model, training=training),
+        "_summary": lambda *given: None,
+        "describe": lambda *given: {},
+        "_lines": lambda *given: [],
+    }.items():
+        recorder.replace(module, name, answer)
+    with suppress(Reached):
+        assert cli.main(["train", "digits", *" ".join(f"--{name} {settings[name]}" for name in settings).split()]) == 0
+    calls = dict(recorder.calls)
+    (_, _, training, out), options = calls["train"]
+    (_, validation, _), how = calls["evaluate"]
+    found = {f"model.{name}": [value] for name, value in calls["build"][0][0].items()}
+    found |= {f"training.{name}": [value] for name, value in training.items()}
+    loads = [given[1] for name, (given, _) in recorder.calls if name == "load"]
+    found |= {f"data.{name}": [data[name] for data in loads] for name in loads[0]}
+    found |= {"out": [out], "resume": [options["resume"]], "from": [options["start_from"]]}
+    found |= {"validate_on": [len(validation)], "samples": [calls["sample"][0][1]]}
+    found["training.batch_size"].append(how["batch_size"])
+    found["training.accumulate"].append(how["batch_size"])
+    return found
+
+
+def test_every_setting_of_train_reaches_the_library(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {name: name.replace("-", "_") for name in options_of("train") - {"recipe", "source"}}
+    before = reached(monkeypatch, {})
+    differ = set[str]()
+    for settings in (SETTINGS, APART):
+        after = reached(monkeypatch, settings)
+        assert len(after["data.size"]) == 3  # the parts to train on, to validate with and to test with
+        changed = {names[name.replace(".no-", ".")] for name in settings}
+        differ |= {name for name in changed if all(a != b for a, b in zip(before[name], after[name], strict=True))}
+    assert set(names.values()) - differ == set()
+
+
+def test_every_command_has_its_cases():
+    assert {*CASES, "train"} == set(cli.COMMANDS)

@@ -1,0 +1,108 @@
+"""Pictures that commands write: large enough to see, with all bits, titles and scales."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import TINY, Axial
+from tests.small_models import random_model, small_config
+
+ONE_STEP = ["--training.steps", "1", "--training.sample-every", "1", "--training.batch-size", "2"]
+
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run on 12-bit colour images in 16 bits, and the images themselves."""
+    folder = tmp_path_factory.mktemp("deep")
+    values = np.random.default_rng(0).integers(0, 4096, (40, 4, 5, 3)).astype(np.uint16)
+    np.savez(folder / "deep.npz", images=values)
+    return folder
+
+
+def train_deep(axial: Axial, deep: Path) -> str:
+    if (deep / "run").exists():
+        return ""
+    tiny = [*TINY, "--model.encoder-layers", "2"]
+    done = axial("train", deep / "deep.npz", *tiny, *ONE_STEP, "--samples", 2, "--out", deep / "run")
+    assert done.status == 0, done.err
+    return done.out
+
+
+def test_bits_of_16_bit_data_are_said_per_byte_and_per_value(axial: Axial, deep):
+    said = train_deep(axial, deep)
+    assert "bits/dim (per byte; " in said
+    assert "bits per 16-bit value)" in said
+    metrics = json.loads(axial("evaluate", deep / "run", "--json").out)
+    assert metrics["bits_per_value"] == 2 * metrics["bits_per_dim"]
+    assert "per 16-bit value; bits/dim are per byte" in axial("evaluate", deep / "run").out
+    rows = list(csv.DictReader(axial("score", deep / "run", "--top", 2).out.splitlines()))
+    assert all(float(row["bits_per_value"]) == pytest.approx(2 * float(row["bits_per_dim"])) for row in rows)
+
+
+def test_samples_of_16_bit_colour_keep_all_bits(axial: Axial, deep, home):
+    train_deep(axial, deep)
+    for output in ("samples", "samples.npz"):
+        assert axial("sample", deep / "run", "--count", 2, "--output", output).status == 0
+    whole = np.load("samples.npz")["images"]
+    with Image.open(home / "samples" / "0001.png") as picture:
+        assert picture.tile[0].args == "RGB;16B"
+        assert np.array_equal(np.asarray(picture), whole[1] >> 8)
+
+
+def test_12_bit_data_is_no_black_grid(axial: Axial, deep):
+    train_deep(axial, deep)
+    axial("complete", deep / "run", deep / "deep.npz", "--channels", 2, "--approximate",
+          "--examples", 1, "--output", "c.png")  # fmt: skip
+    with Image.open("c.png") as picture:
+        original = np.asarray(picture)[18:, -picture.width // 6 :]
+    assert np.percentile(original, 90) > 200
+    (grid,) = (deep / "run" / "samples").iterdir()
+    with Image.open(grid) as picture:
+        assert picture.width >= 512
+
+
+@pytest.mark.parametrize(
+    ("shape", "values", "known"),
+    [((7,), 64, "--rows"), ((30,), 4, "--rows"), ((3, 4), 5, "--rows"), ((2, 3, 4), 17, "--frames")],
+    ids=["sequence", "sequence of categories", "board", "clip"],
+)
+def test_pictures_of_any_data_are_large_enough_to_see(axial: Axial, shape, values, known):
+    random_model(small_config(shape, num_values=values)).float().save_pretrained("model")
+    np.savez("data.npz", values=np.random.default_rng(0).integers(0, values, (2, *shape, *[1] * (len(shape) == 3))))
+    argv = ["complete", "model", "data.npz", known, 1, "--count", 1, "--output", "c.png"]
+    for command in (["sample", "model"], argv, ["score", "model", "data.npz", "--heat-maps", "maps", "--top", 1]):
+        assert axial(*command).status == 0, axial(*command).err
+    for picture in ("samples.png", "c.png", *Path("maps").iterdir()):
+        with Image.open(picture) as opened:
+            assert opened.width >= 500
+            assert min(opened.size) >= 40
+
+
+def test_heat_maps_have_a_scale_of_bits(axial: Axial):
+    random_model(small_config((4, 4), num_values=17)).float().save_pretrained("model")
+    np.save("data.npy", np.full((1, 4, 4), 3, np.uint8))
+    axial("score", "model", "data.npy", "--heat-maps", "maps")
+    with Image.open("maps/0001-0.png") as picture:
+        assert picture.height > picture.width  # a square map with more below it
+        below = np.asarray(picture.convert("L"))[picture.width :].astype(int)
+    ramp = below[10]
+    assert ramp[0] < 40
+    assert ramp[-1] > 200
+    assert (below[-14:] < 128).any()  # numbers
+
+
+def test_tensorboard_has_the_sample_grids(axial: Axial, home):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    done = axial("train", "digits", *TINY, *ONE_STEP, "--training.tensorboard", "--samples", 4, "--out", "run")
+    assert done.status == 0, done.err
+    board = accumulator.EventAccumulator("run/tensorboard").Reload()
+    (image,) = board.Images("samples")
+    assert (image.step, image.width >= 512) == (1, True)
+    assert all(len(json.loads(line)) > 1 for line in (home / "run/metrics.jsonl").read_text().splitlines())

@@ -1,0 +1,442 @@
+"""Training on any data from the command line, and what a run is good for: nothing is lost, all is said at the start."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import ExifTags, Image
+
+from axial_transformers import recipes
+from axial_transformers.cli import INTERRUPTED, evaluate, training
+from axial_transformers.cli.settings import recipe_preset, resolve_preset
+from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.models import AxialTransformer
+from axial_transformers.planning import machine
+from axial_transformers.planning.machine import Machine
+from axial_transformers.planning.plan import CHANGEABLE, Plan, plan
+from axial_transformers.training import TrainResult, read_run
+from axial_transformers.training.metrics import read_curves
+from axial_transformers.training.run_description import axis_names
+from tests.conftest import TINY, Axial
+from tests.small_models import random_model, small_config
+
+pytestmark = pytest.mark.usefixtures("home")
+
+ONE_STEP = ["--training.steps", "1", "--training.batch-size", "2"]
+
+
+def test_a_run_leaves_a_model_and_sample_grids(trained: Path):
+    model = AxialTransformer.from_pretrained(trained)
+    assert (model.config.dim, model.config.shape, model.config.num_classes) == (8, (8, 8), 10)
+    assert [path.name for path in (trained / "samples").iterdir()] == ["step-00000004.png"]
+
+
+@pytest.mark.parametrize("name", recipes.NAMED)
+def test_one_override_keeps_every_other_setting_of_a_recipe(name):
+    wanted = recipe_preset(name, "data").settings
+    wanted = replace(wanted, training=replace(wanted.training, log_every=7))
+    assert resolve_preset([name, "data", "--training.log-every", "7"], "train").settings == wanted
+
+
+def test_evaluation_reports_all_that_a_number_needs(axial: Axial, trained: Path):
+    status, out, _ = axial("evaluate", trained, "--json", "--batch-size", "100")
+    metrics, test = json.loads(out), load("digits", split="test")
+    bits = bits_per_dim(AxialTransformer.from_pretrained(trained), torch.from_numpy(test.values))
+    assert status == 0
+    assert metrics["bits_per_dim"] == pytest.approx(bits.mean().item(), abs=1e-6)
+    assert metrics["standard_error"] == pytest.approx((bits.std() / 297**0.5).item(), rel=1e-4)
+    assert (metrics["images"], metrics["weights"], metrics["data"]) == (297, "EMA", "digits, test")
+    assert metrics["fingerprint"] == test.fingerprint
+
+
+def test_raw_weights_are_other_weights_and_called_so(axial: Axial, trained: Path):
+    ema, raw = (json.loads(axial("evaluate", trained, "--json", "--weights", w).out) for w in ("ema", "raw"))
+    assert raw["weights"] == "raw, step-00000004"
+    assert raw["bits_per_dim"] != ema["bits_per_dim"]
+
+
+def test_the_table_says_what_the_json_says(axial: Axial, trained: Path):
+    out = axial("evaluate", trained, "digits", "--split", "validation", "--labels").out
+    assert "150, every one counted" in out
+    assert load("digits", split="validation").fingerprint in out
+    assert "labels       given" in out
+    assert re.search(r"speed +[\d.e+]+ images/s", out)
+
+
+@pytest.mark.parametrize(("count", "version"), [(49_999, "old resize"), (50_000, "newer box resize"), (48_000, None)])
+@pytest.mark.filterwarnings("ignore:.*old one")
+def test_downsampled_imagenets_version_is_told_by_the_number_of_images(count, version):
+    values = np.broadcast_to(np.uint8(0), (count, 32, 32, 3))
+    found = evaluate._imagenet_version(Examples(values=values, names=[""] * count))
+    assert found is None if version is None else version in (found or "")
+    assert evaluate._imagenet_version(Examples(values=values[:, :28], names=[""] * count)) is None
+
+
+def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
+    stopped = TrainResult(ending="interrupted", step=3, seconds=1.0, best_step=None, best_bits_per_dim=None)
+    monkeypatch.setattr(training, "run", lambda *_: stopped)
+    status, out, _ = axial("train", "digits", "--out", "somewhere")
+    assert status == 130
+    assert "go on with: axial train somewhere" in out
+
+
+def test_a_model_follows_the_shape_of_any_data(axial: Axial, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(0).integers(0, 1 << 16, (12, 3, 5), dtype=np.uint16)
+    np.savez(tmp_path / "scans.npz", images=values, labels=np.arange(12) % 2)
+    small = ["--model.dim", "8", "--model.heads", "2", "--training.sample-every", "1", "--samples", "2"]
+    assert axial("train", "scans.npz", *small, *ONE_STEP).status == 0
+    model = AxialTransformer.from_pretrained(tmp_path / "runs" / "scans")
+    assert (model.config.shape, model.config.channels, model.config.num_classes) == ((3, 5), 2, 2)
+    status, out, _ = axial("sample", "runs/scans", "--count", 2, "--output", "drawn.npz")
+    assert (status, out) == (0, "drawn.npz\n")
+    assert np.load("drawn.npz")["images"].dtype == np.uint16
+    assert json.loads(axial("evaluate", "runs/scans", "--json").out)["data"].endswith("scans.npz, validation")
+
+
+GIGABYTE = 10**9
+
+
+QUICK = ["--training.steps", "1", "--training.batch-size", "2", "--training.log-every", "1"]
+
+
+def arrays(path: Path, shape: tuple[int, ...] = (12, 6, 4, 3)) -> Path:
+    values = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    np.savez(path, images=values, labels=np.arange(shape[0]) % 2)
+    return path
+
+
+def lines_of(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def large(gigabytes: float) -> Plan:
+    """Of the model that photographs of 256x256 pixels get: about 53 GB."""
+    examples = Examples(np.broadcast_to(np.uint8(0), (9, 256, 256, 3)), [""] * 9)
+    recipe = recipes.custom(examples)
+    return plan(recipe.model, recipe.training, examples, Machine(device="cpu", memory=gigabytes))
+
+
+def test_what_is_made_up_for_the_data_fits_into_the_memory_and_says_so(axial: Axial, tmp_path, monkeypatch):
+    wanted = large(20)
+    by_parts = wanted.fitted(CHANGEABLE)
+    assert by_parts.training.accumulate > 1
+    assert (by_parts.model, by_parts.training.batch_size) == (wanted.model, wanted.training.batch_size)
+    smaller = large(2).fitted(CHANGEABLE)
+    assert smaller.training.checkpoint_blocks
+    assert smaller.model.dim < wanted.model.dim
+
+    arrays(tmp_path / "photos.npz")
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 208_000_000)
+    trained = []
+
+    def train(model, examples, config, *folder, **options):
+        trained.append(config)
+        return TrainResult(ending="interrupted", step=0, seconds=0.0, best_step=None, best_bits_per_dim=None)
+
+    monkeypatch.setattr("axial_transformers.cli.training.train", train)
+    status, _, err = axial("train", "photos.npz")
+    assert status == INTERRUPTED, err
+    assert "a training step would need about" in err
+    assert "set --training.accumulate" in err
+    assert trained[0].accumulate > 1
+
+
+def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(refused, tmp_path, monkeypatch):
+    arrays(tmp_path / "photos.npz")
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 208_000_000)
+    choice = "--training.accumulate 1 --training.no-checkpoint-blocks --model.dim 128 --training.steps 1"
+    err = refused("train", "photos.npz", *choice.split())
+    assert "GB are free for it here: --training.accumulate" in err
+    assert "would fit" in err
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 40 * GIGABYTE)
+    refused("train", "imagenet64", "photos.npz", "--data.size", "64")  # of another shape: said before sizes are
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_resume_changes_nothing_by_itself_on_a_fuller_machine(axial: Axial, tmp_path, monkeypatch):
+    arrays(tmp_path / "photos.npz")
+    assert axial("train", "photos.npz", "--training.steps", 1, "--samples", 0, "--validate-on", 1).status == 0
+    before = (tmp_path / "runs/photos/train.json").read_bytes()
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 208_000_000)
+    status, _, err = axial("train", "runs/photos", "--training.steps", 2)
+    assert status == 2
+    assert "--training.accumulate 2 or --training.checkpoint-blocks would fit" in err
+    assert (tmp_path / "runs/photos/train.json").read_bytes() == before
+
+
+def test_the_plan_is_on_the_screen_and_in_the_record(axial: Axial, tmp_path):
+    arrays(tmp_path / "photos.npz", (40, 6, 4, 3))
+    status, _, err = axial("train", "photos.npz", *TINY, *QUICK, "--samples", "1", "--validate-on", "3")
+    assert status == 0
+    assert max(len(line) for line in err.splitlines() if "compiling kernels" not in line) <= 80
+    words = " ".join(err.split())
+    for said in (
+        "36 train, 4 validation (3 are evaluated), no test part",
+        "height 6 x width 4, 3 channels (red, green, blue), values 0..255",
+        "classes 2: 0, 1",
+        "layout columns",
+        "completion exact with --rows; with --channels, add --approximate",
+        "memory about",
+        "steps 1, ",
+        "--data.size",
+    ):
+        assert said in words
+    record = json.loads((tmp_path / "runs/photos/train.json").read_text())
+    found = record["about"]["summary"]
+    assert (found["train"], found["validation"], found["test"]) == (36, 4, None)
+    assert found["parameters"] > 0
+    assert found["memory_bytes"] > 0
+
+
+def test_every_source_that_is_given_counts_or_is_refused(refused, tmp_path):
+    for name in ("a.npz", "b.npz"):
+        arrays(tmp_path / name)
+    for words in (["a.npz", "b.npz"], ["photos32", "a.npz", "b.npz"]):
+        assert "takes one source, and b.npz is one more" in refused("train", *words)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, refused, tmp_path):
+    arrays(tmp_path / "a.npz")
+    run = tmp_path / "runs/a"
+    own = ["--samples", "1", "--validate-on", "1"]
+    assert axial("train", "a.npz", *TINY, *QUICK, *own).status == 0
+    shutil.move(tmp_path / "a.npz", tmp_path / "moved.npz")
+    assert "a.npz, is gone: name its new path after the folder" in refused("train", run)
+    arrays(tmp_path / "other.npz", (14, 6, 4, 3))
+    before = (run / "train.json").read_bytes()
+    assert "other.npz holds other training examples" in refused("train", run, "other.npz", "--training.steps", "2")
+    assert (run / "train.json").read_bytes() == before
+    assert axial("train", run, "moved.npz", "--training.steps", "2").status == 0
+    record = read_run(run)
+    assert record is not None
+    assert record.about is not None
+    assert record.about.source == str(tmp_path / "moved.npz")
+    assert (record.about.samples, record.about.validate_on, record.training.steps) == (1, 1, 2)
+    assert record.about.summary is not None
+
+
+def test_a_short_run_warms_up_for_a_share_of_it_unless_told_otherwise(axial: Axial, tmp_path):
+    arrays(tmp_path / "a.npz")
+    short = ["--training.steps", "16", "--training.batch-size", "1", "--training.log-every", "1", "--samples", "1"]
+    assert axial("train", "a.npz", *TINY, *short).status == 0
+    rates = [line["learning_rate"] for line in lines_of(tmp_path / "runs/a") if "learning_rate" in line]
+    peak = recipes.custom(Examples(np.zeros((1, 6, 4, 3), np.uint8), [""])).training.learning_rate
+    assert rates[1] == peak
+    assert rates[-1] < 0.1 * peak
+    assert axial("train", "a.npz", *TINY, *QUICK, "--training.warmup-steps", "4", "--out", "b").status == 0
+    assert lines_of(tmp_path / "b")[0]["learning_rate"] == peak / 4
+
+
+def test_data_of_more_axes_than_pictures_show_is_trained_without_pictures(axial: Axial, tmp_path):
+    values = np.random.default_rng(0).integers(0, 3, (12, 2, 3, 2, 2, 1), dtype=np.uint8)
+    np.save(tmp_path / "grids.npy", values)
+    status, _, err = axial("train", "grids.npy", *TINY[:4], *QUICK, "--validate-on", 2)
+    assert (status, "none: samples of one to three axes are drawn" in err) == (0, True), err
+    assert not list((tmp_path / "runs/grids").glob("**/*.png"))
+    assert axial("sample", "runs/grids", "--count", 2, "--output", "more.npz").status == 0
+
+
+def test_a_run_below_its_pictures_is_no_part_of_the_data(axial: Axial, tmp_path, monkeypatch):
+    pictures(tmp_path / "mine", [(8, 8)] * 8)
+    monkeypatch.chdir(tmp_path / "mine")
+    assert axial("train", ".", *TINY, *QUICK, "--validate-on", 2, "--samples", 1).status == 0
+    assert list((tmp_path / "mine/runs/mine").glob("**/*.png"))
+    with pytest.warns(UserWarning, match="mine is a run of axial train"):
+        assert len(load(tmp_path / "mine", DataConfig(), "all")) == 8
+    status, _, err = axial("train", "runs/mine", "--training.steps", 2)
+    assert status == 0, err
+
+
+def test_pictures_of_one_size_but_turned_are_cut_into_tiles(axial: Axial, tmp_path):
+    """As pictures of different sizes are: cameras note a turn in place of making it."""
+    pictures(tmp_path / "turned", [(48, 64)] * 8, turned=True)
+    status, _, err = axial("train", "turned", *TINY, *QUICK, "--validate-on", 2, "--samples", 1)
+    assert (status, "tiles" in err) == (0, True), err
+
+
+def test_output_replaces_no_file_of_the_data(axial: Axial, refused, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 2, "--samples", 1).status == 0
+    before = (tmp_path / "mine.npz").read_bytes()
+    err = refused("complete", "runs/mine", "mine.npz", "--rows", 2, "--output", "mine.npz")
+    assert "--output mine.npz is a file of the data" in err
+    assert (tmp_path / "mine.npz").read_bytes() == before
+
+
+def test_a_run_of_more_steps_than_are_asked_for_keeps_its_record(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    two = [*QUICK[2:], "--training.steps", "2", "--samples", "1"]
+    assert axial("train", "mine.npz", *TINY[:4], *two).status == 0
+    before = (tmp_path / "runs/mine/train.json").read_bytes()
+    status, _, err = axial("train", "runs/mine", "--training.steps", 1)
+    assert (status, "has made 2 steps already, more than --training.steps 1" in err) == (2, True), err
+    assert (tmp_path / "runs/mine/train.json").read_bytes() == before
+
+
+def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, refused, tmp_path):
+    """Arrays and lossless movies, as archives and folders; a grid, which is only looked at, is drawn anew."""
+    arrays(tmp_path / "other.npz")
+    random_model(small_config((4, 4))).float().save_pretrained("model")
+    before = (tmp_path / "other.npz").read_bytes()
+    np.save(tmp_path / "data.npy", np.zeros((1, 4, 4), np.uint8))
+    for words in (["sample", "model"], ["complete", "model", "data.npy", "--rows", 2]):
+        assert "other.npz exists already" in refused(*words, "--count", 1, "--output", "other.npz")
+        assert (tmp_path / "other.npz").read_bytes() == before
+        for _ in range(2):
+            assert axial(*words, "--count", 1, "--output", "grid.png").status == 0
+    random_model(small_config((2, 4, 4), num_values=256)).float().save_pretrained("clips")
+    (tmp_path / "holiday.mkv").write_bytes(b"mine")
+    refused("sample", "clips", "--count", 1, "--output", "holiday.mkv")
+    assert (tmp_path / "holiday.mkv").read_bytes() == b"mine"
+
+
+def test_metrics_of_one_example_are_json(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 1, "--samples", 1).status == 0
+    lines = (tmp_path / "runs/mine/metrics.jsonl").read_text().splitlines()
+    metrics = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [line["validation_standard_error"] for line in metrics if "validation_bits_per_dim" in line] == [None]
+    np.save(tmp_path / "one.npy", np.zeros((1, 6, 4, 3), np.uint8))
+    _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
+    assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None
+    assert len(read_curves(tmp_path / "runs/mine")["validation_bits_per_dim"]) == 1
+
+
+def test_out_that_is_a_file_is_told_so(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    before = (tmp_path / "mine.npz").read_bytes()
+    status, _, err = axial("train", "mine.npz", *TINY[:4], *QUICK, "--out", "mine.npz")
+    assert (status, err.splitlines()[-1]) == (
+        2,
+        "axial train: mine.npz exists already, and is no folder: give another one",
+    )
+    assert (tmp_path / "mine.npz").read_bytes() == before
+
+
+def test_pictures_of_other_colours_are_to_be_read_in_the_models(axial: Axial, refused, tmp_path):
+    """Fitting them to its size would not help; where both differ, both are named."""
+    random_model(small_config((8, 8), num_values=256)).float().save_pretrained("gray")
+    random_model(small_config((8, 8), 3, num_values=256)).float().save_pretrained("colour")
+    pictures(tmp_path / "mixed", [(8, 8)] * 4)
+    for name in ("0.jpg", "2.jpg"):
+        Image.open(tmp_path / "mixed" / name).convert("L").save(tmp_path / "mixed" / name)
+    err = refused("evaluate", "gray", "mixed")
+    assert "--data.fit" not in err
+    assert err.endswith("the model is of [8, 8, 1]: fit pictures with --data.mode gray\n")
+    assert axial("evaluate", "gray", "mixed", "--data.mode", "gray").status == 0
+    assert "fit pictures with --data.mode rgb\n" in axial("evaluate", "colour", "mixed", "--data.mode", "gray").err
+    pictures(tmp_path / "large", [(9, 9)] * 4)
+    err = axial("evaluate", "gray", "large").err
+    assert "with --data.fit crop, --data.fit stretch or --data.fit tiles and --data.mode gray\n" in err
+    err = axial("train", "fashion_mnist", "mixed", "--data.size", 28, "--data.fit", "stretch").err
+    assert "fit pictures with --data.mode gray, or let the model follow the data" in err
+
+
+def test_what_a_single_example_lacks_is_another_one(refused, tmp_path):
+    for name in ("a", "b"):
+        pictures(tmp_path / name, [(8, 8)])
+    pictures(tmp_path / "tiles", [(64, 64)])
+    np.save(tmp_path / "one.npy", np.zeros((1, 4, 4), np.uint8))
+    for seed in range(8):  # by which a single picture trains, validates or tests
+        for name in ("a", "b", "tiles"):
+            err = refused("train", name, *QUICK, "--data.seed", seed)
+            assert "one file cannot both train and validate, give two or more" in err
+    err = refused("train", "one.npy", *QUICK)
+    assert err.endswith("one example cannot both train and validate, give two or more\n")
+
+
+@pytest.mark.filterwarnings("always:the validation part of:UserWarning")
+def test_a_part_that_is_small_is_to_be_enlarged_by_an_option_of_train(axial: Axial, tmp_path):
+    """Whichever command says so: evaluate has no such option."""
+    random_model(small_config((6, 6), 3, num_values=256)).float().save_pretrained("model")
+    arrays(tmp_path / "mine.npz", (12, 6, 6, 3))
+    status, _, err = axial("evaluate", "model", "mine.npz", "--split", "validation")
+    assert (status, err.count("train with a larger --data.validation-fraction, or with more data")) == (0, 1)
+
+
+def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
+    """Random pictures of given widths and heights; `turned`: every second one is to be shown by a quarter turn."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for i, (width, height) in enumerate(sizes):
+        picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        exif = picture.getexif()
+        exif[ExifTags.Base.Orientation] = 6 if turned and i % 2 else 1
+        picture.save(folder / f"{i}.jpg", exif=exif)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_names_that_are_not_utf8_are_read_and_no_run_is_begun_that_could_not_be(axial: Axial, tmp_path, trained: Path):
+    folder = tmp_path / os.fsdecode(b"pictures\xff")
+    folder.mkdir()
+    for i in range(10):
+        Image.fromarray(np.full((8, 8), i, np.uint8)).save(folder / os.fsdecode(b"%d\xff.png" % i))
+    options = [*TINY, "--training.steps", 1, "--training.batch-size", 2, "--out"]
+    refused = axial("train", folder, *options, tmp_path / os.fsdecode(b"run\xff"))
+    assert (refused.status, "run\\udcff is no name in UTF-8" in refused.err) == (2, True), refused.err
+    assert not (tmp_path / os.fsdecode(b"run\xff")).exists()
+    with pytest.raises(ValueError, match="is no name in UTF-8"):
+        AxialTransformer.from_pretrained(trained).save_pretrained(tmp_path / os.fsdecode(b"model\xff"))
+    assert axial("train", folder, *options, tmp_path / "run").status == 0
+    for name in ("scores.csv", "scores.json"):
+        done = axial("score", tmp_path / "run", folder, "--output", tmp_path / name)
+        assert done.status == 0, done.err
+        assert r"3\udcff.png" in (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_a_damaged_test_part_is_named_and_never_replaced_by_validation(axial: Axial, refused):
+    for part in ("train", "validation", "test"):
+        for i in range(3):
+            picture(f"photos/{part}/{i}.png", i)
+    train = ["train", "photos", *TINY, *ONE_STEP, "--samples", 1, "--out", "run"]
+    for i in range(2):
+        Path(f"photos/test/{i}.png").write_text("damaged")
+    err = refused(*train, "--data.skip-bad", 1)
+    assert all(f"photos/test/{i}.png is not a whole image" in err for i in range(2))
+    assert "--data.skip-bad 2 would leave out 2 of 3 files" in err
+    assert not Path("run").exists()
+    nothing_left = axial(*train)
+    assert nothing_left.status == 2
+    assert "2 files are unfit: photos/test/0.png is not a whole image" in nothing_left.err
+    assert not Path("run").exists()
+    picture("photos/test/0.png", 0)
+    done = axial(*train)
+    assert done.status == 0, done.err
+    assert done.err.count("warning: skipped: photos/test/1.png") == 1
+    Path("photos/test/0.png").write_text("damaged")
+    damaged = axial("evaluate", "run")
+    assert damaged.status == 2
+    assert "photos/test/0.png is not a whole image" in damaged.err
+    for i in range(2):
+        picture(f"photos/test/{i}.png", i)
+    assert json.loads(axial("evaluate", "run", "--json").out)["data"].endswith("photos, test")
+
+
+def test_axes_are_called_by_the_letters_that_the_user_gave():
+    assert axis_names(3, "NCDHW") == ("depth", "height", "width")
+    assert axis_names(3, "NTHWC") == ("frame", "height", "width")
+    assert axis_names(3) == ("frame or depth", "height", "width")
+
+
+def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
+    """A smooth picture of 8x8 pixels, saved."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (2, 2, 3)).astype(np.uint8)
+    Image.fromarray(pixels).resize((8, 8)).convert(mode).save(path, **options)
+    return Path(path)
+
+
+def test_no_samples_are_made_if_none_are_wanted(axial: Axial):
+    assert axial("train", "digits", "--samples", 0, "--out", "run", *TINY, *ONE_STEP).status == 0
+    assert not list(Path("run/samples").glob("*"))
+    assert Path("run/model.safetensors").is_file()

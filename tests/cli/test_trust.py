@@ -1,0 +1,76 @@
+"""A run from elsewhere fetches nothing that only its record names, and says what it reads."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from axial_transformers.data.shards import downloads
+from tests.conftest import TINY, Axial
+
+
+@pytest.fixture
+def run(axial: Axial, tmp_path: Path) -> Path:
+    """A run on an array, after one step."""
+    values = np.random.default_rng(0).integers(0, 4, (30, 3, 2), dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", images=values)
+    short = ["--training.steps", 1, "--training.batch-size", 2, "--data.num-values", 4, "--samples", 1]
+    assert axial("train", tmp_path / "own.npz", *TINY, *short, "--out", tmp_path / "run").status == 0
+    return tmp_path / "run"
+
+
+VERBS = (["train"], ["evaluate"], ["score"], ["complete", "--rows", "1"])
+of_every_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+
+
+def naming(run: Path, source: str) -> Path:
+    """The run, whose record names another source."""
+    record = json.loads((run / "train.json").read_text())
+    record["about"]["source"] = source
+    (run / "train.json").write_text(json.dumps(record))
+    return run
+
+
+@of_every_verb
+def test_a_file_that_a_record_names_is_said_before_it_is_read(axial: Axial, run: Path, verb: list[str], tmp_path: Path):
+    more = ["--training.steps", 2] if verb == ["train"] else ["--examples", 1] if verb[0] == "complete" else []
+    out = ["--output", tmp_path / "a.npz"] if verb[0] == "complete" else []
+    status, _, err = axial(verb[0], run, *verb[1:], *more, *out)
+    assert status == 0
+    assert f"reading {tmp_path / 'own.npz'}, the data that {run} names" in err
+
+
+@pytest.mark.parametrize(
+    "source", ["http://127.0.0.1:1/a.tar", "hf://datasets/a/b", "/dev/null", "pipe", "/etc", "x\n\x1b[31m\n" * 999]
+)
+@of_every_verb
+def test_nothing_else_that_a_changed_record_names_is_fetched_or_read(
+    axial: Axial, trained, tmp_path, monkeypatch, source, verb
+):
+    monkeypatch.setattr(downloads, "download", lambda *_: 1 / 0)
+    if source == "pipe":
+        source = str(tmp_path / "pipe")
+        os.mkfifo(source)
+    status, out, err = axial(verb[0], naming(shutil.copytree(trained, tmp_path / "run"), source), *verb[1:])
+    assert (status, out) == (2, "")
+    assert len(err) < 4000
+    (mistake,) = [line for line in err.splitlines() if line.startswith(f"axial {verb[0]}: ")]
+    if "://" in source:
+        assert "is fetched only if it is named: add it after the folder" in mistake
+    if source in ("/dev/null", str(tmp_path / "pipe")):
+        assert "is no file and no folder" in mistake
+
+
+def test_the_bundled_data_is_not_spoken_of(axial: Axial, trained, tmp_path):
+    said = axial("complete", trained, "--rows", 7, "--examples", 1, "--output", tmp_path / "a.png")
+    assert said.status == 0
+    assert "names" not in said.err
+
+
+def test_an_address_that_is_named_again_is_fetched(axial: Axial, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "download", lambda *_: [tmp_path / "gone.tar"])
+    run = naming(shutil.copytree(trained, tmp_path / "run"), "http://127.0.0.1:1/a.tar")
+    assert "gone.tar" in axial("evaluate", run, "http://127.0.0.1:1/a.tar").err

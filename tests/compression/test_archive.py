@@ -1,0 +1,309 @@
+"""Images to an archive and back, for every kind of model."""
+
+import io
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from axial_transformers.compression import (
+    ArchiveError,
+    ArchiveReader,
+    DamagedError,
+    OtherVersionError,
+    WrongConditionsError,
+    WrongModelError,
+    codec,
+    compress,
+    container,
+    decompress,
+    fingerprint,
+)
+from axial_transformers.compression.container import Chunk
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from tests.small_models import CHUNKS_OF_64, NO_WEBP, random_model
+
+SMALL = {"dim": 16, "heads": 2, "inner_layers": 2}
+VARIANTS = {
+    "gray": {"shape": (3, 5), "outer_layers": 2},
+    "rgb": {"shape": (3, 5), "channels": 3, "encoder_layers": 2, "outer_layers": 2},
+    "few values": {"shape": (3, 5), "num_values": 17, "outer_layers": 2},
+}
+
+
+def build(**options) -> AxialTransformer:
+    return random_model(AxialTransformerConfig(**{**SMALL, **options}), torch.float32)
+
+
+def draw(model: AxialTransformer, count: int, seed: int = 1) -> torch.Tensor:
+    """Images uint8 [count, *A, C] drawn from the model itself."""
+    return sample(model, count, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def gray() -> AxialTransformer:
+    return build(**VARIANTS["gray"])
+
+
+@pytest.fixture(scope="module")
+def three_chunks(gray) -> tuple[torch.Tensor, bytes]:
+    images = draw(gray, 200)
+    with CHUNKS_OF_64:
+        return images, compress(gray, images, verify=False)
+
+
+def test_labels_and_conditioning_are_needed_again():
+    model = build(**VARIANTS["gray"], num_classes=3)
+    images, label = draw(model, 70), torch.arange(70) % 3
+    cond = torch.randn(70, 3, 5, 16)
+    archive = compress(model, images, label, cond)
+    assert torch.equal(decompress(model, archive, label, cond), images)
+    with pytest.raises(WrongConditionsError, match="with label of its 70 images"):
+        decompress(model, archive, None, cond)
+    with pytest.raises(DamagedError):
+        decompress(model, archive, (label + 1) % 3, cond)
+    unlabelled = compress(model, images)
+    with pytest.raises(WrongConditionsError, match="without label"):
+        decompress(model, unlabelled, label)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_labels_and_conditioning_are_of_the_images(count):
+    model = build(**VARIANTS["gray"], num_classes=3)
+    images = draw(model, 3)
+    for name, given in (("label", torch.zeros(count, dtype=torch.int64)), ("cond", torch.zeros(count, 3, 5, 16))):
+        with pytest.raises(ValueError, match=f"^{name} is of {count} images, but 3 are to be compressed$"):
+            compress(model, images, **{name: given})
+
+
+def test_the_callers_model_is_left_alone(gray):
+    gray.train()
+    compress(gray, draw(gray, 3))
+    assert gray.training
+    assert all(weight.dtype == torch.float32 and weight.requires_grad for weight in gray.parameters())
+    gray.eval()
+
+
+def test_no_images_make_an_archive_too(gray):
+    assert decompress(gray, compress(gray, torch.zeros(0, 3, 5, 1, dtype=torch.uint8))).shape == (0, 3, 5, 1)
+
+
+def test_images_that_webp_makes_smaller_are_stored_by_it():
+    """A model of scale 1 gives flat images about 8 bits a position: WebP needs some 40 bytes for them."""
+    for options in ({"shape": (8, 9), "outer_layers": 2}, {**VARIANTS["rgb"], "shape": (4, 8)}):
+        model = build(**options)
+        images = draw(model, 6)
+        images[3:5] = 200
+        archive = compress(model, images, verify=False)
+        header = container.read_header(io.BytesIO(archive))
+        chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
+        assert list(chunk.webp) == [3, 4]
+        assert torch.equal(decompress(model, archive), images)
+        with NO_WEBP:
+            assert len(compress(model, images, verify=False)) > len(archive)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_other_pixels_in_webp_are_seen_whatever_else_a_chunk_holds(others):
+    """Every checksum but that of the pixels is made right again."""
+    model = build(shape=(8, 9), outer_layers=2)
+    images = torch.cat([draw(model, others), torch.full((3, 8, 9, 1), 200, dtype=torch.uint8)])
+    archive = compress(model, images)
+    assert torch.equal(decompress(model, archive), images)
+    header = container.read_header(io.BytesIO(archive))
+    chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
+    assert [*chunk.webp] == [others, others + 1, others + 2]
+    other = codec.as_webp(np.full((8, 9, 1), 201, np.uint8))
+    with pytest.raises(DamagedError, match="another checksum"):
+        decompress(model, forged(archive, webp={**chunk.webp, others: other}))
+    for stream in (b"", chunk.stream + b"1234", chunk.stream[:4]):
+        with pytest.raises(DamagedError):
+            decompress(model, forged(archive, stream=stream))
+
+
+def test_a_pillow_without_webp_is_an_error_of_one_line(monkeypatch):
+    codec.as_webp(np.zeros((2, 2, 3), np.uint8))  # Pillow has loaded what it has
+    monkeypatch.delitem(Image.SAVE, "WEBP")
+    with pytest.raises(OSError, match="Pillow's WebP codec"):
+        codec.as_webp(np.zeros((2, 2, 3), np.uint8))
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 1), (5, 7, 3), (5, 7, 2), (2, 5, 7, 3), (9, 1), (2, 3, 4, 1)])
+def test_webp_is_lossless_for_any_shape(shape):
+    values = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    file = codec.as_webp(values)
+    assert np.array_equal(codec.from_webp(file, shape), values)
+    with pytest.raises(DamagedError):
+        codec.from_webp(file, (*shape[:-2], shape[-2] + 1, shape[-1]))
+    with pytest.raises(DamagedError):
+        codec.from_webp(file[:-6], shape)
+
+
+def test_images_too_wide_for_webp_are_coded_by_the_model():
+    assert codec.as_webp(np.zeros((1, 20000, 1), np.uint8)) is None
+
+
+def test_chunks_hold_at_least_64_images(gray):
+    with CHUNKS_OF_64:
+        archive = compress(gray, draw(gray, 130), verify=False)
+    header = container.read_header(io.BytesIO(archive))
+    assert [chunk.images for chunk in header.chunks] == [65, 65]
+
+
+def test_a_chunk_is_read_without_the_rest(gray, three_chunks):
+    images, archive = three_chunks
+    header = container.read_header(io.BytesIO(archive))
+    damaged = bytearray(archive)
+    damaged[header.start(0) + 9] ^= 1
+    damaged[header.start(2) + 9] ^= 1
+    assert torch.equal(decompress(gray, bytes(damaged), chunks=[1]), images[66:133])
+    assert torch.equal(decompress(gray, archive[: header.start(2)], chunks=[1]), images[66:133])
+    with pytest.raises(DamagedError, match="chunk 0 of 3"):
+        decompress(gray, bytes(damaged))
+    with pytest.raises(ValueError, match=r"0\.\.2"):
+        decompress(gray, archive, chunks=[3])
+
+
+def test_another_model_is_refused(gray, three_chunks):
+    other = build(**VARIANTS["gray"])
+    with torch.no_grad():
+        next(other.parameters())[0] += 1e-6
+    with pytest.raises(WrongModelError):
+        decompress(other, three_chunks[1])
+    with pytest.raises(WrongModelError):
+        decompress(build(**VARIANTS["gray"], dropout=0.1), three_chunks[1])
+
+
+def test_the_fingerprint_ignores_how_the_model_is_held(tmp_path, gray):
+    gray.save_pretrained(tmp_path / "model")
+    assert fingerprint(AxialTransformer.from_pretrained(tmp_path / "model")) == fingerprint(gray.train())
+
+
+def test_another_version_is_refused(gray, three_chunks):
+    archive = bytearray(three_chunks[1])
+    archive[8] = 2
+    with pytest.raises(OtherVersionError, match="format version 2; this release reads version 3"):
+        decompress(gray, bytes(archive))
+
+
+def test_what_is_no_archive_is_refused(gray):
+    for content in (b"PK\x03\x04 something else", b"\x89PNG\r\n\x1a\n and so on"):
+        with pytest.raises(DamagedError, match="not an archive"):
+            decompress(gray, content)
+
+
+def test_bytes_behind_the_archive_are_refused(gray, three_chunks):
+    with pytest.raises(DamagedError, match="behind the last chunk"):
+        decompress(gray, three_chunks[1] + b"\0")
+
+
+def test_a_chunk_of_another_archive_is_refused(gray, three_chunks):
+    """Same model, same place, same length: only the index knows better."""
+    archive = three_chunks[1]
+    header = container.read_header(io.BytesIO(archive))
+    start, end = header.start(0), header.start(1)
+    with CHUNKS_OF_64:
+        other = compress(gray, draw(gray, 200, seed=5), verify=False)
+    with pytest.raises(ArchiveError):
+        decompress(gray, archive[:start] + other[start:end] + archive[end:])
+
+
+def forged(archive: bytes, **changes) -> bytes:
+    """The archive with a header, or the fields of its only chunk, changed, and every checksum made right again."""
+    header = container.read_header(io.BytesIO(archive))
+    chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
+    content = Chunk(**{name: changes.get(name, value) for name, value in vars(chunk).items()}).pack()
+    entry = container.entry(changes.get("images", header.images), content)
+    fields = {name: value for name, value in changes.items() if hasattr(header, name) and name != "images"}
+    return replace(header, **fields, chunks=(entry,)).pack() + content
+
+
+@pytest.fixture(scope="module")
+def few_values() -> tuple[AxialTransformer, bytes]:
+    model = build(**VARIANTS["few values"])
+    return model, compress(model, draw(model, 4), verify=False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"images": 257},
+        {"images": 2**16 - 1},
+        {"images": 200},
+        {"images": 3},
+        {"shape": (3, 500)},
+        {"shape": (3, 2**32 - 1, 2**32 - 1)},
+        {"channels": 2**32 - 1},
+        {"num_values": 1},
+        {"webp": {0: b"RIFF"}},
+        {"webp": {2**30: b""}},
+        {"stream": b""},
+        {"stream": b"\0" * 100},
+        {"stream": b"\xff" * 1000},
+        {"stream": b"\x01"},
+    ],
+    ids=str,
+)
+def test_forged_fields_with_right_checksums_are_refused(few_values, changes):
+    model, archive = few_values
+    assert forged(archive) == archive
+    with pytest.raises(DamagedError):
+        decompress(model, forged(archive, **changes))
+
+
+def test_chunks_are_found_in_time_linear_in_their_number(gray):
+    """Sums over all chunks before each one took 25 s."""
+    archive = compress(gray, torch.zeros(0, 3, 5, 1, dtype=torch.uint8), files=[b""] * (1 << 14))
+    begun = time.process_time()
+    decompress(gray, archive)
+    header = container.read_header(io.BytesIO(archive))
+    for i in range(len(header.chunks)):
+        assert container.read_chunk(io.BytesIO(archive), header, i) == b""
+    assert time.process_time() - begun < 5
+
+
+def test_arrays_and_lists_do_as_well_as_tensors():
+    model = build(**VARIANTS["gray"], num_classes=3)
+    images, label = draw(model, 4), torch.arange(4) % 3
+    archive = compress(model, images, label)
+    for as_given in (np.asarray, torch.Tensor.tolist, lambda x: x.numpy().astype(">u2")[::-1][::-1]):
+        assert compress(model, as_given(images), as_given(label), verify=False) == archive
+        assert torch.equal(decompress(model, archive, as_given(label)), images)
+    for kind in (bytearray, memoryview, io.BytesIO):
+        assert torch.equal(decompress(model, kind(archive), label), images)
+
+
+def test_what_is_no_array_or_no_archive_is_one_line(gray, tmp_path):
+    for images in ("text", [[1], [1, 2]], None, 3, [{}]):
+        with pytest.raises(ValueError, match="images must be a tensor, an array or nested lists"):
+            compress(gray, images)
+    archive = compress(gray, draw(gray, 2))
+    (tmp_path / "a.axl").write_bytes(archive)
+    with pytest.raises(ValueError, match="must be bytes or an open binary file"):
+        decompress(gray, str(tmp_path / "a.axl"))
+    with (tmp_path / "a.axl").open(errors="replace") as text, pytest.raises(ValueError, match="as text"):
+        decompress(gray, text)
+    with (tmp_path / "a.axl").open("rb") as file:
+        reader = ArchiveReader(gray, file)
+    with pytest.raises(ValueError, match="is closed"):
+        reader.content(0)
+    with pytest.raises(ValueError, match="is closed"):
+        ArchiveReader(gray, file)
+
+
+def test_forged_conditions_are_refused(gray):
+    with pytest.raises(WrongConditionsError):
+        decompress(gray, forged(compress(gray, draw(gray, 4), verify=False), conditions=1))
+
+
+def test_models_that_cannot_compress_say_so(gray):
+    with pytest.raises(ValueError, match="8 bits"):
+        compress(build(shape=(2, 3), num_values=300), torch.zeros(1, 2, 3, 1, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="known channels"):
+        compress(build(**VARIANTS["rgb"], known_channels=1), torch.zeros(1, 3, 5, 3, dtype=torch.uint8))
+    with pytest.raises(ValueError, match=r"x must be \[B, 3, 5, 1\]"):
+        compress(gray, torch.zeros(1, 5, 3, 1, dtype=torch.uint8))

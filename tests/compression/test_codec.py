@@ -1,0 +1,250 @@
+"""Archives: encoder and decoder compute the same bits, however they are run."""
+
+import io
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers.compression import (
+    ArchiveError,
+    ArchiveReader,
+    DamagedError,
+    TruncatedError,
+    compress,
+    container,
+    decompress,
+)
+from axial_transformers.compression.archive import write_archive
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.inference import exact_network
+from axial_transformers.inference.exact_network import ExactNetwork
+from axial_transformers.kernels.exact import reference
+from axial_transformers.kernels.exact.definition import GROUP
+from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
+from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
+from tests.small_models import (
+    CHUNKS_OF_64,
+    NO_WEBP,
+    VARIANTS,
+    by_formula,
+    random_given,
+    random_model,
+    random_values,
+    small_config,
+)
+
+pytest.importorskip("numba", reason="exact kernels are compiled by numba")
+
+from axial_transformers.kernels.exact import compiled
+
+SOME_KINDS = ["2d", "lstm", "classes", "columns"]
+FROZEN = [
+    (
+        small_config((2, 3), 2, num_classes=3),
+        (
+            "8941584c0d0a1a0a0332fb205c1eb24275d5c7462af890cd7d3dc287c4cd361b0bc3f47b3679df795801050000000100"
+            "0000000000000200000002020000000300000002000d0000002c564646ca42892c00243001040f3f2781b4356768"
+        ),
+    ),
+    (
+        small_config((3, 4), 2, "columns", inner="lstm"),
+        (
+            "8941584c0d0a1a0a0353520c1f7c24e54c555a387744d0c82fc585760097d9e4522bed5e56929b588500050000000100"
+            "00000000000002000000020300000004000000020015000000f35b050aed6e772800262c0500ef5d081f6a60b1fb1fee"
+            "1a53e264c407"
+        ),
+    ),
+]
+"""Configurations, and their archives in hexadecimal."""
+
+
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+def test_known_values_have_the_models_likelihood_and_from_the_reference_the_same_bits(config):
+    model = random_model(config, torch.float32)
+    x, given = random_values(model, 2), Conditioning(**random_given(model, 2))
+    network, slow = ExactNetwork(model, compiled), ExactNetwork(model, reference)
+    nats = network.nats(x, given)
+    expected = [slice_nats(model.double(), x, torch.full((2,), c), *given) for c in model.slices]
+    np.testing.assert_allclose(nats, torch.stack(expected, -1).detach(), rtol=0, atol=1e-4)
+    assert nats.tobytes() == slow.nats(x, given).tobytes()
+    assert network.intervals(x, given).tobytes() == slow.intervals(x, given).tobytes()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VARIANTS if "known" not in kind])
+def test_models_decode_what_they_encoded(kind):
+    """The decoder goes from position to position, the encoder takes all at once."""
+    model = random_model(VARIANTS[kind], torch.float32)
+    x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
+    archive = compress(model, x, **given, verify=False)
+    assert torch.equal(decompress(model, archive, **given).long(), x)
+
+
+@pytest.mark.parametrize("kind", SOME_KINDS)
+def test_without_numba_archives_are_the_same(kind, monkeypatch):
+    model = random_model(VARIANTS[kind], torch.float32)
+    x, given = random_values(model, 3), random_given(model, 3)
+    archive = compress(model, x, **given)
+    monkeypatch.setattr(exact_network.util, "find_spec", lambda name: None)
+    assert ExactNetwork(model).arithmetic is reference
+    assert compress(model, x, **given, verify=False) == archive
+    with pytest.warns(UserWarning, match="numba is not installed"):
+        assert torch.equal(decompress(model, archive, **given).long(), x)
+
+
+def test_threads_dtypes_and_the_state_of_the_processor_make_no_difference():
+    model = random_model(VARIANTS["classes"], torch.float32)
+    x, given = random_values(model, 200), random_given(model, 200)
+    whole = compress(model, x, **given, verify=False)
+    assert len(container.read_header(io.BytesIO(whole)).chunks) == 1
+    with CHUNKS_OF_64:
+        archive = compress(model, x, **given, verify=False)
+    assert len(container.read_header(io.BytesIO(archive)).chunks) == 3
+    torch.set_num_threads(2)
+    torch.set_flush_denormal(True)
+    try:
+        assert compress(model, x, **given, verify=False) == whole  # its images are divided
+        assert torch.equal(decompress(model, whole, **given).long(), x)
+        with CHUNKS_OF_64:
+            assert compress(model, x, **given, verify=False) == archive
+        assert torch.equal(decompress(model, archive, **given).long(), x)
+        assert torch.equal(decompress(model, archive, **given, chunks=[2])[-1].long(), x[-1])
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(1)
+
+
+def test_likelihoods_and_intervals_of_an_image_do_not_depend_on_the_others():
+    model = random_model(VARIANTS["2d deep"], torch.float32)
+    x, network = random_values(model, GROUP + 5), ExactNetwork(model)
+    found, nats = network.intervals(x), network.nats(x)
+    for some in (slice(0, 1), slice(3, 9), slice(GROUP - 1, None)):
+        assert np.array_equal(network.intervals(x[some]), found[some])
+        assert network.nats(x[some]).tobytes() == nats[some].tobytes()
+
+
+def test_an_archive_of_a_trained_model_keeps_its_bytes():
+    """The format is what it was: encoder, arithmetic and container."""
+    model = AxialTransformer.from_pretrained("fashion_mnist")
+    rows, columns = torch.meshgrid(torch.arange(28), torch.arange(28), indexing="ij")
+    images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
+    with NO_WEBP:
+        archive = compress(model, images, verify=False)
+    assert (len(archive), zlib.crc32(archive)) == (598, 2731816437)
+
+
+@pytest.mark.parametrize(("config", "frozen"), FROZEN)
+def test_the_bytes_of_archives_are_frozen(config, frozen):
+    """Other bytes are another format, and need another version. The weights depend on no random generator."""
+    model = by_formula(AxialTransformer(config).eval())
+    images = (torch.arange(2 * len(model.order)).view(2, *config.shape, config.channels) * 11 % 5).to(torch.uint8)
+    label = torch.tensor([0, 2]) if config.num_classes else None
+    archive = compress(model, images, label)
+    assert archive.hex() == frozen
+    assert torch.equal(decompress(model, bytes.fromhex(frozen), label), images)
+
+
+def test_the_archive_is_as_long_as_the_model_says():
+    model = random_model(small_config((5, 7), num_values=256), torch.float32)
+    images = sample(model, 150, generator=torch.Generator().manual_seed(0), compile=False)
+    with NO_WEBP:
+        archive = compress(model, images, verify=False)
+    ideal = bits_per_dim(model, images.long()).sum().item() * 35 / 8
+    header = container.read_header(io.BytesIO(archive)).start(0)
+    assert ideal < len(archive) - header < 1.001 * ideal + 20
+
+
+@pytest.fixture(scope="module")
+def written() -> tuple[AxialTransformer, bytes]:
+    model = random_model(VARIANTS["2d"], torch.float32)
+    return model, compress(model, random_values(model, 9), verify=False)
+
+
+def test_damage_that_no_checksum_shows_is_an_error(written):
+    """A stream that is cut, lengthened, or has one other bit, in a chunk whose checksum fits."""
+    model, archive = written
+    header = container.read_header(io.BytesIO(archive))
+    content = archive[header.start(0) :]
+    cut = [content[:length] for length in range(0, len(content), 3)] + [content[:-4], content + b"1234", content + b"1"]
+    cut.append(content[:1] + b"\xff" * 8 + content[9:])  # a first state beyond 63 bits
+    flipped = [content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :] for at in range(len(content))]
+    for chunk in cut + flipped:
+        entry = header.chunks[0]._replace(size=len(chunk), checksum=zlib.crc32(chunk))
+        changed = replace(header, chunks=(entry,))
+        with pytest.raises(DamagedError):
+            decompress(model, changed.pack() + chunk)
+
+
+def test_every_flipped_bit_of_the_header_is_seen(written):
+    model, archive = written
+    for at in range(container.read_header(io.BytesIO(archive)).start(0)):
+        with pytest.raises(ArchiveError):
+            decompress(model, archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :])
+
+
+@pytest.mark.parametrize("arithmetic", [compiled, reference], ids=["compiled", "reference"])
+def test_logits_that_are_not_finite_are_refused(arithmetic, monkeypatch):
+    model = random_model(small_config((3, 2)), torch.float32)
+    with torch.no_grad():
+        model.head[1].bias[2] = torch.inf
+    monkeypatch.setattr(exact_network, "fastest_arithmetic", lambda: arithmetic)
+    with pytest.raises(ValueError, match="not finite"), np.errstate(invalid="ignore"):
+        compress(model, random_values(model, 2))
+
+
+def test_models_without_exact_kernels_are_refused_in_one_line():
+    config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
+    sparse = SparseTransformer(config).eval()
+    refusal = r"^there are no kernels for SparseTransformer, so this model makes no archives$"
+    with pytest.raises(ValueError, match=refusal):
+        compress(sparse, random_values(sparse, 2))
+    with pytest.raises(ValueError, match=refusal):
+        decompress(sparse, b"")
+
+
+def test_the_declared_number_of_values_is_bounded_by_the_caller(written):
+    model, archive = written
+    assert len(decompress(model, archive, most_values=9 * 15)) == 9
+    with pytest.raises(ArchiveError, match=r"states 135 values, and at most 134 are allowed"):
+        decompress(model, archive, most_values=134)
+
+
+def test_truncation_at_every_length_is_seen(written):
+    model, archive = written
+    for length in range(len(archive)):
+        with pytest.raises(TruncatedError, match=r"ends within its first|ends early|chunk 0 of 1"):
+            decompress(model, archive[:length])
+
+
+def test_chunks_are_written_before_more_images_are_read(monkeypatch):
+    """So that any number of images can be packed."""
+    model = random_model(VARIANTS["2d"], torch.float32)
+    x, happened = random_values(model, 200), []
+
+    class Source:
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, some):
+            happened.append("read")
+            return x[some]
+
+    class Target(io.BytesIO):
+        def write(self, content):
+            happened.append("write")
+            return super().write(content)
+
+    file = Target()
+    with CHUNKS_OF_64:
+        write_archive(model, file, Source(), Conditioning(), verify=True)
+    assert happened == ["write", *["read", "write"] * 3, "write"]
+    happened.clear()
+    images = ArchiveReader(model, file).images(range(3))
+    monkeypatch.setattr(
+        container, "read_chunk", lambda *_, read=container.read_chunk: happened.append("read") or read(*_)
+    )
+    assert torch.equal(next(images), x[:66].byte())
+    assert happened == ["read"]

@@ -1,0 +1,459 @@
+"""Folders of images, and pictures written."""
+
+import io
+import struct
+import warnings
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from PIL import Image
+
+from axial_transformers import data, pictures
+from axial_transformers.compression.files.file_archive import read_files
+from axial_transformers.compression.files.pictures import PictureEntry
+from axial_transformers.data import DataConfig, EmptySplitError
+from axial_transformers.models import AxialTransformerConfig
+from tests.shard_writer import deep_png
+
+
+def _pixels(seed: int = 0, height: int = 6, width: int = 6, channels: int = 3) -> np.ndarray:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, channels)).astype(np.uint8)
+    return pixels if channels > 1 else pixels[..., 0]
+
+
+def _save(path: Path, pixels: np.ndarray, **options: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, **options)
+    return path
+
+
+def test_a_number_of_values_for_a_folder_is_refused(tmp_path):
+    for i in range(3):
+        _save(tmp_path / f"{i}.png", _pixels(i, channels=1) > 100)
+    with pytest.raises(ValueError, match=r"^num_values=2 is an option of arrays: values of .* are 0\.\.255"):
+        data.load(tmp_path, DataConfig(num_values=2), "all")
+    assert len(data.load(tmp_path, DataConfig(num_values=256), "all")) == 3
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options"), [("png", {}), ("BMP", {}), ("tiff", {}), ("webp", {"lossless": True}), ("ppm", {})]
+)
+def test_lossless_formats_are_read_exactly(tmp_path, suffix, options):
+    _save(tmp_path / f"a.{suffix}", _pixels(), **options)
+    np.testing.assert_array_equal(data.load(tmp_path, split="all").values, _pixels()[None])
+
+
+def test_order_is_that_of_relative_paths(tmp_path):
+    for i, name in enumerate(["b/1.png", "a/2.png", "a/10.png", "c.png"]):
+        _save(tmp_path / name, np.full((2, 2), i, np.uint8))
+    (tmp_path / "README.txt").write_text("not an image")
+    _save(tmp_path / ".hidden" / "x.png", _pixels())
+    examples = data.load(tmp_path, split="all")
+    assert examples.names == ["a/10.png", "a/2.png", "b/1.png", "c.png"]
+    assert examples.values[:, 0, 0, 0].tolist() == [2, 1, 0, 3]
+    assert examples.labels is None  # one lies in no class
+
+
+def test_sub_folders_are_classes_and_splits(tmp_path):
+    for part, count in [("train", 30), ("val", 3), ("test_2x2", 2)]:
+        for i in range(count):
+            for name in ("dog", "cat"):
+                _save(tmp_path / part / name / f"{i}.png", np.full((2, 2), i, np.uint8))
+    assert [len(data.load(tmp_path, split=split)) for split in ("train", "validation", "test", "all")] == [60, 6, 4, 70]
+    test = data.load(tmp_path, split="test")
+    assert test.class_names == ("cat", "dog")
+    assert test.labels.tolist() == [0, 0, 1, 1]
+    assert test.names[0] == "test_2x2/cat/0.png"
+    _save(tmp_path / "beside.png", np.full((2, 2), 1, np.uint8))
+    with pytest.raises(ValueError, match=r"beside\.png lies beside"):
+        data.load(tmp_path)
+
+
+@pytest.mark.parametrize("inside", ["", "train_32x32"], ids=["itself", "alone in a folder"])
+def test_a_train_folder_without_validation_is_divided(tmp_path, inside):
+    for i in range(40):
+        _save(tmp_path / "train_32x32" / f"{i}.png", np.full((2, 2), i, np.uint8))
+    folder = tmp_path if inside else tmp_path / "train_32x32"
+    validation = data.load(folder, split="validation")
+    train = data.load(folder)
+    assert 0 < len(validation) < len(train) < 40
+    if inside:
+        assert sorted(train.names + validation.names) == data.load(folder, split="all").names
+        with pytest.raises(EmptySplitError, match="no test examples"):
+            data.load(folder, split="test")
+
+
+def test_further_images_move_none_between_splits(tmp_path):
+    for i in range(0, 60, 2):
+        _save(tmp_path / f"{i}.png", np.full((2, 2), i, np.uint8))
+    before = {split: set(data.load(tmp_path, split=split).names) for split in ("train", "validation", "test")}
+    assert len(set.union(*before.values())) == sum(map(len, before.values())) == 30
+    for i in range(1, 60, 2):
+        _save(tmp_path / f"{i}.png", np.full((2, 2), i, np.uint8))
+    for split, names in before.items():
+        assert names < set(data.load(tmp_path, split=split).names)
+    other = data.load(tmp_path, DataConfig(seed=1), split="validation")
+    assert set(other.names) != set(data.load(tmp_path, split="validation").names)
+
+
+@given(st.integers(1, 4), st.integers(4, 11), st.integers(4, 11))
+def test_tiles_are_the_crops_of_their_names(tmp_path_factory, size, height, width):
+    folder = tmp_path_factory.mktemp("tiles")
+    pixels = _pixels(1, height, width)
+    _save(folder / "a.png", pixels)
+    examples = data.load(folder, DataConfig(size=size, fit="tiles"), split="all")
+    assert len(examples) == (height // size) * (width // size)
+    for tile, name in zip(examples.values, examples.names):
+        row, column = (int(number) * size for number in name.removeprefix("a.png#").split(","))
+        np.testing.assert_array_equal(tile, pixels[row : row + size, column : column + size])
+
+
+def test_tiles_keep_their_label_and_split(tmp_path):
+    for i in range(30):
+        _save(tmp_path / "ab"[i % 2] / f"{i}.png", _pixels(i, 4, 6))
+    config = DataConfig(size=2, fit="tiles")
+    parts = [data.load(tmp_path, config, split) for split in ("train", "validation", "test")]
+    images = [{name.partition("#")[0] for name in part.names} for part in parts]
+    assert sum(map(len, images)) == 30
+    assert sum(map(len, parts)) == 30 * 6
+    assert all("ab"[label] == name[0] for part in parts for label, name in zip(part.labels, part.names))
+
+
+def test_crop_takes_the_centre_and_stretch_takes_all(tmp_path):
+    pixels = np.zeros((4, 12, 3), np.uint8)
+    pixels[:, 4:8] = 255
+    _save(tmp_path / "a.png", pixels)
+    assert data.load(tmp_path, DataConfig(size=4, fit="crop"), "all").values.min() == 255
+    stretched = data.load(tmp_path, DataConfig(size=4, fit="stretch"), "all").values
+    assert stretched.shape == (1, 4, 4, 3)
+    assert stretched.min() < 30
+
+
+def test_mode_follows_the_images_unless_told(tmp_path):
+    _save(tmp_path / "a.png", _pixels(channels=1))
+    assert data.load(tmp_path, split="all").channels == 1
+    assert data.load(tmp_path, DataConfig(mode="rgb"), "all").channels == 3
+    _save(tmp_path / "b.png", _pixels())
+    assert data.load(tmp_path, split="all").channels == 3
+    assert data.load(tmp_path, DataConfig(mode="gray"), "all").channels == 1
+
+
+def test_palette_bilevel_cmyk_and_opaque_alpha_are_converted(tmp_path):
+    _save(tmp_path / "opaque.png", np.concatenate([_pixels(), np.full((6, 6, 1), 255, np.uint8)], -1))
+    Image.fromarray(np.full((6, 6, 3), 80, np.uint8)).quantize(4).save(tmp_path / "palette.png")
+    Image.fromarray(_pixels(channels=1)).convert("1").save(tmp_path / "two.png")
+    Image.new("CMYK", (6, 6)).save(tmp_path / "printed.jpg")
+    opaque, palette, printed, two = data.load(tmp_path, split="all").values
+    np.testing.assert_array_equal(opaque, _pixels())
+    assert (palette == 80).all()
+    assert (printed == 255).all()
+    assert set(np.unique(two)) == {0, 255}
+
+
+UPRIGHT = {
+    1: lambda pixels: pixels,
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: np.rot90(pixels, -1),
+    7: lambda pixels: pixels[::-1, ::-1].swapaxes(0, 1),
+    8: lambda pixels: np.rot90(pixels),
+}
+"""The picture that a value of EXIF's Orientation stands for: where the first stored row and column are to be seen."""
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, orientation, suffix):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    pixels = _pixels(0, 4, 6)
+    _save(tmp_path / f"a.{suffix}", pixels, exif=exif)
+    expected = UPRIGHT[orientation](pixels)
+    np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], expected)
+    assert data.picture_sizes(tmp_path) == [expected.shape[1::-1]]
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
+def test_16_bit_gray_becomes_pairs_and_joins_again(tmp_path, suffix):
+    pixels = np.random.default_rng(0).integers(0, 65536, (5, 7)).astype(np.uint16)
+    _save(tmp_path / f"a.{suffix}", pixels)
+    examples = data.load(tmp_path, split="all")
+    assert examples.uint16
+    np.testing.assert_array_equal(data.join_uint16(examples.values)[0, ..., 0], pixels)
+    scaled = data.load(tmp_path, DataConfig(size=4, fit="stretch"), "all")
+    assert scaled.values.shape == (1, 4, 4, 2)
+
+
+@pytest.mark.parametrize(("colour_type", "channels"), [(2, 3), (4, 2), (6, 4)])
+def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, channels):
+    (tmp_path / "deep.png").write_bytes(deep_png(colour_type, channels))
+    with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
+        data.load(tmp_path)
+    archived = read_files(tmp_path, PictureEntry, AxialTransformerConfig(shape=(3, 5), dim=8, heads=1), "refuse")
+    assert [file() for file in archived.files] == [(tmp_path / "deep.png").read_bytes()]
+
+
+@pytest.mark.parametrize("suffix", [".ppm", ".tif"])
+def test_16_bit_colour_of_other_formats_is_refused_too(tmp_path, suffix):
+    """Separate planes of a TIFF file have raw modes of one channel."""
+    tags = [(256, 3, 1, 5), (257, 3, 1, 3), (258, 3, 3, 8), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 3, 14),
+            (277, 3, 1, 3), (278, 3, 1, 3), (279, 4, 3, 26), (284, 3, 1, 2)]  # fmt: skip
+    arrays = struct.pack("<3H6I", 16, 16, 16, 200, 230, 260, 30, 30, 30)
+    head = b"II*\0" + struct.pack("<I", 38) + arrays + struct.pack("<H", len(tags))
+    tiff = (head + b"".join(struct.pack("<HHII", *tag) for tag in tags)).ljust(200, b"\0") + bytes(90)
+    content = {".ppm": b"P6 5 3 65535\n" + bytes(90), ".tif": tiff}
+    (tmp_path / f"deep{suffix}").write_bytes(content[suffix])
+    with pytest.raises(ValueError, match="has 16 bits a channel in colour"):
+        data.load(tmp_path)
+
+
+def test_an_animation_that_is_cut_short_is_a_picture_or_named(tmp_path):
+    frames = [Image.fromarray(np.full((40, 40), 50 * i, np.uint8)) for i in range(3)]
+    file, named = io.BytesIO(), []
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    for length in range(20, len(file.getvalue()), 7):
+        (tmp_path / "a.gif").write_bytes(file.getvalue()[:length])
+        try:
+            data.load(tmp_path, split="all")  # cut behind its first frame, it is a picture
+        except ValueError as error:
+            named.append("a.gif" in str(error))
+    assert named
+    assert all(named)
+
+
+_VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_from([1, 3])))
+
+
+@given(_VALUES, st.integers(1, 3), st.integers(1, 3))
+def test_a_grid_shows_every_example_where_it_belongs(values, columns, scale):
+    count, height, width, channels = values.shape
+    grid = np.asarray(pictures.image_grid(values, columns, scale)).reshape(-1)
+    columns = min(columns, count)
+    gap = max(1, scale // 2)
+    grid = grid.reshape(-1, columns * (width * scale + gap) + gap, channels)
+    for i, example in enumerate(values):
+        top, left = (gap + place * (side * scale + gap) for place, side in zip(divmod(i, columns), (height, width)))
+        shown = grid[top : top + height * scale : scale, left : left + width * scale : scale]
+        np.testing.assert_array_equal(shown, example)
+
+
+def test_display_stretches_the_values_there_are():
+    values = np.arange(17).reshape(1, 1, 17, 1)
+    shown = pictures.for_display(values, num_values=17)
+    assert (shown.min(), shown.max(), shown.shape) == (0, 255, (1, 1, 17))
+
+
+def test_display_covers_pairs_clips_and_sequences():
+    clip = np.arange(2 * 3 * 4 * 5 * 3).reshape(2, 3, 4, 5, 3).astype(np.uint8)
+    strip = pictures.for_display(clip)
+    assert strip.shape == (2, 4, 15, 3)
+    np.testing.assert_array_equal(strip[1, :, 5:10], clip[1, 1])
+    pairs = data.split_uint16(np.array([[[[0x1234]]]], np.uint16))
+    assert pictures.for_display(pairs, uint16=True, window=(0, 65535)).item() == 0x12
+
+
+def test_values_of_12_bits_are_shown_from_black_to_white():
+    """As 16-bit values they would all be black."""
+    deep = np.linspace(1000, 4095, 64).astype(np.uint16).reshape(1, 8, 8, 1)
+    shown = pictures.for_display(data.split_uint16(deep), uint16=True)
+    assert (shown.min(), shown.max()) == (0, 255)
+    assert pictures.for_display(data.split_uint16(deep[:, :1, :1]), uint16=True).item() == 0  # a single value
+
+
+@pytest.mark.parametrize(("length", "width"), [(1, 256), (7, 259), (200, 200), (512, 512), (5000, 512)])
+def test_a_sequence_is_a_line_plot(length, width):
+    rising = (np.arange(length) * 255 // max(1, length - 1)).astype(np.uint8).reshape(1, length, 1)
+    plot = pictures.for_display(rising)[0]
+    assert plot.shape == (96, width, 3)
+    blue = plot[..., 2].astype(int) - plot[..., 0] > 60
+    if length > 1:
+        assert np.argwhere(blue[:, : width // 4])[:, 0].mean() > np.argwhere(blue[:, -width // 4 :])[:, 0].mean()
+    known = np.arange(length) < length // 2
+    marks = pictures.marks_for_display(known, width)
+    assert marks.shape == (1, width)
+    assert marks.sum() == pytest.approx(width * (length // 2) / length, abs=1)
+
+
+def test_few_values_are_categories_with_a_colour_each():
+    values = np.arange(12, dtype=np.uint8).reshape(1, 3, 4, 1)
+    shown = pictures.for_display(values, num_values=12)
+    assert len(np.unique(shown.reshape(-1, 3), axis=0)) == 12
+    assert pictures.for_display(values, num_values=12, palette="gray").shape == (1, 3, 4)
+    assert pictures.for_display(values, num_values=17).shape == (1, 3, 4)
+    assert pictures.for_display(values % 2, num_values=2).shape == (1, 3, 4)
+    many = pictures.for_display(np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), palette="categories")
+    assert len(np.unique(many.reshape(-1, 3), axis=0)) > 200
+    row = pictures.for_display(values.reshape(1, 12, 1), num_values=12)
+    np.testing.assert_array_equal(row[0, 0], shown.reshape(12, 3))
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (36, 8, 8, 1), (2, 3, 5, 3), (4, 2, 8, 8, 1), (3, 700, 600, 3), (5, 40, 1)]
+)
+def test_a_grid_is_large_enough_to_see(shape):
+    values = np.zeros(shape, np.uint8)
+    assert 512 <= pictures.image_grid(values).width < 512 + 1024 * (shape[-2] > 100) + 256
+    assert pictures.image_grid(np.zeros((500, 4, 4, 1), np.uint8), columns=1).height < 6000
+
+
+def test_colour_of_16_bits_is_saved_whole(tmp_path):
+    deep = np.random.default_rng(0).integers(0, 65536, (2, 4, 5, 3)).astype(np.uint16)
+    pictures.save_images(tmp_path / "deep", data.split_uint16(deep), uint16=True)
+    for picture, name in zip(deep, ("0000.png", "0001.png")):
+        with av.open(tmp_path / "deep" / name) as file:
+            (frame,) = file.decode(video=0)
+        np.testing.assert_array_equal(frame.to_ndarray(), picture)
+        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "deep" / name)), picture >> 8)
+
+
+def test_what_is_saved_is_loaded_again(tmp_path):
+    rgb = np.stack([_pixels(i) for i in range(3)])
+    pictures.save_images(tmp_path / "rgb", rgb)
+    np.testing.assert_array_equal(data.load(tmp_path / "rgb", split="all").values, rgb)
+    deep = data.split_uint16(np.random.default_rng(0).integers(0, 65536, (3, 4, 5, 1)).astype(np.uint16))
+    pictures.save_images(tmp_path / "deep", deep, names=["a", "b", "c"], uint16=True)
+    np.testing.assert_array_equal(data.load(tmp_path / "deep", split="all").values, deep)
+    data.save_arrays(tmp_path / "deep.npz", deep, labels=np.arange(3), uint16=True)
+    again = data.load(tmp_path / "deep.npz", split="all")
+    np.testing.assert_array_equal(again.values, deep)
+    assert again.labels.tolist() == [0, 1, 2]
+    pictures.save_grid(tmp_path / "grid.png", rgb, columns=3, scale=1)
+    assert Image.open(tmp_path / "grid.png").size == (22, 8)
+    with pytest.raises(FileExistsError):
+        pictures.save_images(tmp_path / "rgb", rgb)
+
+
+def _damage(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[:60])
+    return path
+
+
+def _split_folder(folder: Path, count: int = 12) -> Path:
+    for part in ("train", "validation", "test"):
+        for i in range(count):
+            _save(folder / part / f"{i}.png", _pixels(i))
+    return folder
+
+
+def test_the_damage_of_a_split_is_named_all_at_once(tmp_path):
+    _split_folder(tmp_path)
+    for name in ("train/3.png", "train/5.png", "test/0.png"):
+        _damage(tmp_path / name)
+    with pytest.raises(ValueError, match=r"^2 files are unfit: .*3\.png is not .*5\.png is .*skip-bad 2"):
+        data.load(tmp_path, DataConfig(skip_bad=1))
+    with pytest.warns(UserWarning, match="skipped: .* is not a whole image") as said:
+        examples = data.load(tmp_path, DataConfig(skip_bad=2))
+    assert (len(examples), len(examples.skipped), len(said)) == (10, 2, 2)
+    with pytest.warns(UserWarning, match=r"test/0\.png is not a whole image"):
+        test = data.load(tmp_path, split="test")
+    assert (len(test), len(test.skipped)) == (11, 1)
+    assert "test/0.png" not in test.names
+
+
+def test_a_split_of_which_nothing_is_left_is_damaged_not_empty(tmp_path):
+    _split_folder(tmp_path, 3)
+    for i in range(3):
+        _damage(tmp_path / "test" / f"{i}.png")
+    with pytest.raises(ValueError, match="3 files are unfit") as caught:
+        data.load(tmp_path, split="test")
+    assert not isinstance(caught.value, data.EmptySplitError)
+
+
+def test_many_unfit_files_are_named_within_bounds(tmp_path):
+    _save(tmp_path / "whole.png", _pixels())
+    for i in range(30):
+        (tmp_path / f"{i}.png").write_text("")
+    with pytest.raises(ValueError, match=r"30 files are unfit: .*; and 10 more ") as caught:
+        data.load(tmp_path, split="all")
+    assert str(caught.value).count("is not a whole image") == 20
+    with pytest.warns(UserWarning, match="skipped: 10 more, 30 of 31 files") as said:
+        assert data.load(tmp_path, DataConfig(skip_bad=30), "all").names == ["whole.png"]
+    assert len(said) == 21
+
+
+def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp_path):
+    for i in range(11):
+        _save(tmp_path / f"{i:02d}.png", _pixels(i))
+    sound = data.load(tmp_path, split="all")
+    _save(tmp_path / "00 deep.png", _pixels(channels=1).astype(np.uint16))
+    _save(tmp_path / "05 clear.png", np.concatenate([_pixels(), _pixels(1)[..., :1]], axis=-1))
+    frames = [Image.fromarray(_pixels(i)) for i in range(2)]
+    frames[0].save(tmp_path / "07 moving.gif", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "08 pages.tif", save_all=True, append_images=frames[1:])
+    with pytest.warns(UserWarning, match="skipped: ") as said:
+        examples = data.load(tmp_path, split="all")
+    assert examples.fingerprint == sound.fingerprint
+    lines = " ".join(examples.skipped)
+    reasons = ("deep.png: 8-bit and", "clear.png is transparent", "moving.gif holds several", "pages.tif holds several")
+    assert all(reason in lines for reason in reasons)
+    assert [str(warning.message) for warning in said] == [f"skipped: {line}" for line in examples.skipped]
+
+
+def test_an_image_that_fits_no_size_is_an_error(tmp_path):
+    _split_folder(tmp_path, 3)
+    _save(tmp_path / "train" / "1.png", _pixels(height=5))
+    with pytest.raises(ValueError, match=r"train/1\.png is 6x5 pixels where .*give a size"):
+        data.load(tmp_path, DataConfig(skip_bad=9))
+
+
+def test_links_to_folders_are_followed_but_in_no_loop(tmp_path):
+    for name in ("cats", "dogs"):
+        for i in range(3):
+            _save(tmp_path / "elsewhere" / name / f"{i}.png", _pixels(i))
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "cat").symlink_to(tmp_path / "elsewhere" / "cats")
+    (source / "dog").symlink_to("../elsewhere/dogs")
+    examples = data.load(source, split="all")
+    assert (examples.class_names, len(examples)) == (("cat", "dog"), 6)
+    (tmp_path / "elsewhere" / "dogs" / "up").symlink_to(source)
+    (source / "dog2").symlink_to(tmp_path / "elsewhere" / "dogs")
+    (source / "cat" / "gone.png").symlink_to("nothing.png")
+    with pytest.warns(UserWarning, match="skipped: ") as said:
+        assert data.load(source, split="all").names == examples.names
+    lines = sorted(str(warning.message) for warning in said)
+    assert "cat/gone.png is a link to nothing" in lines[0]
+    assert "dog/up is a link to" in lines[1]
+    assert "dog2 is a link to" in lines[2]
+
+
+@pytest.mark.filterwarnings("default:the (validation|test) part")
+def test_small_splits_are_warned_of(tmp_path):
+    for part, count in (("train", 2), ("validation", 7), ("test", 8)):
+        for i in range(count):
+            _save(tmp_path / part / f"{i}.png", _pixels(i))
+    with pytest.warns(
+        UserWarning, match="the validation part of .* has only 7 examples: .*larger --data.validation-fraction"
+    ):
+        assert len(data.load(tmp_path, split="validation")) == 7
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.load(tmp_path, split="test")
+        data.load(tmp_path)
+
+
+def test_one_picture_is_a_source_of_no_split(tmp_path):
+    path = _save(tmp_path / "test.png", _pixels())
+    assert data.load(path, split="all").names == ["test.png"]
+    assert len(data.load(path, DataConfig(size=2, fit="tiles"), "all")) == 9
+    with pytest.raises(ValueError, match="is one picture, which has no train part"):
+        data.load(path)
+    with pytest.raises(ValueError, match=r"test\.png is not a whole image .*remove it$"):
+        data.load(_damage(path), split="all")
+
+
+def test_a_picture_without_its_palette_is_damaged(tmp_path):
+    Image.new("P", (4, 4)).save(tmp_path / "0.png")
+    content = (tmp_path / "0.png").read_bytes()
+    start = content.index(b"PLTE") - 4
+    length = int.from_bytes(content[start : start + 4], "big")
+    (tmp_path / "0.png").write_bytes(content[:start] + content[start + 12 + length :])
+    with pytest.raises(ValueError, match=r"0\.png is not a whole image"):
+        data.load(tmp_path, split="all")

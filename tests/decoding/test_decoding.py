@@ -1,0 +1,230 @@
+"""The one loop that decodes computes the logits of the forward pass, at its cost."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
+from axial_transformers.decoding.backend_choice import choose_backend
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.models import AxialTransformer, Conditioning
+from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
+
+every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+OF_VALUES = {name: config for name, config in VARIANTS.items() if config.prediction == "none"}
+"""Of models of differences, what chooses sees the logits of differences, the forward pass gives those of values."""
+BATCH = 3
+
+
+class Follow:
+    """Chooses the values of `x` and records the logits."""
+
+    def __init__(self, model: AxialTransformer, x: Tensor):
+        self.x = x
+        self.logits = torch.zeros(*x.shape, model.config.num_values, dtype=model.embed_value.table.dtype)
+
+    def __call__(self, logits: Tensor, position: tuple[int, ...]) -> Tensor:
+        self.logits[(slice(None), *position)] = logits
+        return self.x[(slice(None), *position)]
+
+
+def blank(model: AxialTransformer, x: Tensor) -> Tensor:
+    """x with zeros at the positions that the model generates."""
+    generated = torch.zeros(x.shape[1:], dtype=torch.bool)
+    generated[tuple(model.order.T)] = True
+    return x.masked_fill(generated, 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype", "bound"),
+    [
+        *(pytest.param(config, torch.float64, 1e-12, id=name) for name, config in OF_VALUES.items()),
+        *(pytest.param(VARIANTS[name], torch.float32, 1e-5, id=f"{name} 32") for name in ("2d deep", "3d", "lstm")),
+    ],
+)
+def test_cached_logits_equal_forward_logits(config, dtype, bound):
+    model = random_model(config, dtype)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    follow = Follow(model, x)
+    assert torch.equal(decode(model, follow, blank(model, x), Conditioning(**given)), x)
+    with torch.no_grad():
+        torch.testing.assert_close(follow.logits, model(x, **given), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("config", OF_VALUES.values(), ids=OF_VALUES)
+def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(config):
+    model = random_model(config, torch.float32)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    follow = Follow(model, x)
+    exact = model(x, **given)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(decode(model, follow, blank(model, x), Conditioning(**given)), x)
+        torch.testing.assert_close(follow.logits, model(x, **given).float(), rtol=0, atol=0.02)
+    assert 0 < (follow.logits - exact).square().mean().sqrt() < 0.01
+
+
+def test_an_lstm_on_a_cpu_ignores_autocast():
+    """Many processors have none in bfloat16: torch would raise there."""
+    lstm = random_model(VARIANTS["lstm"], torch.float32).inner_decoder
+    r, state = torch.randn(2, 3, 4, 8), lstm.start(2)
+    expected, first = lstm(r), lstm.step(r[:, 0, 0], 0, lstm.start(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(lstm(r), expected)
+        assert torch.equal(lstm.step(r[:, 0, 0], 0, state), first)
+
+
+def test_caches_under_autocast_have_its_dtype():
+    model = random_model(VARIANTS["2d"], torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        caches = [*model.inner_decoder.start(2), *model.outer_decoders[0].start(2)]
+        assert {part.dtype for cache in caches if cache is not None for part in cache} == {torch.bfloat16}
+        assert model.double().inner_decoder.start(2)[0].keys.dtype == torch.float64, "autocast leaves it as it is"
+    assert model.float().inner_decoder.start(2)[0].keys.dtype == torch.float32
+
+
+def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
+    model = random_model(VARIANTS["2d"], torch.float32)
+    noise = gumbel((BATCH, *model.config.shape, model.config.channels, model.config.num_values))
+    sample(model, noise=noise, compile=True)  # kernels are loaded
+    with torch.autocast("cpu", torch.bfloat16):
+        sampled = sample(model, noise=noise)
+        assert torch.equal(sampled, sample(model, noise=noise, compile=False))
+        with pytest.raises(ValueError, match="compile=True, but on CPU nothing is compiled in bfloat16"):
+            sample(model, noise=noise, compile=True)
+        assert choose_backend(model, GumbelChoice(noise=noise), BATCH).outer_decoders == list(model.outer_decoders)
+
+
+@every_variant
+def test_samples_and_the_order_of_positions_equal_those_of_naive_decoding(config):
+    model = random_model(config)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    choice = GumbelChoice(noise=gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)))
+    samples = []
+    for walk in (decode, decode_naively):
+        positions = []
+
+        def choose(logits: Tensor, position: tuple[int, ...], positions=positions) -> Tensor:
+            positions.append(position)
+            return choice(logits, position)
+
+        samples.append(walk(model, choose, blank(model, x), Conditioning(**given)))
+        assert positions == [tuple(position) for position in model.order.tolist()]
+    assert torch.equal(*samples)
+    assert samples[0].dtype == torch.int64
+
+
+@every_variant
+def test_the_values_to_be_replaced_do_not_matter(config):
+    model = random_model(config)
+    x, other = random_values(model, 2), random_values(model, 2, seed=1)
+    generated = blank(model, torch.ones_like(x)) == 0
+    follow = Follow(model, x)
+    decode(model, follow, x)
+    again = Follow(model, x)
+    decode(model, again, torch.where(generated, other, x))
+    assert torch.equal(follow.logits, again.logits)
+
+
+def flops(run) -> int:
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        small_config((7,)),
+        small_config((7,), 2),
+        small_config((3, 4)),
+        small_config((3, 4), 2, encoder_layers=4, outer_layers=4, inner_layers=2),
+        small_config((2, 3, 4)),
+        small_config((2, 3, 2), 2),
+        small_config((3, 2, 3), 2, "frames", known_channels=2),
+    ],
+    ids=lambda config: f"{'x'.join(map(str, config.shape))}, {config.channels} channels, {config.layout}",
+)
+def test_a_whole_decode_costs_one_forward_pass(config):
+    model = random_model(config, torch.float32)
+    x = random_values(model, 2)
+    forward = flops(lambda: model(x))
+    assert 0 < flops(lambda: decode(model, Follow(model, x), x)) <= 1.05 * forward
+
+
+def test_a_naive_decode_costs_a_forward_pass_a_position():
+    model = random_model(small_config((2, 3)), torch.float32)
+    x = random_values(model, 1)
+    assert flops(lambda: decode_naively(model, Follow(model, x), x)) == 6 * flops(lambda: model(x))
+
+
+@pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "axis", "frames"])
+def test_examples_are_independent(name):
+    model = random_model(VARIANTS[name])
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
+    together = decode(model, GumbelChoice(noise=noise), x, Conditioning(**given))
+    for i in range(BATCH):
+        one = slice(i, i + 1)
+        alone = {key: tensor[one] for key, tensor in given.items()}
+        assert torch.equal(decode(model, GumbelChoice(noise=noise[one]), x[one], Conditioning(**alone)), together[one])
+
+
+@pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "columns"])
+def test_state_belongs_to_the_call(name):
+    """Decoding in the middle of another decoding, by the same model, changes neither."""
+    model = random_model(VARIANTS[name])
+    x, other = random_values(model, 2), random_values(model, 3, seed=1)
+    middle = tuple(model.order[len(model.order) // 2].tolist())
+    inside = Follow(model, other)
+
+    class Interrupted(Follow):
+        def __call__(self, logits: Tensor, position: tuple[int, ...]) -> Tensor:
+            if position == middle:
+                decode(model, inside, other)
+            return super().__call__(logits, position)
+
+    outside = Interrupted(model, x)
+    decode(model, outside, x)
+    for follow in (outside, inside):
+        alone = Follow(model, follow.x)
+        decode(model, alone, follow.x)
+        assert torch.equal(follow.logits, alone.logits)
+
+
+@pytest.mark.parametrize("walk", [decode, decode_naively])
+def test_dropout_is_off_and_the_mode_is_restored(walk):
+    model = random_model(small_config((2, 3), 2, dropout=0.5)).train()
+    x = random_values(model, 2)
+    first, second = Follow(model, x), Follow(model, x)
+    walk(model, first, x)
+    walk(model, second, x)
+    assert model.training
+    assert torch.equal(first.logits, second.logits)
+
+
+@pytest.mark.parametrize("walk", [decode, decode_naively])
+def test_the_given_tensor_is_not_written_to(walk):
+    model = random_model(VARIANTS["rows"])
+    x = random_values(model, 1)
+    before = x.clone()
+    walk(model, lambda logits, position: torch.zeros(1, dtype=torch.int64), x)
+    assert torch.equal(x, before)
+
+
+@every_variant
+def test_progress_is_told_of_every_row_and_of_the_end(config):
+    model = random_model(config)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    seen = []
+
+    def progress(turns):
+        for turn in turns:
+            seen.append((turn, len(turns)))
+            yield turn
+        seen.append("the end")
+
+    decode(model, Follow(model, x), blank(model, x), Conditioning(**given), progress=progress)
+    rows = len(model.order) // model.layout.shape[-1]
+    assert seen == [*((row, rows) for row in range(rows)), "the end"]

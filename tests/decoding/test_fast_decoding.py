@@ -1,0 +1,219 @@
+"""Compiled decoding chooses what eager decoding chooses."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers.decoding import GumbelChoice, KnownFirst, Sampler, backend_choice, decode, gumbel, sampling
+from axial_transformers.inference import exact_network
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models import AxialTransformerConfig, Conditioning
+from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
+from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
+
+pytest.importorskip("numba", reason="compiled decoding needs numba")
+COMPILED, EAGER = (partial(backend_choice.choose_backend, compile=compile) for compile in (True, False))
+every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+UNEVEN = (
+    AxialTransformerConfig(  # neither rows, widths, heads nor values are multiples of what the kernels take at once
+        shape=(3, 21), num_values=41, dim=42, heads=3, mlp_ratio=1.7, outer_layers=4, inner_layers=3
+    )
+)
+
+
+def assert_equal_samples(model, batch, **options):
+    x, given = random_values(model, batch), random_given(model, batch)
+    noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
+    choose = GumbelChoice(noise=noise, sampler=Sampler(**options))
+    assert torch.equal(
+        decode(model, choose, x, Conditioning(**given), backend=COMPILED),
+        decode(model, choose, x, Conditioning(**given), backend=EAGER),
+    )
+
+
+@every_variant
+@pytest.mark.parametrize("batch", [1, 3, 6])
+def test_samples_equal_the_eager_ones(config, batch):
+    assert_equal_samples(random_model(config, torch.float32), batch)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 21])
+@pytest.mark.parametrize("inner", ["attention", "lstm"])
+def test_samples_equal_the_eager_ones_at_uneven_sizes(batch, inner):
+    config = UNEVEN if inner == "attention" else replace(UNEVEN, inner="lstm", inner_layers=1)
+    assert_equal_samples(random_model(config, torch.float32), batch)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": 1.7},
+        {"top_k": 1},
+        {"top_k": 3},
+        {"top_k": 100},
+        {"top_p": 0.5},
+        {"top_p": 1e-6},
+        {"top_p": 1.0},
+        {"top_k": 6, "top_p": 0.8, "temperature": 0.6},
+    ],
+    ids=str,
+)
+def test_restricted_samples_equal_the_eager_ones(options):
+    assert_equal_samples(random_model(UNEVEN, torch.float32), 5, **options)
+
+
+@pytest.mark.parametrize("logits", [[0.0] * 5, [-1e-9, 0.0, -200.0, -200.0, -200.0], [3.0, 3.0, 1.0, 3.0, 3.0]])
+@pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_p": 0.2}, {"top_k": 1}, {"top_k": 2, "top_p": 0.9}], ids=str)
+def test_samples_restricted_at_ties_equal_the_eager_ones(logits, options):
+    model = random_model(small_config((3, 4)), torch.float32)
+    with torch.no_grad():
+        model.head[1].weight.zero_()
+        model.head[1].bias.copy_(torch.tensor(logits))
+    assert_equal_samples(model, 6, **options)
+
+
+@every_variant
+def test_completions_of_any_mask_equal_the_eager_ones(config):
+    model = random_model(config, torch.float32)
+    known, given = random_values(model, 2), random_given(model, 2)
+    mask = torch.rand(known.shape[1:], generator=torch.Generator().manual_seed(3)) < 0.5
+    noise = gumbel((*known.shape, config.num_values), torch.Generator().manual_seed(1))
+    some = {"mask": mask, "approximate": True, "noise": noise, "top_k": 3, **given}
+    filled = [sampling.complete(model, known, compile=compile, **some) for compile in (True, False)]
+    assert torch.equal(*filled)
+    assert torch.equal(filled[0][:, mask].long(), known[:, mask])
+
+
+@pytest.mark.parametrize("config", [UNEVEN, replace(UNEVEN, channels=2, num_classes=4, encoder_layers=2)])
+def test_examples_split_over_threads_do_not_depend_on_each_other(config):
+    model = random_model(config, torch.float32)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert_equal_samples(model, 13)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_exponential_is_that_of_the_library():
+    from numba import njit
+
+    from axial_transformers.kernels.vectors import exp
+
+    ours = njit(lambda x: exp(x))
+    x = np.linspace(-87, 87, 10_001, dtype=np.float32)
+    error = np.abs(np.array([ours(number) for number in x]) / np.exp(x.astype(np.float64)) - 1)
+    assert error.max() < 1e-5
+    assert error[np.abs(x) < 10].max() < 1e-6
+    assert ours(np.float32(-1e30)) == 0
+    assert np.isfinite(ours(np.float32(1e30)))
+    assert np.isnan(ours(np.float32(np.nan)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "choose", "what"),
+    [
+        (torch.float64, lambda noise: GumbelChoice(noise=noise), "float32"),
+        (torch.float32, lambda noise: lambda logits, position: logits.argmax(-1), "Python function"),
+        (
+            torch.float32,
+            lambda noise: KnownFirst(
+                noise.argmax(-1), torch.ones(3, 2, 1).bool(), lambda logits, position: logits.argmax(-1)
+            ),
+            "Python function",
+        ),
+    ],
+    ids=["dtype", "function", "known and function"],
+)
+def test_what_cannot_be_compiled_is_refused_where_it_is_asked_for_and_eager_elsewhere(dtype, choose, what):
+    model = random_model(small_config((3, 2)), dtype)
+    x = random_values(model, 2)
+    choose = choose(gumbel((*x.shape, model.config.num_values)))
+    with pytest.raises(ValueError, match=what):
+        decode(model, choose, x, backend=COMPILED)
+    assert torch.equal(decode(model, choose, x), decode(model, choose, x, backend=EAGER))
+
+
+def test_attention_that_has_no_kernel_is_eager():
+    config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
+    model = SparseTransformer(config).eval()
+    randomise(model, torch.Generator().manual_seed(0))
+    sampling.sample(model, 2)
+    with pytest.raises(ValueError, match="no kernels for SparseTransformer"):
+        sampling.sample(model, 2, compile=True)
+
+
+def test_without_numba_decoding_is_eager(monkeypatch):
+    monkeypatch.setattr(exact_network.util, "find_spec", lambda name: None)
+    model = random_model(small_config((3, 2)), torch.float32)
+    sampling.sample(model, 2)
+    with pytest.raises(ValueError, match="numba"):
+        sampling.sample(model, 2, compile=True)
+
+
+def test_a_known_value_that_the_model_does_not_have_is_refused():
+    model = random_model(small_config((3, 2)), torch.float32)
+    x = random_values(model, 2)
+    choose = KnownFirst(x + 5, torch.ones(3, 2, 1).bool(), GumbelChoice(noise=gumbel((*x.shape, 5))))
+    with pytest.raises(ValueError, match=r"0\.\.4"):
+        decode(model, choose, x, backend=COMPILED)
+
+
+@pytest.mark.parametrize("backend", [COMPILED, EAGER], ids=["compiled", "eager"])
+@pytest.mark.parametrize("prediction", ["none", "neighbours_and_channels"])
+def test_known_values_of_a_gumbel_choice_are_those_of_known_first(prediction, backend):
+    config = small_config((3, 2), 3, prediction=prediction)
+    model = random_model(config, torch.float32)
+    x, mask = random_values(model, 2), torch.rand(3, 2, 3, generator=torch.Generator().manual_seed(0)) < 0.5
+    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1))
+    known = torch.where(mask, x, -1)
+    expected = decode(model, KnownFirst(x, mask, GumbelChoice(noise=noise)), x, backend=EAGER)
+    assert torch.equal(decode(model, GumbelChoice(noise=noise, known=known), x, backend=backend), expected)
+
+
+def test_preparation_pays_for_much_work_only(monkeypatch):
+    """Little work stays eager as long as nothing is prepared."""
+    monkeypatch.delitem(backend_choice.sys.modules, "numba", raising=False)
+    little, much = (random_model(small_config(shape), torch.float32) for shape in ((3, 2), (64, 64)))
+    assert not backend_choice._pays(little, 64)
+    assert backend_choice._pays(much, 1)
+
+
+def test_a_processor_without_fused_multiply_add_stays_eager_unless_asked(monkeypatch):
+    from axial_transformers.decoding import exact_backend
+    from axial_transformers.kernels import llvm
+
+    monkeypatch.setattr(llvm, "FEATURES", {"+sse2", "+avx"})
+    monkeypatch.setattr(exact_backend, "compiled", lambda model, choose, batch: "compiled")
+    model = random_model(small_config((3, 2)), torch.float32)
+    choose = GumbelChoice(noise=gumbel((1, 3, 2, 1, 5)))
+    assert backend_choice.choose_backend(model, choose, 1) != "compiled"
+    assert COMPILED(model, choose, 1) == "compiled"
+    monkeypatch.setattr(llvm, "FEATURES", {"+avx", "+fma"})
+    assert backend_choice.choose_backend(model, choose, 1) == "compiled"
+
+
+def test_no_samples_need_no_backend():
+    model = random_model(small_config((3, 2)), torch.float32)
+    assert sampling.sample(model, 0, compile=True).shape == (0, 3, 2, 1)
+
+
+@pytest.mark.gpu
+@every_variant
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_graphs_replay_what_eager_decoding_computes(config, dtype):
+    device = torch.device("cuda")
+    model = random_model(config, dtype).to(device)
+    x = random_values(model, 3).to(device)
+    given = {name: tensor.to(device) for name, tensor in random_given(model, 3).items()}
+    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)).to(device)
+    choose = GumbelChoice(noise=noise, sampler=Sampler(top_k=4, top_p=0.9))
+    assert torch.equal(
+        decode(model, choose, x, Conditioning(**given), backend=COMPILED),
+        decode(model, choose, x, Conditioning(**given), backend=EAGER),
+    )

@@ -1,0 +1,350 @@
+"""Samples have the model's distribution, restricted by temperature, top-k and top-p, and repeat with their seed."""
+
+import gc
+import weakref
+from itertools import product
+from math import prod
+
+import pytest
+import torch
+from torch import Tensor
+
+from axial_transformers.decoding import GumbelChoice, KnownFirst, Sampler, choices, decode, gumbel, sampling
+from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.models import AxialTransformer
+from tests.small_models import random_model, random_values, small_config, small_model
+
+CHI_SQUARE_1_IN_1000 = {4: 18.5, 15: 37.7, 26: 54.1}
+"""Quantiles by degrees of freedom."""
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def chi_square(values: Tensor, probabilities: Tensor) -> float:
+    expected = len(values) * probabilities
+    return ((values.bincount(minlength=len(probabilities)) - expected) ** 2 / expected).sum().item()
+
+
+def samples_of(logits: Tensor, count: int, **options) -> Tensor:
+    """Many samples from one distribution [V]."""
+    return Sampler(**options)(logits.expand(count, -1), gumbel((count, len(logits)), seeded()))
+
+
+LOGITS = torch.tensor([0.5, -1.0, 2.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_values_are_sampled_with_their_probabilities(temperature):
+    values = samples_of(LOGITS, 5000, temperature=temperature)
+    assert chi_square(values, (LOGITS / temperature).softmax(0)) < CHI_SQUARE_1_IN_1000[4]
+
+
+@pytest.mark.parametrize(
+    "options", [{"temperature": 0.0}, {"top_k": 1}, {"top_p": 1e-6}, {"temperature": 0, "top_p": 0.5}]
+)
+def test_the_most_likely_value_is_all_that_is_left(options):
+    assert (samples_of(LOGITS, 100, **options) == LOGITS.argmax()).all()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 9])
+def test_top_k_leaves_the_k_most_likely(k):
+    likely = set(LOGITS.argsort(descending=True)[:k].tolist())
+    assert set(samples_of(LOGITS, 5000, top_k=k).tolist()) == likely
+
+
+@pytest.mark.parametrize(("p", "left"), [(0.5, 1), (0.6, 2), (0.85, 3), (0.9, 4), (0.98, 5), (1.0, 5)])
+def test_top_p_leaves_the_fewest_that_reach_p(p, left):
+    ordered = LOGITS.argsort(descending=True)
+    reached = LOGITS.softmax(0)[ordered].cumsum(0)
+    assert reached[left - 1] >= p - 1e-6
+    assert left == 1 or reached[left - 2] < p
+    assert set(samples_of(LOGITS, 5000, top_p=p).tolist()) == set(ordered[:left].tolist())
+
+
+@pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_p": 0.2}, {"top_k": 1}])
+def test_tied_values_are_kept_together(options):
+    assert set(samples_of(torch.zeros(4), 500, **options).tolist()) == {0, 1, 2, 3}
+    assert set(samples_of(torch.tensor([1.0, 9.0, -5.0, 9.0]), 500, **options).tolist()) == {1, 3}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("p", "left"), [(0.5, 1), (0.75, 2), (0.875, 3)])
+def test_top_p_leaves_nothing_more_where_it_is_reached_exactly(p, left, compiled):
+    """Probabilities that float32 holds: 16, 8, 4, 3 and 1 of 32."""
+    if compiled:
+        pytest.importorskip("numba")
+    model = small_model((2, 3)).float()
+    with torch.no_grad():
+        model.head[-1].weight.zero_()
+        model.head[-1].bias.copy_(torch.tensor([16.0, 8.0, 4.0, 3.0, 1.0]).log())
+    sampled = sample(model, 20, top_p=p, generator=seeded(), compile=compiled)
+    assert sampled.unique().tolist() == [*range(left)]
+
+
+def test_top_p_is_of_the_distribution_at_its_temperature():
+    assert set(samples_of(LOGITS, 5000, top_p=0.9, temperature=0.25).tolist()) == {2}
+
+
+def test_top_p_of_one_excludes_nothing():
+    """In float32 the probabilities of many values add up to more than 1 before the last ones are reached."""
+    logits = 4 * torch.randn(1, 256, generator=seeded())
+    for value in range(256):
+        wanted = torch.full((1, 256), -1e9)
+        wanted[0, value] = 0
+        assert Sampler(top_p=1.0)(logits, wanted).item() == value
+
+
+@pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.8}])
+def test_the_remaining_values_keep_their_proportions(options):
+    values = samples_of(LOGITS, 5000, **options)
+    kept = torch.zeros(5).index_fill(0, values.unique(), 1)
+    probabilities = LOGITS.softmax(0) * kept
+    probabilities = probabilities[kept.bool()] / probabilities.sum()
+    ranks = (kept.cumsum(0) - 1).long()[values]
+    assert chi_square(ranks, probabilities) < CHI_SQUARE_1_IN_1000[4]
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "layout", "values"),
+    [((2, 2), 1, "channels", 2), ((1, 3), 1, "channels", 3), ((1, 2), 2, "channels", 2), ((2, 1, 2), 1, "frames", 2)],
+)
+def test_samples_come_with_the_probabilities_of_the_model(shape, channels, layout, values):
+    model = small_model(shape, channels, layout, num_values=values)
+    sizes = (*shape, channels)
+    everything = torch.tensor(list(product(range(values), repeat=torch.Size(sizes).numel()))).view(-1, *sizes)
+    positions = everything[0].numel()
+    probabilities = torch.exp2(-bits_per_dim(model, everything) * positions)
+    sampled = sample(model, 4000, generator=seeded()).long().flatten(1)
+    number = (sampled * values ** torch.arange(positions - 1, -1, -1)).sum(1)
+    assert chi_square(number, probabilities) < CHI_SQUARE_1_IN_1000[len(everything) - 1]
+
+
+def test_completed_values_come_with_their_conditional_probabilities():
+    model = small_model((2, 2), num_values=3)
+    known = torch.tensor([2, 1, 0, 0]).view(1, 2, 2, 1)
+    everything = torch.tensor([[2, 1, a, b] for a, b in product(range(3), repeat=2)]).view(-1, 2, 2, 1)
+    probabilities = torch.exp2(-bits_per_dim(model, everything) * 4)
+    mask = torch.tensor([True, True, False, False]).view(2, 2, 1)
+    noise = gumbel((4000, 2, 2, 1, 3), seeded())
+    many = known.expand(4000, -1, -1, -1)
+    sampled = decode(model, KnownFirst(many, mask, GumbelChoice(noise=noise)), many).flatten(1)
+    assert torch.equal(sampled[:, :2], many.flatten(1)[:, :2])
+    number = sampled[:, 2] * 3 + sampled[:, 3]
+    assert chi_square(number, probabilities / probabilities.sum()) < 26.1  # 8 degrees of freedom
+
+
+def test_a_seed_repeats_and_another_does_not():
+    model = small_model((3, 4), 2)
+    first, again, other = (sample(model, 5, generator=seeded(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def in_parts_of(examples: int, model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MAX_NUMBERS", examples * sampling.numbers_per_example(model.config).noise)
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 100])
+def test_a_sample_depends_neither_on_their_number_nor_on_how_many_are_sampled_together(monkeypatch, together):
+    model = small_model((2, 3), 2, num_classes=2)
+    label = torch.tensor([0, 1, 2, 1, 0, 2, 1])
+    expected = sample(model, noise=gumbel((7, 2, 3, 2, 5), seeded()), label=label)
+    in_parts_of(together, model, monkeypatch)
+    for count in (1, 3, 7):
+        assert torch.equal(sample(model, generator=seeded(), label=label[:count]), expected[:count])
+
+
+@pytest.mark.parametrize("together", [1, 2, 100])
+def test_a_completion_depends_neither_on_their_number_nor_on_how_many_are_sampled_together(monkeypatch, together):
+    model = small_model((3, 4), 2)
+    known = random_values(model, 3)
+    expected = complete(model, known, channels=1, count=2, noise=gumbel((6, 3, 4, 2, 5), seeded()))
+    in_parts_of(together, model, monkeypatch)
+    for inputs in (1, 3):
+        found = complete(model, known[:inputs], channels=1, count=2, generator=seeded())
+        assert torch.equal(found, expected[: 2 * inputs])
+
+
+def test_parts_of_a_batch_are_one_loop_with_one_progress(monkeypatch):
+    model = small_model((3, 4), 2)
+    in_parts_of(2, model, monkeypatch)
+    loops = []
+
+    def progress(items):
+        loops.append([*items])
+        return iter(loops[-1])
+
+    sample(model, 5, progress=progress)
+    assert [len(loop) for loop in loops] == [3 * 3 * 2]  # parts, rows, channels
+
+
+def test_what_a_later_part_gets_wrong_is_found_before_the_first_is_sampled(monkeypatch):
+    model = small_model((3, 4), 2, num_classes=2)
+    in_parts_of(1, model, monkeypatch)
+
+    def progress(items):
+        raise AssertionError("begun")
+
+    with pytest.raises(ValueError, match="found 3"):
+        sample(model, label=torch.tensor([0, 0, 3]), progress=progress)
+    known = random_values(model, 3)
+    known[2, 0, 0, 0] = 5
+    with pytest.raises(ValueError, match=r"found 0\.\.5"):
+        complete(model, known, channels=1, progress=progress)
+
+
+def test_noise_takes_bounded_memory(monkeypatch):
+    """16,384 numbers are the noise of two of the six examples."""
+    model = small_model((4, 4), num_values=512)
+    sizes = []
+
+    def recorded(shape, *of):
+        sizes.append(prod(shape))
+        return gumbel(shape, *of)
+
+    monkeypatch.setattr(sampling, "gumbel", recorded)
+    monkeypatch.setattr(sampling, "MAX_NUMBERS", 1 << 14)
+    assert len(sample(model, 6)) == 6
+    assert sizes == [2 * 4 * 4 * 512] * 3
+
+
+def test_caches_take_bounded_memory_but_of_too_few_examples_at_a_time(monkeypatch):
+    monkeypatch.setattr(sampling, "MAX_NUMBERS", 1 << 20)
+    narrow, wide = (small_config((16, 16), num_values=2, dim=dim) for dim in (64, 512))
+    assert 16 < sampling.max_examples_at_once(narrow) < 32
+    assert sampling.max_examples_at_once(narrow) * sampling.numbers_per_example(narrow).state <= 1 << 20
+    assert sampling.max_examples_at_once(wide) == 16
+
+
+def test_noise_is_gone_when_decoding_ends():
+    """Without a wait for the garbage collector, which counts objects, not bytes."""
+    model = small_model((3, 4), 2)
+    x, noise = random_values(model, 2), gumbel((2, 3, 4, 2, 5))
+    held = weakref.ref(noise)
+    gc.disable()
+    try:
+        decode(model, GumbelChoice(noise=noise), x)
+        del noise
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_noise_is_sampled_in_slices_and_the_same_as_at_once(monkeypatch):
+    whole = gumbel((3, 1001), seeded())
+    monkeypatch.setattr(choices, "NOISE_AT_ONCE", 100)
+    assert torch.equal(gumbel((3, 1001), seeded()), whole)
+
+
+def test_temperature_zero_needs_no_noise():
+    model = small_model((3, 4), 2)
+    assert torch.equal(*(sample(model, 3, temperature=0, generator=seeded(seed)) for seed in (0, 1)))
+
+
+def test_noise_is_standard_gumbel():
+    noise = gumbel((100_000,), seeded())
+    assert noise.dtype == torch.float32
+    assert noise.isfinite().all()
+    uniform = torch.exp(-torch.exp(-noise)).sort().values  # its distribution function, so uniform on [0, 1]
+    assert (uniform - torch.linspace(0, 1, 100_000)).abs().max() < 1.95 / 100_000**0.5  # Kolmogorov-Smirnov, 1 in 1000
+
+
+@pytest.mark.parametrize(("values", "dtype"), [(2, torch.uint8), (256, torch.uint8), (257, torch.int64)])
+def test_samples_take_the_least_dtype_that_holds_them(values, dtype):
+    found = sample(small_model((2, 1), num_values=values), 3)
+    assert found.dtype == dtype
+    assert found.shape == (3, 2, 1, 1)
+
+
+@pytest.mark.parametrize("says", ["noise", "label", "cond", "known"])
+def test_the_count_may_be_left_to_any_tensor(says):
+    model = small_model((2, 3), num_classes=2)
+    tensors = {
+        "noise": gumbel((4, 2, 3, 1, 5)),
+        "label": torch.zeros(4, dtype=torch.int64),
+        "cond": torch.zeros(4, 2, 3, 8, dtype=torch.float64),
+        "known": random_values(model, 4),
+    }
+    assert len(sample(model, **{says: tensors[says]})) == 4
+
+
+def test_labels_decide():
+    model = small_model((2, 3), num_classes=2)
+    noise = gumbel((1, 2, 3, 1, 5), seeded()).expand(3, *[-1] * 4)
+    labelled = sample(model, noise=noise, label=torch.tensor([0, 1, 2]))
+    assert len(labelled.unique(dim=0)) > 1
+    assert torch.equal(sample(model, noise=noise)[0], labelled[2])  # no label is the last one, unlabelled
+
+
+def test_known_channels_stay_what_they_are():
+    model = small_model((2, 3), 3, known_channels=2)
+    known = random_values(model, 4)
+    found = sample(model, known=known, generator=seeded())
+    assert torch.equal(found[..., :2], known[..., :2].to(torch.uint8))
+    with pytest.raises(ValueError, match="known="):
+        sample(model, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64])
+def test_known_values_may_have_any_integer_dtype(dtype):
+    model = small_model((2, 3))
+    known = random_values(model, 2).to(dtype)
+    mask = torch.zeros(2, 3, 1, dtype=torch.bool)
+    mask[0] = True
+    filled = decode(model, KnownFirst(known, mask, lambda logits, position: logits.argmax(-1)), known)
+    assert torch.equal(filled[:, 0], known[:, 0].long())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "not missing"),
+        ({"count": 2, "label": torch.zeros(3, dtype=torch.int64)}, r"\[2, 3\]"),
+        ({"count": -1}, "count must be at least 0, not -1"),
+        ({"count": 1, "temperature": -0.1}, "temperature"),
+        ({"count": 1, "temperature": float("nan")}, "temperature"),
+        ({"count": 1, "temperature": float("inf")}, "temperature"),
+        ({"count": 1, "top_k": 0}, "top_k"),
+        ({"count": 1, "top_p": 0.0}, "top_p"),
+        ({"count": 1, "top_p": 1.1}, "top_p"),
+        ({"count": 1, "top_p": float("nan")}, "top_p"),
+        ({"noise": torch.zeros(1, 2, 3, 1, 4)}, r"noise must be \[1, 2, 3, 1, 5\], not \[1, 2, 3, 1, 4\]"),
+        ({"known": torch.zeros(1, 2, 3, 2, dtype=torch.int64)}, r"not \[1, 2, 3, 2\]"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(options, words):
+    with pytest.raises(ValueError, match=words) as error:
+        sample(small_model((2, 3), num_classes=3), **options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("what", ["weights", "noise", "cond"])
+def test_what_is_not_a_number_is_refused(what, compiled):
+    model = random_model(small_config((2, 3)), torch.float32)
+    noise, cond = torch.zeros(1, 2, 3, 1, 5), torch.zeros(1, 2, 3, 8)
+    if what == "weights":
+        with torch.no_grad():
+            model.head[1].weight[2, 3] = torch.nan
+    else:
+        {"noise": noise, "cond": cond}[what][0, 1, 2, 0] = torch.nan
+    words = {"weights": r"the model's head.1.weight holds NaN", "noise": "noise holds NaN", "cond": "cond holds NaN"}
+    with pytest.raises(ValueError, match=words[what]):
+        sample(model, noise=noise, cond=cond, compile=compiled)
+    with pytest.raises(ValueError, match=words[what]):
+        complete(model, random_values(model, 1), rows=1, noise=noise, cond=cond, compile=compiled)
+
+
+def test_one_label_counts_for_all_examples():
+    model = small_model((2, 3), num_classes=3)
+    label = torch.full((4,), 2)
+    sampled = [sample(model, 4, generator=seeded(), label=each) for each in (2, label)]
+    assert torch.equal(*sampled)
+    assert torch.equal(model(sampled[0], 2), model(sampled[0], label))
+    filled = [complete(model, sampled[0], rows=1, generator=seeded(), label=each) for each in (2, label)]
+    assert torch.equal(*filled)
+    with pytest.raises(ValueError, match=r"label must be \[4\] classes in 0..2"):
+        sample(model, 4, label=5)

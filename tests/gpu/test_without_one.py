@@ -1,0 +1,658 @@
+"""Tensors of a model on a GPU stay there: run without values on fake CUDA tensors, which refuse those of a CPU."""
+
+import re
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from axial_transformers.compression import compress, decompress
+from axial_transformers.decoding import (
+    Choose,
+    GumbelChoice,
+    KnownFirst,
+    Sampler,
+    backend_choice,
+    decode,
+    decode_naively,
+    graph_backend,
+    gumbel,
+)
+from axial_transformers.decoding.backend import Backend, eager
+from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.lines import LineAttention
+from axial_transformers.layers.position_sensitive import _normalised_over
+from axial_transformers.likelihood import evaluation
+from axial_transformers.likelihood.bits import bits_map, random_slice_loss
+from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.likelihood.outliers import score
+from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.baselines import (
+    BlockTransformer,
+    BlockTransformerConfig,
+    ImageTransformer,
+    ImageTransformerConfig,
+    SparseTransformer,
+    SparseTransformerConfig,
+)
+from axial_transformers.ops import fused_attention, reference
+from axial_transformers.ops.axial_attention import axial_attention
+from axial_transformers.ops.backends import forced
+from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.planning.machine import products_in
+from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
+
+SIZES: dict[str, Any] = {"shape": (2, 3), "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 1}
+BASELINES = {
+    "image transformer": (ImageTransformer, ImageTransformerConfig(block=4, memory=3, **SIZES)),
+    "sparse transformer": (SparseTransformer, SparseTransformerConfig(**SIZES)),
+    "block transformer": (BlockTransformer, BlockTransformerConfig(blocks=((2, 1),), **SIZES)),
+}
+KINDS = "lstm, index plane, rows, axis, frames, known channels, classes"
+MODELS = {name: (AxialTransformer, VARIANTS[name]) for name in KINDS.split(", ")} | BASELINES
+EAGER = partial(backend_choice.choose_backend, compile=False)
+every_model = pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
+
+
+CUDA = torch.device("cuda")
+
+
+class WithoutDeviceGuards(TorchFunctionMode):
+    """Indexing and inversion by functions: `x[i]` and `~x` ask for a device guard, which torch without CUDA lacks."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__getitem__:
+            return indexed(*args)
+        if func is Tensor.__setitem__:
+            place = indexed(*args[:2])
+            assert place.device == args[2].device, "an assignment copies between devices"
+            return args[2].expand_as(place)
+        if func is Tensor.__invert__:
+            return torch.logical_not(*args)
+        return func(*args, **(kwargs or {}))
+
+
+def indexed(x: Tensor, index: Any) -> Tensor:
+    """x[index], whose tensors and lists are of one dimension."""
+    index = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in [part for part in index if not isinstance(part, Tensor)]:
+        at = next(i for i, part in enumerate(index) if part is Ellipsis)
+        index = (*index[:at], *[slice(None)] * (x.ndim - len(index) + 1), *index[at + 1 :])
+    dim, positions = 0, []
+    for part in index:
+        if isinstance(part, int):
+            x = x.select(dim, part)
+            continue
+        if part is None:
+            x = x.unsqueeze(dim)
+        elif isinstance(part, slice):
+            x = torch.ops.aten.slice(x, dim, part.start, part.stop, part.step or 1)
+        else:
+            positions += [None] * (dim - len(positions)) + [torch.as_tensor(part)]
+        dim += 1
+    return torch.ops.aten.index(x, positions) if positions else x
+
+
+def on_fake_gpu(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cuda")
+
+
+@every_model
+def test_likelihoods_and_steps_of_decoding_on_a_gpu_need_no_tensor_of_the_cpu(kind, config):
+    model = kind(config).eval()
+    x, given, weights = random_values(model, 2), random_given(model, 2), model.state_dict()
+    positions = [SimpleNamespace(tolist=row.tolist) for row in model.order.unflatten(0, (-1, model.layout.shape[-1]))]
+    with FakeTensorMode(), WithoutDeviceGuards(), torch.no_grad():
+        model.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
+        x, given = on_fake_gpu(x), {name: on_fake_gpu(tensor) for name, tensor in given.items()}
+        assert random_slice_loss(model, x, **given).device.type == "cuda"
+        if config in (VARIANTS["rows"], VARIANTS["known channels"]):
+            assert bits_map(model, x, **given).device.type == "cuda"
+        noise = torch.empty(*x.shape, config.num_values, device="cuda")
+        parts = eager(model, GumbelChoice(noise=noise, sampler=Sampler(top_k=3, top_p=0.9)))
+        embedded = model.embed_conditioning(2, Conditioning(**given))
+        slab = parts.context(model.layout.to_model(x), model.slices.start, embedded).expand(2, *model.layout.shape, -1)
+        for outer in parts.outer_decoders:
+            slab = slab.select(1, 0)
+            assert outer.step(slab, 0, outer.start(2)).device.type == "cuda"
+        assert parts.row(slab, positions[0], None).device.type == "cuda"
+
+
+@every_model
+def test_a_step_of_training_without_values_gives_every_parameter_its_gradient(kind, config):
+    """On the meta device, where gradients can be had without a GPU; it refuses tensors of a CPU likewise."""
+    with torch.device("meta"):
+        model = kind(replace(config, dropout=0.1))
+    x, given = random_values(model, 2).to("meta"), random_given(model, 2)
+    random_slice_loss(model, x, **{name: tensor.to("meta") for name, tensor in given.items()}).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.shape == parameter.shape
+
+
+@pytest.mark.parametrize("bound", [{"MAX_LINES": 7}, {"MAX_NUMBERS": 1000}], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(bound, masked, causal, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(23, 1, 3, 2, width, generator=generator, requires_grad=True) for width in (1, 1, 3))
+    mask = torch.rand(23, 1, 3, generator=generator) > 0.4 if masked else None
+    expected = reference.axial_attention(q, k, v, 2, causal, mask)
+    calls = []
+
+    def record(*args: Any, **kwargs: Any) -> Tensor:
+        calls.append(len(args[0]))
+        return sdpa(*args, **kwargs)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    for name, value in bound.items():
+        monkeypatch.setattr(fused_attention, name, value)
+    with forced(fused_attention):
+        got = axial_attention(q, k, v, 2, causal, mask)
+    assert sum(calls) == 23
+    assert max(calls) == (7 if "MAX_LINES" in bound else 1)  # 1 x 2 heads x 128 positions x 3 numbers are 768
+    torch.testing.assert_close(got, expected)
+    grad = torch.randn(got.shape, generator=generator)
+    for mine, right in zip(torch.autograd.grad(got, (q, k, v), grad), torch.autograd.grad(expected, (q, k, v), grad)):
+        torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
+
+
+GRID = 4, 3, 7, 2  # examples, lines, positions: no multiple of 8, heads
+SHARED_MASKS: dict[str, tuple[dict[str, Any], int]] = {
+    "key mask": ({"masked": True}, 4 * 3 * 7),
+    "causal key mask": ({"masked": True, "causal": True}, 4 * 3 * 7 * 7),
+    "one bias": ({"bias": (1, 2, 7, 7)}, 2 * 7 * 7),
+    "bias of an example": ({"bias": (4, 2, 7, 7)}, 4 * 2 * 7 * 7),
+    "bias of an example and all heads": ({"bias": (4, 1, 7, 7)}, 4 * 7 * 7),
+    "bias of a key": ({"bias": (4, 1, 1, 7)}, 4 * 7),
+    "bias of a query": ({"bias": (4, 1, 7, 1)}, 4 * 7 * 7),
+    "bias of a line": ({"bias": (1, 3, 2, 7, 7)}, 3 * 2 * 7 * 7),
+    "bias of a line and all heads": ({"bias": (1, 3, 1, 7, 7)}, 3 * 7 * 7),
+    "bias of each line": ({"bias": (4, 3, 2, 7, 7)}, 4 * 3 * 2 * 7 * 7),
+}
+
+
+@pytest.mark.parametrize(("options", "numbers"), SHARED_MASKS.values(), ids=SHARED_MASKS)
+def test_masks_keep_sizes_of_one(options, numbers, monkeypatch):
+    """Where the number of keys is no multiple of 8, memory-efficient attention copies the mask that it is given."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*GRID, width, generator=generator, requires_grad=True) for width in (4, 4, 3))
+    mask = torch.rand(GRID[:3], generator=generator) > 0.4 if "masked" in options else None
+    bias = torch.randn(options["bias"], generator=generator, requires_grad=True) if "bias" in options else None
+    arguments = q, k, v, 2, options.get("causal", False), mask
+    inputs = [x for x in (q, k, v, bias) if x is not None]
+    of_lines = bias if bias is None or bias.ndim == 5 else bias[:, None]
+    expected = reference.axial_attention(*arguments, None if of_lines is None else of_lines.expand(4, 3, 2, 7, 7))
+    grad = torch.randn(expected.shape, generator=generator)
+    gradients = torch.autograd.grad(expected, inputs, grad)
+    given = []
+
+    def record(*args: Any, attn_mask: Tensor, **kwargs: Any) -> Tensor:
+        given.append(attn_mask.numel())
+        return sdpa(*args, attn_mask=attn_mask, **kwargs)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
+    for max_lines in (fused_attention.MAX_LINES, 5, 2):
+        monkeypatch.setattr(fused_attention, "MAX_LINES", max_lines)
+        given.clear()
+        with forced(fused_attention):
+            found = axial_attention(*arguments, bias)
+        assert given == [numbers] if max_lines > 5 else len(given) > 1
+        torch.testing.assert_close(found, expected)
+        for mine, right in zip(torch.autograd.grad(found, inputs, grad), gradients):
+            torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 7, 7), (4, 2, 7, 7), (1, 3, 2, 7, 7)], ids=str)
+def test_attention_with_a_bias_is_one_graph_where_it_is_compiled(shape, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*GRID, 4, generator=generator) for _ in range(3))
+    bias = torch.randn(shape, generator=generator)
+    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
+    compiled = torch.compile(axial_attention, backend="aot_eager", fullgraph=True, dynamic=False)
+    with forced(fused_attention):
+        expected = axial_attention(q, k, v, 2, attn_bias=bias)
+        torch.testing.assert_close(compiled(q, k, v, 2, attn_bias=bias), expected)
+
+
+def choice_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
+    shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
+    return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), sampler=Sampler(**options))
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Tensor]]:
+    """What is recorded in place of CUDA graphs: computed again at every replay, from and into the same tensors."""
+    recorded = []
+
+    def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], Tensor]]:
+        recorded.append(work)
+        output = work()
+        return output, lambda: output.copy_(work())
+
+    monkeypatch.setattr(graph_backend, "record", record)
+    return recorded
+
+
+def by_graphs(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
+    return graph_backend.graphs(model, choose)
+
+
+@pytest.mark.parametrize("name", ["2d", "lstm", "known frames"])
+def test_one_recorded_row_serves_all_rows_and_calls_of_equal_shape(name, recorded):
+    model = random_model(VARIANTS[name], torch.float32)
+    for seed in (0, 1):
+        x, given = random_values(model, 2, seed), Conditioning(**random_given(model, 2, seed))
+        mask = torch.zeros(x.shape[1:], dtype=torch.bool)
+        mask[0, 1] = True
+        choose = KnownFirst(x, mask, choice_of(model, 2, seed, top_k=3, top_p=0.9))
+        assert torch.equal(decode(model, choose, x, given, by_graphs), decode(model, choose, x, given, EAGER))
+    assert len(recorded) == 1
+
+
+def test_rows_with_predictions_are_recorded_once_for_equal_neighbours(recorded):
+    config = small_config((4, 2), 3, "columns", prediction="neighbours_and_channels", signed_differences=True)
+    model = random_model(config, torch.float32)
+    for seed in (0, 1):
+        x, mask = random_values(model, 2, seed), torch.zeros(4, 2, 3, dtype=torch.bool)
+        mask[1:, 1, 1] = True
+        choose = KnownFirst(x, mask, choice_of(model, 2, seed))
+        assert torch.equal(decode(model, choose, x, backend=by_graphs), decode(model, choose, x, backend=EAGER))
+    assert len(recorded) == 2, "the first row, and the others"
+
+
+def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(recorded):
+    model = random_model(VARIANTS["2d"], torch.float32)
+
+    def check(batch: int, **options: Any) -> None:
+        x, choose = random_values(model, batch), choice_of(model, batch, **options)
+        assert torch.equal(decode(model, choose, x, backend=by_graphs), decode(model, choose, x, backend=EAGER))
+
+    check(2)
+    check(3)
+    check(2, temperature=0.5)
+    assert len(recorded) == 3
+    other = random_model(VARIANTS["2d"], torch.float32, seed=1).state_dict()
+    model.load_state_dict(other)
+    check(2)
+    assert len(recorded) == 3, "new values in place need no new graph"
+    model.load_state_dict({name: tensor.clone() for name, tensor in other.items()}, assign=True)
+    check(2)
+    assert len(recorded) == 4
+    for top_k in range(1, graph_backend.MAX_KEPT + 1):
+        check(2, top_k=top_k)
+    assert len(graph_backend._kept[model]) == graph_backend.MAX_KEPT
+
+
+class Casts(TorchDispatchMode):
+    """Counts the copies in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += (kwargs or {}).get("dtype") == torch.bfloat16
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_graph_under_autocast_casts_the_weights_itself(monkeypatch):
+    """Copies that autocast keeps are freed when its region ends: a graph that reads them samples from other weights."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name in ("Stream", "current_stream", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device: stream)
+    for name in ("device", "stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **options: nullcontext())
+    model = random_model(VARIANTS["2d"], torch.float32)
+    inner, context = model.inner_decoder, torch.zeros(2, model.layout.shape[-1], model.config.dim)
+    casts = []
+
+    def position() -> Tensor:
+        with Casts() as counted:
+            found = model.head(inner.step(context[:, 0], 0, inner.start(2)))
+        casts.append(counted.count)
+        return found
+
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        graph_backend.record(position, CUDA)
+        position()
+    assert casts[0] > 2
+    assert casts == [casts[0]] * 3, "while warming up, while recording, and by steps that follow"
+
+
+def test_graphs_are_gone_with_their_model(monkeypatch):
+    monkeypatch.setattr(graph_backend, "record", lambda work, device: (work(), lambda: None))  # holds kernels only
+    model = random_model(VARIANTS["2d"], torch.float32)
+    decode(model, choice_of(model, 2), random_values(model, 2), backend=by_graphs)
+    alive, kept = weakref.ref(model), len(graph_backend._kept)
+    del model
+    assert alive() is None
+    assert len(graph_backend._kept) == kept - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "obstacle"),
+    [
+        (*BASELINES["sparse transformer"], None),
+        (*BASELINES["block transformer"], "BlockAttention"),
+        (AxialTransformer, small_config((2, 1025), inner_layers=4), "1025 positions x 4 layers.*at most 4096"),
+        (AxialTransformer, VARIANTS["lstm"], None),
+    ],
+    ids=["sparse", "block", "long", "lstm"],
+)
+def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle):
+    device = torch.device("cuda:0")
+    choose = GumbelChoice(noise=SimpleNamespace(device=device))
+    found = backend_choice._obstacle(kind(config), choose, device)
+    assert found is None if obstacle is None else re.search(obstacle, found)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causal, monkeypatch):
+    layer = LineAttention(12, 3, axis, causal, key_dim=6, value_dim=15)
+    randomise(layer, torch.Generator().manual_seed(0))
+    x = torch.randn(2, 3, 4, 5, 12, generator=torch.Generator().manual_seed(1))
+    grad = torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
+    expected = layer(x)
+    gradients = torch.autograd.grad(expected, tuple(layer.parameters()), grad)
+    storages = []
+
+    def record(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        storages.append({part.untyped_storage().data_ptr() for part in (q, k, v)})
+        return sdpa(q, k, v, **options)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
+    with forced(fused_attention):
+        found = layer(x)
+    assert [len(each) for each in storages] == [1]
+    torch.testing.assert_close(found, expected)
+    for mine, right in zip(torch.autograd.grad(found, tuple(layer.parameters()), grad), gradients):
+        torch.testing.assert_close(mine, right, atol=1e-4, rtol=1e-4)
+
+
+def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):
+    q, k, v = torch.randn(3, 2, 3, 5, 2, 4, generator=torch.Generator().manual_seed(0))
+    expected = axial_attention(q, k, v, 1)
+    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
+    fused = fused_attention._fused
+    for name, value, lines in (("MAX_LINES", 10, 2), ("MAX_LINES", 9, 9), ("MAX_NUMBERS", 5000, 4)):
+        calls = []
+        with monkeypatch.context() as patch, forced(fused_attention):
+            patch.setattr(fused_attention, name, value)
+            patch.setattr(
+                fused_attention, "_fused", lambda *args, calls=calls: calls.append(len(args[0])) or fused(*args)
+            )
+            torch.testing.assert_close(axial_attention(q, k, v, 1), expected)
+        assert max(calls) == lines
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_statistics_over_the_pairs_that_attend_are_those_of_the_pairs_picked_out(training):
+    generator = torch.Generator().manual_seed(0)
+    norms = [torch.nn.BatchNorm1d(3).double().train(training) for _ in range(2)]
+    for norm in norms:
+        weights = {"weight": torch.tensor([0.5, -2, 3]), "bias": torch.tensor([1, 0.1, -4])}
+        norm.load_state_dict(weights | {"running_var": torch.tensor([3, 0.2, 1])}, strict=False)
+    terms, grad = torch.randn(2, 4, 3, 5, 5, dtype=torch.float64, generator=generator)
+    allowed, found = torch.ones(5, 5).tril().triu(-2).bool(), []
+    for norm, normalised in zip(norms, (_normalised_over, picked_out)):
+        x = terms.clone().requires_grad_()
+        out = normalised(norm, x, allowed) * allowed
+        gradients = torch.autograd.grad(out, [x, *norm.parameters()], grad)
+        found.append([out, *gradients, *(buffer.double() for buffer in norm.buffers())])
+    for mine, right in zip(*found):
+        torch.testing.assert_close(mine, right, rtol=1e-10, atol=1e-12)
+
+
+def picked_out(norm: torch.nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
+    return torch.zeros_like(x).masked_scatter(allowed, norm(x[..., allowed]))
+
+
+def test_statistics_over_the_pairs_that_attend_never_wait_for_a_gpu():
+    """A fake tensor has no values to wait for: a shape or a branch that depends on them raises."""
+    norm = torch.nn.BatchNorm1d(3)
+    weights = norm.state_dict()
+    with FakeTensorMode(), WithoutDeviceGuards(), torch.no_grad():
+        norm.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
+        terms, allowed = torch.empty(4, 3, 5, 5, device="cuda"), torch.empty(5, 5, dtype=torch.bool, device="cuda")
+        assert _normalised_over(norm, terms, allowed).device.type == "cuda"
+
+
+def precision_read() -> tuple[object, ...]:
+    """The precision of CUDA's products by its newer name, and by both former ones where these can be read."""
+
+    def read(former: Callable[[], object]) -> object:
+        try:
+            return former()
+        except RuntimeError:
+            return "mixed"
+
+    matmul = torch.backends.cuda.matmul
+    return matmul.fp32_precision, read(lambda: matmul.allow_tf32), read(torch.get_float32_matmul_precision)
+
+
+@pytest.mark.parametrize("before", ["highest", "high", "medium", "newer name"])
+def test_tf32_can_be_read_by_its_former_and_its_newer_name(before):
+    """Inductor of torch 2.9 and 2.10 reads the former names while it compiles a step; 2.13 where it autotunes."""
+    try:
+        if before == "newer name":
+            torch.backends.cuda.matmul.fp32_precision = "tf32"
+        else:
+            torch.set_float32_matmul_precision(before)
+        found = precision_read(), torch.backends.mkldnn.matmul.fp32_precision
+        with arithmetic(CUDA, tf32=True):
+            assert precision_read() == ("tf32", True, "high")
+            with arithmetic(CUDA, tf32=False):
+                assert precision_read() == ("ieee", False, "highest")
+            assert precision_read() == ("tf32", True, "high")
+        assert (precision_read(), torch.backends.mkldnn.matmul.fp32_precision) == found
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "capability", "half"),
+    [
+        ("auto", "cuda", (8, 0), True),
+        ("auto", "cuda", (7, 5), False),
+        ("auto", "cpu", None, False),
+        ("float32", "cuda", (9, 0), False),
+        ("bfloat16", "cuda", (7, 5), True),
+        ("bfloat16", "cpu", None, True),
+    ],
+)
+def test_products_are_in_bfloat16_where_a_gpu_has_them_or_they_are_asked_for(
+    precision, device, capability, half, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)  # by emulation, where not natively
+    with products_in(precision, torch.device(device)):
+        assert torch.is_autocast_enabled(device) == half
+        assert torch.get_autocast_dtype(device) == torch.bfloat16 or not half
+
+
+def test_likelihoods_and_scores_obey_autocast(monkeypatch):
+    model, found = random_model(VARIANTS["2d"], torch.float32), []
+    x = random_values(model, 3)
+    monkeypatch.setattr(
+        evaluation,
+        "bits_per_dim",
+        lambda *given, **options: found.append(torch.is_autocast_enabled("cpu")) or torch.ones(3),
+    )
+    for precision in ("bfloat16", "float32"):
+        with products_in(precision, torch.device("cpu")):
+            evaluate(model, x)
+            score(model, x.numpy().astype("uint8"))
+    assert found == [True, True, False, False]
+
+
+class Moved(Exception):
+    """A tensor moves from the CPU to the GPU."""
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "forward": lambda model, x, label: model(x, label),
+    "slice_logits": lambda model, x, label: model.slice_logits(x, torch.zeros(len(x), dtype=torch.int64), label),
+    "random_slice_loss": lambda model, x, label: random_slice_loss(model, x, label),
+    "bits_map": lambda model, x, label: bits_map(model, x, label),
+    "evaluate": lambda model, x, label: evaluate(model, x, label, batch_size=2),
+    "sample": lambda model, x, label: sample(model, known=x, label=label),
+    "complete": lambda model, x, label: complete(model, x, channels=1, label=label),
+    "decode_naively": lambda model, x, label: decode_naively(model, choice_of(model, 2), x, Conditioning(label)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_values_and_labels_are_checked_before_they_move_to_a_gpu(call, monkeypatch):
+    """There, one out of range ends the process instead of being an error."""
+    model = AxialTransformer(small_config((2, 3), 2, num_classes=3))
+    weights, device = model.state_dict(), torch.device("cuda:0")
+    with FakeTensorMode():
+        model.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
+    to = Tensor.to
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
+    x, label = random_values(model, 2), torch.tensor([0, 3])
+
+    def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if device in args or device in kwargs.values():
+            raise Moved
+        return to(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(Tensor, "to", moved)
+    wrong = x.clone()
+    wrong[1, 1, 2, 0] = 999
+    with pytest.raises(ValueError, match=r"x must be in 0\.\.4; found 0\.\.999"):
+        call(model, wrong, label)
+    with pytest.raises(Moved):
+        call(model, x, label)
+    monkeypatch.setattr(AxialTransformer, "check", lambda self, x: x)  # so that the labels are next
+    with pytest.raises(ValueError, match=r"label must be \[2\] classes in 0\.\.2.*found 0\.\.999"):
+        call(model, x, torch.tensor([0, 999]))
+
+
+class Devices(TorchDispatchMode):
+    """The devices that make numbers, by operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[str, set[str]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor):
+            self.of.setdefault(func.overloadpacket.__name__, set()).add(found.device.type)
+        return found
+
+
+def test_logarithms_of_noise_are_taken_on_the_device_and_its_generator_samples_there(monkeypatch):
+    with Devices() as devices:
+        gumbel((2, 3), torch.Generator(), "meta")
+    assert devices.of["rand"] == {"cpu"}
+    assert devices.of["log_"] == {"meta"}
+    monkeypatch.setattr(torch, "rand", lambda count, generator, **options: torch.empty(count, **options))
+    generator: Any = SimpleNamespace(device=torch.device("meta"))
+    with Devices() as devices:
+        gumbel((2, 3), generator, "meta")
+    assert set.union(*devices.of.values()) == {"meta"}
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operations that compute: on a GPU each is at least one kernel to launch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        views = any(out.alias_info is not None and not out.alias_info.is_write for out in func._schema.returns)
+        self.count += not views and func.overloadpacket.__name__ not in ("_unsafe_view", "empty_like")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [({"inner_layers": 1}, 7 + 18), ({"inner_layers": 3}, 7 + 3 * 18), ({"inner": "lstm"}, 22)],
+    ids=["1 layer", "3 layers", "lstm"],
+)
+def test_a_decoded_position_takes_no_more_operations_than_it_did(fields, most):
+    """Eager decoding on a GPU takes as long as it takes to launch them: raise a number for a reason only."""
+    counts = []
+    for length in (4, 5):
+        model = random_model(small_config((2, length), **fields), torch.float32)
+        positions, context = model.order.unflatten(0, (-1, length))[0], torch.zeros(3, length, 8)
+        row = eager(model, choice_of(model, 3)).row
+        with torch.no_grad(), Launches() as launches:
+            row(context, positions, None)
+        counts.append(launches.count)
+    assert counts[1] - counts[0] <= most
+
+
+class Far(Tensor):
+    """A tensor of the CPU that `TwoDevices` takes for one of a GPU."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class TwoDevices(TorchFunctionMode):
+    """Runs with values as on a CPU and a GPU: what mixes them raises, unless CUDA copies or only reads an index."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        far = bool(tensors) and any(isinstance(each, Far) for each in tensors)
+        if func == Tensor.device.__get__:
+            return torch.device("cuda:0") if far else func(*args)
+        if func in (Tensor.numpy, Tensor.__array__) and far:
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+        named = [torch.device(each) for each in (*args, kwargs.get("device")) if isinstance(each, (str, torch.device))]
+        if func is Tensor.cpu or named:
+            here = lambda each: "cpu" if isinstance(each, (str, torch.device)) else each  # noqa: E731
+            found = func(*map(here, args), **{name: here(value) for name, value in kwargs.items()})
+            if func is Tensor.cpu or named[0].type == "cpu":
+                return found.clone().as_subclass(Tensor)
+            return found.clone().as_subclass(Far)
+        copies = func is Tensor.copy_ or (func is Tensor.__setitem__ and not _has_tensor(args[1]))
+        if func is Tensor.__getitem__ or (func is Tensor.__setitem__ and isinstance(args[0], Far)):
+            tensors = [args[0], *args[2:]]  # CUDA reads an index of the CPU
+        if not copies and len({isinstance(each, Far) for each in tensors if each.ndim}) > 1:
+            raise RuntimeError(f"{func.__name__}: expected all tensors to be on the same device")
+        found = func(*args, **kwargs)
+        if not far or isinstance(found, torch.Size):
+            return found
+        return tree_map(lambda each: each.as_subclass(Far) if isinstance(each, Tensor) else each, found)
+
+
+def _has_tensor(index: Any) -> bool:
+    return any(isinstance(each, Tensor) for each in (index if isinstance(index, tuple) else (index,)))
+
+
+@pytest.mark.parametrize("name", ["2d", "columns", "lstm", "classes", "convolution", "predicted", "signed convolution"])
+def test_a_model_on_a_gpu_writes_and_reads_the_archives_of_a_cpu(name):
+    model = random_model(VARIANTS[name], torch.float32)
+    images, given = random_values(model, 3).to(torch.uint8), random_given(model, 3)
+    archive = compress(model, images, **given)
+    with TwoDevices():
+        model.load_state_dict({name: each.to("cuda") for name, each in model.state_dict().items()}, assign=True)
+        assert {each.device.type for each in model.parameters()} == {"cuda"}
+        assert compress(model, images, **given) == archive
+        assert torch.equal(decompress(model, archive, **given), images)

@@ -1,0 +1,159 @@
+"""The float32 network of a CPU: when it is taken, and that its numbers depend on nothing but model and data."""
+
+import copy
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+
+from axial_transformers.inference.exact_network import ExactNetwork, network_of, obstacle
+from axial_transformers.kernels import Known
+from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.lines import AttentionOptions, LineAttention
+from axial_transformers.likelihood import bits_map, bits_per_dim, summarise
+from tests.kernels.test_exact_arithmetic import TARGETS
+from tests.paths import ROOT
+from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
+
+pytest.importorskip("numba", reason="the kernels are compiled by numba")
+
+
+NO_INTERVALS = np.zeros((0, 0, 0), np.int64)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+def double_the_head(model: nn.Module) -> None:
+    head = Doubled(model.head[1].in_features, model.head[1].out_features)
+    head.load_state_dict(model.head[1].state_dict())
+    model.head[1] = head
+
+
+def replace_forward(model: nn.Module) -> None:
+    block = model.inner_decoder.blocks[0]
+    block.forward = lambda x, forward=block.forward: forward(x).roll(1, -1)
+
+
+def gate_the_heads(model: nn.Module) -> None:
+    block = model.inner_decoder.blocks[0].attention
+    block.attention = LineAttention(12, block.attention.heads, -2, True, AttentionOptions(gate=True))
+
+
+CHANGES = {
+    "hook": lambda model: model.head[0].register_forward_hook(lambda module, args, y: 2 * y),
+    "hook before": lambda model: model.inner_decoder.register_forward_pre_hook(lambda module, args: (2 * args[0],)),
+    "pruned": lambda model: prune.l1_unstructured(model.head[1], "weight", amount=0.5),
+    "spectral norm": lambda model: parametrizations.spectral_norm(model.head[1]),
+    "another forward": replace_forward,
+    "subclass": double_the_head,
+    "options": gate_the_heads,
+    "eps": lambda model: setattr(model.head[0], "eps", 1.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changes_a_module_changes_the_likelihood(change):
+    model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
+    x, changed = random_values(model, 3), copy.deepcopy(model)
+    CHANGES[change](changed)
+    changed.eval()
+    assert network_of(model) is not None
+    assert network_of(changed) is None
+    assert obstacle(changed)
+    with pytest.raises(ValueError, match=r"hooks or a forward|no kernels for|not as the model's configuration"):
+        ExactNetwork(changed)
+    expected = bits_map(changed.double(), x)
+    torch.testing.assert_close(bits_map(changed.float(), x).double(), expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(bits_map(model, x).double(), expected, atol=1e-2)
+
+
+def test_other_dtypes_devices_and_precisions_take_the_forward_pass():
+    model = random_model(small_config((3, 5)), torch.float32)
+    assert network_of(model) is not None
+    with torch.autocast("cpu", torch.bfloat16):
+        assert network_of(model) is None
+    assert network_of(copy.deepcopy(model).double()) is None
+    assert network_of(copy.deepcopy(model).bfloat16()) is None
+    with torch.device("meta"):
+        assert network_of(type(model)(model.config)) is None
+
+
+@pytest.mark.parametrize("kind", ["3d channels", "lstm", "classes"])
+def test_likelihoods_depend_on_neither_batch_nor_threads_nor_mode(kind):
+    model = random_model(VARIANTS[kind], torch.float32)
+    x, given = random_values(model, 37), random_given(model, 37)
+    whole = bits_per_dim(model, x, **given)
+    single = [bits_per_dim(model, x[i : i + 1], **{k: v[i : i + 1] for k, v in given.items()}) for i in range(37)]
+    assert torch.equal(whole, torch.cat(single))
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(whole, bits_per_dim(model.train(), x, **given))
+    finally:
+        torch.set_num_threads(1)
+    assert model.training
+
+
+def test_the_mean_over_examples_is_added_in_order():
+    bits = torch.rand(10_001, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1e6
+    total = 0.0
+    for number in bits.tolist():
+        total += number
+    assert summarise(bits).bits_per_dim == total / len(bits)
+    assert summarise(bits).standard_error == pytest.approx(bits.std().item() / len(bits) ** 0.5)
+
+
+CODE = """
+import hashlib, torch
+from axial_transformers.likelihood import evaluate, bits_map
+from tests.small_models import by_formula, small_config
+from axial_transformers.models import AxialTransformer
+model = by_formula(AxialTransformer(small_config((5, 6), 2, dim=40, heads=2)).eval())
+x = torch.arange(7 * 60).view(7, 5, 6, 2) * 11 % 5
+result = evaluate(model, x, batch_size=3)
+print(hashlib.sha256(bits_map(model, x).numpy().tobytes()).hexdigest(), result.bits_per_dim, result.standard_error)
+"""
+
+
+@pytest.mark.slow
+def test_likelihoods_are_the_same_on_other_processors():
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    found = set()
+    for target in ({}, TARGETS["generic"], {**TARGETS["AVX2"], "ATEN_CPU_CAPABILITY": "avx2"}):
+        environment = {**os.environ, "PYTHONPATH": path, **target}
+        ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
+        found.add(ran.stdout.splitlines()[-1])
+    assert len(found) == 1
+
+
+def test_layers_that_the_configuration_does_not_have_are_refused_before_a_kernel_reads_them():
+    def changed(change):
+        model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
+        change(model.inner_decoder.blocks[0])
+        return model
+
+    for change in (
+        lambda block: setattr(block.feedforward, "contract", Dense(4000, 12)),
+        lambda block: setattr(block.attention, "norm", nn.LayerNorm(4)),
+        lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, True, key_dim=4)),
+        lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, True, value_dim=400)),
+        lambda block: setattr(block.attention, "attention", LineAttention(12, 4, -2, True)),
+        lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, False)),
+    ):
+        with pytest.raises(ValueError, match="not as the model's configuration has it"):
+            ExactNetwork(changed(change))
+
+
+def test_values_that_the_table_does_not_have_are_refused():
+    model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
+    network = ExactNetwork(model)
+    context, values = np.zeros((1, 5, 12), np.float32), np.full((1, 5), 10**9)
+    with pytest.raises(ValueError, match=r"values must be in 0\.\.4"):
+        network.rows.take_known(context, Known(values, values[:0], np.zeros((1, 5), np.float32), NO_INTERVALS))

@@ -1,0 +1,100 @@
+"""Axial-DeepLab's equation 4: by brute force, in every span; test_layers_formulas.py has it as it is printed."""
+
+import pytest
+import torch
+
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
+from axial_transformers.ops import reference
+from axial_transformers.ops.axial_attention import position_sensitive_attention
+
+
+def inputs(shape, rows, tables, dtype):
+    q, k = (torch.randn(2, *shape, 2, 3, dtype=dtype) for _ in range(2))
+    v = torch.randn(2, *shape, 2, 4, dtype=dtype)
+    tables = [torch.randn(rows, tables, width, dtype=dtype) for width in (3, 3, 4)]
+    return [x.requires_grad_() for x in (q, k, v, *tables)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("tables", [1, 2], ids=["shared", "a head"])
+@pytest.mark.parametrize("rows", [1, 3, 9, 13])
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 1, 4)], ids=str)
+def test_equation_4_agrees_with_brute_force(shape, rows, tables, causal):
+    """Spans 1 and 3 (banded on the longer axes), just global on five positions, and wider than any axis."""
+    single = inputs(shape, rows, tables, torch.float32)
+    double = [x.detach().double().requires_grad_() for x in single]
+    for axis in range(1, len(shape) + 1):
+        slow = reference.position_sensitive_attention(*double, axis, causal)
+        g = torch.randn(slow.shape)
+        slow_grads = torch.autograd.grad(slow, double, g.double(), allow_unused=True)
+        for args, bound in ((single, 1e-5), (double, 1e-12)):
+            fast = position_sensitive_attention(*args, axis, causal)
+            torch.testing.assert_close(fast.double(), slow, rtol=0, atol=bound)
+            for a, b in zip(torch.autograd.grad(fast, args, g.to(fast.dtype)), slow_grads):
+                expected = torch.zeros_like(a) if b is None else b
+                torch.testing.assert_close(a.double(), expected.double(), rtol=0, atol=10 * bound)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "a head"])
+@pytest.mark.parametrize("extent", [{"size": 5}, {"span": 3}, {"span": 3, "causal": True}], ids=str)
+def test_the_layer_is_the_operation_between_its_projections(extent, shared):
+    layer = PositionSensitiveAxialAttention(8, 2, axis=-2, value_dim=6, shared_tables=shared, **extent).double()
+    randomise(layer)
+    x = torch.randn(2, 3, 5, 8, dtype=torch.float64)
+    q, k, v = (part.unflatten(-1, (2, -1)) for part in layer.qkv(x).split([4, 4, 6], dim=-1))
+    tables = layer.query_table, layer.key_table, layer.value_table
+    y = reference.position_sensitive_attention(q, k, v, *tables, axis=2, causal=extent.get("causal", False))
+    torch.testing.assert_close(layer(x), layer.out(y.flatten(-2)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer.weights(x).sum(-1), torch.ones(2, 3, 5, 2, dtype=torch.float64))
+
+
+def test_published_normalisation_standardises_each_term_over_the_pairs_that_attend():
+    layer = PositionSensitiveAxialAttention(8, 2, axis=2, span=3, normalisation="batch").double()
+    seen = {}
+    for i, norm in enumerate(layer.normalise.of_terms):
+        norm.register_forward_hook(lambda _, args, out, i=i: seen.__setitem__(i, (args[0], out)))
+    layer(torch.randn(4, 3, 5, 8, dtype=torch.float64))
+    for before, after in seen.values():
+        assert before.shape == (12, 2, 13)  # 5 positions see 13 pairs within +-1
+        torch.testing.assert_close(after.mean((0, 2)), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-10)
+        assert ((after.var((0, 2)) - 1).abs() < 0.1).all()
+
+
+@pytest.mark.parametrize("normalisation", ["scale", "batch"])
+def test_the_layer_survives_export_autocast_and_double(normalisation):
+    layer = PositionSensitiveAxialAttention(8, 2, axis=2, size=5, normalisation=normalisation).eval()
+    x = torch.randn(2, 3, 5, 8)
+    expected = layer(x)
+    torch.testing.assert_close(torch.export.export(layer, (x,)).module()(x), expected)
+    torch.testing.assert_close(layer.double()(x.double()).float(), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = layer.float()(x)
+    torch.testing.assert_close(half.float(), expected, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.slow
+def test_the_layer_survives_compilation():
+    for extent in ({"size": 5}, {"span": 3}):
+        layer = PositionSensitiveAxialAttention(8, 2, axis=2, **extent)
+        x = torch.randn(2, 3, 5, 8)
+        torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"span": 4}, "odd"),
+        ({"span": 0}, "odd"),
+        ({}, "one of size and span"),
+        ({"span": 3, "size": 3}, "one of size and span"),
+        ({"size": 0}, "at least 1"),
+        ({"size": 3, "normalisation": "layer"}, "normalisation"),
+        ({"size": 3, "key_dim": 5}, "heads 2 must divide key_dim 5"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(options, message):
+    with pytest.raises(ValueError, match=message):
+        PositionSensitiveAxialAttention(8, 2, axis=1, **options)
+    with pytest.raises(ValueError, match="even span"):
+        position_sensitive_attention(*inputs((3,), 4, 1, torch.float32), axis=1)

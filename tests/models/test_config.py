@@ -1,0 +1,121 @@
+"""Fields that are not given are chosen by the others, and what is stored of them does not change."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from axial_transformers.compression import fingerprint
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.storage.typed_json import from_json, to_json
+from tests.small_models import random_model, random_values, small_config
+
+SMALL = {"dim": 8, "heads": 2, "num_values": 5}
+
+
+@pytest.mark.parametrize(
+    ("fields", "encoder", "outer"),
+    [
+        ({"shape": (4,)}, 0, ()),
+        ({"shape": (4, 4)}, 0, (4,)),
+        ({"shape": (4, 4, 4)}, 0, (6, 4)),
+        ({"shape": (2, 3, 2, 2)}, 0, (8, 6, 4)),
+        ({"shape": (4, 4), "channels": 3}, 2, (4,)),
+        ({"shape": (4, 4), "channels": 3, "layout": "rows"}, 0, (4,)),
+        ({"shape": (4, 4), "channels": 3, "layout": "axis"}, 0, (6, 4)),
+        ({"shape": (2, 3, 4), "layout": "frames"}, 2, (4,)),
+    ],
+)
+def test_any_shape_has_layers_by_default_that_fit_it(fields, encoder, outer):
+    config = AxialTransformerConfig(**fields, **SMALL)
+    assert (config.layers_of_encoder, config.layers_of_outer_decoders) == (encoder, outer)
+    assert None not in (to_json(config)["encoder_layers"], to_json(config)["outer_layers"])
+    assert from_json(AxialTransformerConfig, to_json(config), "here") == config
+    AxialTransformer(config)
+
+
+def test_layers_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="3 channels need a channel encoder"):
+        AxialTransformerConfig(shape=(4, 4), channels=3, encoder_layers=0)
+    with pytest.raises(ValueError, match=r"outer_layers\[0\] is 4, but one round over 3 axes is 3 layers"):
+        AxialTransformerConfig(shape=(4, 4, 4), outer_layers=4)
+
+
+def test_frames_need_a_second_axis():
+    with pytest.raises(ValueError, match=r"layout 'frames' needs frames and at least one more axis, not shape \(4,\)"):
+        AxialTransformerConfig(shape=(4,), layout="frames")
+
+
+@pytest.mark.parametrize(
+    ("axes", "reach", "positions"),
+    [(3, 8, None), (4, 4, None), (4, 5, "5 x 11^3 = 6,655"), (4, 8, "8 x 17^3 = 39,304"), (8, 2, "2 x 5^7 = 156,250")],
+)
+def test_the_window_of_a_convolution_is_bounded(axes, reach, positions):
+    fields = {"shape": (2,) * axes, "convolution": reach}
+    if positions is None:
+        assert AxialTransformerConfig(**fields).convolution == reach
+        return
+    with pytest.raises(ValueError, match="more than 4,096: choose a smaller one") as error:
+        AxialTransformerConfig(**fields)
+    assert f"convolution={reach} over {axes} axes sees {positions} positions" in str(error.value)
+
+
+def test_the_largest_value_is_one_to_the_channel_encoder():
+    config = small_config((3, 5), 3, num_values=17)
+    new, old = random_model(config), random_model(dataclasses.replace(config, input_divisor=255))
+    x, channel = random_values(new, 4), torch.tensor([0, 1, 2, 1])
+    with torch.no_grad():
+        torch.testing.assert_close(new.encoder(x, channel, 0.0), old.encoder(x / 16 * 255, channel, 0.0))
+
+
+def test_only_a_model_with_rotary_positions_has_rotations():
+    plain, rotary = (AxialTransformerConfig(shape=(3, 2), rotary=base, **SMALL) for base in (None, 9.0))
+    names = [{*AxialTransformer(config).state_dict()} for config in (plain, rotary)]
+    assert names[0] < names[1]
+    assert {name.rpartition(".")[2] for name in names[1] - names[0]} == {"rotations"}
+    assert fingerprint(random_model(plain)) != fingerprint(random_model(rotary))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rotary": 1.0}, "rotary must be None or a base above 1"),
+        ({"rotary": float("nan")}, "rotary must be None or a base above 1"),
+        ({"rotary": 9.0, "dim": 6}, "dim / heads is 3, .* make it even"),
+    ],
+)
+def test_rotary_positions_that_do_not_fit_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        AxialTransformerConfig(shape=(3, 2), **SMALL | fields)
+
+
+@pytest.mark.parametrize("divisor", [0, 1 << 21])
+def test_a_divisor_out_of_range_is_refused(divisor):
+    with pytest.raises(ValueError, match=f"input_divisor must be None or between 1 and 1048576, not {divisor}"):
+        AxialTransformerConfig(shape=(4,), input_divisor=divisor)
+
+
+@pytest.mark.parametrize(
+    ("fields", "given"),
+    [
+        ({"shape": (4, 5)}, {"encoder_layers": 0, "outer_layers": 4}),
+        ({"shape": (4, 5), "channels": 2}, {"encoder_layers": 2, "dropout": 0.0}),
+        ({"shape": (2, 3, 4)}, {"outer_layers": (6, 4), "rotary": None}),
+    ],
+)
+def test_fingerprints_do_not_depend_on_how_the_layers_were_given(fields, given):
+    plain, explicit = (random_model(AxialTransformerConfig(**fields, **more, **SMALL)) for more in ({}, given))
+    assert fingerprint(plain) == fingerprint(explicit)
+    other = AxialTransformerConfig(**fields, **given | {"dropout": 0.5}, **SMALL)
+    assert fingerprint(random_model(other)) != fingerprint(plain)
+
+
+def test_without_layers_an_outer_decoder_has_no_convolution():
+    config = small_config((2, 3, 4), outer_layers=(0, 2), convolution=1)
+    assert [outer.convolution is None for outer in AxialTransformer(config).outer_decoders] == [True, False]
+
+
+@pytest.mark.parametrize("reach", [-1, 9])
+def test_a_convolution_out_of_range_is_refused(reach):
+    with pytest.raises(ValueError, match=f"convolution must be between 0 and 8, not {reach}"):
+        AxialTransformerConfig(shape=(3, 2), convolution=reach)

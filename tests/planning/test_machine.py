@@ -1,0 +1,176 @@
+"""What is chosen by the machine: the precision, the library of linear layers, compiled blocks, how threads wait."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from axial_transformers import cli, recipes
+from axial_transformers.ops import linear, processor
+from axial_transformers.ops.processor import ProductRates, multiplies_bfloat16, product_rates
+from axial_transformers.planning import machine
+from axial_transformers.planning.machine import free_memory
+from axial_transformers.training import TrainConfig, read_run
+from tests.conftest import GIGABYTE, TINY, Axial
+
+WITH_BFLOAT16, WITHOUT = (ProductRates(float32=1e11, onednn=0.9e11, bfloat16=rate) for rate in (7e11, 0.05e11))
+TO_AVX2 = {
+    **{"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    **{"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma"},
+}
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Puts the tests on a processor of given rates."""
+
+    def use(rates: ProductRates) -> None:
+        for module in (processor, linear):
+            monkeypatch.setattr(module, "product_rates", lambda: rates)
+        monkeypatch.setattr(processor, "multiplies_bfloat16", multiplies_bfloat16)
+
+    return use
+
+
+@pytest.mark.parametrize(("rates", "chosen"), [(WITH_BFLOAT16, "bfloat16"), (WITHOUT, "float32")])
+def test_auto_is_bfloat16_where_it_is_clearly_faster(on, rates, chosen):
+    on(rates)
+    assert TrainConfig(device="cpu").resolve_auto().precision == chosen
+
+
+def test_auto_is_bfloat16_on_gpus_from_ampere_on(monkeypatch):
+    for capability, native in (((7, 5), False), ((8, 0), True), ((9, 0), True)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+        assert multiplies_bfloat16(torch.device("cuda")) is native
+
+
+@pytest.mark.parametrize(("rates", "compiled"), [(WITH_BFLOAT16, True), (WITHOUT, False)])
+def test_recipes_whose_blocks_are_faster_compiled_in_bfloat16_have_them_so_there_only(on, rates, compiled):
+    on(rates)
+    for recipe in (recipes.fashion_mnist, recipes.photos32, recipes.clips32):
+        assert replace(recipe().training, device="cpu").resolve_auto().compile is compiled
+    with pytest.raises(ValueError, match="compile must be True, False, auto or bfloat16, not 'float32'"):
+        TrainConfig(compile="float32")
+
+
+@pytest.mark.parametrize("name", recipes.NAMED)
+def test_every_recipe_leaves_the_precision_to_the_machine(name):
+    assert recipes.NAMED[name]().training.precision == "auto"
+
+
+def test_bfloat16_that_is_slower_is_warned_of_with_the_factor(on):
+    on(WITHOUT)
+    with pytest.warns(UserWarning, match=r"precision=bfloat16: .* take 20 times as long as .*float32"):
+        assert TrainConfig(device="cpu", precision="bfloat16").resolve_auto()
+
+
+@pytest.mark.filterwarnings("error")
+def test_bfloat16_that_is_faster_is_not_warned_of(on):
+    on(WITH_BFLOAT16)
+    TrainConfig(device="cpu", precision="bfloat16").resolve_auto()
+
+
+def test_the_library_of_linear_layers_changes_only_where_the_other_is_clearly_faster(on):
+    for times, changes in ((0.5, False), (1.2, False), (2.0, linear.HAS_ONEDNN)):
+        on(ProductRates(float32=1e11, onednn=times * 1e11, bfloat16=0))
+        assert (linear.library() == "oneDNN") is changes
+        assert (linear.library() == "torch") is (times == 0.5 or not linear.HAS_ONEDNN)
+
+
+def test_rates_are_measured_and_the_state_is_left_alone():
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    rates = product_rates.__wrapped__()
+    assert all(1e6 < rate < 1e15 for rate in (rates.float32, rates.bfloat16))
+    assert (rates.onednn > 0) is linear.HAS_ONEDNN
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def test_blocks_are_not_compiled_where_there_is_no_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.warns(UserWarning, match="blocks are not compiled: there is no C[+][+] compiler"):
+        assert TrainConfig(device="cpu", compile=True).resolve_auto().compile is False
+
+
+def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_begun_in(axial: Axial, tmp_path, on):
+    on(WITH_BFLOAT16)
+    begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]
+    status, _, said = axial("train", "digits", *TINY, *begin, "--out", tmp_path)
+    assert (status, "precision   bfloat16" in said) == (0, True)
+    on(WITHOUT)
+    assert TrainConfig(device="cpu").resolve_auto().precision == "float32"
+    status, _, said = axial("train", tmp_path, "--training.steps", 2)
+    assert (status, "--training.precision bfloat16: on this processor" in said) == (0, True)
+    record = read_run(tmp_path)
+    assert record is not None
+    assert (record.training.steps, record.training.precision) == (2, "bfloat16")
+    with pytest.warns(UserWarning, match="20 times"):
+        again = TrainConfig(device="cpu", compile="bfloat16").resolve_auto(record.training)
+    assert (again.precision, again.compile) == ("bfloat16", record.training.compile) == ("bfloat16", False)
+
+
+@pytest.mark.filterwarnings("ignore:precision=bfloat16")
+def test_an_lstm_trains_in_bfloat16_on_every_processor(axial: Axial, tmp_path):
+    begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]
+    lstm = ["--model.inner", "lstm", "--training.precision", "bfloat16"]
+    assert axial("train", "digits", *TINY, *begin, *lstm, "--out", tmp_path / "run").status == 0
+
+
+def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
+    for given in ({}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "active"}):
+        for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        cli._bound_waiting()
+        found = {name: os.environ[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in os.environ}
+        assert found == (given or {"GOMP_SPINCOUNT": "1000"})
+
+
+@pytest.mark.slow
+def test_what_is_chosen_follows_variables_that_limit_the_instructions():
+    command = [sys.executable, "-m", "axial_transformers", "inspect", "--machine", "--json"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment | TO_AVX2)
+    found = json.loads(ran.stdout)
+    assert found["torch"]["instructions"] in ("AVX2", "DEFAULT", "NO AVX")
+    assert found["chosen"]["precision"]["cpu"] == "float32"
+    assert found["kernels"]["vector_bits"] == 256
+    assert found["products"]["bfloat16"] < found["products"]["float32"]
+    assert found["environment"] == TO_AVX2 | {"GOMP_SPINCOUNT": "1000"}
+
+
+def test_the_machine_is_described_in_words(axial: Axial, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # no row is broken
+    words = " ".join(axial("inspect", "--machine").out.split())
+    for said in (
+        f"threads {torch.get_num_threads()}",
+        "FLOP/s",
+        "precision auto",
+        "linear layers, float32",
+        "compiled blocks",
+    ):
+        assert said in words
+    status, _, err = axial("inspect", "--machine", "--devices", 2)
+    assert (status, "--devices" in err) == (2, True)
+
+
+def test_free_memory_is_within_the_limit_of_the_process(at_most_a_gigabyte_more):
+    assert 0 < free_memory() <= GIGABYTE
+
+
+def test_free_memory_is_within_the_limit_of_the_container(monkeypatch, tmp_path):
+    """Files that can be dropped from memory do not count as used."""
+    (tmp_path / "memory.max").write_text("5000")
+    (tmp_path / "memory.current").write_text("1500")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 1000\n")
+    monkeypatch.setattr(
+        machine, "CONTROL_GROUPS", [(tmp_path / "memory.max", tmp_path / "memory.current", "inactive_file")]
+    )
+    assert free_memory() == 5000 - 500
+    (tmp_path / "memory.max").write_text("max")
+    assert free_memory() > 5000

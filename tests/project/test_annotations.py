@@ -1,0 +1,43 @@
+"""The shapes and dtypes in signatures are those of the arguments and results.
+
+In a process of its own: with the checks, wrong arguments raise errors of jaxtyping in place of the package's.
+"""
+
+import subprocess
+import sys
+
+from tests.paths import ROOT
+
+SCRIPT = """
+from jaxtyping import install_import_hook
+
+with install_import_hook("axial_transformers", "beartype.beartype"):
+    import axial_transformers
+
+import torch
+from axial_transformers.decoding import decode_naively
+from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.likelihood.bits import bits_map, random_slice_loss
+from axial_transformers.likelihood.dependencies import check, influence
+from axial_transformers.likelihood.evaluation import evaluate
+from tests.small_models import VARIANTS, random_given, random_model, random_values
+
+for name, config in VARIANTS.items():
+    model = random_model(config)
+    x, given = random_values(model, 3), random_given(model, 3)
+    assert model(x.to(torch.uint8), **given).shape == (*x.shape, config.num_values), name
+    assert bits_map(model, x.to(torch.uint8), **given).shape == x.shape, name
+    random_slice_loss(model, x, **given).backward()
+    sample(model, known=x.to(torch.uint8), **given)
+    evaluate(model, x, given.get("label"), batch_size=2)
+check(influence(model, x[:1]))
+complete(model, x.to(torch.uint8), rows=1, count=2, approximate=True)
+decode_naively(model, lambda logits, position: logits.argmax(-1), x)
+print("checked")
+"""
+
+
+def test_annotations_are_true():
+    command = [sys.executable, "-c", SCRIPT]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ran.stdout == "checked\n", ran.stderr[-3000:]

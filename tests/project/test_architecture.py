@@ -1,0 +1,271 @@
+"""The rooms of the package: imports go down only, between files as between rooms, those inside functions included."""
+
+import ast
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from axial_transformers import kernels
+from tests.paths import ROOT
+
+SOURCE = ROOT / "src" / "axial_transformers"
+PACKAGE = SOURCE.name
+ROOMS = [
+    "cli", "studio", "recipes", "training", "compression", "decoding", "planning", "likelihood", "inference",
+    "importers", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress", "doors",
+]  # fmt: skip
+"""From the top to the bottom: a room may import those behind it."""
+MAX_LINES = 600
+ADAPTERS = {
+    "kernels/compilation.py": {"numba"},
+    "kernels/llvm.py": {"numba", "llvmlite"},
+    "ops/torch_private.py": {"torch"},
+}
+"""The files that may use private names of other packages, and these packages. Each adapter has a test of its own."""
+HAVE_C = {"kernels/bfloat16_tiles.py", "kernels/threads.py", "training/run.py", "training/processes.py"}
+"""The files that call public functions of C libraries: the system's, OpenMP's and Python's."""
+PRIVATE = re.compile(r"(\w+\.)*_[a-zA-Z][\w.]*")
+FOREIGN = re.compile(r"\b_[a-zA-Z]|^numba\.core|^llvmlite")
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_replace"}
+"""Public, for all their underscores."""
+OF_WEIGHTS = {"_round_"}
+"""Parts of the names of weights."""
+
+
+def test_every_room_has_its_place():
+    names = {path.stem for path in SOURCE.iterdir() if path.suffix in ("", ".py")}
+    assert names - {"__init__", "__main__", "__pycache__", "pretrained"} == set(ROOMS)
+
+
+def test_imports_go_down_between_rooms_and_in_no_circle_between_files():
+    assert [*violations(SOURCE)] == []
+
+
+def test_no_file_is_long():
+    lengths = {path: len(path.read_text().splitlines()) for path in files(SOURCE) if "kernels" not in path.parts}
+    assert [path.name for path, length in lengths.items() if length > MAX_LINES] == []
+
+
+def test_nothing_outside_the_kernels_imports_from_inside():
+    inside = [
+        (file, name)
+        for file, tree in trees(SOURCE)
+        if not file.startswith("kernels/")
+        for name in imported_names(tree, package_of(file))
+        if re.match(rf"{PACKAGE}\.kernels\b", name) and name.removeprefix(f"{PACKAGE}.kernels.") not in kernels.__all__
+    ]
+    assert inside == []
+
+
+def test_the_door_of_the_kernels_has_eight_functions_and_imports_no_compiler():
+    functions = [name for name in kernels.__all__ if inspect.isfunction(getattr(kernels, name))]
+    assert len(functions) == 8
+    code = "import sys, axial_transformers.kernels; sys.exit(bool({'numba', 'llvmlite'} & {*sys.modules}))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_private_names_of_other_packages_are_used_by_adapters_only():
+    assert {file for file, _ in private_uses(SOURCE)} == set(ADAPTERS), [*private_uses(SOURCE)]
+
+
+def test_packages_with_an_adapter_have_a_version_cap():
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    capped = {re.split(r"\W", each)[0] for each in requirements if "<" in each.split(";")[0]}
+    assert set().union(*ADAPTERS.values()) - {"llvmlite"} <= capped, "numba has a cap on llvmlite"
+
+
+def test_c_functions_are_called_by_four_files():
+    with_c = {file for file, tree in trees(SOURCE) for each in imported_names(tree, PACKAGE) if "ctypes" in each}
+    assert with_c == HAVE_C
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import numba.core.types",
+        "from llvmlite import ir",
+        "from torch._C import Graph",
+        "from cyclopts import _convert",
+        "x = torch.ops.mkldnn._linear_pointwise",
+        'x = getattr(torch, "_C")',
+        'hooks = vars(module)["_forward_hooks"]',
+        "ctypes.CDLL(None)._exit(1)",
+        "def f(self): return self._parameters",
+        'x: "cyclopts._convert.Token"',
+    ],
+)
+def test_a_planted_use_of_a_private_name_is_found(tmp_path, line):
+    (tmp_path / "shift.py").write_text(f"class Shift:\n    def __init__(self):\n        self._own = 1\n\n\n{line}\n")
+    assert [file for file, _ in private_uses(tmp_path)] == ["shift.py"]
+
+
+def test_no_two_files_have_one_name():
+    names = Counter(path.name for path in files(SOURCE) if "cli" not in path.parts)
+    in_several_rooms = {"__init__.py", "config.py", "reference.py"}
+    assert {name for name, count in names.items() if count > 1} <= in_several_rooms
+
+
+def test_the_source_tree_lists_the_rooms_in_the_order_of_imports():
+    assert listed_rooms((ROOT / "CONTRIBUTING.md").read_text()) == ROOMS
+
+
+@pytest.mark.parametrize("path", [*SOURCE.rglob("*.py")], ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_is_unpickled(path):
+    """Model and data files come from anywhere: none may run code when it is read."""
+    tree = ast.parse(path.read_text())
+    unsafe = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal"}
+    assert not {name.split(".")[0] for name in imported_names(tree, PACKAGE)} & unsafe
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "save")}
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            assert isinstance(node.value, ast.Constant)
+            assert node.value.value is False
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "complaint"),
+    [
+        (
+            "ops/elementwise.py",
+            "from axial_transformers.layers import blocks",
+            "ops.elementwise: ops must not import layers",
+        ),
+        (
+            "data/npy.py",
+            "def f():\n    import axial_transformers.models.layouts",
+            "data.npy: data must not import models",
+        ),
+        ("training/config.py", "from ..recipes import digits", "training.config: training must not import recipes"),
+        ("models/layouts.py", "from axial_transformers.models.config import MAX_AXES", "circle: models"),
+        ("models/layouts.py", "from axial_transformers.models import AxialTransformer", "circle: models"),
+        ("storage/files.py", "def f():\n    from . import model_folders", "circle: storage"),
+    ],
+)
+def test_planted_violations_are_found(tmp_path, file, line, complaint):
+    copy = tmp_path / PACKAGE
+    for path in SOURCE.rglob("*.py"):
+        target = copy / path.relative_to(SOURCE)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    planted = copy / file
+    planted.write_text(f"{planted.read_text()}\n{line}\n")
+    (found,) = violations(copy)
+    assert found.startswith(complaint)
+
+
+def files(source: Path) -> Iterator[Path]:
+    """All but the package's own __init__ and __main__, which are above the rooms."""
+    return (path for path in sorted(source.rglob("*.py")) if path.parent != source or not path.stem.startswith("__"))
+
+
+def trees(source: Path) -> Iterator[tuple[str, ast.AST]]:
+    """The files of a package and what they say."""
+    return ((path.relative_to(source).as_posix(), ast.parse(path.read_text())) for path in sorted(source.rglob("*.py")))
+
+
+def package_of(file: str) -> str:
+    """The package that a file's relative imports start from."""
+    return ".".join([PACKAGE, *Path(file).parts[:-1]])
+
+
+def private_uses(source: Path) -> Iterator[tuple[str, str]]:
+    """Every use of a private name of another package, of numba.core and of llvmlite, by file.
+
+    A name counts wherever it stands: imported, behind a dot, or as text, for getattr, vars and annotations.
+    """
+    own = {name for _, tree in trees(source) for node in ast.walk(tree) for name in defined(node)}
+    for file, tree in trees(source):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                found = [each for each in imported_names(node, PACKAGE) if FOREIGN.search(each)]
+            elif isinstance(node, ast.Attribute):
+                on_self = ast.unparse(node.value) in ("self", "cls") and node.attr in own
+                public = node.attr in OF_NAMED_TUPLES or ast.unparse(node) == "os._exit"
+                found = [] if on_self or public else [node.attr]
+            else:
+                found = (
+                    [str(node.value)] if isinstance(node, ast.Constant) and node.value not in own | OF_WEIGHTS else []
+                )
+            yield from ((file, each) for each in found if isinstance(node, ast.stmt) or PRIVATE.fullmatch(each))
+
+
+def defined(node: ast.AST) -> Iterator[str]:
+    """The name that a node defines: a function, a class, a variable or an attribute of `self`."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+        yield node.attr
+
+
+def violations(source: Path) -> Iterator[str]:
+    """Imports of a package that go up, and the first circle among those that do not."""
+    modules = {module_of(source, path): path for path in files(source)}
+    graph: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        names = imported_in(path.read_text(), f"{PACKAGE}.{package}".rstrip("."))
+        used = {nearest(name, modules) for name in names} - {None, module}
+        upward = {name for name in used if ROOMS.index(room_of(name)) < ROOMS.index(room_of(module))}
+        yield from (f"{module}: {room_of(module)} must not import {room_of(name)}" for name in sorted(upward))
+        graph[module] = used - upward
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield f"circle: {' <- '.join(error.args[1])}"
+
+
+def module_of(source: Path, path: Path) -> str:
+    """The name of a file's module within the package."""
+    return ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+
+
+def room_of(module: str) -> str:
+    """The room that a module lies in."""
+    return module.split(".")[0]
+
+
+def nearest(name: str, modules: dict[str, Path]) -> str | None:
+    """The module of the package that an imported name is, or lies in."""
+    package, *parts = name.split(".")
+    if package != PACKAGE:
+        return None
+    return next((found for k in range(len(parts), 0, -1) if (found := ".".join(parts[:k])) in modules), None)
+
+
+@cache
+def imported_in(text: str, package: str) -> frozenset[str]:
+    """The names that a file of this text imports; that of most files is asked for again with each planted violation."""
+    return frozenset(imported_names(ast.parse(text), package))
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
+    """Every name that is imported anywhere in the tree, with the module that it comes from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            packages = package.split(".")
+            above = packages[: len(packages) + 1 - node.level] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def listed_rooms(page: str) -> list[str]:
+    """Return the rooms in the source tree of CONTRIBUTING, as they follow each other."""
+    (tree,) = re.findall(r"```text\nsrc/axial_transformers/\n(.*?)```", page, flags=re.DOTALL)
+    return [
+        line.split()[0].removesuffix("/").removesuffix(".py") for line in tree.splitlines() if line.startswith("  ")
+    ]

@@ -1,0 +1,248 @@
+"""The documentation: its Python examples run; the commands, flags, files and modules named there exist."""
+
+import importlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules, resolve_name
+from types import ModuleType
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import axial_transformers as axial
+from axial_transformers import cli
+from axial_transformers.cli.completion import parser_of
+from tests.benchmark_commands import SCRIPTS
+from tests.paths import ROOT
+
+PACKAGE = ROOT / "src" / "axial_transformers"
+ROOMS = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()} - {
+    "__init__",
+    "__main__",
+    "__pycache__",
+    "py.typed",
+}
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/axial_transformers/pretrained/*/*.md")])
+FOREIGN = "import axial_attention"
+"""A package whose examples run where it is installed."""
+COMMAND = r"(?:axial|make) .+|python (?:benchmarks|experiments)/.+"
+LAUNCHED = r"^(?:[A-Z_]+=\S+ )*(?:torchrun .+ -m axial_transformers (?=\w)|(?=axial ))"
+"""The words before a verb that torchrun starts, or before `axial` in an environment of its own."""
+
+USES = {
+    "axial_transformers.compression.Written": "written.",
+    "axial_transformers.training.RunRecord": "record.",
+    "axial_transformers.training.TrainResult": "result.",
+    "axial_transformers.data.Examples": "digits.",
+    "axial_transformers.pictures.Palette": "palette=",
+    "axial_transformers.recipes.Recipe": "recipe.",
+}
+"""Names of the reference whose examples take an object of the class, and not the class."""
+
+PAGES_OF_COMMANDS = {f"commands/{name}.md" for name in ("index", *cli.COMMANDS)}
+"""Pages that the site has beside those of docs/."""
+
+of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+def spans(page: Path) -> list[str]:
+    """The code within lines."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of each command that is of this repository, in blocks and within lines."""
+    for line in [line for block in blocks(page, "sh") for line in block.splitlines()] + spans(page):
+        line = re.sub(LAUNCHED, lambda found: "axial " if "torchrun" in found[0] else "", line)
+        if re.fullmatch(COMMAND, line) and "COMMAND" not in line:
+            yield shlex.split(line, comments=True)
+
+
+@cache
+def described(verb: str) -> str:
+    """The help of a verb, with the settings of a recipe where it takes them."""
+    with redirect_stdout(io.StringIO()) as out:
+        for words in [[verb]] if verb != "train" else [["train"], ["train", "digits"]]:
+            with suppress(SystemExit):
+                cli.main([*words, "--help"])
+    return out.getvalue() + (described("train") if verb == "inspect" else "")
+
+
+@cache
+def source(path: str) -> str:
+    return (ROOT / path).read_text()
+
+
+def has_flag(flag: str, verb: str) -> bool:
+    return re.search(rf"(?<![\w-]){flag}(?![\w.-])", described(verb)) is not None
+
+
+def is_word(flag: str, path: str) -> bool:
+    """Whether an option of a script is a name in its source."""
+    return re.search(rf"\b{flag.strip('-').replace('-', '_')}\b", source(path)) is not None
+
+
+@pytest.fixture(scope="module")
+def somewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the models and data that the examples name, small ones in place of those that are not here."""
+    folder = tmp_path_factory.mktemp("examples")
+    config = axial.AxialTransformerConfig(shape=(3, 5), dim=8, heads=2, outer_layers=2, inner_layers=1)
+    axial.AxialTransformer(config).save_pretrained(folder / "runs" / "fashion_mnist")
+    colour = replace(config, shape=(3, 4), channels=3, layout="columns")
+    for name in ("photos", "scans"):
+        axial.AxialTransformer(colour).save_pretrained(folder / "runs" / name)
+    np.savez(folder / "fashion_mnist_test.npz", images=np.arange(45, dtype=np.uint8).reshape(3, 3, 5))
+    for split in ("train", "validation", "test"):
+        frames = folder / "my_videos" / split / "video"
+        frames.mkdir(parents=True)
+        for i in range(16):
+            Image.new("RGB", (36, 32), (i, 0, 0)).save(frames / f"{i}.png")
+    return folder
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+def test_the_python_examples_run_from_top_to_bottom(page, somewhere, monkeypatch):
+    monkeypatch.chdir(somewhere)
+    names: dict[str, object] = {}
+    here = [block for block in blocks(page, "python") if find_spec("axial_attention") or FOREIGN not in block]
+    for block in here:
+        exec(compile(block, str(page), "exec"), names)
+    if here != blocks(page, "python"):
+        pytest.skip("all blocks ran but those that need the extra benchmarks")
+
+
+@of_every_page
+def test_the_commands_and_their_flags_exist(page, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for command, name, *words in commands(page):
+        flags = [word.split("=")[0] for word in words if re.match("--?[a-z]", word)]
+        if command == "make":
+            assert f"\n{name}:" in source("Makefile"), name
+        elif command == "axial":
+            assert name in cli.COMMANDS
+            assert [flag for flag in flags if not has_flag(flag, name)] == []
+        else:
+            assert [flag for flag in flags if not is_word(flag, name)] == []
+
+
+@of_every_page
+def test_the_flags_named_by_themselves_exist(page, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    scripts = [str(path.relative_to(ROOT)) for path in SCRIPTS]
+    for flag in (word for span in spans(page) if span.startswith("--") for word in span.split() if word[:2] == "--"):
+        assert any(has_flag(flag, verb) for verb in cli.COMMANDS) or any(is_word(flag, path) for path in scripts), flag
+
+
+@of_every_page
+def test_the_files_named_exist(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists() or target in PAGES_OF_COMMANDS, target
+    for path in re.findall(r"\b(?:tests|benchmarks|experiments|docs)/[\w/-]+\.?\w+", page.read_text()):
+        assert (ROOT / path).exists(), path
+    for path in spans(page):
+        if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "COMMAND" not in path:
+            assert (PACKAGE / path).exists(), path
+
+
+@of_every_page
+def test_the_modules_and_names_exist(page):
+    names = re.findall(r"\b(?:axial_transformers|axial)(?:\.[A-Za-z_]\w*)+", page.read_text())
+    names += [span for span in spans(page) if re.fullmatch(rf"({'|'.join(ROOMS)})(\.\w+)+", span)]
+    for name in names:
+        inner = name.removeprefix("axial_transformers.").removeprefix("axial.")
+        assert resolve_name(f"axial_transformers.{inner}") is not None
+
+
+def test_the_versions_of_what_parses_are_those_tested_with():
+    tested = dict(re.findall(r"^(\w+)==(\S+)$", source("constraints.txt"), flags=re.MULTILINE))
+    stated = dict(re.findall(r"^\| (\w+) \| (\d[\d.]*)", source("SECURITY.md"), flags=re.MULTILINE))
+    assert {"pillow", "av", "safetensors", "numpy", "huggingface_hub"} <= stated.keys()
+    assert stated == {name: tested[name] for name in stated}
+
+
+def test_every_room_is_in_the_source_tree_and_nothing_else_is():
+    page = ROOT / "CONTRIBUTING.md"
+    tree = next(block for block in blocks(page, "text") if block.startswith("src/axial_transformers/"))
+    names = [(PACKAGE if line.startswith(" ") else ROOT) / line.split()[0] for line in tree.splitlines()]
+    assert [str(name) for name in names if not name.exists()] == []
+    assert {name.name.removesuffix(".py") for name in names if name.parent == PACKAGE} == ROOMS
+
+
+def module_of_the_site(name: str) -> ModuleType:
+    """Return a module of tools, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_has_a_page_for_every_verb_with_all_its_options():
+    pages = module_of_the_site("commands").pages()
+    assert set(pages) == {"index", *cli.COMMANDS}
+    for verb in cli.COMMANDS:
+        for option in parser_of(verb).assemble_argument_collection():
+            assert option.children or f"`{option.name}" in pages[verb] or f", {option.name}" in pages[verb], option
+
+
+def test_every_formula_is_drawn_from_its_own_letters():
+    pytest.importorskip("matplotlib")
+    drawn = module_of_the_site("formulas").on_page_markdown
+    pages = [page.read_text() for page in ROOT.glob("docs/layers/*.md") if "$$" in page.read_text()]
+    assert len(pages) >= 8
+    for text in map(drawn, pages):
+        assert "$$" not in text
+        assert "<svg" in text
+    assert drawn("$$\nx\n$$") != drawn("$$\ny\n$$")
+
+
+def public_names() -> dict[str, object]:
+    """What the package and its subpackages export, by the first name in this order."""
+    packages = ["axial_transformers"]
+    packages += [found.name for found in iter_modules(axial.__path__, "axial_transformers.") if found.ispkg]
+    packages.append("axial_transformers.models.baselines")
+    packages.remove("axial_transformers.kernels")  # whose door is for the package's other rooms
+    found: dict[str, object] = {}
+    for package in map(importlib.import_module, packages):
+        for name in getattr(package, "__all__", []):
+            thing = getattr(package, name)
+            if not any(thing is known for known in found.values()):
+                found[f"{package.__name__}.{name}"] = thing
+    return found
+
+
+def test_every_public_name_has_an_entry_in_the_reference_with_an_example():
+    entries: dict[str, str] = {}
+    for page in ROOT.glob("docs/reference/*.md"):
+        for entry in re.split(r"^(?=:::|## )", page.read_text(), flags=re.MULTILINE):
+            if named := re.match(r"::: (\S+)", entry):
+                entries[named[1]] = "\n".join(re.findall(r"```python\n(.*?)```", entry, flags=re.DOTALL))
+    assert set(entries) == set(public_names())
+    assert [name for name, example in entries.items() if USES.get(name, name.split(".")[-1]) not in example] == []
+
+
+def test_the_package_has_its_public_names_and_no_other():
+    assert dir(axial) == sorted(axial.__all__) == sorted(axial._HOMES)
+    with pytest.raises(AttributeError, match="axial_atention"):
+        axial.axial_atention
+
+
+def test_the_pages_that_the_navigation_names_exist_and_it_lists_the_others():
+    entries = re.findall(r"^ +- (?:Home: )?'?([\w/-]+\.md|(?:[\w-]+/)?\*)'?$", source("mkdocs.yml"), flags=re.MULTILINE)
+    named = {entry for entry in entries if entry.endswith(".md")}
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    pages = {page for page in pages if not page.startswith("project/")}
+    assert named - pages == {"commands/index.md"}
+    assert {f"{page.rpartition('/')[0]}/*".lstrip("/") for page in pages} <= set(entries)

@@ -1,0 +1,241 @@
+"""Every `axial` command of a page or a model card runs, on tiny data, with few steps; and pages quote what it says."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import axial_transformers
+from axial_transformers import cli, recipes
+from tests.conftest import TINY, Axial
+from tests.paths import ROOT
+from tests.project.test_docs import PACKAGE, PAGES, commands
+from tests.project.test_readme import FEW_STEPS
+from tests.shard_writer import pictures as png_members
+from tests.shard_writer import write
+from tests.small_models import random_model, small_config
+
+WITHOUT_ARGUMENTS = {"recipes"}
+PLACEHOLDER = r"[A-Z_]{3,}(\.npz)?"
+ELSEWHERE = {
+    "README.md": "tests/project/test_readme.py",
+    "docs/quickstart.md": "tests/project/test_readme.py",
+    "docs/how-to/reproduce_the_paper.md": "tests/project/test_reproduce.py",
+}
+"""Pages whose commands another test runs, in their order."""
+EXEMPT = {
+    r"demo\b.*": "tests/cli/test_demo.py",
+    r"doctor": "tests/cli/test_doctor.py",
+    r"studio .*": "needs gradio, in an environment of its own: tests/studio/test_studio_in_browser.py",
+    r"push .*|sample alice/.*": "needs the hub: tests/storage/test_hub.py has a stand-in",
+    r"train (https|hf)://.*": "needs the network: test_downloads.py and test_hub.py have stand-ins",
+    r"train digits_small .*": "a recipe that the page tells how to write",
+}
+"""Commands that run nowhere here, by pattern, and why."""
+SLOW = {
+    "compress photos32 my_photos/ my_photos.axl --other-sizes tile",
+    "complete clips32 my_clips_of_32x32.npz --frames 1 --output continued.mp4",
+    "complete clips32 clips64_test.npz --frames 1 --data.size 32 --data.fit crop",
+    "train clips32 clips64_train.npz",
+    "train clips32_frames clips64_train.npz",
+    "evaluate runs/clips32_frames clips64_test.npz --split all --given-frames 1",
+    "train my_images/ --from photos32 --training.steps 250",
+    "train photos32 my_images/ --from photos32",
+    "train imagenet64 shards/",
+    "train shards/train-{000..099}.tar --data.size 64 --data.fit crop",
+    "evaluate runs/train shards/val-{000..004}.tar",
+    "inspect imagenet64 --model.mlp-ratio 4",
+    "inspect imagenet64_released",
+}
+"""Commands that take about a second of CPU time or more, and those that need what these make."""
+
+
+SLOW_PAGES = {
+    *("docs/how-to/many_gpus.md", "docs/tutorials/video.md", "docs/results.md", "docs/paper_in_miniature.md"),
+    *("docs/explanation/how_the_model_works.md", "docs/tutorials/fine_tune.md"),
+}
+"""Pages whose commands take more than a second together."""
+
+
+def is_slow(page: str, words: list[str]) -> bool:
+    return page in SLOW_PAGES or " ".join(words) in SLOW
+
+
+def is_mention(verb: str, words: list[str]) -> bool:
+    """Whether a command is named, with nothing or a placeholder in place of its arguments."""
+    if any(re.fullmatch(PLACEHOLDER, word) for word in words):
+        return True
+    return verb not in WITHOUT_ARGUMENTS and (not words or (verb != "inspect" and words[0].startswith("-")))
+
+
+def cases() -> tuple[dict[str, list[list[str]]], dict[str, int]]:
+    """The commands to run by page, each on the first page that has it; and counts of all."""
+    runs: dict[str, list[list[str]]] = {}
+    counts = dict.fromkeys(("found", "mentions", "run by other tests", "exempt", "again", "run"), 0)
+    seen = set()
+    pages = {str(page.relative_to(ROOT)): page for page in PAGES}
+    for name in sorted(pages, key=lambda name: name not in ELSEWHERE):
+        for _, verb, *words in (each for each in commands(pages[name]) if each[0] == "axial"):
+            line = " ".join([verb, *words])
+            if is_mention(verb, words):
+                kind = "mentions"
+            elif any(re.fullmatch(pattern, line) for pattern in EXEMPT):
+                kind = "exempt"
+            elif line in seen:
+                kind = "again"
+            elif name in ELSEWHERE:
+                kind = "run by other tests"
+            else:
+                kind = "run"
+                runs.setdefault(name, []).append([verb, *words])
+            seen.add(line)
+            counts["found"] += 1
+            counts[kind] += 1
+    return runs, counts
+
+
+RUNS, COUNTS = cases()
+
+
+def ramps(count: int, *shape: int) -> np.ndarray:
+    """Smooth images uint8 [count, *shape]."""
+    return (np.arange(count * np.prod(shape)).reshape(count, *shape) // 7 % 256).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
+    """A folder with tiny stand-ins of all files that pages name."""
+    folder = tmp_path_factory.mktemp("pages")
+    photos = ramps(12, 32, 32, 3)
+    for name in ("my_photos", "new_photos", "my_images", "scans", "varied", "photos/test", "imagenet32/valid_32x32"):
+        (folder / name).mkdir(parents=True)
+        for i, photo in enumerate(photos if name.startswith(("my", "scans")) else photos[:2]):
+            Image.fromarray(photo).save(folder / name / f"{'cat' if i == 0 else i}.png")
+    (folder / "scans_16bit").mkdir()
+    for i in range(12):
+        Image.fromarray(ramps(1, 9, 8)[0].astype(np.uint16) * 200 + i).save(folder / "scans_16bit" / f"{i}.png")
+    np.savez(folder / "fashion_mnist_train.npz", images=ramps(20, 28, 28))
+    for name in ("fashion_mnist_test", "mnist_t10k"):
+        np.savez(folder / f"{name}.npz", images=ramps(2, 28, 28))
+    np.savez(folder / "kodak_validation.npz", crops32=ramps(2, 32, 32, 3))
+    for name, count in (("clips64_train", 20), ("clips64_test", 1)):
+        np.savez(folder / f"{name}.npz", images=ramps(count, 16, 64, 64, 3))
+    np.savez(folder / "my_clips_of_32x32.npz", images=ramps(1, 16, 32, 32, 3))
+    for name, count, side in (("my_videos", 16, 33), ("short_clips", 3, 8)):
+        for i, clip in enumerate(ramps(12, count, side, 8 + side, 3)):
+            (folder / name / f"{i}").mkdir(parents=True)
+            for j, frame in enumerate(clip):
+                Image.fromarray(frame).save(folder / name / f"{i}" / f"{j}.png")
+    (folder / "shards").mkdir()
+    for part in ("train", "val"):
+        for i in range(2):
+            write(folder / "shards" / f"{part}-{i:03d}.tar", png_members(ramps(6, 64, 64, 3)))
+    gray = random_model(small_config((28, 28), num_values=256), torch.float32)
+    gray.save_pretrained(folder / "models" / "gray")
+    shutil.copytree(trained, folder / "models" / "digits")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert cli.main(["train", "my_photos", *TINY, *FEW_STEPS, "--out", "models/colour"]) == 0
+    return folder
+
+
+def provide(words: list[str], data: Path, axial: Axial) -> None:
+    """Put the runs, models and archives that a command reads and no command before it has made in their place."""
+    if re.match(r"(runs|models|demo)/\w+$", " ".join(words[1:2])) and not Path(words[1]).exists():
+        kind = {"fashion_mnist": "gray", "digits": "digits", "run": "digits"}.get(Path(words[1]).name, "colour")
+        shutil.copytree(data / "models" / kind, words[1])
+    if words[0] == "decompress" and not Path(words[2]).exists():
+        source = "my_photos/cat.png" if words[2] == "one.axl" else "my_photos"
+        assert axial("compress", words[1], source, words[2]).status == 0
+
+
+def made_small(words: list[str]) -> list[str]:
+    """The command, with a small model, few steps and few samples."""
+    words = [re.sub(r"\{000\.\.\d+\}", "{000..001}", word) for word in words]
+    if "--count" in words:
+        words[words.index("--count") + 1] = "1"
+    elif words[0] == "sample":
+        words += ["--count", "1"]
+    if words[0] != "train" or words[1].startswith("runs/"):
+        return words
+    few = [*FEW_STEPS, "--samples", "0", "--training.accumulate", "1"]
+    if "--from" in words:
+        return [*words, *few]
+    depth = TINY.index("--model.outer-layers")
+    layers = [] if "--model.outer-layers" in words else TINY[depth:]
+    if words[1] == "my_videos/":
+        words = [{"16": "3", "32": "8"}.get(word, word) for word in words]
+    if words[1] in ("clips32", "my_videos/"):  # of three axes
+        layers = ["--model.outer-layers", "3", "--model.outer-layers", "2"]
+    return [*words, *TINY[:depth], *layers, *few]
+
+
+@pytest.mark.parametrize(
+    ("page", "slow"),
+    [
+        pytest.param(page, slow, id=f"{page}{' slow' * slow}", marks=[pytest.mark.slow] * slow)
+        for page in RUNS
+        for slow in (False, True)
+        if any(is_slow(page, words) == slow for words in RUNS[page])
+    ],
+)
+def test_the_commands_of_a_page_run(page: str, slow: bool, data: Path, home: Path, axial: Axial):
+    for path in data.iterdir():
+        if path.name != "models":
+            (home / path.name).symlink_to(path)
+    for words in (words for words in RUNS[page] if is_slow(page, words) == slow):
+        if words[0] == "train" and "runs/" not in words[1]:  # another command of the page may have begun it
+            shutil.rmtree(Path("runs") / re.split(r"[^\w]", Path(words[1]).name)[0], ignore_errors=True)
+        provide(words, data, axial)
+        done = axial(*made_small(words))
+        assert done.status == 0, (words, done.err)
+
+
+def test_every_exemption_is_of_a_command_that_a_page_has():
+    every = [" ".join(words) for page in PAGES for program, *words in commands(page) if program == "axial"]
+    assert [pattern for pattern in EXEMPT if not any(re.fullmatch(pattern, line) for line in every)] == []
+    assert SLOW - set(every) == set()
+    assert COUNTS["run"] >= 80
+    assert COUNTS["mentions"] + COUNTS["exempt"] < COUNTS["found"] / 2
+
+
+SIZES = dict(re.findall(r"^\| (\w+) \| (\d+\.\d+ \|.*) \|$", (ROOT / "docs/project/gpu.md").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(name, marks=[pytest.mark.slow] * (name != "imagenet64")) for name in SIZES]
+)
+def test_the_page_of_gpus_quotes_the_sizes_that_inspect_computes(recipe: str, axial: Axial):
+    options = ["--devices", "8", "--memory", "80", "--rate", "989", "--utilisation", "0.4", "--json"]
+    found = json.loads(axial("inspect", recipe, *options).out)["training"]
+    kept, again = (found["memory_bytes"][name] for name in ("blocks_kept", "blocks_computed_again"))
+    sizes = [kept["weights"] + kept["gradients"], kept["adam"] + kept["average"], kept["activations"], kept["total"]]
+    cells = [f"{size / 1e9:.2f}" for size in (*sizes, again["total"])]
+    hours = found["seconds_per_step"] * 200_000 / 3600
+    assert SIZES[recipe].split(" | ") == [*cells, f"{found['flops_per_step'] / 1e15:.3f}", f"{hours:.1f}"]
+
+
+@pytest.mark.parametrize("card", sorted(PACKAGE.glob("pretrained/*/README.md")), ids=lambda card: card.parent.name)
+def test_a_card_quotes_the_parameters_and_bytes_of_its_model(card: Path):
+    model = axial_transformers.AxialTransformer.from_pretrained(card.parent)
+    parameters, size = sum(p.numel() for p in model.parameters()), (card.parent / "model.safetensors").stat().st_size
+    assert f"| model | {parameters:,} parameters, 16 bits each" in card.read_text()
+    assert f"without the weights ({size:,} bytes)" in card.read_text()
+    results = (ROOT / "docs" / "results.md").read_text()
+    assert f"{size:,}" in results or card.parent.name == "digits"
+    assert f"`{card.parent.name}`, {parameters / 1e6:.2f} M" in results
+
+
+def test_the_page_on_the_paper_quotes_the_parameters_of_its_models():
+    page = " ".join((ROOT / "docs" / "explanation" / "the_paper_and_the_code.md").read_text().split())
+    recipe, released = recipes.NAMED["imagenet64"]().model, recipes.NAMED["imagenet64_released"]().model
+    with torch.device("meta"):
+        for config in (recipe, released, replace(recipe, mlp_ratio=4.0)):
+            model = axial_transformers.AxialTransformer(config)
+            assert f"{sum(p.numel() for p in model.parameters()):,}" in page

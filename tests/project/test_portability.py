@@ -1,0 +1,190 @@
+"""Other systems, as far as they can be shown on this one: their missing modules, calls and encodings, each faked."""
+
+import ast
+import errno
+import io
+import os
+import pickle
+import re
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from axial_transformers.cli.console import prepare_streams
+from axial_transformers.compression.container import DamagedError
+from axial_transformers.compression.files import entries
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.shards import index
+from axial_transformers.planning import machine
+from axial_transformers.storage import model_folders
+from axial_transformers.storage.files import folder_written_whole, written_whole
+from axial_transformers.training import metrics
+from axial_transformers.training import run as training_run
+from tests.paths import ROOT
+
+SOURCE = ROOT / "src" / "axial_transformers"
+POSIX_ONLY = {"fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "posix", "readline", "curses", "syslog"}
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls on files that fail as those of Windows do."""
+    open_, fsync, replace, reading = os.open, os.fsync, os.replace, set[int]()
+
+    def opened(path, flags, *rest, **more):
+        if Path(path).is_dir():
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        descriptor = open_(path, flags, *rest, **more)
+        (reading.discard if flags & (os.O_WRONLY | os.O_RDWR) else reading.add)(descriptor)
+        return descriptor
+
+    def synchronised(descriptor):
+        if descriptor in reading:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        fsync(descriptor)
+
+    def moved(source, target):
+        if Path(source).is_dir() and Path(target).is_dir():
+            raise PermissionError(errno.EACCES, "Access is denied", str(source))
+        replace(source, target)
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(shutil, "_use_fd_functions", False)
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(os, "fsync", synchronised)
+    monkeypatch.setattr(os, "replace", moved)
+
+
+def test_files_and_folders_appear_whole_on_windows(windows, tmp_path):
+    for text in ("first", "second"):
+        with written_whole(tmp_path / "file") as aside:
+            aside.write_text(text)
+        assert (tmp_path / "file").read_text() == text
+    (tmp_path / "folder").mkdir()  # empty: it may be replaced
+    for replace in (False, True):
+        with folder_written_whole(tmp_path / "folder", replace) as aside:
+            (aside / "part").mkdir()
+            (aside / "part" / "file").write_text(str(replace))
+        assert (tmp_path / "folder" / "part" / "file").read_text() == str(replace)
+    with pytest.raises(FileExistsError), folder_written_whole(tmp_path / "folder"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_file_system_that_synchronises_no_folders_is_no_error(monkeypatch, tmp_path):
+    fsync = os.fsync
+
+    def synchronised(descriptor):
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):  # noqa: PTH112
+            raise OSError(refusal, "refused")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synchronised)
+    refusal = errno.EINVAL
+    with written_whole(tmp_path / "file") as aside:
+        aside.write_text("text")
+    refusal = errno.EIO
+    with pytest.raises(OSError, match="refused"), written_whole(tmp_path / "file") as aside:
+        aside.write_text("other")
+
+
+def test_memory_is_unknown_where_nothing_tells_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "resource", None)  # importing it fails
+    for module, name in [(machine, "MEMORY"), (metrics, "STATUS")]:
+        monkeypatch.setattr(module, name, tmp_path / "none")
+    monkeypatch.setattr(machine, "CONTROL_GROUPS", [])
+    assert machine.free_memory() is None
+    assert metrics.peak_memory(torch.device("cpu")) == 0
+
+
+def test_peak_memory_without_proc_is_in_bytes(monkeypatch, tmp_path):
+    cpu, status = torch.device("cpu"), tmp_path / "status"
+    status.write_text("Name:\tpython\n")  # as some sandboxes have it
+    monkeypatch.setattr(metrics, "STATUS", status)
+    of_linux = metrics.peak_memory(cpu)
+    assert of_linux > 100e6  # torch is loaded
+    monkeypatch.setattr(sys, "platform", "darwin")  # counts bytes, not kilobytes
+    assert metrics.peak_memory(cpu) == pytest.approx(of_linux / 1024, rel=0.2)
+
+
+def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
+    class Console(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    console = Console(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "platform", "win32")
+    for name in ("stdout", "__stdout__"):
+        monkeypatch.setattr(sys, name, console)
+    prepare_streams()
+    assert sys.stdout is console
+    print("\u2028±", file=console, flush=True)  # one letter that it has not, and one that it has
+    assert console.buffer.getvalue().strip() == b"\\u2028\xb1"
+
+
+def test_processors_and_allocators_that_cannot_be_asked_are_no_error(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert index._cores() == os.cpu_count()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(training_run.ctypes, "CDLL", None)  # not callable: it is not asked
+    training_run.keep_freed_memory()
+
+
+def test_work_of_other_processes_can_be_sent_to_them():
+    """Linux forks them, in Python up to 3.13; elsewhere they are started, and what they do is sent."""
+    work = partial(index._write, options=DataConfig())
+    assert pickle.loads(pickle.dumps(work)).keywords == work.keywords
+
+
+def test_a_hub_id_is_one_as_a_path_of_windows_too(monkeypatch):
+    asked = []
+    monkeypatch.setattr(model_folders.hub, "download", lambda name, *_: asked.append(name) or Path("nowhere"))
+    for name in ("owner/name", Path("owner/name")):
+        with pytest.raises(FileNotFoundError):
+            model_folders.locate(name)
+    assert asked == ["owner/name"] * 2
+
+
+@pytest.mark.parametrize("name", ["a\\b.png", "C:x.png", "nul.png", "a./b.png"])
+def test_names_that_windows_has_not_are_refused_there_only(monkeypatch, name):
+    entries.check_name(name)
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(DamagedError, match="Windows has no files"):
+        entries.check_name(name)
+
+
+def test_no_module_of_one_system_is_imported_with_the_package():
+    """Within a function such an import has a fallback, which the tests above take."""
+    for path in SOURCE.rglob("*.py"):
+        assert not {*re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE)} & POSIX_ONLY, path
+
+
+def test_text_is_read_and_written_in_one_encoding_everywhere():
+    """Without one it is that of the system, which on Windows is none that has every letter."""
+    assert [*unnamed_encodings('p.read_text(); p.open("w"); p.open(errors="replace"); p.open("rb")')] == [1] * 3
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for path in SOURCE.rglob("*.py")
+        for line in unnamed_encodings(path.read_text())
+    ]
+    assert found == []
+
+
+def unnamed_encodings(text: str):
+    """Lines of calls that open text without naming its encoding."""
+    if not re.search(r"open\(|read_text|write_text", text):
+        return
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        keywords = {keyword.arg for keyword in node.keywords}
+        modes = [each.value for each in node.args[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        opens = node.func.attr == "open" and (
+            keywords & {"errors", "newline"} or any({*mode} <= set("rwax+") for mode in modes)
+        )
+        if (opens or node.func.attr in ("read_text", "write_text")) and "encoding" not in keywords:
+            yield node.lineno

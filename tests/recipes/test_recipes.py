@@ -1,0 +1,155 @@
+"""Every recipe is a whole configuration that states what it reaches."""
+
+import inspect
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from axial_transformers import recipes
+from axial_transformers.cli.settings import resolve_preset
+from axial_transformers.data import DataConfig
+from axial_transformers.planning.flops import parameters
+from axial_transformers.planning.step_memory import needed_memory
+from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, tiled
+from axial_transformers.training.optimizer import learning_rate
+from tests.conftest import TINY, Axial
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_recipe_states_the_number_it_reaches(name):
+    recipe = NAMED[name]()
+    assert recipe.title
+    assert "bits/dim" in recipe.reaches or recipe.reaches.startswith(NOT_YET_MEASURED)
+    assert inspect.getdoc(NAMED[name])
+
+
+@pytest.mark.parametrize(("name", "size"), [("imagenet32", 32), ("imagenet64", 64)])
+def test_the_papers_models_are_as_the_paper_says(name, size):
+    model = NAMED[name]().model
+    assert (model.shape, model.channels, model.dim, model.heads, model.dim // model.heads) == (
+        (size, size),
+        3,
+        2048,
+        16,
+        128,
+    )
+    assert (model.encoder_layers, model.layers_of_outer_decoders, model.inner_layers) == (8, (8,), 4)
+
+
+@pytest.mark.parametrize(("name", "rate", "dropout"), [("imagenet32", 1e-4, 0.04), ("imagenet64", 2e-4, 0.0)])
+def test_the_released_training_is_as_released(name, rate, dropout):
+    recipe = NAMED[f"{name}_released"]()
+    training = recipe.training
+    assert (training.learning_rate, training.longest_warmup, training.clip_norm) == (rate, 5_000, 1.0)
+    assert (training.ema_decay, training.batch_size, training.betas) == (0.99995, 64, (0.9, 0.999))
+    assert training.as_released
+    assert (recipe.model.mlp_ratio, recipe.model.dropout) == (1.0, dropout)
+
+
+@pytest.mark.parametrize("name", ["imagenet32", "imagenet64", "bair"])
+def test_the_papers_training_is_as_the_paper_says(name):
+    recipe = NAMED[name]()
+    assert recipe.training.steps == 200_000
+    assert recipe.model.hidden == recipe.model.dim == 2048
+    wider = replace(recipe.model, mlp_ratio=4.0)
+    sizes = [sum(parameters(model).values()) / 1e9 for model in (recipe.model, wider)]
+    assert sizes == pytest.approx([0.505, 1.009], abs=0.003)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "bair" or "imagenet" in name else ()) for name in NAMED],
+)
+def test_a_recipes_step_fits_the_machine_that_it_names(name):
+    """By the estimate for one device, without the room of half of it: no recipe is set for less than it needs.
+
+    A GPU of that size multiplies bfloat16; of a CPU in float32, which takes more memory.
+    """
+    recipe = NAMED[name]()
+    training = replace(recipe.training, precision="float32" if recipe.fits.device == "cpu" else "bfloat16")
+    needed = needed_memory(recipe.model, training, 1, recipe.fits.device) / 1e9
+    assert 0.45 * recipe.fits.gigabytes < needed <= recipe.fits.gigabytes
+    assert str(recipe.fits) in recipes.listed()
+
+
+def test_other_models_have_the_size_of_the_axial_one_but_for_their_positions():
+    axial = parameters(NAMED["imagenet32"]().model)
+    for name in ("imagenet32_transformer", "imagenet32_image_transformer", "imagenet32_block_transformer"):
+        other = parameters(NAMED[name]().model)
+        positions = [sizes.pop("position") for sizes in (other, dict(axial))]
+        assert sum(other.values()) + positions[1] == pytest.approx(sum(axial.values()), rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "warmup", "schedule"),
+    [
+        ("digits", 100, "linear"),
+        ("fashion_mnist", 200, "linear"),
+        ("clips32", 100, "linear"),
+        ("clips32_frames", 100, "cosine"),
+        ("photos32", 150, "linear"),
+        ("imagenet32", 5_000, "constant"),
+    ],
+)
+def test_a_whole_runs_learning_rates_are_those_that_were_measured(name, warmup, schedule):
+    config = NAMED[name]().training
+    peak, steps = config.learning_rate, config.steps
+
+    def measured(step: int) -> float:
+        if step < warmup:
+            return peak * (step + (not config.as_released)) / warmup
+        fallen = (step - warmup) / (steps - warmup)
+        cosine = 0.5 * (1 + math.cos(math.pi * fallen))
+        return peak * {"constant": 1.0, "cosine": cosine, "linear": 1 - fallen}[schedule]
+
+    for step in (*range(0, 2 * warmup, 7), warmup - 1, warmup, *range(2 * warmup, steps, steps // 50), steps - 1):
+        assert learning_rate(step, config) == measured(step)
+
+
+@pytest.mark.parametrize("name", ["bair", "clips32", "clips32_frames"])
+def test_a_clip_comes_frame_by_frame_so_that_given_frames_are_the_exact_condition(name):
+    frames = NAMED[name]().model.bijection.order[:, 0]
+    assert (frames.diff() >= 0).all()
+
+
+def test_frames_as_channels_know_the_first_frame():
+    model = recipes.clips32_frames().model
+    assert (model.layout, model.known_channels, model.bijection.channels) == ("frames", 3, 16 * 3)
+    assert model.bijection.shape == (32, 32)
+
+
+@pytest.mark.usefixtures("home")
+def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
+    for i in range(3):
+        Path("photos/train").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((96, 70 + i, 3), 40 * i, np.uint8)).save(f"photos/train/{i}.png")
+    inspected = axial("inspect", "photos", "--data.validation-fraction", 0, *TINY)
+    assert inspected.status == 0, inspected.err
+    assert "32 x 32" in inspected.out or "32x32" in inspected.out
+    assert "cut into 32x32 tiles; other ways: --data.size 64 --data.fit crop" in inspected.err
+    small = [(8, 8)] * 3
+    assert tiled(DataConfig(), small) == tiled(DataConfig(), []) == DataConfig()
+    assert tiled(DataConfig(), [(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
+    assert tiled(DataConfig(), [(64, 64), (64, 65)], tile=64) == DataConfig(size=64, fit="tiles")
+    assert tiled(DataConfig(), [(48, 48), (60, 60)], tile=64) == DataConfig()
+    assert tiled(DataConfig(size=16, fit="crop"), [(640, 480)]) == DataConfig(size=16, fit="crop")
+    assert tiled(DataConfig(), [(640, 480), (20, 20), (9, 9)]) == DataConfig()
+
+
+@pytest.mark.usefixtures("home")
+def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
+    np.save("scan.npy", np.arange(11 * 70 * 65, dtype=np.uint8).reshape(11, 70, 65))
+    Path("films").mkdir()
+    np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
+    np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
+    for source, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32))):
+        assert resolve_preset([source], "train").settings.model.shape == shape
+        assert "cut into 32x32 tiles" in capsys.readouterr().err
+    assert resolve_preset(["scan.npy", "--data.fit", "exact"], "train").settings.model.shape == (70, 65)
+    assert "tiles" not in capsys.readouterr().err
+    assert tiled(DataConfig(), [(64, 64)]) == tiled(DataConfig(), [(16, 63, 63)]) == DataConfig()
+    assert tiled(DataConfig(), [(4, 64, 64)]) == DataConfig(size=32, fit="tiles")

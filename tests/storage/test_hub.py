@@ -1,0 +1,191 @@
+"""Models on the Hugging Face hub, against a stand-in of it on the loopback: uploaded, found and read again."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import constants
+
+from axial_transformers import AxialTransformer
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models.baselines import BlockTransformer, BlockTransformerConfig
+from axial_transformers.models.baselines.by_name import read_model
+from tests.conftest import Axial
+from tests.hub_stand_in import TOKEN, Hub
+from tests.small_models import small_model
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """The stand-in, whose token is known, and a cache of its own."""
+    server = Hub()
+    monkeypatch.setattr(constants, "ENDPOINT", server.address)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.address + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def is_same(model: AxialTransformer, other: AxialTransformer) -> bool:
+    stored, read = model.state_dict(), other.state_dict()
+    return stored.keys() == read.keys() and all(torch.equal(stored[name], read[name]) for name in stored)
+
+
+def test_what_was_pushed_is_read_again_by_its_revision(hub: Hub):
+    first, second = small_model((3, 5), 2), small_model((3, 5), 2, inner="lstm")
+    assert first.push_to_hub("alice/small").startswith(f"{hub.address}/alice/small/commit/")
+    second.push_to_hub("alice/small", revision="lstm")
+    assert is_same(first, AxialTransformer.from_pretrained("alice/small"))
+    for read in (AxialTransformer.from_pretrained("alice/small", revision="lstm"), read_model("alice/small@lstm")):
+        assert is_same(second, read)
+    assert hub.repositories["alice/small"].branches["main"].keys() == {"README.md", "config.json", "model.safetensors"}
+    hub.shutdown()
+    hub.server_close()  # what was downloaded is read without the hub
+    assert is_same(first, AxialTransformer.from_pretrained("alice/small"))
+
+
+def test_a_baseline_is_pushed_with_a_card_that_names_its_class(hub: Hub):
+    config = BlockTransformerConfig(shape=(4, 4), num_values=5, dim=8, heads=2, inner_layers=1, blocks=((2, 2),))
+    model = BlockTransformer(config).eval()
+    randomise(model, torch.Generator().manual_seed(0))
+    model.push_to_hub("alice/blocks", private=True)
+    assert hub.repositories["alice/blocks"].private
+    card = hub.repositories["alice/blocks"].branches["main"]["README.md"].decode()
+    assert "from axial_transformers.models.baselines import BlockTransformer" in card
+    read = read_model("alice/blocks")
+    assert type(read) is BlockTransformer
+    assert is_same(model, read)
+
+
+def test_the_verb_pushes_a_run_with_a_card_of_its_facts(hub: Hub, axial: Axial, trained: Path):
+    status, out, err = axial("push", trained, "alice/digits", "--licence", "cc-by-4.0", "--revision", "v2")
+    assert status == 0, err
+    assert out.startswith(f"{hub.address}/alice/digits/commit/")
+    assert f"to {hub.address}/alice/digits, branch v2\n" in err
+    assert hub.repositories["alice/digits"].branches["main"] == {}
+    files = hub.repositories["alice/digits"].branches["v2"]
+    assert files["model.safetensors"] == (trained / "model.safetensors").read_bytes()
+    head, text = files["README.md"].decode().split("---\n", 2)[1:]
+    facts = yaml.safe_load(head)
+    assert (facts["license"], facts["library_name"]) == ("cc-by-4.0", "axial-transformers")
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    best = min(
+        (line for line in lines if "validation_bits_per_dim" in line), key=lambda x: x["validation_bits_per_dim"]
+    )
+    bits, error = best["validation_bits_per_dim"], best["validation_standard_error"]
+    (result,) = facts["model-index"][0]["results"]
+    assert (result["dataset"]["name"], result["metrics"][0]["value"]) == ("digits", round(bits, 4))
+    record = json.loads((trained / "train.json").read_text())
+    assert record["data"]["fingerprint"] in text
+    assert f"{bits:.4f} bits/dim ± {error:.2g} (standard error)" in text
+    assert json.loads(text.split("```json\n")[1].split("```")[0]).items() >= record["training"].items()
+
+
+def test_a_dry_run_sends_nothing_and_its_card_can_be_edited_and_pushed(hub: Hub, axial: Axial, tmp_path: Path):
+    folder = tmp_path / "model"
+    model = small_model((2, 3))
+    model.save_pretrained(folder)
+    (folder / "README.md").touch()  # as the shell does, before the verb writes
+    status, card, err = axial("push", folder, "alice/small", "--dry-run")
+    assert (status, hub.requests) == (0, [])
+    assert "would upload config.json" in err
+    (folder / "README.md").write_text(card + "Drawn by hand.\n")
+    assert axial("push", folder, "alice/small").status == 0
+    assert hub.repositories["alice/small"].branches["main"]["README.md"].decode() == card + "Drawn by hand.\n"
+    assert axial("push", folder, "alice/small", "--licence", "mit").status == 2
+
+
+def test_a_cards_table_tells_only_the_name_of_private_data(hub: Hub, axial: Axial, trained: Path, tmp_path: Path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for file in ("config.json", "model.safetensors"):
+        (folder / file).write_bytes((trained / file).read_bytes())
+    record = json.loads((trained / "train.json").read_text())
+    for source in ("/home/alice/secret/x|y", "https://alice:secret@host/secret/x|y?secret=1", "C:\\secret\\x|y"):
+        record["about"] |= {"source": source, "command": ["train", source, f"--out={source}", "--training.steps", "5"]}
+        (folder / "train.json").write_text(json.dumps(record))
+        _, card, _ = axial("push", folder, "alice/small", "--dry-run")
+        assert "secret" not in card
+        assert "`x\\|y`" in card
+        assert "`axial train 'x\\|y' '--out=x\\|y' --training.steps 5`" in card
+
+
+def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial, trained: Path):
+    small_model((2, 3)).push_to_hub("alice/public", card="---\n---\n")
+    del hub.repositories["alice/public"].branches["main"]["config.json"]
+    nothing = trained / "nothing"
+    for verb, *words, line in [
+        ("push", trained, "digits", "'digits' is no repository of the hub: these are called owner/name"),
+        ("push", nothing, "alice/x", f"{nothing}: no model folder there (it would hold config.json and"),
+        (
+            "push",
+            trained,
+            "alice/public",
+            "--private",
+            "alice/public is there, and public: nothing was uploaded; take an",
+        ),
+        ("sample", "alice/missing", "no folder alice/missing here; alice/missing: no such model on the hub, or it is"),
+        (
+            "sample",
+            "alice/public@v9",
+            "no folder alice/public@v9 here; alice/public has no revision v9: name a branch, a tag or a commit",
+        ),
+        ("sample", "alice/public", "alice/public: no model of this package on the hub (it has no config.json)"),
+    ]:
+        status, out, err = axial(verb, *words, *(["--output", "x.png"] if verb == "sample" else []))
+        assert (status, out) == (2, "")
+        assert err.splitlines()[-1].startswith(f"axial {verb}: {line}")
+
+
+@pytest.mark.parametrize(
+    ("token", "line"),
+    [
+        (
+            "hf_wrong",
+            "alice/x: the hub does not know this token: log in by the command `hf auth login`, or set HF_TOKEN",
+        ),
+        (
+            "",
+            "alice/x was not uploaded, since no token of the hub is known: log in by the command `hf auth login`, or ",
+        ),
+    ],
+)
+def test_without_the_right_token_nothing_is_uploaded(hub: Hub, axial: Axial, trained: Path, monkeypatch, token, line):
+    monkeypatch.setenv("HF_TOKEN", token)
+    status, out, err = axial("push", trained, "alice/x")
+    assert (status, out) == (2, "")
+    assert err.splitlines()[-1].startswith(f"axial push: {line}")
+    assert hub.repositories == {}
+    if token:
+        assert axial("sample", "alice/x", "--output", "x.png").err == f"axial sample: {err.splitlines()[-1][12:]}\n"
+
+
+def test_without_a_network_both_directions_are_one_line(hub: Hub, axial: Axial, trained: Path):
+    hub.shutdown()
+    hub.server_close()
+    for words in (["push", trained, "alice/x"], ["sample", "alice/x", "--output", "x.png"]):
+        status, _, err = axial(*words)
+        assert status == 2
+        here = "no folder alice/x here; " * (words[0] == "sample")
+        reason = r"alice/x: the hub cannot be reached \(Connect\w+\): check the network and HF_ENDPOINT"
+        assert re.fullmatch(f"axial {words[0]}: {here}{reason}", err.splitlines()[-1])
+
+
+def test_a_folder_has_no_revision(tmp_path: Path):
+    small_model((2, 3)).save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match="is a folder, which has no revision v2"):
+        AxialTransformer.from_pretrained(tmp_path / "model", revision="v2")

@@ -1,0 +1,563 @@
+"""A run survives interruption, damage and divergence, and repeats bitwise."""
+
+import dataclasses
+import itertools
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from axial_transformers.data import DataConfig, Examples
+from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops import linear
+from axial_transformers.ops.elementwise import dropout
+from axial_transformers.ops.processor import ProductRates
+from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
+from axial_transformers.training.checkpoints import CheckpointRecord, Checkpoints
+from axial_transformers.training.optimizer import learning_rate
+from tests.paths import ROOT
+
+CONFIG = TrainConfig(
+    steps=24,
+    batch_size=4,
+    accumulate=2,
+    learning_rate=1e-2,
+    warmup_steps=5,
+    schedule="cosine",
+    ema_decay=0.9,
+    horizontal_flip=True,
+    label_dropout=0.3,
+    device="cpu",
+    precision="float32",
+    log_every=1,
+    save_every=6,
+    evaluate_every=10,
+)
+
+
+def examples(count: int = 15) -> Examples:
+    values = np.random.default_rng(1).integers(0, 3, (count, 4, 2), dtype=np.uint8)
+    return Examples(values, [str(i) for i in range(count)], labels=np.arange(count) % 3, num_values=4)
+
+
+def model() -> AxialTransformer:
+    torch.manual_seed(0)
+    config = AxialTransformerConfig(
+        shape=(4,), channels=2, num_values=4, num_classes=3, dim=8, heads=2, encoder_layers=1, inner_layers=1,
+        dropout=0.2,
+    )  # fmt: skip
+    return AxialTransformer(config)
+
+
+def score(averaged: AxialTransformer, step: int) -> dict[str, float]:
+    torch.rand(step % 7)  # an evaluation that samples numbers must not change what training samples
+    return {"bits_per_dim": float(bits_per_dim(averaged, torch.from_numpy(examples().values)).mean())}
+
+
+def run(folder: Path, config: TrainConfig = CONFIG, **options):
+    return train(model(), examples(), config, folder, evaluate=score, **options)
+
+
+def weights(folder: Path, step: int = CONFIG.steps) -> list[dict[str, torch.Tensor]]:
+    return [load_file(file) for file in sorted((folder / f"checkpoints/step-{step:08d}").glob("*.safetensors"))]
+
+
+def assert_same(left: list[dict[str, torch.Tensor]], right: list[dict[str, torch.Tensor]]) -> None:
+    assert len(left) == len(right) == 3
+    for one, other in zip(left, right, strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def lines(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def steps_of(folder: Path, figure: str) -> list[float]:
+    return [line["step"] for line in lines(folder) if figure in line]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "whole"
+    result = run(folder)
+    assert (result.ending, result.step) == ("finished", 24)
+    return folder
+
+
+def wait_for_lines(folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while not (folder / "metrics.jsonl").exists() or len((folder / "metrics.jsonl").read_bytes().splitlines()) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_resumed_gives_the_same_weights():
+    """At the start, while training, inside a write; benchmarks/crashes.py says what it compares."""
+    benchmark = ROOT / "benchmarks/crashes.py"
+    done = subprocess.run([sys.executable, benchmark, "--kills", "6"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kills"] == 6
+    assert found["runs"] > 0
+    assert found["resumes"] > 0
+    assert found["steps_repeated_at_most"] <= found["steps_between_checkpoints"]
+
+
+def test_a_resume_keeps_the_library_of_linear_layers_whatever_it_measures(tmp_path, monkeypatch):
+    """The speeds of two libraries may lie so near that each process would choose anew; their rounding differs."""
+
+    def run_where(onednn: float, folder: str, steps: int) -> list[dict[str, torch.Tensor]]:
+        rates = ProductRates(float32=1.0, onednn=onednn, bfloat16=0.0)
+        monkeypatch.setattr(linear, "product_rates", lambda: rates)
+        config = dataclasses.replace(CONFIG, schedule="constant", steps=steps)
+        run(tmp_path / folder, config, resume=True)
+        return weights(tmp_path / folder, steps)
+
+    for name, value in {"HAS_ONEDNN": True, "PAYS_FROM": 0, "NARROWEST": 1}.items():
+        monkeypatch.setattr(linear, name, value)
+    monkeypatch.setattr(linear, "onednn_linear", lambda *given: 1.001 * torch.nn.functional.linear(*given))
+    whole, by_torch = run_where(2.0, "whole", 4), run_where(0.5, "torch", 4)
+    assert not torch.equal(*(next(iter(each[0].values())) for each in (whole, by_torch)))
+    run_where(2.0, "parts", 2)
+    assert_same(run_where(0.5, "parts", 4), whole)
+    run_where(0.5, "others", 2)
+    assert_same(run_where(2.0, "others", 4), by_torch)
+    assert [read_run(tmp_path / each).machine.linear for each in ("parts", "others")] == ["oneDNN", "torch"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is forked there")
+def test_sigterm_saves_and_ends(uninterrupted, tmp_path):
+    def slow_loss(*inputs, **more):
+        time.sleep(0.05)  # so that the signal comes before the end
+        return random_slice_loss(*inputs, **more)
+
+    process = get_context("fork").Process(target=run, args=(tmp_path / "run",), kwargs={"loss": slow_loss})
+    process.start()
+    wait_for_lines(tmp_path / "run", 3)
+    process.terminate()
+    process.join()
+    assert process.exitcode == 0
+    newest = max((tmp_path / "run/checkpoints").iterdir())
+    assert int(newest.name[-8:]) == lines(tmp_path / "run")[-1]["step"] < 24
+    run(tmp_path / "run", resume=True)
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_ctrl_c_ends_after_the_step_at_hand_and_a_second_at_once(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupting(times):
+        def loss(*inputs, **more):
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            return random_slice_loss(*inputs, **more)
+
+        return loss
+
+    whole_batches = dataclasses.replace(CONFIG, accumulate=1)
+    result = run(tmp_path / "once", whole_batches, loss=interrupting(1))
+    assert (result.ending, result.step) == ("interrupted", 1)
+    assert AxialTransformer.from_pretrained(tmp_path / "once").config == model().config
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "twice", whole_batches, loss=interrupting(2))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def assert_alike(folder: Path, other: Path) -> None:
+    """The same weights, averages and moments, the same export, the same evaluations."""
+    assert_same(weights(folder), weights(other))
+    assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    assert steps_of(folder, "validation_bits_per_dim") == steps_of(other, "validation_bits_per_dim")
+
+
+def test_a_kill_during_an_evaluation_costs_no_step(uninterrupted, tmp_path):
+    def killed(averaged, step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(model(), examples(), CONFIG, tmp_path / "run", evaluate=killed)
+    assert max((tmp_path / "run/checkpoints").iterdir()).name == "step-00000010"
+    run(tmp_path / "run", resume=True)
+    assert_alike(tmp_path / "run", uninterrupted)
+
+
+def test_a_kill_just_after_an_evaluation_has_it_logged_once(uninterrupted, tmp_path, monkeypatch):
+    def save(checkpoints, state):
+        if state.counters.evaluated_step == 10:
+            raise KeyboardInterrupt
+        unkilled(checkpoints, state)
+
+    unkilled = Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run")
+    monkeypatch.undo()
+    assert steps_of(tmp_path / "run", "validation_bits_per_dim") == [10]
+    run(tmp_path / "run", resume=True)
+    assert_alike(tmp_path / "run", uninterrupted)
+
+
+@pytest.mark.parametrize(("at", "step"), [("evaluate", 10), ("evaluate", 24), ("sample", 9)])
+def test_sigterm_cuts_an_evaluation_or_a_sample_short(uninterrupted, tmp_path, at, step):
+    def long(averaged, now):
+        if now != step:
+            return score(averaged, now) if at == "evaluate" else None
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("not reached")
+
+    callbacks = {"evaluate": score, "sample": None} | {at: long}
+    config = dataclasses.replace(CONFIG, sample_every=9)
+    result = train(model(), examples(), config, tmp_path / "run", **callbacks)
+    assert (result.ending, result.step) == ("interrupted", step)
+    assert max((tmp_path / "run/checkpoints").iterdir()).name == f"step-{step:08d}"
+    run(tmp_path / "run", resume=True)
+    assert_alike(tmp_path / "run", uninterrupted)
+
+
+def test_after_a_signal_no_evaluation_begins(tmp_path):
+    def loss(*inputs, **more):
+        signal.raise_signal(signal.SIGTERM)  # twice in the step, as a process and its group get it
+        return random_slice_loss(*inputs, **more)
+
+    config = dataclasses.replace(CONFIG, evaluate_every=1, sample_every=1)
+    result = train(model(), examples(), config, tmp_path / "run", loss=loss, evaluate=pytest.fail, sample=pytest.fail)
+    assert (result.ending, result.step) == ("interrupted", 1)
+
+
+def test_a_signal_that_was_ignored_stays_ignored(tmp_path):
+    def loss(*inputs, **more):
+        signal.raise_signal(signal.SIGINT)
+        return random_slice_loss(*inputs, **more)
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        result = run(tmp_path / "run", dataclasses.replace(CONFIG, steps=2), loss=loss)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.ending == "finished"
+
+
+def test_newest_two_and_best_checkpoints_are_kept(uninterrupted):
+    found = sorted(int(each.name[-8:]) for each in (uninterrupted / "checkpoints").iterdir())
+    evaluated = {line["step"]: line["validation_bits_per_dim"] for line in lines(uninterrupted) if len(line) == 2}
+    best = min(evaluated, key=evaluated.__getitem__)
+    assert sorted(evaluated) == [10, 20, 24]
+    assert found == sorted({best, 20, 24})
+    best_average = load_file(uninterrupted / f"checkpoints/step-{best:08d}/ema.safetensors")
+    exported = load_file(uninterrupted / "model.safetensors")
+    assert all(torch.equal(best_average[name], exported[name]) for name in best_average)
+
+
+def test_the_best_checkpoint_is_kept_when_it_is_not_among_the_newest(tmp_path):
+    def worse_and_worse(averaged: AxialTransformer, step: int) -> dict[str, float]:
+        return {"bits_per_dim": float(step)}
+
+    config = dataclasses.replace(CONFIG, evaluate_every=2, save_every=1)
+    for steps in (5, 7):  # and when the run goes on
+        result = train(
+            model(), examples(), dataclasses.replace(config, steps=steps), tmp_path / "run",
+            evaluate=worse_and_worse, resume=True,
+        )  # fmt: skip
+        assert (result.best_step, result.best_bits_per_dim) == (2, 2.0)
+        found = sorted(int(each.name[-8:]) for each in (tmp_path / "run/checkpoints").iterdir())
+        assert found == [2, steps - 1, steps]
+        best, exported = weights(tmp_path / "run", 2)[0], load_file(tmp_path / "run/model.safetensors")
+        assert all(torch.equal(best[name], exported[name]) for name in exported)
+
+
+def test_every_part_of_every_step_has_a_dropout_mask_of_its_own(tmp_path):
+    def masks(folder: Path, seed: int) -> set[bytes]:
+        sampled = []
+
+        def loss(*inputs, **more):
+            sampled.append(dropout(torch.ones(64), 0.5).numpy().tobytes())
+            return random_slice_loss(*inputs, **more)
+
+        run(folder, dataclasses.replace(CONFIG, steps=4, seed=seed), loss=loss)
+        assert len({*sampled}) == len(sampled) == 4 * CONFIG.accumulate
+        return {*sampled}
+
+    assert not masks(tmp_path / "one", 0) & masks(tmp_path / "other", 1)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        *((f"{name}.safetensors", "a bit") for name in ("model", "ema", "optimizer")),
+        *(("state.json", damage) for damage in ("cut off", "a bit", "empty", "missing")),
+        *(("ema.safetensors", damage) for damage in ("cut off", "empty", "missing")),
+    ],
+)
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(uninterrupted, tmp_path, capsys, file, damage):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    path = tmp_path / "run/checkpoints/step-00000024" / file
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+        path.write_bytes({"cut off": content[:-9], "a bit": flipped, "empty": b""}[damage])
+    run(tmp_path / "run", resume=True)
+    assert "step-00000024 is damaged" in capsys.readouterr().err
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_a_changed_bit_of_a_checkpoints_record_is_noticed(uninterrupted, tmp_path):
+    written = uninterrupted / "checkpoints/step-00000024"
+    whole, content = CheckpointRecord.read(written), (written / "state.json").read_bytes()
+    for i in range(0, len(content), 9):
+        (tmp_path / "state.json").write_bytes(content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :])
+        with suppress(ValueError):
+            assert CheckpointRecord.read(tmp_path) == whole  # white space
+
+
+def test_raw_weights_are_those_of_the_newest_intact_checkpoint(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    damaged = tmp_path / "run/checkpoints/step-00000024/model.safetensors"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with pytest.warns(UserWarning, match="step-00000024 is damaged .* step-00000020 is taken"):
+        older, found = raw_weights(tmp_path / "run", model().state_dict())
+    newest, whole = raw_weights(uninterrupted, model().state_dict())
+    assert (older, newest) == ("step-00000020", "step-00000024")
+    for name, tensors in ((older, found), (newest, whole)):
+        stored = load_file(uninterrupted / "checkpoints" / name / "model.safetensors")
+        assert all(torch.equal(tensors[key], stored[key]) for key in stored)
+
+
+def test_nothing_but_damaged_checkpoints_is_an_error(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    for record in tmp_path.glob("run/checkpoints/*/state.json"):
+        record.write_text("{}")
+    with pytest.raises(OSError, match="no intact checkpoint"):
+        run(tmp_path / "run", resume=True)
+    with pytest.raises(OSError, match="no intact checkpoint"):
+        raw_weights(tmp_path / "run", model().state_dict())
+
+
+def test_leftovers_of_a_kill_are_removed(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    (tmp_path / "run/checkpoints/.step-00000042.abc.part").mkdir()
+    (tmp_path / "run/checkpoints/.step-00000042.abc.part/.state.12.part.json").touch()
+    (tmp_path / "run/.train.12.part.json").touch()
+    run(tmp_path / "run", resume=True)
+    assert not list((tmp_path / "run").rglob("*.part*"))
+
+
+def test_leftovers_of_the_very_first_moment_are_no_obstacle(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.train.12.part.json").touch()
+    assert run(tmp_path / "run", dataclasses.replace(CONFIG, steps=1)).step == 1
+    assert not list((tmp_path / "run").rglob("*.part*"))
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_non_finite_step_stops_and_keeps_what_was_last_good(uninterrupted, tmp_path, where):
+    calls = 0
+
+    def loss(*inputs, **more):
+        nonlocal calls
+        calls += 1
+        good = random_slice_loss(*inputs, **more)
+        if calls != 17:  # two calls a step: the ninth
+            return good
+        return good * torch.nan if where == "loss" else (good - good.detach()).abs().sqrt() + good.detach()
+
+    with pytest.raises(NonFiniteLoss, match=r"step 9 .* last good state is in .*step-00000008") as error:
+        run(tmp_path / "run", loss=loss)
+    assert error.value.step == 9
+    run(tmp_path / "run", resume=True)
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+@pytest.mark.parametrize(("broken", "step", "kept"), [(7, 8, 6), (12, 12, 10)], ids=["seen by a loss", "by a save"])
+def test_weights_that_are_not_finite_are_no_good_state(uninterrupted, tmp_path, monkeypatch, broken, step, kept):
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "axial_transformers.training.run.learning_rate",
+            lambda *given: 1e39 if given[0] == broken - 1 else learning_rate(*given),
+        )
+        with pytest.raises(NonFiniteLoss, match=rf"step {step} .* last good state is in .*step-{kept:08d}$"):
+            run(tmp_path / "run")
+    assert AxialTransformer.from_pretrained(tmp_path / "run")
+    run(tmp_path / "run", resume=True)
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_weights_that_are_not_finite_are_not_exported(tmp_path):
+    config = dataclasses.replace(CONFIG, steps=1, warmup_steps=0, schedule="constant", learning_rate=1e39)
+    with pytest.raises(NonFiniteLoss, match=r"step 1 left weights that are not finite: .*; no state had been saved"):
+        run(tmp_path / "run", config)
+    assert not list((tmp_path / "run").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_metric_that_is_not_finite_is_no_best_one_and_the_run_goes_on(tmp_path, value):
+    def broken(averaged: AxialTransformer, step: int) -> dict[str, float]:
+        return {"bits_per_dim": value}
+
+    half = dataclasses.replace(CONFIG, steps=12)
+    with pytest.warns(UserWarning, match=rf"step 10 is evaluated to bits_per_dim {value:g}, which is no best one"):
+        result = train(model(), examples(), half, tmp_path / "run", evaluate=broken)
+    assert (result.ending, result.best_step, result.best_bits_per_dim) == ("finished", None, None)
+    assert run(tmp_path / "run", resume=True).best_step in (20, 24)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [({"seed": 1}, "training.seed = 0, not 1"), ({"batch_size": 6}, "training.batch_size = 4, not 6")],
+)
+def test_another_seed_or_batch_size_is_refused_on_resume(uninterrupted, changes, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        run(uninterrupted, dataclasses.replace(CONFIG, **changes), resume=True)
+
+
+def test_other_data_or_another_model_is_refused_on_resume(uninterrupted):
+    with pytest.raises(ValueError, match=r"data.fingerprint"):
+        train(model(), examples(14), CONFIG, uninterrupted, resume=True)
+    other = AxialTransformer(dataclasses.replace(model().config, inner_layers=2))
+    with pytest.raises(ValueError, match=r"model.inner_layers = 1, not 2"):
+        train(other, examples(), CONFIG, uninterrupted, resume=True)
+
+
+def test_a_folder_in_use_is_not_written_over(uninterrupted, tmp_path):
+    with pytest.raises(FileExistsError, match="not empty"):
+        run(uninterrupted)
+    model().save_pretrained(tmp_path / "model")
+    (tmp_path / "model/.film.part").touch()  # of something else
+    with pytest.raises(FileExistsError, match="no run to resume"):
+        run(tmp_path / "model", resume=True)
+    assert (tmp_path / "model/.film.part").exists()
+
+
+def test_data_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
+    for change, complaint in (
+        ({"values": np.zeros((15, 2, 2, 2), np.uint8)}, "the data is"),
+        ({"num_values": 5}, "knows 4 values"),
+        ({"labels": None}, "no labels"),
+        ({"labels": np.full(15, 3)}, r"labels 3\.\.3"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            train(model(), dataclasses.replace(examples(), **change), CONFIG, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_bfloat16_and_parts_change_little(tmp_path):
+    """The sum of the parts' gradients is the batch's; bfloat16 rounds."""
+    torch.manual_seed(0)
+    plain = AxialTransformer(dataclasses.replace(model().config, dropout=0.0))
+    finals = []
+    for i, changes in enumerate(({"accumulate": 1}, {"accumulate": 4}, {"precision": "bfloat16"})):
+        config = dataclasses.replace(CONFIG, steps=5, **changes)
+        learner = AxialTransformer(plain.config)
+        learner.load_state_dict(plain.state_dict())
+        train(learner, examples(), config, tmp_path / str(i))
+        finals.append(lines(tmp_path / str(i))[-1]["nats_per_dim"])
+    assert finals[1] == pytest.approx(finals[0], rel=1e-5)
+    assert finals[2] == pytest.approx(finals[0], rel=2e-2)
+
+
+def test_logged_losses_after_a_resume_are_those_of_the_uninterrupted_run(tmp_path):
+    """Also where the run was interrupted between two lines."""
+    config = dataclasses.replace(CONFIG, schedule="constant", log_every=5, save_every=100, evaluate_every=100)
+    for folder, ends in (("whole", [15]), ("parts", [3, 7, 12, 15])):
+        for steps in ends:
+            run(tmp_path / folder, dataclasses.replace(config, steps=steps), resume=steps > ends[0])
+    names = ("step", "nats_per_dim", "bits_per_dim", "gradient_norm")
+    whole, parts = (
+        [[line[name] for name in names] for line in lines(tmp_path / folder) if "nats_per_dim" in line]
+        for folder in ("whole", "parts")
+    )
+    assert [step for step, *_ in whole] == [5, 10, 15]
+    assert parts == whole
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Each step takes so many seconds."""
+    ticks = itertools.count(step=seconds)
+    monkeypatch.setattr("axial_transformers.training.run.time", SimpleNamespace(monotonic=lambda: next(ticks)))
+
+
+def test_the_time_limit_ends_a_run_evaluated_and_saved(tmp_path, monkeypatch):
+    clock(monkeypatch, 60)
+    result = run(tmp_path / "run", dataclasses.replace(CONFIG, time_limit=1))
+    assert (result.ending, result.step, result.best_step) == ("time limit", 1, 1)
+
+
+def test_a_step_longer_than_a_tenth_of_the_time_limit_is_refused_before_the_first(tmp_path, monkeypatch):
+    """However long the examples of a step take that are computed at once, alone or beside others."""
+    sizes = list[int]()
+
+    def slow(of_call: float, of_example: float):
+        def loss(model, x, *, label, channel):
+            sizes.append(len(x))
+            now[0] += of_call + of_example * len(x)
+            return random_slice_loss(model, x, label=label, channel=channel)
+
+        return loss
+
+    now = [0.0]
+    monkeypatch.setattr("axial_transformers.training.step_time.time", SimpleNamespace(monotonic=lambda: now[0]))
+    config = dataclasses.replace(CONFIG, steps=1, batch_size=16, accumulate=2, time_limit=1)
+    for of_call, of_example in [(0, 0.5), (0, 4), (2.6, 0.1), (20, 0)]:
+        sizes.clear()
+        with pytest.raises(
+            ValueError, match=r"a step takes .* over a tenth of time_limit=1 .*batch_size=8 or size=2 with fit=tiles$"
+        ):
+            train(model(), examples(), config, tmp_path / "run", loss=slow(of_call, of_example))
+        longest = max(of_call + of_example * size for size in sizes)
+        assert longest <= 6 or sizes == [1, 1]  # no part that is timed is larger than it must be
+        assert not (tmp_path / "run/train.json").exists()
+    for i, (of_call, of_example) in enumerate([(0, 0.3), (2.2, 0.1), (0, 0)]):
+        result = train(model(), examples(), config, tmp_path / str(i), loss=slow(of_call, of_example))
+        assert (result.ending, result.step) == ("finished", 1)
+
+
+def test_a_time_limit_moves_the_schedule_on_and_a_resume_reads_it_from_the_checkpoint(tmp_path, monkeypatch):
+    clock(monkeypatch, 3)
+    config = dataclasses.replace(CONFIG, steps=10**6, warmup_steps=None, time_limit=1, save_every=10**6)
+    assert learning_rate(10, config, clock=30) == pytest.approx(learning_rate(500_000, config), rel=0.01)
+    assert run(tmp_path / "run", config).ending == "time limit"
+    rates = [line["learning_rate"] for line in lines(tmp_path / "run") if "learning_rate" in line]
+    highest = rates.index(max(rates))
+    assert rates[highest:] == sorted(rates[highest:], reverse=True)
+    assert rates[-1] < 0.9 * config.learning_rate
+    counters = CheckpointRecord.read(max((tmp_path / "run/checkpoints").iterdir())).counters
+    assert counters.clock == counters.seconds >= 60
+    longer = dataclasses.replace(config, time_limit=2)
+    run(tmp_path / "run", longer, resume=True)
+    resumed = next(line for line in lines(tmp_path / "run") if line["step"] == counters.step + 1)
+    assert resumed["learning_rate"] == learning_rate(counters.step, longer, counters.clock)
+
+
+def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_path):
+    seen = []
+
+    def sample(averaged, step):
+        assert not averaged.training
+        seen.append(step)
+
+    config = dataclasses.replace(CONFIG, steps=40, sample_every=25, tensorboard=True)
+    origin = Origin(recipe="custom", source="made up", data=DataConfig())
+    result = run(tmp_path / "run", config, sample=sample, about=origin)
+    assert seen == [25, 40]
+    assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
+    record = read_run(tmp_path / "run")
+    assert record is not None
+    assert (record.about, record.training, record.model) == (origin, config.resolve_auto(), model().config)
+    assert list((tmp_path / "run/tensorboard").iterdir())

@@ -1,0 +1,150 @@
+"""Processes that train one model have equal weights, to the last bit, at weights of scale 1."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from axial_transformers.data import Examples
+from axial_transformers.progress import rank
+from axial_transformers.training import TrainConfig, checkpoints, run, train
+from tests.launching import fork
+from tests.small_models import random_model, small_config
+from tests.training.test_processes import losses
+
+STEPS = 4
+MODEL = small_config((3, 2), 2, dim=8, heads=2, inner="lstm", mlp_ratio=2.0)
+"""Every kind of parameter: attention in encoder and outer decoder, tall and wide matrices, an LSTM."""
+VALUES = np.random.default_rng(1).integers(0, 5, (24, 3, 2, 2), dtype=np.uint8)
+USUAL = TrainConfig(
+    steps=STEPS, batch_size=12, warmup_steps=0, learning_rate=1e-2, device="cpu", precision="float32",
+    evaluate_every=10**6, sample_every=10**6, save_every=10**6, log_every=1,
+)  # fmt: skip
+
+SETTINGS: dict[str, tuple[Any, ...]] = {
+    "optimizer": ("adam", "muon"),
+    "shard": (False, True),
+    "accumulate": (1, 2),
+    "checkpoint_blocks": (False, True),
+    "precision": ("float32", "bfloat16"),
+}
+ALL = [options for values in product(*SETTINGS.values()) if (options := dict(zip(SETTINGS, values, strict=True)))]
+ALLOWED = [options for options in ALL if not (options["shard"] and options["optimizer"] == "muon")]
+PAIRS = [
+    dict(zip(SETTINGS, values, strict=True))
+    for values in (
+        ("muon", False, 1, False, "float32"),
+        ("muon", False, 2, True, "bfloat16"),
+        ("adam", True, 1, True, "float32"),
+        ("adam", True, 2, False, "bfloat16"),
+        ("adam", False, 2, True, "float32"),
+        ("adam", False, 1, False, "bfloat16"),
+    )
+]
+
+
+def pairs_of(options: dict[str, Any]) -> set[tuple[Any, ...]]:
+    items = list(options.items())
+    return {(one, other) for i, one in enumerate(items) for other in items[i + 1 :]}
+
+
+def whole(tensor: Tensor) -> Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def trained(folder: Path, processes: int, **options: Any) -> list[dict[str, Tensor]]:
+    """What each process had: its weights before the last step, and the gradients of the first."""
+    folder.mkdir()
+
+    def one() -> int:
+        number, seen = rank(), {}
+
+        def record(model: nn.Module, config: TrainConfig, then=run.clip_gradients) -> Tensor:
+            parameters = list(model.named_parameters())
+            if not seen:
+                seen.update({f"gradient {name}": whole(each.grad) for name, each in parameters})
+            seen.update({name: whole(each) for name, each in parameters})
+            return then(model, config)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run, "clip_gradients", record)
+            examples = Examples(VALUES, [str(i) for i in range(len(VALUES))], num_values=5)
+            model = random_model(MODEL, torch.float32, seed=number)  # the first process's weights are everyone's
+            train(model, examples, replace(USUAL, **options), folder / "run", resume=True)
+        save_file(seen, folder / f"{number}.safetensors")
+        return 0
+
+    if processes == 1:
+        assert one() == 0
+    else:
+        ended = fork(processes, one, folder)
+        assert [status for status, _, _ in ended] == [0] * processes, ended
+    return [load_file(folder / f"{rank}.safetensors") for rank in range(processes)]
+
+
+def assert_equal_in_all(ranks: list[dict[str, Tensor]]) -> None:
+    first, *others = ranks
+    for other in others:
+        assert first.keys() == other.keys()
+        differ = [name for name in first if not torch.equal(first[name], other[name])]
+        assert not differ, differ
+
+
+def test_the_settings_tried_in_every_run_of_the_tests_hold_each_pair_of_values():
+    assert set.union(*map(pairs_of, PAIRS)) == set.union(*map(pairs_of, ALLOWED))
+
+
+@pytest.mark.parametrize("options", PAIRS, ids=lambda options: "-".join(map(str, options.values())))
+def test_all_processes_have_the_same_weights(tmp_path, options):
+    ranks = trained(tmp_path / "two", 2, **options)
+    assert_equal_in_all(ranks)
+    before = dict(random_model(MODEL, torch.float32).named_parameters())
+    assert all((ranks[0][name] - each).abs().max() > 1e-3 for name, each in before.items() if name in ranks[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ALLOWED, ids=lambda options: "-".join(map(str, options.values())))
+def test_two_and_three_processes_have_one_models_weights_and_train_as_one_process_does(tmp_path, options):
+    """A key's bias has no true gradient: Adam follows its rounding. So losses are compared, not weights."""
+    steps = 50 if options["precision"] == "float32" else STEPS
+    (alone,) = trained(tmp_path / "1", 1, **options, steps=steps)
+    for count in (2, 3):
+        ranks = trained(tmp_path / str(count), count, **options, steps=steps)
+        assert_equal_in_all(ranks)
+        if options["precision"] == "float32":
+            one, other = losses(tmp_path / "1" / "run"), losses(tmp_path / str(count) / "run")
+            assert ((one - other).abs() / one).max() < 1e-4
+            for name, gradient in alone.items():
+                if name.startswith("gradient "):
+                    assert (ranks[0][name] - gradient).abs().max() <= 1e-6 * gradient.abs().max().clamp(min=1e-3), name
+
+
+@pytest.mark.parametrize("changed", ["head.1.bias", "outer_decoders.0.blocks.0.feedforward.expand.weight"])
+def test_a_run_whose_replicas_differ_stops_with_one_line_and_keeps_its_last_checkpoint(tmp_path, changed):
+    """The fault is made in the second process, in one number, after the first checkpoint."""
+
+    def one() -> int:
+        def save(self, state, then=checkpoints.Checkpoints.save):
+            if state.counters.step == STEPS and self.processes.rank == 1:
+                dict(state.model.named_parameters())[changed].detach().view(-1)[-1] *= 1 + 1e-6
+            then(self, state)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(checkpoints.Checkpoints, "save", save)
+            examples = Examples(VALUES, [str(i) for i in range(len(VALUES))], num_values=5)
+            model = random_model(MODEL, torch.float32)
+            train(model, examples, replace(USUAL, save_every=2), tmp_path / "run", resume=True)
+        return 0
+
+    for status, _, err in fork(2, one, tmp_path):
+        assert status == 1
+        assert err.startswith("the weights of the 2 processes differ after step 4")
+        assert err.count("\n") == 1
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002"]

@@ -1,0 +1,175 @@
+"""The page of a run: what it shows, that it stays small and fetches nothing, and that it stops no run."""
+
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from axial_transformers.data import Examples
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.pictures.charts import ChartLine, limits_of, line_chart
+from axial_transformers.storage.locks import folder_held
+from axial_transformers.training import TrainConfig, read_run, run_page, train
+from axial_transformers.training.metrics import MAX_POINTS, read_curves
+from axial_transformers.training.run_page import RunPage, write_page
+from tests.conftest import Axial
+
+MODEL = AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer_layers=2, inner_layers=1)
+CONFIG = TrainConfig(steps=2, batch_size=2, device="cpu", log_every=1, evaluate_every=1)
+VALUES = np.random.default_rng(1).integers(0, 4, (9, 3, 2, 1), dtype=np.uint8)
+EXAMPLES = Examples(VALUES, [str(i) for i in range(9)], num_values=4)
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def test_a_page_shows_the_run_and_fetches_nothing(trained):
+    page = (trained / "index.html").read_text()
+    assert not re.findall(r"https?:|@import|url\(|<script|<link|srcset|http-equiv", page)
+    assert all(source.startswith("data:image/") for source in re.findall(r'src="([^"]*)"', page))
+    assert len(re.findall("<img", page)) == 3  # samples, bits, data
+    assert len(re.findall("<svg", page)) == 1  # the curves of steps have no point yet
+    best = min(value for _, value in read_curves(trained)["validation_bits_per_dim"])
+    assert f"{best:.4f} bits/dim" in page
+    assert "finished, step 4 of 4" in page
+    assert "axial train digits --model.dim 8" in page
+    assert "1,350 train, 150 validation, 297 test" in page
+    assert read_run(trained).data.fingerprint in page
+    assert read_run(trained).machine.torch_version in page
+
+
+def test_a_run_from_python_has_a_page_with_its_curves(tmp_path):
+    score = {"bits_per_dim": 1.25}
+    train(AxialTransformer(MODEL), EXAMPLES, CONFIG, tmp_path / "run", evaluate=lambda model, step: score)
+    page = (tmp_path / "run/index.html").read_text()
+    assert len(re.findall("<svg", page)) == 4
+    assert "1.2500 bits/dim" in page
+    assert "Next steps" not in page
+    assert f"9, SHA-256 <code>{EXAMPLES.fingerprint}" in page
+
+
+def test_a_page_that_cannot_be_written_is_one_warning(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_page, "PAGE", "train.json/no")
+        with pytest.warns(UserWarning, match="the run goes on") as warned:
+            result = train(AxialTransformer(MODEL), EXAMPLES, CONFIG, tmp_path / "run")
+    assert (result.ending, len([each for each in warned if "page" in str(each.message)])) == ("finished", 1)
+
+
+def test_a_run_that_fails_says_so_on_its_page(run):
+    with pytest.raises(ValueError, match="diverged"), RunPage(run):
+        raise ValueError("diverged <at> step 3")
+    assert "ended by an error: diverged &lt;at&gt; step 3" in (run / "index.html").read_text()
+
+
+def test_a_page_takes_a_small_share_of_the_time_and_the_last_is_written_in_any_case(tmp_path, monkeypatch):
+    clock, written = [0.0], []
+
+    def write(folder, status, *_):
+        clock[0] += 1
+        written.append(status)
+
+    monkeypatch.setattr(run_page.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(run_page, "write_page", write)
+    with RunPage(tmp_path) as page:
+        for second in range(200):
+            clock[0] += 1
+            page.write(f"step {second}")
+        page.ending = "finished"
+    assert len(written) <= 200 * run_page.SHARE + 2
+    assert written[-1] == "finished"
+
+
+def test_other_processes_write_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with RunPage(None) as page:
+        assert page.begin("training", EXAMPLES, uint16=False) is None
+        page.write("training")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
+    record = json.loads((run / "train.json").read_text())
+    del record["about"]["command"], record["about"]["summary"]
+    (run / "train.json").write_text(json.dumps(record))
+    for name in ("index.html", "data.png", "bits.png"):
+        (run / name).unlink()
+    shutil.rmtree(run / "samples")
+    assert axial("inspect", run, "--page") == (0, f"{run / 'index.html'}\n", "")
+    assert "axial evaluate" in (run / "index.html").read_text()
+    (run / "metrics.jsonl").write_text('[]\n{"step": 1}\n{"bits_per_dim": 2}\n{"step": 3, "bits_per_dim": NaN}\nx')
+    assert "None yet" in write_page(run).read_text()
+    assert axial("inspect", run / "samples", "--page").status == 2
+
+
+def test_a_page_tells_whether_its_run_is_running(run):
+    holder = run / ".holder"
+    with folder_held(run):
+        assert f"training, by process {os.getpid()} on " in write_page(run).read_text()
+        left_behind = holder.read_text()
+    assert "not running, newest metrics of step 4 of 4" in write_page(run).read_text()
+    holder.write_text(left_behind)  # as a killed process leaves it, whose number another one has now
+    assert "not running" in write_page(run).read_text()
+    assert "--page tells whether it runs" in write_page(run, "training", refresh=60).read_text()
+
+
+def test_text_of_a_run_is_text_on_its_page(run):
+    record = read_run(run)
+    replace(record, about=replace(record.about, source="<script>\udcff", command=("<script>",))).write(run)
+    page = write_page(run).read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;\\udcff" in page
+
+
+def test_a_page_stays_small_however_long_the_run(run):
+    lines = [json.dumps({"step": step, "bits_per_dim": 3 + 1 / step}) for step in range(1, 12_001)]
+    lines += [json.dumps({"step": step, "validation_bits_per_dim": abs(step - 4000)}) for step in range(0, 12_000, 10)]
+    (run / "metrics.jsonl").write_text("\n".join(lines))
+    curves = read_curves(run)
+    assert len(curves["bits_per_dim"]) <= 2 * MAX_POINTS + 1
+    assert curves["bits_per_dim"][-1] == (12_000, pytest.approx(3 + 1 / 12_000))
+    noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), dtype=np.uint8)
+    for step in range(9):
+        Image.fromarray(noise).save(run / f"samples/step-{step:08d}.png", compress_level=0)
+    page = write_page(run).read_text()
+    assert "0.0000 bits/dim at step 4,000" in page
+    assert len(re.findall("<img", page)) == run_page.GRIDS + 2
+    assert len(page) < 4_000_000
+
+
+def test_nothing_from_outside_the_folder_is_shown(run, tmp_path):
+    (run / "samples").rename(tmp_path / "elsewhere")
+    (run / "samples").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="is a link out of"):
+        write_page(run)
+
+
+def test_a_damaged_picture_is_named_in_its_place(run):
+    (run / "bits.png").write_bytes(b"\x89PNG")
+    assert "bits.png" in write_page(run).read_text()
+
+
+@pytest.mark.parametrize(
+    ("values", "span"), [([], (0, 1)), ([2.0, 2.0], (1.8, 2.2)), ([0.0], (-1, 1)), ([1, 2], (1, 2))]
+)
+def test_a_span_is_never_empty(values, span):
+    assert limits_of(values) == pytest.approx(span)
+
+
+def test_values_outside_of_the_limits_are_drawn_at_their_edge():
+    chart = line_chart(
+        [ChartLine([(0, 0.5), (1, 9.0), (2, -9.0)]), ChartLine([(2, 1.0)], best=True)], "x", limits=(0.0, 1.0)
+    )
+    (path,) = re.findall(r'd="M([^"]*)"', chart)
+    heights = [float(point.split(",")[1]) for point in path.split(" L")]
+    assert heights == [106.0, 0.0, 212.0]
+    assert 'class="best" cx="720.0" cy="0.0"' in chart
+    assert re.findall(">([0-9.]+)</text>", chart) == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
