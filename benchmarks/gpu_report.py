@@ -41,7 +41,7 @@ from axial_transformers.recipes import NAMED
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import STEPS_BETWEEN_WAITS, Run
+from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
 from command_line import run_command
 from timing import interleaved, now
 
@@ -232,10 +232,10 @@ def compiling(options: Options) -> Iterator[Row]:
         began, expected = time.monotonic(), "whole graphs, none compiled after the second step"
         try:
             with started(config, training, options) as run:
-                run.update()
-                run.update()
+                step(run)
+                step(run)
                 with torch.compiler.set_stance("fail_on_recompile"):
-                    run.update()
+                    step(run)
                 run.meter.read()
             said = "compiled"
         except Exception as error:  # whatever the compiler says is what this row is for
@@ -254,7 +254,7 @@ def checkpointing(options: Options) -> Iterator[Row]:
             options, batch_size=recipe.training.batch_size, checkpoint_blocks=recompute, compile=True
         )
         with started(options.sized(recipe.model), training, options) as run:
-            seconds = [step(run, options.device) for _ in range(3 + options.rounds)][3:]
+            seconds = [seconds_of_step(run, options.device) for _ in range(3 + options.rounds)][3:]
             found[recompute] = {"seconds": min(seconds), **metrics(run)}
     one, other = found[False], found[True]
     close = abs(one["bits_per_dim"] - other["bits_per_dim"]) < 0.02 * one["bits_per_dim"]
@@ -271,13 +271,13 @@ def waiting(options: Options) -> Iterator[Row]:
         training = step_config(options, batch_size=8, compile=False, **changes)
         with started(options.model, training, options) as run:
             for _ in range(2 * STEPS_BETWEEN_WAITS):
-                run.update()
+                step(run)
             run.meter.read()
             said = "no wait"
             try:
                 with nullcontext() if options.dry_run else waits_are_errors():
                     for _ in range(STEPS_BETWEEN_WAITS - 1):
-                        run.update()
+                        step(run)
             except RuntimeError as error:
                 said = str(error)[:500]
         yield row(name, "nothing waits for the device", said == "no wait", said=said)
@@ -421,7 +421,7 @@ def memory_of_a_step(options: Options) -> Iterator[Row]:
     forget_peak_memory(options.device)
     with started(model, config, options) as run:
         for _ in range(3):
-            run.update()
+            step(run)
         found = {**metrics(run), "estimate": memory(model, config, 1).total}
     near = options.dry_run or 0.8 < found["peak_memory_bytes"] / found["estimate"] < 1.25
     yield row(recipe.training.optimizer, "the peak within 25 % of the estimate", near, **found)
@@ -491,27 +491,27 @@ def step_config(options: Options, **changes: Any) -> TrainConfig:
 
 
 @contextmanager
-def started(config: AxialTransformerConfig, training: TrainConfig, options: Options) -> Iterator[Run]:
+def started(config: AxialTransformerConfig, training: TrainConfig, options: Options) -> Iterator[Learner]:
     """A run of random weights, built on the device, and random examples."""
-    with tempfile.TemporaryDirectory() as folder, Processes(options.device) as alone:
+    with Processes(options.device) as alone:
         torch.manual_seed(0)
         with options.device:
             model = AxialTransformer(config)
-        run = Run(model, examples(config), training, Path(folder), alone)
+        run = prepared(model, examples(config), training, alone)
         yield run
         run.close()
 
 
-def step(run: Run, device: torch.device) -> float:
+def seconds_of_step(run: Learner, device: torch.device) -> float:
     """The seconds of a step."""
     began = now(device)
-    run.update()
+    step(run)
     return now(device) - began
 
 
-def metrics(run: Run) -> dict[str, float]:
+def metrics(run: Learner) -> dict[str, float]:
     names = ("bits_per_dim", "peak_memory_bytes", "data_wait_share", "examples_per_second", "model_flop_utilisation")
-    found = run.metrics()
+    found = run.line()
     return {name: found[name] for name in names if name in found}
 
 

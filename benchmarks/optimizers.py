@@ -8,10 +8,8 @@ The steps are those of `axial train` with the recipe's settings, on random value
 """
 
 import json
-import tempfile
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal, get_args
 
@@ -22,7 +20,7 @@ from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
 from axial_transformers.recipes import NAMED
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import Run
+from axial_transformers.training.step import Learner, prepared, step
 from command_line import run_command
 
 Optimizer = Literal["adam", "muon"]
@@ -38,7 +36,7 @@ class Options:
     """Steps of each, after two that are not counted."""
 
 
-def begun(options: Options, optimizer: Optimizer, folder: Path, processes: Processes) -> Run:
+def begun(options: Options, optimizer: Optimizer, processes: Processes) -> Learner:
     recipe = NAMED[options.recipe]()
     config = recipe.model
     shape = (recipe.training.batch_size, *config.shape, config.channels)
@@ -46,20 +44,19 @@ def begun(options: Options, optimizer: Optimizer, folder: Path, processes: Proce
     values: Any = np.random.default_rng(0).integers(0, config.num_values, shape, dtype=dtype)
     labels = np.zeros(len(values), np.int64) if config.num_classes else None
     examples = Examples(values, [""] * len(values), labels=labels, num_values=config.num_values)
-    training = replace(recipe.training, optimizer=optimizer, device="cpu")
-    folder.mkdir()
-    return Run(AxialTransformer(config), examples, training, folder, processes)
+    training = replace(recipe.training, optimizer=optimizer, device="cpu").resolve_auto()
+    return prepared(AxialTransformer(config), examples, training, processes)
 
 
 def main() -> None:
     options = run_command(Options)
     seconds: dict[str, list[float]] = {name: [] for name in get_args(Optimizer)}
-    with tempfile.TemporaryDirectory() as folder, Processes(torch.device("cpu")) as processes:
-        runs = {name: begun(options, name, Path(folder) / name, processes) for name in get_args(Optimizer)}
+    with Processes(torch.device("cpu")) as processes:
+        runs = {name: begun(options, name, processes) for name in get_args(Optimizer)}
         for _ in range(2 + options.steps):
             for name, run in runs.items():
                 start = time.process_time()
-                run.update()
+                step(run)
                 seconds[name].append(time.process_time() - start)
         for run in runs.values():
             run.close()

@@ -14,12 +14,10 @@ share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts
 
 import json
 import multiprocessing
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing.connection import Connection
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
@@ -33,12 +31,12 @@ from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import machine_facts, matmul_rate
-from axial_transformers.recipes import Recipe
 from axial_transformers.training.batches import Batch, batch_at, step_positions
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import peak_memory
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import Run
+from axial_transformers.training.run_config import RunConfig
+from axial_transformers.training.step import prepared, step
 from command_line import run_command
 from straightforward import Straightforward, StraightforwardTraining
 from timing import rows_of
@@ -122,15 +120,15 @@ def time_steps(workers: "dict[str, Worker]", least: float) -> dict[str, list[flo
     """Seconds of the steps of each worker, in turns, after those that warm up."""
     seconds: dict[str, list[float]] = {side: [] for side in workers}
     start = time.monotonic()
-    for step in range(WARM_UP + MAX_STEPS):
+    for number in range(WARM_UP + MAX_STEPS):
         for side, worker in workers.items():
             time.sleep(SETTLE)
             took = worker.ask("step")
-            if step >= WARM_UP:
+            if number >= WARM_UP:
                 seconds[side].append(took)
-        if step + 1 == WARM_UP:
+        if number + 1 == WARM_UP:
             start = time.monotonic()
-        if step + 1 >= WARM_UP + MIN_STEPS and time.monotonic() - start > least:
+        if number + 1 >= WARM_UP + MIN_STEPS and time.monotonic() - start > least:
             break
     return seconds
 
@@ -138,29 +136,28 @@ def time_steps(workers: "dict[str, Worker]", least: float) -> dict[str, list[flo
 class Ours:
     """What `axial train` steps through, on random values."""
 
-    def __init__(self, recipe: Recipe, config: TrainConfig):
-        self.folder = tempfile.TemporaryDirectory()
+    def __init__(self, recipe: RunConfig, config: TrainConfig):
         processes = Processes(config.torch_device())
         model = build(recipe, config.torch_device())
-        self.run = Run(model, random_examples(recipe), config, Path(self.folder.name), processes)
-        self.device, self.slices = self.run.device, model.slices
+        self.learner = prepared(model, random_examples(recipe), config, processes)
+        self.device, self.slices = processes.device, model.slices
 
     def loss(self, batch: Batch) -> float:
-        model = self.run.state.model.eval()
-        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, self.run.config.precision == "bfloat16"):
-            loss = float(self.run.objective(*batch))
+        model, half = self.learner.state.model.eval(), self.learner.config.precision == "bfloat16"
+        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, half):
+            loss = float(self.learner.objective(*batch))
         model.train()
         return loss
 
     def step(self) -> None:
-        self.run.update()
-        self.run.meter.read()  # waits for the device
+        step(self.learner)
+        self.learner.meter.read()  # waits for the device
 
 
 class Theirs:
     """The straightforward training step, on the same batches."""
 
-    def __init__(self, recipe: Recipe, config: TrainConfig):
+    def __init__(self, recipe: RunConfig, config: TrainConfig):
         self.recipe, self.config, self.device = recipe, config, config.torch_device()
         self.examples, self.steps = random_examples(recipe), 0
         ours = build(recipe, self.device)
@@ -245,19 +242,19 @@ def rate(options: Options, precision: str) -> float:
     return matmul_rate(torch.device(options.device), DTYPES[precision])
 
 
-def training(recipe: Recipe, precision: str, compiled: bool, options: Options) -> TrainConfig:
+def training(recipe: RunConfig, precision: str, compiled: bool, options: Options) -> TrainConfig:
     changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
     changes |= {"optimizer": "adam", "distribution_augmentation": 0.0}  # the straightforward step has no other
     return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolve_auto()
 
 
-def build(recipe: Recipe, device: torch.device) -> AxialTransformer:
+def build(recipe: RunConfig, device: torch.device) -> AxialTransformer:
     torch.manual_seed(0)
     with device:
         return AxialTransformer(recipe.model)
 
 
-def random_examples(recipe: Recipe, count: int = 1024) -> Examples:
+def random_examples(recipe: RunConfig, count: int = 1024) -> Examples:
     rng = np.random.default_rng(0)
     shape = (count, *recipe.model.shape, recipe.model.channels)
     return Examples(

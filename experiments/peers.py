@@ -39,11 +39,10 @@ from torch.optim import AdamW, Optimizer
 from ablation import some
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.recipes import NAMED
-from axial_transformers.recipes.recipe import Recipe
-from axial_transformers.training import TrainConfig
+from axial_transformers.training import RunConfig, TrainConfig
 from axial_transformers.training.batches import example_indices, step_positions
+from axial_transformers.training.freed_memory import keep_freed_memory
 from axial_transformers.training.optimizer import Muon, clip_gradients, ema_decay, step_all, update_average
-from axial_transformers.training.run import keep_freed_memory
 from of_benchmarks import interleaved, now, peak_memory, run_command
 from peer_models import NAMES, Axial, Peer, build, size
 
@@ -66,7 +65,7 @@ class Kind:
     trained_on: str | None = None
     """A folder of which all trains, in place of the training part of the source."""
     data: DataConfig = field(default_factory=DataConfig)
-    recipe: Callable[[], Recipe]
+    recipe: Callable[[], RunConfig]
     validation: int
     """Validation examples looked at, evenly spread."""
     timed_batches: tuple[int, ...] = (1, 16)
@@ -78,7 +77,7 @@ class Kind:
         return load(data / self.trained_on, self.data, "all")
 
 
-def narrow_fashion_mnist() -> Recipe:
+def narrow_fashion_mnist() -> RunConfig:
     """The recipe with the width that learns most within minutes."""
     recipe = NAMED["fashion_mnist"]()
     return replace(recipe, model=replace(recipe.model, dim=96, heads=3))

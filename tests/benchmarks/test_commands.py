@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.recipes import Recipe
+from axial_transformers.training import RunConfig
 from tests import benchmark_commands
 from tests.benchmark_commands import MEASURED, SCRIPTS
 from tests.paths import ROOT
@@ -82,7 +82,7 @@ def tiny_group() -> ablation_groups.Group:
     return replace(group, train="gray.npz", test="gray.npz", rows=rows, test_count=2)
 
 
-def tiny_recipe() -> Recipe:
+def tiny_recipe() -> RunConfig:
     recipe = peers.narrow_fashion_mnist()
     config = replace(recipe.model, shape=(4, 4), dim=8, heads=1, outer_layers=2, inner_layers=1)
     return replace(recipe, model=config, training=replace(recipe.training, batch_size=2))

@@ -23,6 +23,8 @@ from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import completions, saving
+from axial_transformers.recipes import NAMED
+from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord
 from axial_transformers.training.trained_model import TrainedModel
 from tests.small_models import random_model, random_values, small_config
 
@@ -256,7 +258,7 @@ def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None
     patch.setattr(module, "machine_facts", dict)
     patch.setattr(module, "machine_rows", lambda found: found)
     patch.setattr(module, "_tables", lambda *given: {"model": {}})
-    recorder.replace(module, "plan", lambda *given: SimpleNamespace(to_json=dict))
+    recorder.replace(module, "Costs", lambda **given: SimpleNamespace(to_json=dict))
     recorder.watch(module, "_facts")
 
 
@@ -285,7 +287,7 @@ REPLACEMENTS = {
 def options_of(verb: str) -> set[str]:
     """Those of settings, which `inspect` has too, are of `train`."""
     options = parser_of(verb).assemble_argument_collection()
-    names = {option.name.strip("-").lower() for option in options if not option.children}
+    names = {option.name.strip("-").lower() for option in options if not option.children and option.parameter.parse}
     return names - options_of("train") - {"model_or_recipe", "page"} if verb == "inspect" else names
 
 
@@ -373,36 +375,40 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
     """What reaches the library of each setting of `axial train digits`, in each place."""
     module, recorder = import_module("axial_transformers.cli.training"), Recorder(patch)
 
-    def train(*given: Any, evaluate: Any, sample: Callable[..., Any], **options: Any) -> None:
+    def fit(*given: Any, evaluate: Any, sample: Callable[..., Any], **options: Any) -> None:
         evaluate.call(None, 0, None)
         sample(None, 0)
         raise Reached
 
     for name, answer in {
-        "train": train,
+        "fit": fit,
         "load": lambda *given: EXAMPLES,
-        "build": lambda config: None,
+        "build": lambda config: TRAINED.model,
         "evaluate": lambda *given, **options: Evaluation(bits_per_dim=1, standard_error=0.1, images=COUNT),
         "sample": lambda model, count, **options: torch.zeros(count, 8, 8, 1).byte(),
         "bits_map": lambda model, x, label: torch.zeros(x.shape),
         "under_examples": lambda *given: Image.new("L", (3, 2)),
         "check_shape": lambda *given: None,
-        "plan": lambda model, training, *given: SimpleNamespace(fits=True, model=model, training=training),
-        "_summary": lambda *given: None,
+        "plan": lambda run, *given: run,
         "describe": lambda *given: {},
         "_lines": lambda *given: [],
     }.items():
         recorder.replace(module, name, answer)
+    facts = Facts.of(EXAMPLES, AxialTransformer(TRAINED.model.config))
+    linear = MachineRecord.found(torch.device("cpu"), 1, "torch")
+    begun = RunRecord(run=NAMED["digits"](), facts=facts, machine=linear)
+    patch.setattr(import_module("axial_transformers.training"), "read_run", lambda folder: begun, raising=False)
     with suppress(Reached):
         assert cli.main(["train", "digits", *" ".join(f"--{name} {settings[name]}" for name in settings).split()]) == 0
     calls = dict(recorder.calls)
-    (_, _, training, out), options = calls["train"]
+    (_, _, run), options = calls["fit"]
+    training, out = run["training"], run["out"]
     (_, validation, _), how = calls["evaluate"]
     found = {f"model.{name}": [value] for name, value in calls["build"][0][0].items()}
     found |= {f"training.{name}": [value] for name, value in training.items()}
     loads = [given[1] for name, (given, _) in recorder.calls if name == "load"]
     found |= {f"data.{name}": [data[name] for data in loads] for name in loads[0]}
-    found |= {"out": [out], "resume": [options["resume"]], "from": [options["start_from"]]}
+    found |= {"out": [out], "resume": [options["begun"]], "from": [run["start_from"]]}
     found |= {"validate_on": [len(validation)], "samples": [calls["sample"][0][1]]}
     found["training.batch_size"].append(how["batch_size"])
     found["training.accumulate"].append(how["batch_size"])

@@ -154,38 +154,43 @@ def test_files_that_hold_no_record_are_refused(go_on, refused, run: Path, file, 
         assert file in refused("evaluate", run)
 
 
+def edited(record: dict, edit: dict) -> dict:
+    """The record, with the values of the edit at their places."""
+    deeper = {
+        k: edited(record[k], v) for k, v in edit.items() if isinstance(v, dict) and isinstance(record.get(k), dict)
+    }
+    return record | edit | deeper
+
+
 @pytest.mark.parametrize(
     "edit",
     [
-        {"about": {"recipe": []}},
-        {"about": {"source": 3}},
-        {"about": {"source": None}},
-        {"about": {"data": []}},
-        {"about": {"data": {"size": "8"}}},
-        {"about": {"class_names": 5}},
-        {"about": {"uint16": "yes"}},
-        {"model": None},
-        {"model": {"dim": "8"}},
-        {"training": {"steps": "many"}},
-        {"training": {"steps": 10**400}},
-        {"training": {"batch_size": 10**400}},
-        {"training": {"learning_rate": 10**400}},
-        {"training": {"time_limit": float("inf")}},
-        {"training": {"time_limit": 1e300}},
-        {"training": {"steps": 10**18}},
-        {"about": {"samples": 10**9}},
-        {"about": {"data": {"size": 10**400}}},
-        {"training": 4},
-        {"data": 7},
+        {"run": {"recipe": []}},
+        {"run": {"source": 3}},
+        {"run": {"data": []}},
+        {"run": {"data": {"size": "8"}}},
+        {"facts": {"class_names": 5}},
+        {"facts": {"uint16": "yes"}},
+        {"run": {"model": None}},
+        {"run": {"model": {"dim": "8"}}},
+        {"run": {"training": {"steps": "many"}}},
+        {"run": {"training": {"steps": 10**400}}},
+        {"run": {"training": {"batch_size": 10**400}}},
+        {"run": {"training": {"learning_rate": 10**400}}},
+        {"run": {"training": {"time_limit": float("inf")}}},
+        {"run": {"training": {"time_limit": 1e300}}},
+        {"run": {"training": {"steps": 10**18}}},
+        {"run": {"samples": 10**9}},
+        {"run": {"data": {"size": 10**400}}},
+        {"run": {"training": 4}},
+        {"facts": 7},
         {"more": {}},
     ],
     ids=lambda edit: json.dumps(edit)[:50],
 )
 def test_an_edited_record_is_refused(go_on, refused, run: Path, edit):
     record = json.loads((run / "train.json").read_text())
-    ((name, value),) = edit.items()
-    record[name] = record[name] | value if isinstance(value, dict) and name in record else value
-    (run / "train.json").write_text(json.dumps(record))
+    (run / "train.json").write_text(json.dumps(edited(record, edit)))
     assert "train.json" in go_on()
     assert "train.json" in refused("evaluate", run)
 
@@ -199,7 +204,7 @@ def test_an_identity_of_another_run_is_told_of_in_one_short_line(go_on, run: Pat
 def test_a_run_that_names_no_data_is_evaluated_on_data_that_is_named(axial: Axial, go_on, refused, run: Path):
     """As one begun from Python without saying what its data is."""
     record = json.loads((run / "train.json").read_text())
-    (run / "train.json").write_text(json.dumps(record | {"about": None}))
+    (run / "train.json").write_text(json.dumps(edited(record, {"run": {"source": None}})))
     assert "train.json names no data" in go_on()
     assert "does not know its data" in refused("evaluate", run)
     assert json.loads(axial("evaluate", run, "digits", "--json").out)["weights"] == "EMA"

@@ -99,7 +99,7 @@ def test_without_devices_it_is_this_machine_and_a_run_tells_its_data(axial: Axia
     half = json.loads(axial("inspect", trained, "--utilisation", 0.5, "--json").out)["training"]
     assert half["seconds_per_step"] == pytest.approx(sized["flops_per_step"] / 1e12)
     assert facts["dependencies"] is None
-    assert facts["data"]["summary"]["test"] == 297
+    assert facts["data"]["test"] == 297
     words = " ".join(axial("inspect", trained).out.split())
     for said in (
         "training on this machine",

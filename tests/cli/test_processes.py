@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from axial_transformers.training.run import STEPS_BETWEEN_WAITS
+from axial_transformers.training.step import STEPS_BETWEEN_WAITS
 from tests.conftest import TINY, Axial
 from tests.launching import launch
 

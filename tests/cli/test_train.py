@@ -15,15 +15,15 @@ from PIL import ExifTags, Image
 
 from axial_transformers import recipes
 from axial_transformers.cli import INTERRUPTED, evaluate, training
-from axial_transformers.cli.settings import recipe_preset, resolve_preset
+from axial_transformers.cli.train import requested
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from axial_transformers.planning import machine
 from axial_transformers.planning.machine import Machine
-from axial_transformers.planning.plan import CHANGEABLE, Plan, plan
-from axial_transformers.training import TrainResult, read_run
+from axial_transformers.training import RunConfig, TrainResult, read_run
 from axial_transformers.training.metrics import read_curves
+from axial_transformers.training.plan import plan
 from axial_transformers.training.run_description import axis_names
 from tests.conftest import TINY, Axial
 from tests.small_models import random_model, small_config
@@ -41,9 +41,9 @@ def test_a_run_leaves_a_model_and_sample_grids(trained: Path):
 
 @pytest.mark.parametrize("name", recipes.NAMED)
 def test_one_override_keeps_every_other_setting_of_a_recipe(name):
-    wanted = recipe_preset(name, "data").settings
-    wanted = replace(wanted, training=replace(wanted.training, log_every=7))
-    assert resolve_preset([name, "data", "--training.log-every", "7"], "train").settings == wanted
+    wanted = recipes.NAMED[name]()
+    wanted = replace(wanted, source="data", training=replace(wanted.training, log_every=7))
+    assert requested([name, "data", "--training.log-every", "7"], "train") == (wanted, None)
 
 
 def test_evaluation_reports_all_that_a_number_needs(axial: Axial, trained: Path):
@@ -118,19 +118,17 @@ def lines_of(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def large(gigabytes: float) -> Plan:
-    """Of the model that photographs of 256x256 pixels get: about 53 GB."""
-    examples = Examples(np.broadcast_to(np.uint8(0), (9, 256, 256, 3)), [""] * 9)
-    recipe = recipes.custom(examples)
-    return plan(recipe.model, recipe.training, examples, Machine(device="cpu", memory=gigabytes))
+def large(gigabytes: float) -> tuple[RunConfig, RunConfig]:
+    """The wanted and the planned run for photographs of 256x256 pixels, whose steps need about 53 GB."""
+    wanted = recipes.custom(Examples(np.broadcast_to(np.uint8(0), (9, 256, 256, 3)), [""] * 9))
+    return wanted, plan(wanted, Machine(device="cpu", memory=gigabytes))
 
 
 def test_what_is_made_up_for_the_data_fits_into_the_memory_and_says_so(axial: Axial, tmp_path, monkeypatch):
-    wanted = large(20)
-    by_parts = wanted.fitted(CHANGEABLE)
+    wanted, by_parts = large(20)
     assert by_parts.training.accumulate > 1
     assert (by_parts.model, by_parts.training.batch_size) == (wanted.model, wanted.training.batch_size)
-    smaller = large(2).fitted(CHANGEABLE)
+    _, smaller = large(2)
     assert smaller.training.checkpoint_blocks
     assert smaller.model.dim < wanted.model.dim
 
@@ -138,11 +136,11 @@ def test_what_is_made_up_for_the_data_fits_into_the_memory_and_says_so(axial: Ax
     monkeypatch.setattr(machine, "free_memory", lambda device, whole: 208_000_000)
     trained = []
 
-    def train(model, examples, config, *folder, **options):
-        trained.append(config)
+    def fit(model, examples, run, **options):
+        trained.append(run.training)
         return TrainResult(ending="interrupted", step=0, seconds=0.0, best_step=None, best_bits_per_dim=None)
 
-    monkeypatch.setattr("axial_transformers.cli.training.train", train)
+    monkeypatch.setattr("axial_transformers.cli.training.fit", fit)
     status, _, err = axial("train", "photos.npz")
     assert status == INTERRUPTED, err
     assert "a training step would need about" in err
@@ -191,10 +189,9 @@ def test_the_plan_is_on_the_screen_and_in_the_record(axial: Axial, tmp_path):
     ):
         assert said in words
     record = json.loads((tmp_path / "runs/photos/train.json").read_text())
-    found = record["about"]["summary"]
+    found = record["facts"]
     assert (found["train"], found["validation"], found["test"]) == (36, 4, None)
     assert found["parameters"] > 0
-    assert found["memory_bytes"] > 0
 
 
 def test_every_source_that_is_given_counts_or_is_refused(refused, tmp_path):
@@ -219,10 +216,9 @@ def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, refus
     assert axial("train", run, "moved.npz", "--training.steps", "2").status == 0
     record = read_run(run)
     assert record is not None
-    assert record.about is not None
-    assert record.about.source == str(tmp_path / "moved.npz")
-    assert (record.about.samples, record.about.validate_on, record.training.steps) == (1, 1, 2)
-    assert record.about.summary is not None
+    assert record.run.source == str(tmp_path / "moved.npz")
+    assert (record.run.samples, record.run.validate_on, record.run.training.steps) == (1, 1, 2)
+    assert record.facts.validation is not None
 
 
 def test_a_short_run_warms_up_for_a_share_of_it_unless_told_otherwise(axial: Axial, tmp_path):

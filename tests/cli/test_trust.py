@@ -29,7 +29,7 @@ of_every_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
 def naming(run: Path, source: str) -> Path:
     """The run, whose record names another source."""
     record = json.loads((run / "train.json").read_text())
-    record["about"]["source"] = source
+    record["run"]["source"] = source
     (run / "train.json").write_text(json.dumps(record))
     return run
 

@@ -628,7 +628,7 @@ def test_damage_is_one_line_and_status_2_or_counted(axial: Axial, refused, tmp_p
     status, _, err = axial("train", path, *TINY, *short, "--data.skip-bad", 1)
     assert status == 0
     assert err.count(f"warning: skipped: {path}: 0.png") == 1
-    about = json.loads((run / "train.json").read_text())["about"]
+    about = json.loads((run / "train.json").read_text())["facts"]
     assert [line.partition(" is not")[0] for line in about["skipped"]] == [f"{path}: 0.png"]
     assert json.loads(axial("evaluate", run, path, "--json").out)["skipped"] == 1
     assert axial("evaluate", run, path, "--data.skip-bad", 0).status == 2

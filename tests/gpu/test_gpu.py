@@ -143,7 +143,7 @@ def test_a_deterministic_run_resumes_bitwise(tmp_path, monkeypatch, precision):
 def test_a_run_compiles_and_records_it_and_counts_its_own_memory_only(tmp_path):
     matmul_rate(CUDA, torch.float32)  # 0.8 GB
     trained(tmp_path / "run", 4)
-    training = read_run(tmp_path / "run").training
+    training = read_run(tmp_path / "run").run.training
     assert training.compile is True
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert 0 < lines[-1]["peak_memory_bytes"] < 200e6

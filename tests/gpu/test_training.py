@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from axial_transformers import recipes
-from axial_transformers.cli.settings import resolve_preset
+from axial_transformers.cli.train import requested
 from axial_transformers.data.examples import Examples
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
@@ -32,7 +32,7 @@ from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import find_device
 from axial_transformers.training.optimizer import clip_gradients, optimizers, update_average
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import Run
+from axial_transformers.training.step import Learner, prepared, step
 from tests.launching import fork
 from tests.small_models import random_model, random_values, small_config
 
@@ -67,7 +67,7 @@ def test_what_is_auto_follows_the_device_and_is_decided_once(monkeypatch):
     ],
 )
 def test_compile_is_a_flag_that_may_have_a_value(words, compile):
-    assert resolve_preset(["digits", *words.split()], "train").settings.training.compile == compile
+    assert requested(["digits", *words.split()], "train").run.training.compile == compile
 
 
 def test_tf32_and_determinism_hold_within_their_context_only():
@@ -145,15 +145,15 @@ def in_shards(folder: Path, at_rest_expected: int) -> int:
 
     parallelism.fully_shard = watched
     with Processes(torch.device("cpu")) as processes:
-        run = Run(model, examples, IN_SHARDS, folder, processes)
+        run = prepared(model, examples, IN_SHARDS, processes)
         assert max(held) <= full + slack
         assert held[-1] < 0.7 * full, "what is not in shards yet"
         at_rest = bytes_held() - before
         assert abs(at_rest - at_rest_expected) <= slack, "half of the weights, and half of their average"
 
-        average = run._average(keep=processes.rank_zero)
+        average = run.average(keep=processes.rank_zero)
         assert abs(bytes_held() - before - at_rest - full * processes.rank_zero) <= slack
-        average = run._average(keep=True)
+        average = run.average(keep=True)
         print(sum(float(each.double().sum()) for each in average.parameters()))
         assert not any(isinstance(each, DTensor) or each.requires_grad for each in average.parameters())
 
@@ -173,7 +173,7 @@ def is_block(module: torch.nn.Module) -> bool:
     return isinstance(module, TransformerBlock)
 
 
-def check_loss(run: Run, full: AxialTransformer, examples: Examples) -> None:
+def check_loss(run: Learner, full: AxialTransformer, examples: Examples) -> None:
     """In bfloat16 it is that of full weights under autocast: shards of blocks are gathered in it, gains are not."""
     seen = set()
     block = next(part for part in run.state.model.modules() if is_block(part))
@@ -186,7 +186,7 @@ def check_loss(run: Run, full: AxialTransformer, examples: Examples) -> None:
     assert seen == {("Dense", torch.bfloat16), ("LayerNorm", torch.float32)}
 
 
-def check_clipping(run: Run, full: AxialTransformer) -> None:
+def check_clipping(run: Learner, full: AxialTransformer) -> None:
     """By one sum over processes it is that of full gradients."""
     generator = torch.Generator().manual_seed(0)
     for mine, whole in zip(run.state.model.parameters(), full.parameters(), strict=True):
@@ -229,9 +229,9 @@ def graphs_of_steps(config: AxialTransformerConfig, training: TrainConfig, folde
     examples = Examples(values, [str(i) for i in range(8)], labels=labels, num_values=config.num_values)
     with pytest.MonkeyPatch.context() as patch, Processes(torch.device("cpu")) as processes:
         patch.setattr(torch, "compile", lambda f, **how: compile(f, **how, backend=backend, fullgraph=True))
-        run, found = Run(build(config), examples, training, folder, processes), []
+        run, found = prepared(build(config), examples, training, processes), []
         for _ in range(3):
-            run.update()
+            step(run)
             found.append(len(graphs))
         run.close()
     assert not any("forward" in vars(block) for block in run.state.model.modules()), "the model is as it came"

@@ -1,7 +1,5 @@
 """A run with the released code's settings makes the steps that the authors' code made, from the same weights."""
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +10,7 @@ from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import Batch
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import Run
+from axial_transformers.training.step import prepared, step
 from tests.paths import DATA
 
 CASE = DATA / "official_e"
@@ -33,7 +31,7 @@ def assert_within(found: object, expected: Tensor, *, absolute: float = 0.0, rel
     torch.testing.assert_close(found, expected.double(), rtol=relative, atol=absolute)
 
 
-def test_a_run_makes_the_authors_steps(tmp_path: Path) -> None:
+def test_a_run_makes_the_authors_steps() -> None:
     with np.load(CASE / "case.npz") as arrays:
         case = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     batches = [Batch(case[f"train/x_{i}"], None, case[f"train/slice_inds_{i}"].long()) for i in range(STEPS)]
@@ -41,16 +39,16 @@ def test_a_run_makes_the_authors_steps(tmp_path: Path) -> None:
     model = import_official(CASE / "init", raw=True, heads=4)
     lines = []
     with Processes(torch.device("cpu")) as processes:
-        run = Run(model, unused, AS_RELEASED, tmp_path, processes)
-        run.batches = (batch for batch in batches)
-        for step in range(STEPS):
-            if step == STEPS - 1:  # theirs averages the weights from before each update, ours those from after it
-                assert_within(bits_per_dim(run.state.average, case["x"]), case["bits_per_dim_ema"], absolute=2e-5)
-            run.update()
-            lines.append(run.metrics())
-        run.close()
+        learner = prepared(model, unused, AS_RELEASED, processes)
+        learner.batches = (batch for batch in batches)
+        for number in range(STEPS):
+            if number == STEPS - 1:  # theirs averages the weights from before each update, ours those from after it
+                assert_within(bits_per_dim(learner.state.average, case["x"]), case["bits_per_dim_ema"], absolute=2e-5)
+            step(learner)
+            lines.append(learner.line())
+        learner.close()
     assert_within([line["bits_per_dim"] for line in lines], case["train/loss"], absolute=1e-5)
     # They count the rows of the embedding's gradient that belong to the same value separately.
     assert_within([line["gradient_norm"] for line in lines], case["train/grad_norm"], relative=1e-4)
     assert_within([line["learning_rate"] for line in lines], case["train/lr"], absolute=1e-9)
-    assert_within(bits_per_dim(run.state.model, case["x"]), case["bits_per_dim"], absolute=2e-5)
+    assert_within(bits_per_dim(learner.state.model, case["x"]), case["bits_per_dim"], absolute=2e-5)

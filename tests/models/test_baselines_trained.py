@@ -9,8 +9,8 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.models.baselines.by_name import build, read_model
-from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe
-from axial_transformers.training import TrainConfig, read_run, train
+from axial_transformers.recipes import NAMED
+from axial_transformers.training import RunConfig, TrainConfig, read_run, train
 
 SIZE = {"shape": (2, 3), "channels": 2, "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 2}
 CONFIGS = {
@@ -25,13 +25,13 @@ def test_a_run_is_resumed_evaluated_sampled_scored_and_inspected(name, axial, tm
     values = np.random.default_rng(0).integers(0, 5, (20, 2, 3, 2), dtype=np.uint8)
     np.savez(tmp_path / "data.npz", images=values)
     training = TrainConfig(steps=2, batch_size=2, evaluate_every=2, device="cpu")
-    recipe = Recipe(title="", reaches=NOT_YET_MEASURED, model=CONFIGS[name], training=training)
+    recipe = RunConfig(recipe="other", model=CONFIGS[name], training=training)
     monkeypatch.setitem(NAMED, "other", lambda: recipe)
     source, run = tmp_path / "data.npz", tmp_path / "run"
     options = ["--data.num-values", "5", "--out", run]
     assert axial("train", "other", source, *options, "--samples", "2", "--training.sample-every", "2").status == 0
     assert json.loads((run / "config.json").read_text())["model"] == name
-    assert read_run(run).model == read_model(run).config == CONFIGS[name]
+    assert read_run(run).run.model == read_model(run).config == CONFIGS[name]
     assert axial("train", run, "--training.steps", "4").status == 0
     metrics = json.loads(axial("evaluate", run, "--split", "validation", "--json").out)
     assert metrics["images"] == 2

@@ -107,10 +107,10 @@ def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_beg
     assert (status, "--training.precision bfloat16: on this processor" in said) == (0, True)
     record = read_run(tmp_path)
     assert record is not None
-    assert (record.training.steps, record.training.precision) == (2, "bfloat16")
+    assert (record.run.training.steps, record.run.training.precision) == (2, "bfloat16")
     with pytest.warns(UserWarning, match="20 times"):
-        again = TrainConfig(device="cpu", compile="bfloat16").resolve_auto(record.training)
-    assert (again.precision, again.compile) == ("bfloat16", record.training.compile) == ("bfloat16", False)
+        again = TrainConfig(device="cpu", compile="bfloat16").resolve_auto(record.run.training)
+    assert (again.precision, again.compile) == ("bfloat16", record.run.training.compile) == ("bfloat16", False)
 
 
 @pytest.mark.filterwarnings("ignore:precision=bfloat16")

@@ -32,7 +32,7 @@ ADAPTERS = {
     "ops/torch_private.py": {"torch"},
 }
 """The files that may use private names of other packages, and these packages. Each adapter has a test of its own."""
-HAVE_C = {"kernels/bfloat16_tiles.py", "kernels/threads.py", "training/run.py", "training/processes.py"}
+HAVE_C = {"kernels/bfloat16_tiles.py", "kernels/threads.py", "training/freed_memory.py", "training/processes.py"}
 """The files that call public functions of C libraries: the system's, OpenMP's and Python's."""
 PRIVATE = re.compile(r"(\w+\.)*_[a-zA-Z][\w.]*")
 FOREIGN = re.compile(r"\b_[a-zA-Z]|^numba\.core|^llvmlite")

@@ -10,21 +10,28 @@ import pytest
 from PIL import Image
 
 from axial_transformers import recipes
-from axial_transformers.cli.settings import resolve_preset
+from axial_transformers.cli.train import requested
+from axial_transformers.cli.training import read_training
 from axial_transformers.data import DataConfig
+from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning.flops import parameters
 from axial_transformers.planning.step_memory import needed_memory
-from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, tiled
+from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
 from axial_transformers.training.optimizer import learning_rate
 from tests.conftest import TINY, Axial
 
 
+def data_of(sizes: list[tuple[int, ...]], **settings: object) -> DataConfig:
+    """The options of reading images of these sizes."""
+    return tiled(replace(of_own_data(), **settings), sizes).data
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_a_recipe_states_the_number_it_reaches(name):
-    recipe = NAMED[name]()
+    recipe = NAMED[name]
     assert recipe.title
     assert "bits/dim" in recipe.reaches or recipe.reaches.startswith(NOT_YET_MEASURED)
-    assert inspect.getdoc(NAMED[name])
+    assert inspect.getdoc(recipe) != inspect.getdoc(Recipe)
 
 
 @pytest.mark.parametrize(("name", "size"), [("imagenet32", 32), ("imagenet64", 64)])
@@ -69,9 +76,9 @@ def test_a_recipes_step_fits_the_machine_that_it_names(name):
 
     A GPU of that size multiplies bfloat16; of a CPU in float32, which takes more memory.
     """
-    recipe = NAMED[name]()
-    training = replace(recipe.training, precision="float32" if recipe.fits.device == "cpu" else "bfloat16")
-    needed = needed_memory(recipe.model, training, 1, recipe.fits.device) / 1e9
+    recipe, run = NAMED[name], NAMED[name]()
+    training = replace(run.training, precision="float32" if recipe.fits.device == "cpu" else "bfloat16")
+    needed = needed_memory(run.model, training, 1, recipe.fits.device) / 1e9
     assert 0.45 * recipe.fits.gigabytes < needed <= recipe.fits.gigabytes
     assert str(recipe.fits) in recipes.listed()
 
@@ -132,12 +139,14 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     assert "32 x 32" in inspected.out or "32x32" in inspected.out
     assert "cut into 32x32 tiles; other ways: --data.size 64 --data.fit crop" in inspected.err
     small = [(8, 8)] * 3
-    assert tiled(DataConfig(), small) == tiled(DataConfig(), []) == DataConfig()
-    assert tiled(DataConfig(), [(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
-    assert tiled(DataConfig(), [(64, 64), (64, 65)], tile=64) == DataConfig(size=64, fit="tiles")
-    assert tiled(DataConfig(), [(48, 48), (60, 60)], tile=64) == DataConfig()
-    assert tiled(DataConfig(size=16, fit="crop"), [(640, 480)]) == DataConfig(size=16, fit="crop")
-    assert tiled(DataConfig(), [(640, 480), (20, 20), (9, 9)]) == DataConfig()
+    assert data_of(small) == data_of([]) == DataConfig()
+    assert data_of([(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
+    of_64 = AxialTransformerConfig(shape=(64, 64))
+    assert data_of([(64, 64), (64, 65)], model=of_64) == DataConfig(size=64, fit="tiles")
+    assert data_of([(48, 48), (60, 60)], model=of_64) == DataConfig()
+    cropped = DataConfig(size=16, fit="crop")
+    assert data_of([(640, 480)], data=cropped, open=()) == cropped
+    assert data_of([(640, 480), (20, 20), (9, 9)]) == DataConfig()
 
 
 @pytest.mark.usefixtures("home")
@@ -147,9 +156,9 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     for source, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32))):
-        assert resolve_preset([source], "train").settings.model.shape == shape
+        assert read_training(requested([source], "train").run)[0].model.shape == shape
         assert "cut into 32x32 tiles" in capsys.readouterr().err
-    assert resolve_preset(["scan.npy", "--data.fit", "exact"], "train").settings.model.shape == (70, 65)
+    assert read_training(requested(["scan.npy", "--data.fit", "exact"], "train").run)[0].model.shape == (70, 65)
     assert "tiles" not in capsys.readouterr().err
-    assert tiled(DataConfig(), [(64, 64)]) == tiled(DataConfig(), [(16, 63, 63)]) == DataConfig()
-    assert tiled(DataConfig(), [(4, 64, 64)]) == DataConfig(size=32, fit="tiles")
+    assert data_of([(64, 64)]) == data_of([(16, 63, 63)]) == DataConfig()
+    assert data_of([(4, 64, 64)]) == DataConfig(size=32, fit="tiles")

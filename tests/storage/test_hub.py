@@ -116,7 +116,8 @@ def test_a_cards_table_tells_only_the_name_of_private_data(hub: Hub, axial: Axia
         (folder / file).write_bytes((trained / file).read_bytes())
     record = json.loads((trained / "train.json").read_text())
     for source in ("/home/alice/secret/x|y", "https://alice:secret@host/secret/x|y?secret=1", "C:\\secret\\x|y"):
-        record["about"] |= {"source": source, "command": ["train", source, f"--out={source}", "--training.steps", "5"]}
+        record["run"]["source"] = source
+        record["facts"]["command"] = ["train", source, f"--out={source}", "--training.steps", "5"]
         (folder / "train.json").write_text(json.dumps(record))
         _, card, _ = axial("push", folder, "alice/small", "--dry-run")
         assert "secret" not in card

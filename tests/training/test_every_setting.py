@@ -16,7 +16,7 @@ from axial_transformers.data import Examples
 from axial_transformers.data.workers import ahead
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import TrainConfig, batches, config, run, train
+from axial_transformers.training import TrainConfig, batches, config, fit, step, train
 from tests.small_models import small_config
 
 MODEL = small_config((4,), num_classes=3, dropout=0.2)
@@ -66,13 +66,13 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     values = np.random.default_rng(0).integers(0, 5, (7, 4, 1), dtype=np.uint8)
     examples = Examples(values, [str(i) for i in range(7)], labels=np.arange(7) % 3, num_values=5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "require_short_steps", lambda *_: None)  # every step is too long for the limit here
+        patch.setattr(step, "require_short_steps", lambda *_: None)  # every step is too long for the limit here
         record(config, "find_device", 0)
-        record(run, "arithmetic", "deterministic")
-        record(run, "checkpoint_blocks", answer=lambda model: None)
-        record(run, "compile_blocks", answer=lambda model: None)
-        patch.setattr(run, "matmul_rate", lambda *given: 1.0)
-        patch.setattr(run, "RunPage", lambda folder: MagicMock())
+        record(step, "arithmetic", "deterministic")
+        record(step, "checkpoint_blocks", answer=lambda model: None)
+        record(step, "compile_blocks", answer=lambda model: None)
+        patch.setattr(step, "matmul_rate", lambda *given: 1.0)
+        patch.setattr(fit, "RunPage", lambda folder, record: MagicMock())
         patch.setattr("os.fsync", lambda descriptor: None)
         record(batches, "ahead", 2, answer=lambda draw, order, workers: ahead(draw, order, 0))
         train(

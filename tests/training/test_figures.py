@@ -21,7 +21,7 @@ from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.progress import Bar, Display, bar
 from axial_transformers.training import Collective, TrainConfig, train
-from axial_transformers.training import run as training_run
+from axial_transformers.training import step as step_module
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import Meter, progress_metrics
 from axial_transformers.training.step_time import Durations
@@ -53,7 +53,7 @@ def test_bits_are_nats_divided_by_ln_2_and_lines_are_means():
 
 
 def test_utilisation_is_the_share_of_the_measured_rate(tmp_path, monkeypatch):
-    monkeypatch.setattr(training_run, "matmul_rate", lambda device, dtype: 5e9)
+    monkeypatch.setattr(step_module, "matmul_rate", lambda device, dtype: 5e9)
     for line in run(tmp_path / "run"):
         assert line["model_flop_utilisation"] == pytest.approx(
             line["examples_per_second"] * training_flops(MODEL) / 5e9
@@ -62,7 +62,7 @@ def test_utilisation_is_the_share_of_the_measured_rate(tmp_path, monkeypatch):
 
 def test_the_rate_is_that_of_the_precision_in_use(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(training_run, "matmul_rate", lambda device, dtype: asked.append((device, dtype)) or 1.0)
+    monkeypatch.setattr(step_module, "matmul_rate", lambda device, dtype: asked.append((device, dtype)) or 1.0)
     run(tmp_path / "a")
     run(tmp_path / "b", dataclasses.replace(CONFIG, precision="bfloat16"))
     assert asked == [(CPU, torch.float32), (CPU, torch.bfloat16)]
@@ -90,8 +90,11 @@ def test_after_ten_steps_the_time_is_said_and_a_part_of_an_evaluation_is_measure
         def say(self, text: str) -> None:
             said.append(text)
 
-    config = dataclasses.replace(CONFIG, steps=12)
-    result = train(AxialTransformer(MODEL), examples, config, tmp_path, evaluate=Collective(metrics), progress=Said())
+    def part(model):
+        evaluate(model, examples.values[:2], batch_size=2)
+
+    config, evaluation = dataclasses.replace(CONFIG, steps=12), Collective(metrics, part, parts=5)
+    result = train(AxialTransformer(MODEL), examples, config, tmp_path, evaluate=evaluation, progress=Said())
     assert re.search(r"^about \d+ s left for 2 steps of .* s, without samples$", said[-1])
     assert result.best_step == 12
 
@@ -107,14 +110,14 @@ def test_a_model_of_unknown_cost_has_no_utilisation(tmp_path):
 
 def test_slow_data_shows_as_time_waited_and_fast_data_does_not(tmp_path, monkeypatch):
     fast = run(tmp_path / "fast")[-1]["data_wait_share"]
-    draw = training_run.batches
+    draw = step_module.batches
 
     def slow(*arguments):
         for batch in draw(*arguments):
             time.sleep(0.2)
             yield batch
 
-    monkeypatch.setattr(training_run, "batches", slow)
+    monkeypatch.setattr(step_module, "batches", slow)
     assert 0 < fast < 0.7 < run(tmp_path / "slow")[-1]["data_wait_share"] < 1
 
 
@@ -128,7 +131,7 @@ def in_a_new_process() -> dict[str, list[int]]:
 MEASURE = """
 import json, resource, torch
 from axial_transformers.training.metrics import peak_memory
-from axial_transformers.training.run import keep_freed_memory
+from axial_transformers.training.freed_memory import keep_freed_memory
 
 def faults():
     "Of three tensors of 64 MB, one after the other: the least of three counts, since a busy system moves pages about."

@@ -24,7 +24,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops import linear
 from axial_transformers.ops.elementwise import dropout
 from axial_transformers.ops.processor import ProductRates
-from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
+from axial_transformers.training import NonFiniteLoss, RunConfig, TrainConfig, raw_weights, read_run, train
 from axial_transformers.training.checkpoints import CheckpointRecord, Checkpoints
 from axial_transformers.training.optimizer import learning_rate
 from tests.paths import ROOT
@@ -389,7 +389,7 @@ def test_a_non_finite_step_stops_and_keeps_what_was_last_good(uninterrupted, tmp
 def test_weights_that_are_not_finite_are_no_good_state(uninterrupted, tmp_path, monkeypatch, broken, step, kept):
     with monkeypatch.context() as patch:
         patch.setattr(
-            "axial_transformers.training.run.learning_rate",
+            "axial_transformers.training.step.learning_rate",
             lambda *given: 1e39 if given[0] == broken - 1 else learning_rate(*given),
         )
         with pytest.raises(NonFiniteLoss, match=rf"step {step} .* last good state is in .*step-{kept:08d}$"):
@@ -490,7 +490,7 @@ def test_logged_losses_after_a_resume_are_those_of_the_uninterrupted_run(tmp_pat
 def clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Each step takes so many seconds."""
     ticks = itertools.count(step=seconds)
-    monkeypatch.setattr("axial_transformers.training.run.time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr("axial_transformers.training.step.time", SimpleNamespace(monotonic=lambda: next(ticks)))
 
 
 def test_the_time_limit_ends_a_run_evaluated_and_saved(tmp_path, monkeypatch):
@@ -553,11 +553,14 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
         seen.append(step)
 
     config = dataclasses.replace(CONFIG, steps=40, sample_every=25, tensorboard=True)
-    origin = Origin(recipe="custom", source="made up", data=DataConfig())
-    result = run(tmp_path / "run", config, sample=sample, about=origin)
+    data = DataConfig(size=3)
+    result = run(tmp_path / "run", config, sample=sample, source="made up", data=data)
     assert seen == [25, 40]
     assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
     record = read_run(tmp_path / "run")
     assert record is not None
-    assert (record.about, record.training, record.model) == (origin, config.resolve_auto(), model().config)
+    settings = RunConfig(
+        source="made up", data=data, model=model().config, training=config.resolve_auto(), out=tmp_path / "run"
+    )
+    assert record.run == settings
     assert list((tmp_path / "run/tensorboard").iterdir())

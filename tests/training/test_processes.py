@@ -22,7 +22,7 @@ from axial_transformers.ops import linear
 from axial_transformers.ops.elementwise import dropout
 from axial_transformers.ops.processor import ProductRates
 from axial_transformers.training import TrainConfig, checkpoints, train
-from axial_transformers.training import run as run_module
+from axial_transformers.training import step as step_module
 from tests.launching import fork
 from tests.shard_writer import array, write
 
@@ -210,7 +210,7 @@ def test_shards_train_as_memory_does(alone, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("shard", [False, True])
 def test_all_processes_end_where_the_weights_of_one_are_not_finite(tmp_path, shard):
-    def step_all(optimizers, config, rate, step=run_module.step_all):
+    def step_all(optimizers, config, rate, step=step_module.step_all):
         step(optimizers, config, rate)
         if os.environ["RANK"] == "1":
             weight = optimizers[-1].param_groups[0]["params"][0]
@@ -218,7 +218,7 @@ def test_all_processes_end_where_the_weights_of_one_are_not_finite(tmp_path, sha
 
     def broken() -> int:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run_module, "step_all", step_all)
+            patch.setattr(step_module, "step_all", step_all)
             return trained(tmp_path / "run", None, {"steps": 1, "shard": shard})
 
     ended = fork(2, broken, tmp_path)

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from axial_transformers.data import Examples
 from axial_transformers.progress import rank
-from axial_transformers.training import TrainConfig, checkpoints, run, train
+from axial_transformers.training import TrainConfig, checkpoints, step, train
 from tests.launching import fork
 from tests.small_models import random_model, small_config
 from tests.training.test_processes import losses
@@ -66,7 +66,7 @@ def trained(folder: Path, processes: int, **options: Any) -> list[dict[str, Tens
     def one() -> int:
         number, seen = rank(), {}
 
-        def record(model: nn.Module, config: TrainConfig, then=run.clip_gradients) -> Tensor:
+        def record(model: nn.Module, config: TrainConfig, then=step.clip_gradients) -> Tensor:
             parameters = list(model.named_parameters())
             if not seen:
                 seen.update({f"gradient {name}": whole(each.grad) for name, each in parameters})
@@ -74,7 +74,7 @@ def trained(folder: Path, processes: int, **options: Any) -> list[dict[str, Tens
             return then(model, config)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "clip_gradients", record)
+            patch.setattr(step, "clip_gradients", record)
             examples = Examples(VALUES, [str(i) for i in range(len(VALUES))], num_values=5)
             model = random_model(MODEL, torch.float32, seed=number)  # the first process's weights are everyone's
             train(model, examples, replace(USUAL, **options), folder / "run", resume=True)

@@ -42,7 +42,7 @@ def test_a_page_shows_the_run_and_fetches_nothing(trained):
     assert "finished, step 4 of 4" in page
     assert "axial train digits --model.dim 8" in page
     assert "1,350 train, 150 validation, 297 test" in page
-    assert read_run(trained).data.fingerprint in page
+    assert read_run(trained).facts.fingerprint in page
     assert read_run(trained).machine.torch_version in page
 
 
@@ -65,7 +65,7 @@ def test_a_page_that_cannot_be_written_is_one_warning(tmp_path):
 
 
 def test_a_run_that_fails_says_so_on_its_page(run):
-    with pytest.raises(ValueError, match="diverged"), RunPage(run):
+    with pytest.raises(ValueError, match="diverged"), RunPage(run, read_run(run)):
         raise ValueError("diverged <at> step 3")
     assert "ended by an error: diverged &lt;at&gt; step 3" in (run / "index.html").read_text()
 
@@ -73,13 +73,13 @@ def test_a_run_that_fails_says_so_on_its_page(run):
 def test_a_page_takes_a_small_share_of_the_time_and_the_last_is_written_in_any_case(tmp_path, monkeypatch):
     clock, written = [0.0], []
 
-    def write(folder, status, *_):
+    def write(folder, record, status, *_):
         clock[0] += 1
         written.append(status)
 
     monkeypatch.setattr(run_page.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(run_page, "write_page", write)
-    with RunPage(tmp_path) as page:
+    monkeypatch.setattr(run_page, "_write", write)
+    with RunPage(tmp_path, None) as page:
         for second in range(200):
             clock[0] += 1
             page.write(f"step {second}")
@@ -88,17 +88,17 @@ def test_a_page_takes_a_small_share_of_the_time_and_the_last_is_written_in_any_c
     assert written[-1] == "finished"
 
 
-def test_other_processes_write_nothing(tmp_path, monkeypatch):
+def test_other_processes_write_nothing(tmp_path, monkeypatch, trained):
     monkeypatch.chdir(tmp_path)
-    with RunPage(None) as page:
-        assert page.begin("training", EXAMPLES, uint16=False) is None
+    with RunPage(None, read_run(trained)) as page:
+        assert page.begin("training", EXAMPLES) is None
         page.write("training")
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
     record = json.loads((run / "train.json").read_text())
-    del record["about"]["command"], record["about"]["summary"]
+    del record["facts"]["command"], record["facts"]["validation"]
     (run / "train.json").write_text(json.dumps(record))
     for name in ("index.html", "data.png", "bits.png"):
         (run / name).unlink()
@@ -118,12 +118,13 @@ def test_a_page_tells_whether_its_run_is_running(run):
     assert "not running, newest metrics of step 4 of 4" in write_page(run).read_text()
     holder.write_text(left_behind)  # as a killed process leaves it, whose number another one has now
     assert "not running" in write_page(run).read_text()
-    assert "--page tells whether it runs" in write_page(run, "training", refresh=60).read_text()
+    assert "--page tells whether it runs" in run_page._write(run, read_run(run), "training", refresh=60).read_text()
 
 
 def test_text_of_a_run_is_text_on_its_page(run):
     record = read_run(run)
-    replace(record, about=replace(record.about, source="<script>\udcff", command=("<script>",))).write(run)
+    facts = replace(record.facts, command=("<script>",))
+    replace(record, run=replace(record.run, source="<script>\udcff"), facts=facts).write(run)
     page = write_page(run).read_text()
     assert "<script" not in page
     assert "&lt;script&gt;\\udcff" in page

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +11,12 @@ from torch.profiler import ProfilerActivity, profile
 from axial_transformers import recipes
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.costs import Costs
 from axial_transformers.planning.machine import Machine
-from axial_transformers.planning.plan import plan
 from axial_transformers.planning.step_memory import LiveBytes, activation_bytes, device_batch, memory
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import Run
+from axial_transformers.training.step import prepared, step
 
 MODEL = AxialTransformerConfig(
     shape=(16, 24), channels=2, num_values=64, dim=64, heads=2, encoder_layers=2, outer_layers=4, inner_layers=2
@@ -29,7 +28,7 @@ IMAGENET64 = dataclasses.replace(
 )
 
 
-def real_peak(training: TrainConfig, folder: Path) -> int:
+def real_peak(training: TrainConfig) -> int:
     """Bytes of tensors at the worst moment of two steps, as torch's profiler sees them come and go."""
     values = np.random.default_rng(0).integers(0, 64, (8, *MODEL.shape, 2), dtype=np.uint8)
     examples = Examples(values, [str(i) for i in range(8)], num_values=64)
@@ -37,9 +36,9 @@ def real_peak(training: TrainConfig, folder: Path) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         model = AxialTransformer(MODEL)
         processes = Processes(torch.device("cpu"))
-        run = Run(model, examples, training, folder / "run", processes)
-        run.update()
-        run.update()
+        learner = prepared(model, examples, training, processes)
+        step(learner)
+        step(learner)
     live = peak = 0
     for event in sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
         if event.name() == "[memory]":
@@ -50,11 +49,11 @@ def real_peak(training: TrainConfig, folder: Path) -> int:
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "computed again"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_estimate_is_within_a_tenth_of_a_real_steps_peak(tmp_path, precision, recompute):
+def test_the_estimate_is_within_a_tenth_of_a_real_steps_peak(precision, recompute):
     training = dataclasses.replace(TRAINING, precision=precision, checkpoint_blocks=recompute)
     estimate = memory(MODEL, training, devices=1)
     assert estimate.activations > 4 * estimate.weights
-    assert estimate.total == pytest.approx(real_peak(training, tmp_path), rel=0.1)
+    assert estimate.total == pytest.approx(real_peak(training), rel=0.1)
 
 
 def test_weights_moments_and_averages_are_exact():
@@ -108,7 +107,7 @@ def test_recomputing_and_half_precision_save_memory_at_full_size():
 
 def test_a_steps_time_is_its_flops_over_the_rate_reached():
     machine = Machine(devices=4, rate=100.0, utilisation=0.5)
-    found = plan(IMAGENET64.model, IMAGENET64.training, None, machine)
+    found = Costs(model=IMAGENET64.model, training=IMAGENET64.training, machine=machine)
     assert found.step_seconds == found.flops / 200e12
     assert device_batch(dataclasses.replace(IMAGENET64.training, accumulate=2), 4) == 8
 

@@ -102,7 +102,7 @@ def test_a_run_in_python_starts_from_a_model_and_goes_on_by_itself(tmp_path):
     (tmp_path / "trained" / "config.json").unlink()  # a resume does not read it again
     more = replace(training, steps=2)
     train(AxialTransformer(config), examples, more, tmp_path / "run", resume=True, start_from=tmp_path / "trained")
-    assert read_run(tmp_path / "run").started_from == str(tmp_path / "trained")
+    assert read_run(tmp_path / "run").run.start_from == str(tmp_path / "trained")
 
 
 def test_a_run_that_has_no_checkpoint_yet_starts_from_the_model_again(tmp_path, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_run_that_has_no_checkpoint_yet_starts_from_the_model_again(tmp_path, 
     examples = Examples(np.zeros((8, 4, 1), np.uint8), [str(i) for i in range(8)], num_values=5)
     training = TrainConfig(steps=1, batch_size=4, learning_rate=1e-12, device="cpu", precision="float32")
     with monkeypatch.context() as killed:
-        killed.setattr("axial_transformers.training.training_loop._train", interrupt)
+        killed.setattr("axial_transformers.training.fit._fit", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(AxialTransformer(config), examples, training, tmp_path / "run", start_from=tmp_path / "trained")
     train(AxialTransformer(config), examples, training, tmp_path / "run", resume=True)
@@ -164,9 +164,9 @@ def test_the_command_takes_the_model_of_the_weights_and_the_shape_of_the_data(ax
     assert status == 0, said
     assert "positions along axis 2 are cut: 12 to 10" in said
     record = read_run(tmp_path / "run")
-    assert record.started_from == str(tmp_path / "trained")
-    layers = record.model.outer_layers
-    assert record.model == replace(SMALL, num_values=256, shape=(3, 5), num_classes=4, outer_layers=layers)
+    assert record.run.start_from == str(tmp_path / "trained")
+    layers = record.run.model.outer_layers
+    assert record.run.model == replace(SMALL, num_values=256, shape=(3, 5), num_classes=4, outer_layers=layers)
     assert "started from" in axial("inspect", tmp_path / "run").out
     status, _, said = axial("train", "digits", "--from", tmp_path / "trained")
     assert (status, said.count("\n")) == (2, 1)

@@ -12,10 +12,8 @@ from axial_transformers import recipes
 from axial_transformers.cli import COMMANDS
 from axial_transformers.cli.inspect import Inspect
 from axial_transformers.cli.parsing import parse, parser
-from axial_transformers.cli.settings import RunOptions, recipe_preset
-from axial_transformers.data import DataConfig
+from axial_transformers.cli.train import options_of
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.training import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -49,13 +47,17 @@ def main(argv: Sequence[str]) -> None:
 def parser_of(command: str) -> App:
     """Return the parser of a command."""
     if command in ("train", "inspect"):
-        defaults = asdict(recipe_preset("digits").settings)
+        defaults = asdict(recipes.NAMED["digits"]())
         return parser(_train if command == "train" else _inspect, command, defaults)
     module = import_module(f"axial_transformers.cli.{command.replace('-', '_')}")
     return parser(getattr(module, command.title().replace("-", "")), command)
 
 
-RunFlags = Annotated[RunOptions, Parameter(name="*")]
+class _Options(options_of(AxialTransformerConfig)):  # type: ignore[misc]
+    """Settings of a run."""
+
+
+RunFlags = Annotated[_Options, Parameter(name="*")]
 Recipe = Annotated[Path, Parameter(choices=tuple(recipes.NAMED))]
 
 
@@ -65,9 +67,6 @@ def _train(
     /,
     *,
     run: RunFlags,
-    data: DataConfig,
-    model: AxialTransformerConfig,
-    training: TrainConfig,
 ) -> None: ...
 
 
@@ -77,7 +76,4 @@ def _inspect(
     *,
     own: Annotated[Inspect, Parameter(name="*")],
     run: RunFlags,
-    data: DataConfig,
-    model: AxialTransformerConfig,
-    training: TrainConfig,
 ) -> None: ...

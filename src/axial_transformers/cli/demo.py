@@ -14,7 +14,7 @@ from torch import Tensor
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import working
 from axial_transformers.cli.parsing import parse
-from axial_transformers.cli.settings import Preset, recipe_preset
+from axial_transformers.cli.train import Request
 from axial_transformers.cli.training import run
 from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import complete, sample
@@ -23,6 +23,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import for_display, html, image_grid
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
+from axial_transformers.recipes import NAMED
 from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
@@ -52,21 +53,21 @@ class Demo:
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Demo, argv, "demo")
-    preset = _preset(options)
-    training = preset.settings.training
+    request = _request(options)
+    training, folder = request.run.training, request.run.out
     print(f"training on the digits: {training.steps:,} steps, at most {MAX_MINUTES} minutes", flush=True)
-    result = run(preset, ("demo", *argv))
+    result = run(*request, ("demo", *argv))
     if result.ending == "interrupted":
         print("stopped; the same command continues from there")
         return INTERRUPTED
-    model, test = AxialTransformer.from_pretrained(preset.settings.out), load("digits", split="test")
+    model, test = AxialTransformer.from_pretrained(folder), load("digits", split="test")
     everything = load("digits", split="all")
     others = everything[: len(everything) - len(test)]
     codes = {"independent pixels": independent_bits(others, test), "xz": xz_bits(test)}
     with working("sampling, and writing the page"):
         score = evaluate(model, torch.from_numpy(test.values))
         sections = [_likelihood(model, test, score, codes), *_image_sections(model, others, test)]
-        page = write_page(preset.settings.out, target=options.out / "index.html", sections=sections)
+        page = write_page(folder, target=options.out / "index.html", sections=sections)
     error, images = score.standard_error, f"{score.images} test images"
     print(f"{THIS_MODEL:<20}{score.bits_per_dim:.3f} ± {error:.3f} bits/dim on {images}")
     for name, bits in codes.items():
@@ -75,13 +76,11 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _preset(options: Demo) -> Preset:
-    preset = recipe_preset("digits")
-    training = replace(preset.settings.training, time_limit=MAX_MINUTES)
-    if options.steps is not None:
-        training = replace(training, steps=options.steps)
-    settings = replace(preset.settings, out=options.out / "run", resume=True, training=training)
-    return replace(preset, settings=settings, resumed=read_run(settings.out))
+def _request(options: Demo) -> Request:
+    recipe, out = NAMED["digits"](), options.out / "run"
+    steps = recipe.training.steps if options.steps is None else options.steps
+    training = replace(recipe.training, time_limit=MAX_MINUTES, steps=steps)
+    return Request(replace(recipe, out=out, training=training), read_run(out))
 
 
 def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, codes: dict[str, float]) -> str:

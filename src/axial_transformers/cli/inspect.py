@@ -12,11 +12,13 @@ import torch
 from axial_transformers import recipes
 from axial_transformers.cli.console import print_rows, working
 from axial_transformers.cli.parsing import parse, parse_known, parser
-from axial_transformers.cli.settings import leading_words, resolve_preset
+from axial_transformers.cli.train import leading_words, requested
+from axial_transformers.cli.training import read_training
 from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.likelihood.dependencies import MAX_PARAMETERS, MAX_POSITIONS, check_configuration
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import names_model, read_config
+from axial_transformers.planning.costs import Costs, describe, describe_memory
 from axial_transformers.planning.flops import (
     decode_flops,
     engineering,
@@ -30,9 +32,9 @@ from axial_transformers.planning.machine import (
     matmul_rate,
     this_machine,
 )
-from axial_transformers.planning.plan import Plan, describe, describe_memory, plan
-from axial_transformers.training import TrainConfig, read_run
+from axial_transformers.training import RunConfig, RunRecord, TrainConfig, read_run
 from axial_transformers.training.metrics import read_curves
+from axial_transformers.training.plan import resolved
 from axial_transformers.training.run_description import describe_run
 from axial_transformers.training.run_page import write_page
 
@@ -81,9 +83,13 @@ class Inspect:
         return any(option is not None for option in (self.devices, self.memory, self.rate))
 
     def devices_for(self, training: TrainConfig) -> Machine:
-        """Return the devices to plan for."""
+        """Return the devices to plan for.
+
+        Args:
+            training: without `auto`, if it is for this machine.
+        """
         if not self.elsewhere:
-            device, training = training.torch_device(), training.resolve_auto()
+            device = training.torch_device()
             dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
             found = this_machine(device)
             return replace(found, rate=matmul_rate(device, dtype) / 1e12, utilisation=self.utilisation)
@@ -113,18 +119,20 @@ def main(argv: Sequence[str]) -> None:
     options, overrides = Inspect(), list(argv[len(words) :])
     if {"-h", "--help"}.isdisjoint(overrides):  # otherwise the help is of the settings
         options, overrides = parse_known(Inspect, overrides, "inspect")
-    config, training, run = _configs([*words, *overrides])
-    record = None if run is None else read_run(run)
-    origin = None if record is None else record.about
-    planned = plan(config, training, None, options.devices_for(training))
+    run, record = _run([*words, *overrides])
+    if not options.elsewhere:
+        run = replace(run, training=run.training.resolve_auto())
+    machine = options.devices_for(run.training)
+    costs = Costs(model=run.model, training=resolved(run.training, machine), machine=machine)
     facts = {
-        **_facts(config, options.dependencies),
-        "data": None if origin is None else asdict(origin),
-        "training": planned.to_json(),
+        **_facts(run.model, options.dependencies),
+        "data": None if record is None else {"source": run.source, **asdict(run.data), **asdict(record.facts)},
+        "training": costs.to_json(),
     }
-    tables = _tables(config, facts, planned)
-    if run is not None and record is not None:
-        tables |= {f"{title} of the run": rows for title, rows in describe_run(record, read_curves(run)).items()}
+    tables = _tables(run.model, facts, costs)
+    if record is not None:
+        curves = read_curves(record.run.out)
+        tables |= {f"{title} of the run": rows for title, rows in describe_run(record, curves).items()}
     _print(facts, tables, options.json)
 
 
@@ -150,15 +158,14 @@ def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]
     }
 
 
-def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Path | None]:
+def _run(argv: Sequence[str]) -> tuple[RunConfig, RunRecord | None]:
+    """Return the run that words name; of an exported model, with the published settings."""
     if argv and names_model(name := argv[0]):
         parse(_NoOptions, argv[1:], f"inspect {name}")
-        config, record = read_config(name), read_run(name)
-        if record is None:
-            return config, TrainConfig(), None  # of an exported model, the published setting
-        return config, record.training, Path(name)
-    settings = resolve_preset(argv, "inspect").settings
-    return settings.model, settings.training, None
+        record = read_run(name)
+        return record.run if record else RunConfig(model=read_config(name)), record
+    run = requested(argv, "inspect").run
+    return (read_training(run)[0] if run.recipe == "custom" else run), None
 
 
 @dataclass(frozen=True)
@@ -172,10 +179,8 @@ def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
     return found and {"leaks": found.leaks, "holes": found.holes, "pairs": found.past.numel()}
 
 
-def _tables(
-    config: AxialTransformerConfig, facts: dict[str, Any], planned: Plan[TrainConfig]
-) -> dict[str, dict[str, str]]:
-    flops, cache, machine = facts["flops"], facts["cache_bytes"], planned.machine
+def _tables(config: AxialTransformerConfig, facts: dict[str, Any], costs: Costs) -> dict[str, dict[str, str]]:
+    flops, cache, machine = facts["flops"], facts["cache_bytes"], costs.machine
     decode, ratio = engineering(flops["decode"]), flops["decode_over_forward"]
     tables = {
         "model": config.describe(),
@@ -189,9 +194,9 @@ def _tables(
         },
     }
     devices = "this machine" if machine.is_this else f"{machine.devices} devices"
-    title = f"training on {devices}, {planned.training.batch_size} examples a step in {planned.training.precision}"
+    title = f"training on {devices}, {costs.training.batch_size} examples a step in {costs.training.precision}"
     rate = {} if machine.rate is None else {"matrix products": f"{machine.rate:.3g} TFLOP/s"}
-    return {**tables, title: {**describe(planned), **describe_memory(planned), **rate}}
+    return {**tables, title: {**describe(costs), **describe_memory(costs), **rate}}
 
 
 def _verdict(found: dict[str, int] | None) -> str:

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from inspect import getdoc
 from typing import Any, TypeVar
@@ -39,9 +39,10 @@ COMMON_OPTIONS = (
 
 
 class _HelpFormatter(DefaultFormatter):
-    def __init__(self, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, defaults: Mapping[str, Any], undecided: Collection[str]) -> None:
         super().__init__()
-        self._defaults = dict(_by_option(defaults))
+        options = ("--" + name.replace("_", "-") for name in undecided)
+        self._defaults = dict(_by_option(defaults)) | dict.fromkeys(options, "as suits the data")
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         for title, entries in self._groups(panel).items():
@@ -80,12 +81,18 @@ def _by_option(values: Mapping[str, Any], prefix: str = "--") -> Iterator[tuple[
             yield option, value
 
 
-def parser(options: Callable[..., Options], command: str, defaults: Mapping[str, Any] | None = None) -> App:
+def parser(
+    options: Callable[..., Options],
+    command: str,
+    defaults: Mapping[str, Any] | None = None,
+    undecided: Collection[str] = (),
+) -> App:
     """Return the parser of a command.
 
     Args:
         options: a dataclass, or a function of such.
         defaults: values that replace those of the dataclass.
+        undecided: names of values that the data decide, such as model.shape, if the words do not.
     """
     app = App(
         name=f"axial {command}",
@@ -96,7 +103,7 @@ def parser(options: Callable[..., Options], command: str, defaults: Mapping[str,
         version_flags=(),
         help=_reflowed(getdoc(options) or ""),
         help_format="plaintext",
-        help_formatter=_HelpFormatter(defaults or {}),
+        help_formatter=_HelpFormatter(defaults or {}, undecided),
         result_action="return_value",
     )
     app["--help"].show = False
@@ -104,10 +111,14 @@ def parser(options: Callable[..., Options], command: str, defaults: Mapping[str,
 
 
 def parse(
-    options: Callable[..., Options], argv: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None
+    options: Callable[..., Options],
+    argv: Sequence[str],
+    command: str,
+    defaults: Mapping[str, Any] | None = None,
+    undecided: Collection[str] = (),
 ) -> Options:
-    """Return the options in `argv`, or print the help and exit."""
-    app = parser(options, command, defaults)
+    """Return the options in `argv`, or print the help and exit; see `parser`."""
+    app = parser(options, command, defaults, undecided)
     _CURRENT.set(app)
     try:
         found = app(list(argv), exit_on_error=False, print_error=False, verbose=False)

@@ -1,12 +1,25 @@
-"""axial train: the words of the command, without waiting for torch; `training.py` does the work."""
+"""axial train: from the words of the command to the settings of a run, without waiting for torch or data.
 
+`training.py` does the work.
+"""
+
+import re
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
-from axial_transformers import recipes
-from axial_transformers.cli import INTERRUPTED
+from cyclopts import Parameter
+
+from axial_transformers import data, recipes, training
+from axial_transformers.cli import INTERRUPTED, did_you_mean
 from axial_transformers.cli.console import rank_zero_output
-from axial_transformers.cli.settings import resolve_preset
+from axial_transformers.cli.parsing import parse, parse_known
+from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import rank
+from axial_transformers.recipes.custom import check_start
+from axial_transformers.training import RunConfig
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -26,6 +39,13 @@ Recipes, and what they reach:
 """
 
 
+class Request(NamedTuple):
+    """A run that words name, and the record of the run to go on with, if there is one."""
+
+    run: RunConfig
+    begun: "training.RunRecord | None" = None
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     if not argv or argv[0] in ("-h", "--help"):
@@ -33,10 +53,130 @@ def main(argv: Sequence[str]) -> int:
         print(recipes.listed())
         return 0
     with rank_zero_output():
-        preset = resolve_preset(argv, "train")
+        request = requested(argv, "train")
     from axial_transformers.cli.training import report, run
 
-    result = run(preset, ("train", *argv))
+    result = run(*request, ("train", *argv))
     if rank() == 0:  # of the processes that torchrun started, one speaks
-        report(preset.settings.out, result)
+        report(request.run.out, result)
     return INTERRUPTED if result.ending == "interrupted" else 0
+
+
+def requested(argv: Sequence[str], command: str) -> Request:
+    """Return the run that words name, with the settings that they override.
+
+    The first words are a recipe, with a source if it has none; a source alone; or a run to resume, with another source
+    if wanted.
+    """
+    words = leading_words(argv)
+    overrides = argv[len(words) :]
+    if not words:
+        raise ValueError(f"a recipe or a source comes first, then overrides: axial {command} digits --model.dim 96")
+    start = parse_known(_Start, [word for word in overrides if word not in ("-h", "--help")], command)[0].start_from
+    base, begun = _named(words, command)
+    if begun is not None and start is not None:
+        raise ValueError(f"{words[0]} is a run, which goes on from its own weights: leave out --from {start}")
+    if start is not None:
+        base = _from_model(base, start)
+    return _overridden(base, begun, overrides, f"{command} {words[0]}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Start:
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
+
+
+def _named(words: Sequence[str], command: str) -> Request:
+    """Return the recipe, the run or the run on own data that the leading words name."""
+    name, *others = words
+    begun = None if name in recipes.NAMED else training.read_run(name)
+    if len(others) > (1 if name in recipes.NAMED or begun else 0):
+        more = " and ".join(others[1:] if name in recipes.NAMED else others)
+        raise ValueError(
+            f"axial {command} takes one source, and {more} is one more: put the files into one folder, or name shards "
+            "by a pattern such as 'train-{000..099}.tar'"
+        )
+    if name in recipes.NAMED:
+        recipe = recipes.NAMED[name]()
+        return Request(replace(recipe, source=others[0] if others else recipe.source))
+    if begun is not None:
+        if begun.run.source is None:
+            raise ValueError(f"{name}/train.json names no data: the run was begun from Python, resume it there")
+        if not others:
+            from axial_transformers.training.trained_model import check_recorded
+
+            check_recorded(name, begun.run.source)
+        return Request(replace(begun.run, source=others[0] if others else begun.run.source), begun)
+    if not (Path(name).exists() or data.names_shards(name)):
+        raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
+    stem = Path(name).resolve().stem if Path(name).exists() else Path(name).stem
+    folder = re.split(r"\W*\{", stem)[0] or "shards"
+    return Request(replace(recipes.of_own_data(name), out=Path("runs") / folder))
+
+
+def _from_model(run: RunConfig, start: str) -> RunConfig:
+    """Return the run with the model that it starts from, at its own learning rates.
+
+    0.3 and 0.1 of them ended higher on validation data (experiments/EXPERIMENTS.md).
+    """
+    from axial_transformers.models.baselines.by_name import read_config
+
+    trained = read_config(start)
+    if run.recipe == "custom":
+        settings = [name for name in run.open if name.startswith("model.")]
+        own = [name for name in settings if name not in ("model.shape", "model.num_classes")]
+        return replace(run, model=trained, start_from=start).closed(own)
+    check_start(trained, start, run.model)
+    return replace(
+        run,
+        model=replace(trained, shape=run.model.shape, num_classes=run.model.num_classes),
+        start_from=start,
+    )
+
+
+NO_OPTIONS = ("recipe", "source", "start_from", "open")
+"""What the leading words say, and --from."""
+
+
+def options_of(model_class: type[AxialTransformerConfig]) -> type[RunConfig]:
+    """Return the options of a run with this model, beside the words that name it."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options(RunConfig):
+        """All settings of a run; every value can be overridden."""
+
+        recipe: Annotated[str | None, Parameter(parse=False)] = None
+        source: Annotated[str | None, Parameter(parse=False)] = None
+        open: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
+        start_from: Annotated[str | None, Parameter(name="--from")] = None
+        model: model_class  # type: ignore[valid-type]
+        resume: bool = False
+        """Continue the run in the folder bitwise (on CUDA only with training.deterministic)."""
+
+    return Options
+
+
+def _overridden(base: RunConfig, begun: "training.RunRecord | None", overrides: Sequence[str], command: str) -> Request:
+    """Return the run with the settings that options override, and the record of the run to go on with."""
+    given = {word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--")}
+    given = {option.replace("-", "_").replace(".no_", ".") for option in given}
+    for name, value in vars(base.model).items():
+        if f"model.{name}" in given and _is_nested(value):
+            raise ValueError(f"--model.{name} cannot be set on the command line: call training.train from Python")
+    defaults = {name: value for name, value in asdict(base).items() if name not in NO_OPTIONS}
+    options = parse(options_of(type(base.model)), overrides, command, defaults, undecided=base.open)
+    run = base.changed({name: attrgetter(name)(options) for name in sorted(given - {"from", "resume", "no_resume"})})
+    if begun is None or run.out != begun.run.out:
+        begun = training.read_run(run.out) if begun or getattr(options, "resume", False) else None
+    return Request(run, begun)
+
+
+def _is_nested(value: object) -> bool:
+    """Return True for tuples of tuples, which words cannot say."""
+    return isinstance(value, tuple) and any(isinstance(each, tuple) for each in value)
+
+
+def leading_words(argv: Sequence[str]) -> list[str]:
+    """Return the words before the first option."""
+    flags = [i for i, word in enumerate(argv) if word.startswith("-")]
+    return list(argv[: flags[0] if flags else len(argv)])

@@ -80,9 +80,13 @@ class AxialTransformerConfig:
     """
 
     def __post_init__(self) -> None:
-        _require(1 <= len(self.shape) <= MAX_AXES, f"shape must have 1 to {MAX_AXES} axes, not {len(self.shape)}")
+        self._check_settings()
+        self._check_shape()
+
+    def _check_settings(self) -> None:
+        """Raise ValueError for what is wrong with data of any shape."""
         sizes = {"channels": self.channels, "dim": self.dim, "heads": self.heads, "inner_layers": self.inner_layers}
-        for name, size in {**sizes, **{f"shape[{i}]": size for i, size in enumerate(self.shape)}}.items():
+        for name, size in sizes.items():
             _require(1 <= size <= MAXIMUM, f"{name} must be between 1 and {MAXIMUM}, not {size}")
         _require(2 <= self.num_values <= MAXIMUM, f"num_values must be between 2 and {MAXIMUM}, not {self.num_values}")
         _require(
@@ -126,6 +130,11 @@ class AxialTransformerConfig:
             "an lstm inner decoder is one layer: set inner_layers to 1",
         )
 
+    def _check_shape(self) -> None:
+        """Raise ValueError for a wrong shape, and for settings that do not fit it; replace None by numbers."""
+        _require(1 <= len(self.shape) <= MAX_AXES, f"shape must have 1 to {MAX_AXES} axes, not {len(self.shape)}")
+        for i, size in enumerate(self.shape):
+            _require(1 <= size <= MAXIMUM, f"shape[{i}] must be between 1 and {MAXIMUM}, not {size}")
         layout = self.bijection
         axes = len(layout.shape)
         self._fill_in(layout)

@@ -16,7 +16,7 @@ The CPU's were measured on 2026-11-22: the growth of the resident memory less 0.
 Models were `custom` ones whose steps took 0.3 to 1.8 GB, with glibc 2.36 and one thread. The table is in
 `experiments/EXPERIMENTS.md`, "Memory that a step adds on a CPU". 0.15 GB is not measured by itself; it was subtracted
 before dividing. Each factor lies above the ratios. Plain steps keep freed memory, in which gaps remain; steps that save
-memory return it (`training.run.return_freed_memory`).
+memory return it (`training.freed_memory`).
 
 How true the bytes of tensors are:
 
@@ -35,7 +35,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import Field, dataclass
 from functools import cache, partial
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -79,7 +79,6 @@ class TrainingSettings(Protocol):
     def checkpoint_blocks(self) -> bool: ...
     @property
     def saves_memory(self) -> bool: ...
-    def resolve_auto(self) -> Self: ...
 
 
 @cache

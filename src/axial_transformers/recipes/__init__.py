@@ -1,9 +1,8 @@
-"""Recipes: whole configurations, each a Python function that states the number it reaches."""
+"""Recipes: the settings of whole runs, each a Python function that states the number it reaches."""
 
-from collections.abc import Callable
 from textwrap import wrap
 
-from axial_transformers.recipes.custom import custom, tiled
+from axial_transformers.recipes.custom import custom, of_own_data, suited, tiled
 from axial_transformers.recipes.named import (
     bair,
     clips32,
@@ -22,39 +21,40 @@ from axial_transformers.recipes.named import (
     imagenet64_sparse_transformer,
     photos32,
 )
-from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Hardware, Recipe
+from axial_transformers.recipes.recipe import NAMED, NOT_YET_MEASURED, Hardware, Recipe
 
-NAMED: dict[str, Callable[[], Recipe]] = {
-    recipe.__name__: recipe
-    for recipe in (
-        digits,
-        fashion_mnist,
-        fashion_mnist_wide,
-        fashion_mnist_gpu,
-        photos32,
-        imagenet32,
-        imagenet32_released,
-        imagenet64,
-        imagenet64_released,
-        imagenet32_transformer,
-        imagenet32_image_transformer,
-        imagenet32_block_transformer,
-        imagenet64_sparse_transformer,
-        bair,
-        clips32,
-        clips32_frames,
-    )
-}
-"""The recipes with a name; `custom` is for any other data."""
-
-__all__ = ["NAMED", "NOT_YET_MEASURED", "Hardware", "Recipe", "custom", "tiled", *NAMED]
+__all__ = [
+    "NAMED",
+    "NOT_YET_MEASURED",
+    "Hardware",
+    "Recipe",
+    "bair",
+    "clips32",
+    "clips32_frames",
+    "custom",
+    "digits",
+    "fashion_mnist",
+    "fashion_mnist_gpu",
+    "fashion_mnist_wide",
+    "imagenet32",
+    "imagenet32_block_transformer",
+    "imagenet32_image_transformer",
+    "imagenet32_released",
+    "imagenet32_transformer",
+    "imagenet64",
+    "imagenet64_released",
+    "imagenet64_sparse_transformer",
+    "of_own_data",
+    "photos32",
+    "suited",
+    "tiled",
+]
 
 
 def listed() -> str:
     """Return all recipes in 80 columns."""
     indent, lines = " " * 4, []
-    for name, make in NAMED.items():
-        recipe = make()
+    for name, recipe in NAMED.items():
         lines.append(f"  {name}")
         for text in (f"{recipe.title}; fits {recipe.fits}", recipe.reaches):
             lines += wrap(text, 80, initial_indent=indent, subsequent_indent=indent)

@@ -1,17 +1,16 @@
 """The recipe for any other data: its model has the shape of the data."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log
 from statistics import median_low
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from axial_transformers.data import DataConfig, Examples
+from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
-from axial_transformers.training import TrainConfig
+from axial_transformers.training import RunConfig, TrainConfig
 
 if TYPE_CHECKING:
     import torch
@@ -26,58 +25,118 @@ LOG2 = log(2)
 LOOKED_AT = 1 << 20
 
 
-def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]], tile: int = TILE) -> DataConfig:
-    """Return the options, with tiles of this side for large or different sizes unless the user set a size."""
-    if options.size is not None or options.fit != "exact" or not sizes:
-        return options
-    largest = MAX_WHOLE if len(sizes[0]) == 2 else MAX_CLIP
-    sides = [size[-2:] for size in sizes]
-    one_small_size = len(set(sides)) == 1 and max(sides[0]) <= largest
-    if one_small_size or median_low(min(size) for size in sides) < tile:
-        return options
-    return replace(options, size=tile, fit="tiles")
-
-
-def custom(examples: Examples) -> Recipe:
-    """Return a small model of the examples' shape, channels, values and classes.
+@dataclass(frozen=True, kw_only=True)
+class ModelOfData(AxialTransformerConfig):
+    """A small model of data that are not read yet: `suited` makes the configuration for their shape and values.
 
     Interleaved channels make a prefix of the first axis, such as the upper rows, a prefix of the generation order.
     """
-    axes, prediction = len(examples.shape), prediction_for(examples)
-    return Recipe(
-        title="a small model of your own data",
-        reaches=NOT_YET_MEASURED,
-        model=AxialTransformerConfig(
-            shape=examples.shape,
-            channels=examples.channels,
-            layout="columns" if examples.channels > 1 else "channels",
-            num_values=examples.num_values,
-            num_classes=examples.num_classes,
-            prediction=prediction,
-            signed_differences=prediction != "none",
-            rotary=100.0,
-            convolution=2 if axes < 4 else 1,
-            dim=128,
-            heads=4,
-            mlp_ratio=2.0,
-            encoder_layers=0,
-            outer_layers=tuple(2 * (axes - level) for level in range(axes - 1)),
-            inner_layers=3,
-        ),
+
+    shape: tuple[int, ...] = ()
+    prediction: Literal["none", "neighbours", "neighbours_and_channels"] = "neighbours"
+    rotary: float | None = 100.0
+    convolution: int = 2
+    mlp_ratio: float = 2.0
+    encoder_layers: int | None = 0
+    inner_layers: int = 3
+
+    def _check_shape(self) -> None:
+        """There is none."""
+
+
+OF_DATA = (
+    "data.size", "data.fit", "model.shape", "model.channels", "model.num_values", "model.num_classes", "model.layout",
+    "model.prediction", "model.signed_differences", "model.convolution", "model.outer_layers", "training.batch_size",
+    "training.label_dropout",
+)  # fmt: skip
+OF_MACHINE = ("training.accumulate", "training.checkpoint_blocks", "model.dim")
+
+
+def of_own_data(source: str | None = None) -> RunConfig:
+    """Return a run on any data, before these are read."""
+    return RunConfig(
+        recipe="custom",
+        source=source,
+        validate_on=250,
+        model=ModelOfData(),
         training=TrainConfig(
             steps=20_000,
-            batch_size=4 if examples.channels > 1 else 16,
+            batch_size=16,
             optimizer="muon",
             learning_rate=5e-3,
             longest_warmup=200,
             schedule="linear",
             ema_decay=0.999,
-            label_dropout=0.1 if examples.num_classes else 0.0,
             evaluate_every=250,
             sample_every=250,
             save_every=250,
         ),
+        open=OF_DATA + OF_MACHINE,
     )
+
+
+def custom(examples: Examples) -> RunConfig:
+    """Return the settings for a small model of the examples' shape, channels, values and classes."""
+    return suited(of_own_data(), examples)
+
+
+def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
+    """Return the run with tiles for large or different sizes of images, if the way to fit them is open.
+
+    The side of a tile is that of the images of the model that it starts from, or 32.
+    """
+    if not {"data.size", "data.fit"} <= {*run.open}:
+        return run
+    of_model = {*run.model.shape[-2:]}
+    tile = of_model.pop() if len(of_model) == 1 else TILE
+    if sizes:
+        largest = MAX_WHOLE if len(sizes[0]) == 2 else MAX_CLIP
+        sides = [size[-2:] for size in sizes]
+        one_small_size = len(set(sides)) == 1 and max(sides[0]) <= largest
+        if not one_small_size and median_low(min(size) for size in sides) >= tile:
+            run = run.decided({"data.size": tile, "data.fit": "tiles"})
+    return run.closed(("data.size", "data.fit"))
+
+
+def suited(run: RunConfig, examples: Examples) -> RunConfig:
+    """Return the run with all that depends on the data decided, as it suits these examples.
+
+    Raises:
+        ValueError: the model that it starts from is of other axes, channels or values.
+    """
+    if run.start_from and run.open:
+        check_start(run.model, run.start_from, examples)
+    axes, several = len(examples.shape), examples.channels > 1
+    prediction = prediction_for(examples) if "model.prediction" in run.open else run.model.prediction
+    settings = {
+        "model.shape": examples.shape,
+        "model.channels": examples.channels,
+        "model.layout": "columns" if several else "channels",
+        "model.num_values": examples.num_values,
+        "model.num_classes": examples.num_classes,
+        "model.prediction": prediction,
+        "model.signed_differences": prediction != "none",
+        "model.convolution": 2 if axes < 4 else 1,
+        "model.outer_layers": tuple(2 * (axes - level) for level in range(axes - 1)),
+        "training.batch_size": 4 if several else 16,
+        "training.label_dropout": 0.1 if examples.num_classes else 0.0,
+    }
+    found = run.decided(settings)
+    if isinstance(found.model, ModelOfData):
+        found = replace(found, model=AxialTransformerConfig(**vars(found.model)))
+    return found.closed(OF_DATA)
+
+
+def check_start(trained: AxialTransformerConfig, start: str, wanted: AxialTransformerConfig | Examples) -> None:
+    """Raise ValueError where a model to start from has other axes, channels or values than are wanted."""
+    if len(trained.shape) != len(wanted.shape):
+        raise ValueError(f"--from {start}: that model has {len(trained.shape)} axes, the data {len(wanted.shape)}")
+    for name in ("channels", "num_values"):
+        if getattr(wanted, name) != getattr(trained, name):
+            raise ValueError(
+                f"--from {start}: that model has {name}={getattr(trained, name)}, the data {getattr(wanted, name)}: "
+                "choose another model, or train without --from"
+            )
 
 
 def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:

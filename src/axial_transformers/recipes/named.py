@@ -9,16 +9,18 @@ from typing import Any
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
-from axial_transformers.recipes.recipe import GPU, NOT_YET_MEASURED, Hardware, Recipe, published_training
-from axial_transformers.training import TrainConfig
+from axial_transformers.recipes.recipe import GPU, NOT_YET_MEASURED, Hardware, published_training, recipe
+from axial_transformers.training import RunConfig, TrainConfig
 
 
-def digits() -> Recipe:
+@recipe(
+    title="handwritten digits, 8x8, bundled with the package",
+    reaches="1.716 bits/dim on the 297 test images, labels not given (axial demo, 2 cores, 2026-11-22)",
+    fits=Hardware("cpu", 0.5),
+)
+def digits() -> RunConfig:
     """Return a class-conditional model that is also unconditional: training hides six of seven labels."""
-    return Recipe(
-        title="handwritten digits, 8x8, bundled with the package",
-        reaches="1.716 bits/dim on the 297 test images, labels not given (axial demo, 2 cores, 2026-11-22)",
-        fits=Hardware("cpu", 0.5),
+    return RunConfig(
         source="digits",
         model=AxialTransformerConfig(
             shape=(8, 8),
@@ -48,12 +50,14 @@ def digits() -> Recipe:
     )
 
 
-def fashion_mnist() -> Recipe:
+@recipe(
+    title="Fashion-MNIST, 28x28, on one CPU core",
+    reaches="2.712 bits/dim on the 10,000 test images (0.7 core-hours, 2026-11-24)",
+    fits=Hardware("cpu", 0.7),
+)
+def fashion_mnist() -> RunConfig:
     """Return a model for about 40 minutes of a CPU core that multiplies bfloat16."""
-    return Recipe(
-        title="Fashion-MNIST, 28x28, on one CPU core",
-        reaches="2.712 bits/dim on the 10,000 test images (0.7 core-hours, 2026-11-24)",
-        fits=Hardware("cpu", 0.7),
+    return RunConfig(
         model=AxialTransformerConfig(
             shape=(28, 28),
             rotary=100.0,
@@ -81,25 +85,27 @@ def fashion_mnist() -> Recipe:
     )
 
 
-def fashion_mnist_wide() -> Recipe:
+@recipe(
+    title="Fashion-MNIST, 28x28, wider, on one CPU core",
+    reaches="2.686 bits/dim on the 10,000 test images (1.6 core-hours, 2026-11-24)",
+    fits=Hardware("cpu", 0.9),
+)
+def fashion_mnist_wide() -> RunConfig:
     """Return a wider model, for about 100 minutes."""
-    recipe = fashion_mnist()
+    run = fashion_mnist()
     return replace(
-        recipe,
-        title="Fashion-MNIST, 28x28, wider, on one CPU core",
-        reaches="2.686 bits/dim on the 10,000 test images (1.6 core-hours, 2026-11-24)",
-        fits=Hardware("cpu", 0.9),
-        model=replace(recipe.model, dim=160, heads=5, mlp_ratio=2.0),
-        training=replace(recipe.training, steps=10_500),
+        run, model=replace(run.model, dim=160, heads=5, mlp_ratio=2.0), training=replace(run.training, steps=10_500)
     )
 
 
-def fashion_mnist_gpu() -> Recipe:
+@recipe(
+    title="Fashion-MNIST, 28x28, on a GPU",
+    reaches=NOT_YET_MEASURED,
+    fits=Hardware("cuda", 16),
+)
+def fashion_mnist_gpu() -> RunConfig:
     """Return a wider model, for a GPU."""
-    return Recipe(
-        title="Fashion-MNIST, 28x28, on a GPU",
-        reaches=NOT_YET_MEASURED,
-        fits=Hardware("cuda", 16),
+    return RunConfig(
         model=AxialTransformerConfig(shape=(28, 28), dim=256, heads=8, outer_layers=8, inner_layers=4, dropout=0.1),
         training=TrainConfig(
             steps=60_000,
@@ -112,12 +118,14 @@ def fashion_mnist_gpu() -> Recipe:
     )
 
 
-def photos32() -> Recipe:
+@recipe(
+    title="photographs of any size, cut into 32x32 tiles",
+    reaches="1.633 bits/dim on tiles of 3 photographs; JPEG XL: 2.058 (varied copies, 52 minutes)",
+    fits=Hardware("cpu", 1),
+)
+def photos32() -> RunConfig:
     """Return a model of 32x32 tiles of RGB photographs: differences from a prediction by neighbours."""
-    return Recipe(
-        title="photographs of any size, cut into 32x32 tiles",
-        reaches="1.633 bits/dim on tiles of 3 photographs; JPEG XL: 2.058 (varied copies, 52 minutes)",
-        fits=Hardware("cpu", 1),
+    return RunConfig(
         data=DataConfig(size=32, fit="tiles", offsets="random", mode="rgb"),
         model=AxialTransformerConfig(
             shape=(32, 32),
@@ -150,37 +158,42 @@ def photos32() -> Recipe:
     )
 
 
-def imagenet32() -> Recipe:
+@recipe(
+    title="ImageNet 32x32, the paper's model",
+    reaches=f"{NOT_YET_MEASURED} (the paper: 3.76 bits/dim, old version of the data)",
+    fits=GPU,
+)
+def imagenet32() -> RunConfig:
     """Return the paper's model, trained as in the released code."""
-    reaches = f"{NOT_YET_MEASURED} (the paper: 3.76 bits/dim, old version of the data)"
-    return imagenet_recipe(_paper(32), "the paper's model", reaches, accumulate=2)
+    return imagenet_run(_paper(32), accumulate=2)
 
 
-def imagenet64() -> Recipe:
+@recipe(
+    title="ImageNet 64x64, the paper's model",
+    reaches=f"{NOT_YET_MEASURED} (the paper: 3.44 bits/dim, old version of the data)",
+    fits=GPU,
+)
+def imagenet64() -> RunConfig:
     """Return the paper's model, trained as in the released code."""
-    reaches = f"{NOT_YET_MEASURED} (the paper: 3.44 bits/dim, old version of the data)"
-    return imagenet_recipe(_paper(64), "the paper's model", reaches, accumulate=8)
+    return imagenet_run(_paper(64), accumulate=8)
 
 
-def imagenet32_released() -> Recipe:
+@recipe(title="ImageNet 32x32, the released configuration", reaches=NOT_YET_MEASURED, fits=GPU)
+def imagenet32_released() -> RunConfig:
     """Return the released configuration."""
-    model = _released(32, dim=1536, dropout=0.04)
-    return imagenet_recipe(model, "the released configuration", NOT_YET_MEASURED, accumulate=2)
+    return imagenet_run(_released(32, dim=1536, dropout=0.04), accumulate=2)
 
 
-def imagenet64_released() -> Recipe:
+@recipe(title="ImageNet 64x64, the released configuration", reaches=NOT_YET_MEASURED, fits=GPU)
+def imagenet64_released() -> RunConfig:
     """Return the released configuration."""
-    model = _released(64, dim=2048, dropout=0.0)
-    return imagenet_recipe(model, "the released configuration", NOT_YET_MEASURED, accumulate=8)
+    return imagenet_run(_released(64, dim=2048, dropout=0.0), accumulate=8)
 
 
-def imagenet_recipe(model: AxialTransformerConfig, origin: str, reaches: str, accumulate: int) -> Recipe:
+def imagenet_run(model: AxialTransformerConfig, accumulate: int) -> RunConfig:
     """Return a model of 32x32 or 64x64 images and the published training."""
     size = model.shape[0]
-    return Recipe(
-        title=f"ImageNet {size}x{size}, {origin}",
-        reaches=reaches,
-        fits=GPU,
+    return RunConfig(
         data=DataConfig(size=size, mode="rgb"),
         model=model,
         training=published_training(learning_rate=1e-4 if size == 32 else 2e-4, accumulate=accumulate),
@@ -218,29 +231,28 @@ def _released(size: int, dim: int, dropout: float) -> AxialTransformerConfig:
     )
 
 
-def imagenet32_transformer() -> Recipe:
+@recipe(title="ImageNet 32x32, a Transformer over the raster", reaches=NOT_YET_MEASURED, fits=GPU)
+def imagenet32_transformer() -> RunConfig:
     """Return a Transformer over the positions in raster order."""
-    model = AxialTransformerConfig(layout="raster", **_other_model(32))
-    return imagenet_recipe(model, "a Transformer over the raster", NOT_YET_MEASURED, accumulate=4)
+    return imagenet_run(AxialTransformerConfig(layout="raster", **_other_model(32)), accumulate=4)
 
 
-def imagenet32_image_transformer() -> Recipe:
+@recipe(title="ImageNet 32x32, Image Transformer", reaches=NOT_YET_MEASURED, fits=GPU)
+def imagenet32_image_transformer() -> RunConfig:
     """Return blocks of 256 positions, which also attend to the 256 positions before."""
-    model = ImageTransformerConfig(block=256, memory=256, **_other_model(32))
-    return imagenet_recipe(model, "Image Transformer", NOT_YET_MEASURED, accumulate=8)
+    return imagenet_run(ImageTransformerConfig(block=256, memory=256, **_other_model(32)), accumulate=8)
 
 
-def imagenet32_block_transformer() -> Recipe:
+@recipe(title="ImageNet 32x32, Block Transformer", reaches=NOT_YET_MEASURED, fits=GPU)
+def imagenet32_block_transformer() -> RunConfig:
     """Return bands of four rows and strips of four columns in turn, 384 positions each."""
-    model = BlockTransformerConfig(blocks=((4, 96), (32, 12)), **_other_model(32))
-    return imagenet_recipe(model, "Block Transformer", NOT_YET_MEASURED, accumulate=4)
+    return imagenet_run(BlockTransformerConfig(blocks=((4, 96), (32, 12)), **_other_model(32)), accumulate=4)
 
 
-def imagenet64_sparse_transformer() -> Recipe:
+@recipe(title="ImageNet 64x64, Strided Sparse Transformer", reaches=NOT_YET_MEASURED, fits=GPU)
+def imagenet64_sparse_transformer() -> RunConfig:
     """Return a model with half of the heads on the last row of positions, half on one column."""
-    return imagenet_recipe(
-        SparseTransformerConfig(**_other_model(64)), "Strided Sparse Transformer", NOT_YET_MEASURED, accumulate=32
-    )
+    return imagenet_run(SparseTransformerConfig(**_other_model(64)), accumulate=32)
 
 
 def _other_model(size: int) -> dict[str, Any]:
@@ -248,15 +260,17 @@ def _other_model(size: int) -> dict[str, Any]:
     return {"shape": (size, size), "channels": 3, "dim": 2048, "heads": 16, "mlp_ratio": 1.0, "inner_layers": 20}
 
 
-def bair() -> Recipe:
+@recipe(
+    title="BAIR robot pushing, 16 frames of 64x64, the first one given",
+    reaches=f"{NOT_YET_MEASURED} (the paper: 1.29 bits/dim)",
+    fits=GPU,
+)
+def bair() -> RunConfig:
     """Return the paper's model of video: frames are channels, the first frame is known.
 
     Training takes 16 of 30 frames at a random offset, evaluation the first 16.
     """
-    return Recipe(
-        title="BAIR robot pushing, 16 frames of 64x64, the first one given",
-        reaches=f"{NOT_YET_MEASURED} (the paper: 1.29 bits/dim)",
-        fits=GPU,
+    return RunConfig(
         data=DataConfig(frames=16, offsets="random", validation_fraction=0.02),
         model=AxialTransformerConfig(
             shape=(16, 64, 64),
@@ -274,12 +288,14 @@ def bair() -> Recipe:
     )
 
 
-def clips32() -> Recipe:
+@recipe(
+    title="clips of 16 frames of 32x32, time as an axis",
+    reaches="1.373 bits/dim on 15 test clips, 35 % below x264 (one core, 37 minutes)",
+    fits=Hardware("cpu", 2.5),
+)
+def clips32() -> RunConfig:
     """Return a model whose outermost axis is time, with channels interleaved along the columns."""
-    return Recipe(
-        title="clips of 16 frames of 32x32, time as an axis",
-        reaches="1.373 bits/dim on 15 test clips, 35 % below x264 (one core, 37 minutes)",
-        fits=Hardware("cpu", 2.5),
+    return RunConfig(
         data=DataConfig(size=32, fit="crop"),
         model=AxialTransformerConfig(
             shape=(16, 32, 32),
@@ -314,12 +330,14 @@ def clips32() -> Recipe:
     )
 
 
-def clips32_frames() -> Recipe:
+@recipe(
+    title="clips of 16 frames of 32x32, frames as channels",
+    reaches="2.547 bits/dim on 15 test clips, 21 % above x264 (one core, 53 minutes)",
+    fits=Hardware("cpu", 1.5),
+)
+def clips32_frames() -> RunConfig:
     """Return the paper's model of video."""
-    return Recipe(
-        title="clips of 16 frames of 32x32, frames as channels",
-        reaches="2.547 bits/dim on 15 test clips, 21 % above x264 (one core, 53 minutes)",
-        fits=Hardware("cpu", 1.5),
+    return RunConfig(
         data=DataConfig(size=32, fit="crop"),
         model=AxialTransformerConfig(
             shape=(16, 32, 32),

@@ -1,11 +1,12 @@
-"""The fields of a recipe, the published training, and the machine of the large recipes."""
+"""What a recipe is, the published training, and the machine of the large recipes."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
+from functools import update_wrapper
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from axial_transformers.data import DataConfig
-from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.training import TrainConfig
+from axial_transformers.training import RunConfig, TrainConfig
 
 NOT_YET_MEASURED = "not yet measured"
 
@@ -21,21 +22,37 @@ class Hardware(NamedTuple):
         return f"one CPU, {self.gigabytes:g} GB" if self.device == "cpu" else f"one GPU of {self.gigabytes:g} GB"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole configuration: data, model and training, and the likelihood that they reach."""
+    """A function that returns the settings of a run, and the likelihood that the run reaches.
 
-    title: str
-    reaches: str
-    """Bits/dim; or `NOT_YET_MEASURED`."""
-    fits: Hardware | None = None
-    """A machine for a step; None: it depends on the data."""
-    source: str | None = None
-    """Source of the data, as for `data.load`; None: the user names one."""
-    data: DataConfig = field(default_factory=DataConfig)
-    model: AxialTransformerConfig
-    training: TrainConfig
+    Attributes:
+        title: what it trains on.
+        reaches: bits/dim; or `NOT_YET_MEASURED`.
+        fits: a machine for a step.
+    """
 
+    def __init__(self, settings: Callable[[], RunConfig], title: str, reaches: str, fits: Hardware) -> None:
+        update_wrapper(self, settings)
+        self.name, self.title, self.reaches, self.fits = settings.__name__, title, reaches, fits
+        self._settings = settings
+
+    def __call__(self) -> RunConfig:
+        """Return the settings."""
+        return replace(self._settings(), recipe=self.name, out=RUNS / self.name)
+
+
+def recipe(title: str, reaches: str, fits: Hardware) -> Callable[[Callable[[], RunConfig]], Recipe]:
+    """Return a decorator that makes a recipe of a function, under the name of the function."""
+
+    def named(settings: Callable[[], RunConfig]) -> Recipe:
+        return NAMED.setdefault(settings.__name__, Recipe(settings, title, reaches, fits))
+
+    return named
+
+
+RUNS = Path("runs")
+NAMED: dict[str, Recipe] = {}
+"""The recipes with a name; `custom` is for any other data."""
 
 GPU = Hardware("cuda", 80)
 """Parts of a batch are as few as fit there without recomputing blocks."""

@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING
 from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
+    from axial_transformers.training.callbacks import Collective
     from axial_transformers.training.config import TrainConfig
+    from axial_transformers.training.fit import TrainResult, train
     from axial_transformers.training.metrics import NonFiniteLoss
-    from axial_transformers.training.run import Collective
-    from axial_transformers.training.run_folder import Origin, RunRecord, Summary, raw_weights, read_run
-    from axial_transformers.training.training_loop import TrainResult, train
+    from axial_transformers.training.run_config import RunConfig
+    from axial_transformers.training.run_folder import Facts, RunRecord, raw_weights, read_run
 
 __all__ = [
     "Collective",
+    "Facts",
     "NonFiniteLoss",
-    "Origin",
+    "RunConfig",
     "RunRecord",
-    "Summary",
     "TrainConfig",
     "TrainResult",
     "raw_weights",
@@ -27,15 +28,15 @@ __all__ = [
 __getattr__ = opened_at_first_use(
     __name__,
     {
-        "Collective": "run",
+        "Collective": "callbacks",
+        "Facts": "run_folder",
         "NonFiniteLoss": "metrics",
-        "Origin": "run_folder",
+        "RunConfig": "run_config",
         "RunRecord": "run_folder",
-        "Summary": "run_folder",
         "TrainConfig": "config",
-        "TrainResult": "training_loop",
+        "TrainResult": "fit",
         "raw_weights": "run_folder",
         "read_run": "run_folder",
-        "train": "training_loop",
+        "train": "fit",
     },
 )

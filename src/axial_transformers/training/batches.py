@@ -18,7 +18,7 @@ So the order does not depend on how a run is executed:
 - a worker process computes the batch at the positions that it gets, whoever computed the one before.
 
 The batch size says which positions a step has, so a resume must not change it. Dropout is not of this file: its seed
-depends on the step and the rank (`Run.update`).
+depends on the step and the rank (`step.step`).
 """
 
 from collections.abc import Generator

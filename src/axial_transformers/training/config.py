@@ -140,7 +140,7 @@ class TrainConfig:
     def saves_memory(self) -> bool:
         """True if a step divides its batch or recomputes its blocks, to need less memory.
 
-        On a CPU, the C library then returns freed memory (`run.return_freed_memory`); else it keeps it for speed. The
+        On a CPU, the C library then returns freed memory (`freed_memory`); else it keeps it for speed. The
         estimate of `planning.step_memory` has a factor for each.
         """
         return self.accumulate > 1 or self.checkpoint_blocks

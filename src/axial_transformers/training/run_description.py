@@ -9,44 +9,44 @@ from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import Result, model_card
 from axial_transformers.planning.flops import engineering
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
-from axial_transformers.training.run_folder import Origin, RunRecord, read_run
+from axial_transformers.training.run_config import RunConfig
+from axial_transformers.training.run_folder import Facts, RunRecord, read_run
 
 WIDTH = 62
 NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
 
 
-def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str]:
+def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
     """Return the rows of a run's data."""
-    rows = {"source": f"`{about.source}`"}
-    if about.class_names is not None:
-        rows["classes"] = f"{len(about.class_names)}: {_shortened(about.class_names)}"
-    if found := about.summary:
-        evaluated = f" ({about.validate_on:,} are evaluated)" if about.validate_on < found.validation else ""
-        test = "no test part" if found.test is None else f"{found.test:,} test"
-        rows["examples"] = f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
-    names = zip(axis_names(len(model.shape), about.data.axes), model.shape, strict=True)
+    rows, model = {} if run.source is None else {"source": f"`{run.source}`"}, run.model
+    if facts.class_names is not None:
+        rows["classes"] = f"{len(facts.class_names)}: {_shortened(facts.class_names)}"
+    if facts.validation is not None:
+        evaluated = f" ({run.validate_on:,} are evaluated)" if run.validate_on < facts.validation else ""
+        test = "no test part" if facts.test is None else f"{facts.test:,} test"
+        rows["examples"] = f"{facts.train:,} train, {facts.validation:,} validation{evaluated}, {test}"
+    names = zip(axis_names(len(model.shape), run.data.axes), model.shape, strict=True)
     axes = " x ".join(f"{name} {length}" for name, length in names)
     channels = f"{model.channels} channel{'s' * (model.channels > 1)}"
-    colours = _shortened(channel_names(model.channels, about.uint16))
+    colours = _shortened(channel_names(model.channels, facts.uint16))
     rows["each"] = f"{axes}, {channels} ({colours}), values 0..{model.num_values - 1}"
-    if about.skipped:
-        rows["left out"] = f"{len(about.skipped):,} damaged records"
+    if facts.skipped:
+        rows["left out"] = f"{len(facts.skipped):,} damaged records"
     return rows
 
 
 def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, dict[str, str]]:
     """Return the rows of a run's data, training and machine, by title."""
-    config, about = record.training, record.about
-    data = {} if about is None else describe_data(about, record.model)
-    training = {} if about is None else {"recipe": about.recipe}
-    if record.started_from:
-        training["started from"] = f"`{record.started_from}`"
+    run, facts, config = record.run, record.facts, record.run.training
+    training = {} if run.recipe is None else {"recipe": run.recipe}
+    if run.start_from:
+        training["started from"] = f"`{run.start_from}`"
     training["training"] = (
         f"{config.steps:,} steps of {config.batch_size}, learning rate {config.learning_rate:g}, {config.schedule}, "
         f"{config.precision}, seed {config.seed}"
@@ -61,8 +61,9 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
         training["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
     if record.command is not None:
         training["command"] = f"`{shlex.join(record.command)}`"
+    examples = {"training examples": f"{facts.train:,}, SHA-256 `{facts.fingerprint}`"}
     return {
-        "data": {**data, "training examples": f"{record.examples:,}, SHA-256 `{record.data.fingerprint}`"},
+        "data": describe_data(run, facts) | examples,
         "training": training,
         "machine": {name.replace("_", " "): str(value) for name, value in asdict(record.machine).items()},
     }
@@ -91,12 +92,15 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
     if record is None:
         return {}, None, None
     curves, name = read_curves(folder), "its data"
-    if about := record.about:
-        name, command = _last_part(about.source) or name, about.command and tuple(map(_last_part, about.command))
-        about = replace(about, source=name, command=command, class_names=None, skipped=())
-    found, best = describe_run(replace(record, about=about), curves), best_validation(curves)
+    run, facts = record.run, record.facts
+    if run.source is not None:
+        name = _last_part(run.source) or name
+        run = replace(run, source=name)
+    command = facts.command and tuple(map(_last_part, facts.command))
+    public = replace(record, run=run, facts=replace(facts, command=command, class_names=None, skipped=()))
+    found, best = describe_run(public, curves), best_validation(curves)
     result = None if best is None else Result(data=name, split="validation", bits_per_dim=best[1])
-    return {**found["data"], **found["training"]}, result, to_json(record.training)
+    return {**found["data"], **found["training"]}, result, to_json(record.run.training)
 
 
 def describe_upload(folder: Path, card: str, repository: str, revision: str | None) -> str:

@@ -2,7 +2,7 @@
 
 RUN/
   config.json, model.safetensors   EMA weights
-  train.json                       settings, model and origin
+  train.json                       settings, and what was found when it began
   metrics.jsonl, tensorboard/      metrics of its steps
   samples/step-*.png               sample grids
   index.html, data.png, bits.png   see `run_page`
@@ -18,15 +18,15 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from axial_transformers.data import DataConfig
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.data import Examples
+from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import class_called
 from axial_transformers.ops.linear import Library
 from axial_transformers.ops.processor import processor_name
@@ -34,23 +34,11 @@ from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
 from axial_transformers.storage.model_folders import require_utf8
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
+from axial_transformers.training.batches import TrainingExamples
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
-from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.run_config import RunConfig
 
 RUN_RECORD = "train.json"
-MAX_SAMPLES = 10_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """The data and the costs of a run when it began."""
-
-    train: int
-    validation: int
-    test: int | None
-    """None: the source has no test part."""
-    parameters: int
-    memory_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,71 +70,65 @@ class MachineRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
-    """The recipe and the data of a run."""
+class Facts:
+    """What was found in the data and the model of a run when it began."""
 
-    recipe: str
-    source: str
-    data: DataConfig
+    fingerprint: str
+    """The hash of the training examples."""
+    train: int
+    """Number of training examples; then of validation and test examples. None: not known, or no such part."""
+    validation: int | None = None
+    test: int | None = None
+    parameters: int
     uint16: bool = False
     class_names: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
-    validate_on: int = 1000
-    """Most validation examples that are evaluated during training."""
-    samples: int = 36
-    summary: Summary | None = None
     command: tuple[str, ...] | None = None
     """Words of the command line after `axial`; None: begun from Python."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.samples <= MAX_SAMPLES:
-            limit = f"at most {MAX_SAMPLES:,}" if self.samples > 0 else "at least 0"
-            raise ValueError(f"samples must be {limit}, not {self.samples:,}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fingerprint:
-    """The hash of the training examples."""
-
-    fingerprint: str
+    @classmethod
+    def of(cls, examples: TrainingExamples, model: AxialTransformer, **known: Any) -> Self:
+        """Return the facts that training examples and a model tell, and those that are `known`."""
+        if isinstance(examples, Examples):
+            known |= {name: getattr(examples, name) for name in ("uint16", "class_names", "skipped")}
+        parameters = sum(each.numel() for each in model.parameters())
+        return cls(fingerprint=examples.fingerprint, train=len(examples.values), parameters=parameters, **known)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """The content of train.json."""
+    """The content of train.json: the settings of a run, and what was found when it began."""
 
-    data: Fingerprint
-    training: TrainConfig
-    model: AxialTransformerConfig
-    model_name: str = AxialTransformer.name
-    about: Origin | None = None
-    started_from: str | None = None
-    """The model whose weights it started from; None: new weights."""
-    examples: int
+    run: RunConfig
+    facts: Facts
     machine: MachineRecord
+    model_name: str = AxialTransformer.name
 
     @property
     def identity(self) -> dict[str, Any]:
         """Return the values that a resume must not change."""
-        training = to_json(self.training)
+        training = to_json(self.run.training)
         return {
-            "data": to_json(self.data),
+            "data": {"fingerprint": self.facts.fingerprint},
             "training": {name: training[name] for name in ("seed", "batch_size", "optimizer")},
-            "model": {**to_json(self.model), "model": self.model_name},
+            "model": {**to_json(self.run.model), "model": self.model_name},
         }
 
     @property
     def command(self) -> tuple[str, ...] | None:
         """Return the command that began the run; None if it began from Python."""
-        if self.about is None or not self.about.command:
+        if not self.facts.command:
             return None
         processes = self.machine.processes
         several = f"torchrun --nproc-per-node {processes} -m axial_transformers"
-        return (*(several.split() if processes > 1 else ["axial"]), *self.about.command)
+        return (*(several.split() if processes > 1 else ["axial"]), *self.facts.command)
 
     def write(self, folder: Path) -> None:
+        """Write train.json, without `out`: a folder may be moved."""
+        values = to_json(self)
+        del values["run"]["out"]
         with written_whole(folder / RUN_RECORD) as aside:
-            aside.write_text(json.dumps(to_json(self), indent=2) + "\n", encoding="utf-8")
+            aside.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def read_run(folder: str | Path) -> RunRecord | None:
@@ -160,10 +142,11 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
-    config_class = class_called(values.get("model_name", AxialTransformer.name)).config_class
-    if isinstance(values.get("model"), dict):
-        values["model"] = from_json(config_class, values["model"], f"{path}: model")
-    return from_json(RunRecord, values, path)
+    if isinstance(run := values.get("run"), dict):
+        config_class = class_called(values.get("model_name", AxialTransformer.name)).config_class
+        values["run"] = {**run, "model": from_json(config_class, run.get("model"), f"{path}: model")}
+    record = from_json(RunRecord, values, path)
+    return replace(record, run=replace(record.run, out=folder))
 
 
 def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
@@ -213,10 +196,12 @@ def _require_usable(folder: Path, resume: bool) -> None:
         raise FileExistsError(f"{folder} exists already, and is no folder: give another one")
     locks = {folder / LOCK, folder / HOLDER}
     content = {*folder.iterdir()} - {*_strays(folder)} - locks if folder.is_dir() else set()
+    if content and not (folder / RUN_RECORD).exists():
+        raise FileExistsError(
+            f"{folder} is not empty and holds no run to resume (it has no {RUN_RECORD}): give another folder"
+        )
     if content and not resume:
         raise FileExistsError(f"{folder} is not empty: resume what was begun there, or give another folder")
-    if content and not (folder / RUN_RECORD).exists():
-        raise FileExistsError(f"{folder} holds no run to resume (it has no {RUN_RECORD}): give another folder")
     for path in folder.rglob("*") if content else locks:  # nothing outside is to be written or removed
         if require_inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
             raise ValueError(f"{path} is neither a file nor a folder: remove it")

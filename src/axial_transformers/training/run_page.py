@@ -39,18 +39,18 @@ REFRESH = 60
 class RunPage:
     """The page of a run that trains; leaving the context writes the last one. A failure only warns."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, record: RunRecord) -> None:
         self.ending: str | None = None
         """Why and when the run ended, for the last page."""
-        self._folder, self._warned, self._next = folder, False, 0.0
+        self._folder, self._record, self._warned, self._next = folder, record, False, 0.0
 
-    def begin(self, status: str, examples: TrainingExamples, uint16: bool) -> Path | None:
+    def begin(self, status: str, examples: TrainingExamples) -> Path | None:
         """Write the first page; return its path."""
         if self._folder is None:
             return None
         with self._warning():
             if not (self._folder / DATA).is_file():
-                _write_examples(self._folder / DATA, examples, uint16)
+                _write_examples(self._folder / DATA, examples, self._record.facts.uint16)
         self.write(status)
         return None if self._warned else self._folder / PAGE
 
@@ -59,7 +59,7 @@ class RunPage:
             return
         start = time.monotonic()
         with self._warning():
-            write_page(self._folder, status, REFRESH)
+            _write(self._folder, self._record, status, REFRESH)
         self._next = time.monotonic() + (time.monotonic() - start) / SHARE
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class RunPage:
     ) -> None:
         if self._folder is not None:
             with self._warning():
-                write_page(self._folder, self.ending or f"ended by an error: {error or kind}")
+                _write(self._folder, self._record, self.ending or f"ended by an error: {error or kind}")
 
     @contextmanager
     def _warning(self) -> Iterator[None]:
@@ -82,17 +82,22 @@ class RunPage:
             self._warned = True
 
 
-def write_page(
+def write_page(folder: Path, target: Path | None = None, sections: Sequence[str] = ()) -> Path:
+    """Write the page of a run that has ended, and return its path; `sections` are HTML."""
+    record = read_run(folder)
+    if record is None:
+        raise ValueError(f"{folder} holds no run: only a run has a page")
+    return _write(folder, record, target=target, sections=sections)
+
+
+def _write(
     folder: Path,
+    record: RunRecord,
     status: str | None = None,
     refresh: int | None = None,
     target: Path | None = None,
     sections: Sequence[str] = (),
 ) -> Path:
-    """Write the page of a run, and return its path; `sections` are HTML."""
-    record = read_run(folder)
-    if record is None:
-        raise ValueError(f"{folder} holds no run: only a run has a page")
     path = target or require_inside(folder / PAGE, folder)
     with written_whole(path) as aside:
         text = _page(folder, record, status, refresh, sections)
@@ -112,7 +117,7 @@ def _write_examples(path: Path, examples: TrainingExamples, uint16: bool) -> Non
 def _page(folder: Path, record: RunRecord, status: str | None, refresh: int | None, sections: Sequence[str]) -> str:
     curves = read_curves(folder)
     rows = describe_run(record, curves)
-    name = f"Training run: {folder.resolve().name if record.about is None else record.about.recipe}"
+    name = f"Training run: {record.run.recipe or folder.resolve().name}"
     parts = [
         f"<h1>{escape(name)}</h1>",
         _status(folder, record, curves, status, refresh),
@@ -135,7 +140,7 @@ def _status(
         newest = max((points[-1][0] for points in curves.values()), default=0.0)
         trainer = holder(folder)
         state = f"training, by {trainer}" if trainer else "not running"
-        status = f"{state}, newest metrics of step {newest:,.0f} of {record.training.steps:,}"
+        status = f"{state}, newest metrics of step {newest:,.0f} of {record.run.training.steps:,}"
     written = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"
     if refresh:
         anew = shlex.join(["axial", "inspect", str(folder), "--page"])
@@ -150,14 +155,14 @@ def _status(
 def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
     training, validation = (curves.get(name, []) for name in ("bits_per_dim", f"{VALIDATION}bits_per_dim"))
     if not training and not validation:
-        return html.section("Curves", f"None yet: the first point is at step {record.training.log_every:,}.")
-    unit = "Bits per byte of the 16-bit values" if record.about and record.about.uint16 else "Bits per dimension"
+        return html.section("Curves", f"None yet: the first point is at step {record.run.training.log_every:,}.")
+    unit = "Bits per byte of the 16-bit values" if record.facts.uint16 else "Bits per dimension"
     lines = [ChartLine(training, name="training"), ChartLine(validation, best=True, name="validation")]
     chart = line_chart(lines, "bits/dim by step")
     others = {
         "learning_rate": "learning rate",
         "examples_per_second": "examples/s",
-        "gradient_norm": f"gradient norm, before clipping at {record.training.clip_norm:g}",
+        "gradient_norm": f"gradient norm, before clipping at {record.run.training.clip_norm:g}",
     }
     small = [
         html.figure(line_chart([ChartLine(curves[name])], title, size=SMALL), title)
@@ -209,19 +214,18 @@ def _figure(folder: Path, name: str, caption: str = "") -> str:
 
 
 def _settings(record: RunRecord, rows: Mapping[str, str]) -> str:
-    facts = {"model": record.model_name, **record.model.describe()}
-    if record.about is not None and record.about.summary is not None:
-        facts["parameters"] = f"{record.about.summary.parameters:,}"
+    run, parameters = record.run, f"{record.facts.parameters:,}"
+    facts = {"model": record.model_name, **run.model.describe(), "parameters": parameters}
     every = {
         f"{part}.{name}".replace("_", "-"): str(value)
-        for part, config in (("model", record.model), ("training", record.training))
+        for part, config in (("model", run.model), ("training", run.training))
         for name, value in asdict(config).items()
     }
     return html.section("Settings", "", html.facts({**facts, **rows}), html.details("all settings", html.facts(every)))
 
 
 def _next_steps(folder: Path, record: RunRecord) -> str:
-    if record.about is None:
+    if record.run.source is None:
         return ""
     run = shlex.quote(str(folder))
     steps = {

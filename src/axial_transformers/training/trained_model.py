@@ -116,7 +116,6 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
     """Read a run, an exported model or a hub id, in evaluation mode."""
     model = read_model(folder)
     record = read_run(folder)
-    about = None if record is None else record.about
     described = "EMA" if record else "as stored"
     if weights == "raw":
         step, tensors = raw_weights(folder, model.state_dict())
@@ -125,9 +124,9 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
     return TrainedModel(
         model.to(find_device(device)),
         described,
-        None if about is None else about.source,
-        DataConfig() if about is None else replace(about.data, offsets="fixed"),
-        about is not None and about.uint16,
-        None if about is None else about.class_names,
+        None if record is None else record.run.source,
+        DataConfig() if record is None else replace(record.run.data, offsets="fixed"),
+        record is not None and record.facts.uint16,
+        None if record is None else record.facts.class_names,
         str(folder),
     )

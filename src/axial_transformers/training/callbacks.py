@@ -1,0 +1,139 @@
+"""What a run does between its steps: save, evaluate, sample."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from math import isfinite
+from typing import NamedTuple
+
+import torch
+
+from axial_transformers.likelihood.evaluation import Fill
+from axial_transformers.models import AxialTransformer
+from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
+from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
+from axial_transformers.training.processes import Interrupted, Interrupts
+from axial_transformers.training.run_folder import export
+from axial_transformers.training.run_page import RunPage
+from axial_transformers.training.step import Learner
+
+Callback = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
+"""Takes the EMA model and the step; may return metrics. Only the first process calls it."""
+
+
+class Collective(NamedTuple):
+    """A callback that all processes call, to share its computations."""
+
+    call: Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]
+    """Takes the EMA model, the step and `Processes.fill`; returns equal metrics in every process."""
+    part: Callable[[AxialTransformer], object] | None = None
+    """One of `parts` equal parts of the call. It is timed after the first steps, to say how long a run takes."""
+    parts: int = 1
+
+
+class Callbacks:
+    """Saves, evaluates and samples; the first process also writes the log and the page.
+
+    All processes of a run make the same calls at the same steps, since every method is a collective operation.
+    """
+
+    def __init__(
+        self, learner: Learner, checkpoints: Checkpoints, log: MetricsLog, page: RunPage, interrupts: Interrupts
+    ) -> None:
+        self.learner, self.checkpoints, self.folder = learner, checkpoints, checkpoints.run
+        self.log, self.page, self.interrupts = log, page, interrupts
+
+    def save(self) -> None:
+        """Write a checkpoint; export its average if no evaluation has chosen one."""
+        learner, counters = self.learner, self.learner.state.counters
+        with learner.meter.paused():  # reads the losses first: nothing that is not finite is ever saved
+            if not learner.is_finite():
+                raise self.diverged(counters.step, f"step {counters.step} left weights that are not finite")
+            self.checkpoints.save(learner.state)
+            if counters.best_step is None:
+                self._export()
+
+    def save_before(self, error: NonFiniteLoss) -> None:
+        """Write the state before the step of the error, if that step has not touched it."""
+        if error.step == self.learner.state.counters.step + 1 and self.learner.is_finite():
+            self.checkpoints.save(self.learner.state)
+
+    def diverged(self, step: int, what: str) -> NonFiniteLoss:
+        kept = newest_checkpoint(self.folder)
+        state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
+        return NonFiniteLoss(step, f"{what}: try a smaller learning rate; {state}")
+
+    def evaluate(self, callback: Callback | Collective) -> bool:
+        """Save, evaluate the EMA weights, and export them if they are the best.
+
+        Returns:
+            False after an interrupt in some process; a resume begins with the evaluation.
+        """
+        self.save()
+        processes, counters = self.learner.processes, self.learner.state.counters
+        metrics = self.call(callback, VALIDATION)
+        if processes.any(metrics is None):
+            return False
+        assert metrics is not None
+        bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]) if processes.rank_zero else 0.0)
+        counters.evaluated_step = counters.step
+        if not isfinite(bits_per_dim):
+            if processes.rank_zero:
+                said = f"step {counters.step} is evaluated to bits_per_dim {bits_per_dim:g}, which is no best one"
+                warnings.warn(said, stacklevel=2)
+        elif counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
+            counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
+            self._export()
+        self.checkpoints.save(self.learner.state)
+        return True
+
+    def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Metric] | None:
+        """Call back with the EMA weights, log the metrics and return them; None after an interrupt."""
+        learner, step, start = self.learner, self.learner.state.counters.step, time.monotonic()
+        durations, first = learner.meter.durations, learner.processes.rank_zero
+        average = learner.average(keep=first or isinstance(callback, Collective))
+        with learner.meter.paused(), torch.no_grad():
+            metrics: Mapping[str, Metric] | None
+            if isinstance(callback, Collective):
+                try:
+                    fill = partial(learner.processes.fill, interrupts=self.interrupts)
+                    metrics = callback.call(average, step, fill)
+                except Interrupted:
+                    metrics = None
+            else:
+                metrics = self.interrupts.until_asked(lambda: callback(average, step) or {}) if first else {}
+        if prefix == VALIDATION:
+            durations.evaluation = time.monotonic() - start
+        else:
+            durations.sampling = time.monotonic() - start
+        if metrics:
+            self.log.write(step, {prefix + name: value for name, value in metrics.items()})
+        with learner.meter.paused():
+            self.page.write(self.status("training"))
+        return metrics
+
+    def time_evaluation(self, callback: Callback | Collective | None) -> None:
+        """Estimate the time of an evaluation from one part of it, unless one was measured."""
+        durations = self.learner.meter.durations
+        if not isinstance(callback, Collective) or callback.part is None or durations.evaluation:
+            return
+        average = self.learner.average(keep=True)
+        with self.learner.meter.paused(), torch.no_grad():
+            callback.part(average)  # which may compile
+            start = time.monotonic()
+            callback.part(average)
+            rounds = -(-callback.parts // self.learner.processes.count)
+            durations.evaluation = (time.monotonic() - start) * rounds
+
+    def status(self, state: str) -> str:
+        """Return the state, the step and the time of the run in words, for its page."""
+        counters, steps = self.learner.state.counters, self.learner.config.steps
+        return f"{state}, step {counters.step:,} of {steps:,} after {timedelta(seconds=round(counters.seconds))}"
+
+    def _export(self) -> None:
+        first = self.learner.processes.rank_zero
+        average = self.learner.average(first, torch.device("cpu"))
+        if first:
+            export(average, self.folder)

@@ -1,0 +1,282 @@
+"""The training loop: the life of a run, from its settings to its result.
+
+      fit
+        |  Processes     connect the processes
+        |  check_fit     refuse a model, examples and settings that do not fit
+        |  opened_run    the first process takes the folder; a second run in it is refused
+        |  start_from    first weights from another model, unless there is a checkpoint
+        |  prepared      send weights to all processes, restore the newest checkpoint
+        |  RunRecord     write train.json
+        v
+    +-> ending? -- finished, time limit, interrupted --> save --> last evaluation --> last samples --> TrainResult
+    |   | none yet                                                (neither after an interrupt)
+    |   v
+    |   evaluation due? -- yes --> save, evaluate the EMA weights, export the best, save --+
+    |   | no                                                                               |
+    |   v                                                                                  |
+    |   step: batch, loss, gradients, clip, learning rate, weights, EMA weights            |
+    |   |                                                                                  |
+    |   v                                                                                  |
+    |   at their intervals: log a line, save a checkpoint, sample                          |
+    |   |                                                                                  |
+    +---+----------------------------------------------------------------------------------+
+
+A resume enters at the top, and continues with the step of its checkpoint. If an interrupt ended an evaluation, a resume
+begins with it.
+
+All processes of a run go through this file together: what it calls are collective operations, or depends on nothing but
+the step and what a collective operation returned.
+"""
+
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.workers import deaths_of_workers
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer, start
+from axial_transformers.models.baselines.by_name import read_model
+from axial_transformers.ops.linear import Library, library, stated_library
+from axial_transformers.progress import Display
+from axial_transformers.storage import require_extra
+from axial_transformers.training.batches import TrainingExamples, check_fit
+from axial_transformers.training.callbacks import Callback, Callbacks, Collective
+from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
+from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss, progress_metrics
+from axial_transformers.training.parallelism import Loss
+from axial_transformers.training.processes import Interrupts, Processes
+from axial_transformers.training.run_config import RunConfig
+from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord, opened_run, read_run
+from axial_transformers.training.run_page import RunPage
+from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
+from axial_transformers.training.step_time import FIRST_STEPS
+
+Ending = Literal["finished", "time limit", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """The end of a run."""
+
+    ending: Ending
+    """All steps made, time limit reached, or SIGINT or SIGTERM, after which `resume` continues."""
+    step: int
+    seconds: float
+    """Wall-clock time, over all resumes."""
+    best_step: int | None
+    """Step of the exported, best EMA weights; None without an evaluation."""
+    best_bits_per_dim: float | None
+
+
+def train(  # noqa: PLR0913
+    model: AxialTransformer,
+    examples: TrainingExamples,
+    config: TrainConfig,
+    folder: str | Path,
+    *,
+    loss: Loss = random_slice_loss,
+    evaluate: Callback | Collective | None = None,
+    sample: Callback | None = None,
+    resume: bool = False,
+    start_from: str | Path | None = None,
+    source: str | None = None,
+    data: DataConfig | None = None,
+    progress: Display | None = None,
+) -> TrainResult:
+    """Train `model` in place; leave in `folder` what `from_pretrained` reads and what a resume needs.
+
+    The folder gets config.json and model.safetensors: the EMA weights (averaged) of the best evaluation, or the newest.
+    Beside them are train.json, metrics.jsonl, checkpoints/ and index.html, the page of the run. A resumed run continues
+    bitwise (float32, same machine; on CUDA only if `deterministic`).
+
+    Args:
+        model: an AxialTransformer, or a subclass.
+        examples: the training set.
+        config: settings; a resume may change all but the seed, the batch size and the optimizer.
+        folder: new or empty, unless `resume`.
+        loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the mean in nats/dim. With distribution
+            augmentation it also gets cond=[B, *A, D].
+        evaluate: `evaluate(ema_model, step)` returns metrics; "bits_per_dim" decides the best. Only a `Collective` is
+            called in all processes.
+        sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics, and images uint8
+            [H, W] or [H, W, 3] for TensorBoard.
+        resume: continue from the newest intact checkpoint, if there is any.
+        start_from: a model for the first weights, as `from_pretrained` names it. Shape and classes may differ
+            (`models.start`).
+        source, data: where the examples came from, for later commands, such as `axial evaluate`.
+        progress: such as `progress.Bar`; None shows nothing.
+
+    Raises:
+        ValueError: model, data and settings do not fit each other or the run to resume; or a step takes more than a
+            tenth of the time limit.
+        NonFiniteLoss: a ValueError; training diverged. The newest checkpoint has the last good state.
+        FileExistsError: the folder is not empty.
+        FolderInUse: an OSError; another process trains in the folder.
+        OSError: something could not be read or written there.
+        ConnectionError: an OSError; another process of the run has ended.
+    """
+    begun = read_run(folder) if resume else None
+    training = config.resolve_auto(begun.run.training if begun else None)
+    run = begun.run if begun else RunConfig(model=model.config, start_from=str(start_from) if start_from else None)
+    run = replace(
+        run,
+        source=source or run.source,
+        out=Path(folder),
+        data=data or run.data,
+        model=model.config,
+        training=training,
+    )
+    return fit(model, examples, run, begun=begun, loss=loss, evaluate=evaluate, sample=sample, progress=progress)
+
+
+def fit(  # noqa: PLR0913
+    model: AxialTransformer,
+    examples: TrainingExamples,
+    run: RunConfig,
+    *,
+    begun: RunRecord | None = None,
+    facts: Facts | None = None,
+    loss: Loss = random_slice_loss,
+    evaluate: Callback | Collective | None = None,
+    sample: Callback | None = None,
+    progress: Display | None = None,
+) -> TrainResult:
+    """Train a model as `run` says: what `train` does, for settings in which nothing is open.
+
+    Args:
+        begun: the record of the run to go on with, from `read_run`; None: a new run.
+        facts: what is known of its data.
+    """
+    config, progress = run.training, progress or Display()
+    with Processes(config.torch_device()) as processes:
+        check_fit(model, examples, config, processes)
+        if config.tensorboard:
+            require_extra("tensorboard", "tensorboard", "tensorboard=True")
+        with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
+            if begun is not None:
+                run = replace(run, start_from=begun.run.start_from)
+            if run.start_from and newest_checkpoint(run.out) is None:
+                for line in start.start_from(model, read_model(run.start_from), run.start_from):
+                    progress.say(line)
+            config, linear = _same_arithmetic(config, begun, processes)
+            record = RunRecord(
+                run=replace(run, training=config, model=model.config),
+                facts=facts or Facts.of(examples, model),
+                model_name=model.name,
+                machine=MachineRecord.found(processes.device, processes.count, linear),
+            )
+            processes.barrier()  # the folder is ready
+            checkpoints = Checkpoints(run.out, record.identity, processes)
+            learner = prepared(model, examples, config, processes, checkpoints, loss)
+            if (made := learner.state.counters.step) > config.steps:
+                raise ValueError(f"{run.out} has made {made} steps already, more than steps={config.steps}")
+            if processes.rank_zero:
+                record.write(run.out)
+            return _fit(learner, examples, record, checkpoints, evaluate, sample, progress)
+
+
+def _same_arithmetic(config: TrainConfig, begun: RunRecord | None, processes: Processes) -> tuple[TrainConfig, Library]:
+    """Return the settings and the library of linear layers, as the first process chooses them for all.
+
+    Processors of several machines may differ. A resume keeps what its run began with.
+    """
+    half = processes.broadcast(float(config.precision == "bfloat16"))
+    libraries: tuple[Library, ...] = get_args(Library)
+    first = libraries.index(begun.machine.linear if begun else library() if processes.rank_zero else "torch")
+    linear = libraries[int(processes.broadcast(float(first)))]
+    return replace(config, precision="bfloat16" if half else "float32"), linear
+
+
+def _fit(
+    learner: Learner,
+    examples: TrainingExamples,
+    record: RunRecord,
+    checkpoints: Checkpoints,
+    evaluate: Callback | Collective | None,
+    sample: Callback | None,
+    progress: Display,
+) -> TrainResult:
+    config, counters, meter, processes = learner.config, learner.state.counters, learner.meter, learner.processes
+    folder, uint16, begun = record.run.out if processes.rank_zero else None, record.facts.uint16, counters.step
+    log, page, interrupts = MetricsLog(folder, counters, config.tensorboard), RunPage(folder, record), Interrupts()
+    between = Callbacks(learner, checkpoints, log, page, interrupts)
+    with (
+        stated_library(record.machine.linear), deaths_of_workers(), interrupts, closing(learner), log, page, progress,
+    ):  # fmt: skip
+        _begin(between, examples, progress)
+        while (ending := _ending(learner, interrupts)) is None:
+            if evaluate and _evaluation_due(learner):
+                if not between.evaluate(evaluate):
+                    ending = "interrupted"
+                    break
+                continue
+            try:
+                step(learner)
+            except NonFiniteLoss as error:
+                between.save_before(error)
+                raise between.diverged(error.step, str(error)) from None
+            progress.update(counters.step, progress_metrics(config, counters, meter, uint16))
+            if counters.step == begun + FIRST_STEPS:
+                between.time_evaluation(evaluate)
+                progress.say(meter.durations.describe_left(config, counters))
+            if counters.step % config.log_every == 0:
+                log.write(counters.step, learner.line())
+            if counters.step % config.save_every == 0:
+                between.save()
+            if sample and counters.step % config.sample_every == 0:
+                between.call(sample)
+        ending = _finish(ending, between, evaluate, sample)
+        page.ending = between.status(ending)
+    return TrainResult(
+        ending=ending,
+        step=counters.step,
+        seconds=counters.seconds,
+        best_step=counters.best_step,
+        best_bits_per_dim=counters.best_bits_per_dim,
+    )
+
+
+def _begin(between: Callbacks, examples: TrainingExamples, progress: Display) -> None:
+    """Write the first page, and show where the run begins."""
+    learner, counters = between.learner, between.learner.state.counters
+    with learner.meter.paused():
+        path = between.page.begin(between.status("training"), examples)
+    if path:
+        progress.say(f"curves and samples: {path}")
+    progress.start(learner.config.steps, counters.step)
+    if counters.step:
+        progress.say(f"resumed at step {counters.step}")
+
+
+def _finish(
+    ending: Ending, between: Callbacks, evaluate: Callback | Collective | None, sample: Callback | None
+) -> Ending:
+    """Save, and evaluate and sample at the last step unless that is done; return why the run ends."""
+    config, counters = between.learner.config, between.learner.state.counters
+    between.save()
+    if evaluate and ending != "interrupted" and counters.evaluated_step != counters.step:
+        ending = ending if between.evaluate(evaluate) else "interrupted"
+    if sample and ending != "interrupted" and counters.step % config.sample_every:
+        between.call(sample)
+    return ending
+
+
+def _evaluation_due(learner: Learner) -> bool:
+    counters = learner.state.counters
+    due = counters.step > 0 and counters.step % learner.config.evaluate_every == 0
+    return due and counters.step != counters.evaluated_step
+
+
+def _ending(learner: Learner, interrupts: Interrupts) -> Ending | None:
+    """Return why the run ends now, or None. Several processes agree only every few steps."""
+    counters, limit, processes = learner.state.counters, learner.config.time_limit, learner.processes
+    if counters.step >= learner.config.steps:
+        return "finished"
+    if processes.count > 1 and counters.step % STEPS_BETWEEN_WAITS:
+        return None
+    if limit is not None and processes.any(counters.seconds >= 60 * limit):
+        return "time limit"
+    return "interrupted" if processes.any(interrupts.asked) else None

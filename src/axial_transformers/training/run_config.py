@@ -1,0 +1,62 @@
+"""One value that says a whole run: from the words of a command, or a recipe, to `train.json`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from axial_transformers.data.config import DataConfig
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.training.config import TrainConfig
+
+MAX_SAMPLES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A training run: its data, its model, how it trains, and where it goes.
+
+    A recipe returns one, and the command line changes its settings. `recipes.suited` fills in what depends on the data,
+    and `plan` what depends on the machine; then nothing is open any more. `fit` trains it, and writes it to train.json.
+    """
+
+    recipe: str | None = None
+    """Name of the recipe; None: begun from Python."""
+    source: str | None = None
+    """Source of the data, as `data.load` takes it; None: examples from Python, or a recipe without data of its own."""
+    out: Path = Path("runs")
+    """The run's folder."""
+    validate_on: int = 1000
+    """Most validation examples that are evaluated during training."""
+    samples: int = 36
+    """Examples in a sample grid. 0: no grids."""
+    start_from: str | None = None
+    """Start from the weights of this model: a run, a folder, a hub id, or a model of the package. Its values, channels,
+    layout and width stay; the shape and the classes are those of the data."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: AxialTransformerConfig
+    training: TrainConfig = field(default_factory=TrainConfig)
+    open: tuple[str, ...] = ()
+    """Settings, such as model.shape, that the data or the machine still decide."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.samples <= MAX_SAMPLES:
+            limit = f"at most {MAX_SAMPLES:,}" if self.samples > 0 else "at least 0"
+            raise ValueError(f"samples must be {limit}, not {self.samples:,}")
+
+    def closed(self, settings: Iterable[str]) -> Self:
+        """Return the run with these settings decided, as they are."""
+        decided = {*settings}
+        return replace(self, open=tuple(name for name in self.open if name not in decided))
+
+    def changed(self, settings: Mapping[str, Any]) -> Self:
+        """Return the run with new values for settings, such as samples or model.dim; they are open no more."""
+        new = {name: value for name, value in settings.items() if "." not in name}
+        for part in ("data", "model", "training"):
+            own = {name.split(".")[1]: settings[name] for name in settings if name.startswith(f"{part}.")}
+            new[part] = replace(getattr(self, part), **own)
+        return replace(self, **new).closed(settings)
+
+    def decided(self, settings: Mapping[str, Any]) -> Self:
+        """Return the run with new values for those of the settings that are open."""
+        return self.changed({name: value for name, value in settings.items() if name in self.open})

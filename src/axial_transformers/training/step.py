@@ -1,0 +1,208 @@
+"""What learns, and one step of it."""
+
+import time
+from collections.abc import Generator
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks, restore_blocks
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer
+from axial_transformers.models.baselines.by_name import class_of
+from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.ops.torch_private import whole_graphs
+from axial_transformers.planning.flops import training_flops
+from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.training.batches import Batch, Purpose, TrainingExamples, batches, random_bits
+from axial_transformers.training.checkpoints import Checkpoints, State
+from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.freed_memory import keep_freed_memory, return_freed_memory
+from axial_transformers.training.metrics import Meter, forget_peak_memory
+from axial_transformers.training.optimizer import (
+    clip_gradients,
+    ema_decay,
+    learning_rate,
+    optimizers,
+    step_all,
+    update_average,
+)
+from axial_transformers.training.parallelism import (
+    Loss,
+    Objective,
+    full_tensors,
+    local_shard,
+    parallelise,
+    skeleton_of,
+    synchronise_gradients,
+    with_tensors,
+)
+from axial_transformers.training.processes import Processes
+from axial_transformers.training.step_time import require_short_steps
+
+STEPS_BETWEEN_WAITS = 10
+"""Steps between reading losses from an accelerator, and between asking all processes whether to end.
+
+Both wait for the device, whose queue of work must not run empty.
+"""
+
+
+@dataclass
+class Learner:
+    """A model that learns, in the processes of a run; `prepared` makes one, `step` makes its next step."""
+
+    config: TrainConfig
+    processes: Processes
+    state: State
+    """Weights, EMA weights, moments and counters: what a checkpoint holds."""
+    objective: nn.Module
+    """The loss as a module of the model, replicated or in shards."""
+    skeleton: AxialTransformer
+    """A copy of the model on the meta device, without weights."""
+    batches: Generator[Batch, None, None]
+    meter: Meter
+    started: float
+    """When the run would have begun without pauses between its resumes, on the monotonic clock."""
+    learning_rate: float = 0.0
+    """That of the newest step."""
+
+    def average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
+        """Return the EMA weights as a model that this process can use alone; a collective operation.
+
+        All processes must call it at the same step: if weights are in shards, each tensor is gathered from all.
+
+            weights      keep    result
+            not sharded  any     the EMA model of the state itself, not a copy
+            in shards    True    a new model with whole tensors
+            in shards    False   the skeleton, without weights, which nobody reads
+
+        Args:
+            keep: True where the process computes with the result. In a `Collective` all do; else the first one only.
+            device: where gathered tensors go, one by one; None: they stay on the device of the shards.
+        """
+        if not (self.config.shard and self.processes.count > 1):
+            return self.state.average
+        tensors = full_tensors(self.state.average.state_dict(), keep, device)
+        return with_tensors(self.skeleton, tensors) if keep else self.skeleton
+
+    def is_finite(self) -> bool:
+        """Return True if the state is finite in every process; a collective operation."""
+        tensors = [local_shard(each) for own in self.state.held().values() for each in own.values()]
+        return not self.processes.any(not all(bool(each.isfinite().all()) for each in tensors))
+
+    def line(self) -> dict[str, float]:
+        """Return the next line of metrics.jsonl, over the steps since the line before."""
+        return {
+            **self.meter.line(),
+            "learning_rate": self.learning_rate,
+            "seconds": self.state.counters.seconds,
+        }
+
+    def close(self) -> None:
+        """End the prefetch, give the model back as it came, and release what refers to the process group."""
+        self.batches.close()
+        restore_blocks(self.state.model)
+        del self.objective
+
+
+def prepared(
+    model: AxialTransformer,
+    examples: TrainingExamples,
+    config: TrainConfig,
+    processes: Processes,
+    checkpoints: Checkpoints | None = None,
+    loss: Loss = random_slice_loss,
+) -> Learner:
+    """Return a model in its place on the devices, in the state of the newest checkpoint; a collective operation.
+
+    A model in shards goes there block by block: a device holds at most one whole block beside its shards.
+
+    Args:
+        config: without `auto`.
+        processes: entered.
+
+    Raises:
+        ValueError: a step takes more than a tenth of the time limit, or the checkpoint is of another run.
+    """
+    device, sharded = processes.device, config.shard and processes.count > 1
+    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    if device.type == "cpu":
+        (return_freed_memory if config.saves_memory else keep_freed_memory)()
+    if not sharded:
+        model.to(device)
+    processes.broadcast_tensors(model.train().parameters())
+    skeleton = skeleton_of(model)
+    objective = parallelise(Objective(model, loss), processes, sharded, dtype)
+    tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    state = State(model, with_tensors(skeleton, tensors), optimizers(model, config))
+    if checkpoints is not None:
+        checkpoints.restore(state)
+    counters = state.counters
+    order = batches(examples, model.slices, model.config.num_classes, config, processes, counters.step)
+    if config.checkpoint_blocks:
+        checkpoint_blocks(model)
+    full_speed = _full_speed(skeleton, processes, dtype)
+    if counters.step == 0:
+        require_short_steps(objective, examples, skeleton, config, processes)
+    if config.compile:
+        restore_blocks(model)
+        compile_blocks(model)
+        if config.checkpoint_blocks:
+            checkpoint_blocks(model)
+    every = 1 if device.type == "cpu" else STEPS_BETWEEN_WAITS
+    meter = Meter(device, config.batch_size, every, counters, full_speed)
+    forget_peak_memory(device)  # of the measurement
+    started = time.monotonic() - counters.seconds
+    return Learner(config, processes, state, objective, skeleton, order, meter, started)
+
+
+def _full_speed(model: AxialTransformer, processes: Processes, dtype: torch.dtype) -> float | None:
+    """Return the examples/s at which all FLOPs would run at the rate of matrix products; None for other models."""
+    if type(model) is not class_of(model.config):
+        return None
+    return processes.count * matmul_rate(processes.device, dtype) / training_flops(model.config)
+
+
+def step(learner: Learner) -> None:
+    """Make one step: batch, gradients, clip, learning rate, weights, EMA weights; a collective operation.
+
+    Raises:
+        NonFiniteLoss: the loss or the gradient of this step, whose weights are untouched, or of one before it.
+    """
+    config, processes, state, meter = learner.config, learner.processes, learner.state, learner.meter
+    counters, device = state.counters, processes.device
+    # Seeded anew each step: a resume samples the same dropout, whatever evaluations sampled in between.
+    number = counters.step * processes.count + processes.rank
+    torch.manual_seed(int(random_bits(config.seed, Purpose.DROPOUT, number)[0]))
+    graphs = whole_graphs() if config.compile else nullcontext()
+    with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic):
+        state.model.zero_grad()
+        nats = torch.zeros((), device=device)
+        for part in range(1, config.accumulate + 1):
+            with meter.waiting_for_data():
+                batch = next(learner.batches).to(device)
+            with synchronise_gradients(learner.objective, enabled=part == config.accumulate):
+                nats += _gradients(learner, batch)
+        nats = processes.mean(nats)
+        norm = clip_gradients(state.model, config)
+        meter.add(counters.step + 1, nats, norm)
+        learner.learning_rate = learning_rate(counters.step, config, counters.clock)
+        step_all(state.optimizers, config, learner.learning_rate)
+        update_average(state.average, state.model, ema_decay(counters.step, config))
+    counters.step += 1
+    counters.seconds = time.monotonic() - learner.started
+    if processes.count == 1:
+        counters.clock = counters.seconds
+    elif counters.step % STEPS_BETWEEN_WAITS == 0:
+        counters.clock = processes.broadcast(counters.seconds)
+
+
+def _gradients(learner: Learner, batch: Batch) -> Tensor:
+    """Add the gradients of a part of a batch; return its share of the loss."""
+    config = learner.config
+    with torch.autocast(learner.processes.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+        nats = learner.objective(*batch) / config.accumulate
+    nats.backward()
+    return nats.detach()
