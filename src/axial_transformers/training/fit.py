@@ -129,7 +129,10 @@ def train(  # noqa: PLR0913
         model=model.config,
         training=training,
     )
-    return fit(model, examples, run, begun=begun, loss=loss, evaluate=evaluate, sample=sample, progress=progress)
+    facts = replace(begun.facts, fingerprint=examples.fingerprint) if begun else None
+    return fit(
+        model, examples, run, begun=begun, facts=facts, loss=loss, evaluate=evaluate, sample=sample, progress=progress
+    )
 
 
 def fit(  # noqa: PLR0913
