@@ -1,8 +1,12 @@
-"""Products of positions with others at an offset, and with the encodings of offsets, in tiles that stay in registers.
+"""The sums of position-sensitive attention, computed in tiles that stay in registers.
 
-A band holds a number x for each pair of a query o and a key p that it attends to: a score, a weight or a gradient. It
-has a row for each of BLOCK successive queries, and a column for each offset d = p - o. A line of 6 positions with
-radius 2:
+`relative_attention` runs them. It computes equation 4 of Axial-DeepLab (Wang et al. 2020), and its gradients:
+
+    out_o = sum_p softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o})
+
+The tables rq, rk and rv hold an encoding for each offset. A band holds a number x for each pair of a query o and a key
+p that it attends to: a score, a weight or a gradient. It has a row for each of BLOCK successive queries, and a column
+for each offset d = p - o. A line of 6 positions with radius 2:
 
     d         -2   -1    0    1    2
             +-------------------------
@@ -20,9 +24,9 @@ zero. Rows are `distance` numbers apart. So three steps lead through the band:
     the next query of an offset        one row down                        distance
     the next query of a key            one row down, one column left       distance - 1
 
-Follow key 3 in the drawing for the last one. Equation 4 has six sums over pairs. They differ only in what a row i of
-the result is, what is summed over (step s), and in the distances between both. So one function, `add_product`, computes
-out[i] += sum_s x[i, s] w[s], and a `Product` says where x[i, s] lies:
+Follow key 3 in the drawing for the last one. Six kinds of sums run over the pairs of a band. They differ only in what a
+row i of the result is, what is summed over (step s), and in the distances between both. So one function, `add_product`,
+computes out[i] += sum_s x[i, s] w[s], and a `Product` says where x[i, s] lies:
 
     Product                row i     step s     used for
     queries_by_keys        query     key        out += weights v,      dq += d_scores k
@@ -31,6 +35,12 @@ out[i] += sum_s x[i, s] w[s], and a `Product` says where x[i, s] lies:
     keys_by_offsets        key       offset     dk += d_scores rk
     offsets_by_queries     offset    query      drv += weights grad,   drq += d_scores q
     offsets_by_keys        offset    key        drk += d_scores k
+
+The numbers in a band are sums, too: over the numbers of a head. The tables decide which tiles compute them:
+
+    tables                     scores               gradients of weights
+    of the whole line          line_scores          line_products
+    of a window                relative_scores      products of `register_tiles`
 """
 
 from typing import Any, NamedTuple
@@ -62,9 +72,9 @@ from axial_transformers.kernels.register_tiles import (
 from axial_transformers.kernels.vectors import clear
 
 BESIDE = 4 if LANES == 16 else 2
-"""Successive rows of a tile; as many, LANES rows further, belong to it. Two vectors of columns fill the registers."""
+"""Successive rows in a group of rows of `line_scores`."""
 GROUPS = VECTORS = 2
-"""Groups of BESIDE rows, LANES rows apart; vectors of columns."""
+"""Groups of rows, LANES rows apart, and vectors of columns of a tile of `line_scores`: its sums fill the registers."""
 
 
 def _product_of_lines(scores: bool) -> Any:
@@ -125,14 +135,18 @@ def _product_of_lines(scores: bool) -> Any:
 line_scores = _product_of_lines(scores=True)
 """out[r, j] = sum_s keys[s, j] (x[r, s] + of_keys[s, j - r]) + x[r, s] of_queries[s, j - r].
 
-It takes BESIDE successive rows r, as many that are LANES further, two vectors of keys j, and `count` steps s. x[r, s]
-is x[x_at + r x_row + s], keys[s, j] is keys[keys_at + s keys_row + j]; tables and out are alike.
+Row r is a query, column j a key, and step s one of the `count` numbers of a head. A tile has the rows 0 .. BESIDE - 1
+and LANES .. LANES + BESIDE - 1, and two vectors of columns. x[r, s] is x[x_at + r x_row + s]. keys[s, j] is
+keys[keys_at + s keys_row + j]; tables and out are alike.
 
 A vector of a table begins anywhere in a cache line, which takes two loads. But a row LANES further needs the vector
 before: three vectors of a table serve four sums.
 """
 line_products = _product_of_lines(scores=False)
-"""out[r, j] = sum_s x[r, s] (keys[s, j] + of_queries[s, j - r]): `line_scores` without of_keys."""
+"""out[r, j] = sum_s x[r, s] (keys[s, j] + of_queries[s, j - r]): `line_scores` without of_keys.
+
+The gradient of weights is such a sum: x is the gradient of the result, keys are values, of_queries is rv.
+"""
 LANES_OF_ENCODED = 16
 """Lanes of the processors that have 32 vector registers, as `add_encoded` needs."""
 
@@ -238,7 +252,7 @@ MARGIN = max(LANES, HIGH)
 
 
 class Band(NamedTuple):
-    """The pairs of the queries first .. first + rows - 1 of a line of `length` positions with keys at low .. high."""
+    """The pairs of the queries first .. first + rows - 1 of a line of `length` positions, with offsets low .. high."""
 
     first: int
     rows: int
@@ -277,7 +291,7 @@ def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
 
 @part
 def row_of_band(length: int, radius: int) -> int:
-    """Return the distance of rows: margins, and the whole vectors that the softmax writes from any offset on."""
+    """Return `distance`: numbers of margins, and of the whole vectors that the softmax writes from any offset on."""
     return 2 * MARGIN + LANES + round_up(min(2 * radius + 1, length + BLOCK), LANES)
 
 

@@ -11,9 +11,10 @@ layer.
     with arithmetic.ieee_arithmetic():
         y = layer(x)                               # [rows, in] -> [rows, out], the same bits on every CPU
 
-`Slabs` are the blocks of an outer decoder or of the channel encoder, `Rows` the inner decoder with the head.
-`decoding.decoding_loop` draws what slabs and rows are. This file packs weights as the kernels read them, divides the
-work among threads, and makes memory for each.
+A slab is what an outer decoder computes in one step: a row of an image, or a frame of a video. `decoding.decoding_loop`
+draws slabs and rows. `Slabs` are the blocks of an outer decoder, or of the channel encoder: its slab is the whole grid.
+`Rows` are the inner decoder with the head. This file packs weights as the kernels read them, divides the work among
+threads, and makes memory for each.
 
 Threads. Examples do not depend on each other. So a thread takes some of them through all layers, while their rows are
 in its core's cache. Each thread enters `ieee_arithmetic` itself, since the rounding mode belongs to a thread.
@@ -42,11 +43,11 @@ position of a slab, and has N heads. One head of one row, through all slabs, is 
     ..            |                                 | |
                   +---------------------------------+ +--------
 
-Keys are so stored for each masked layer, and values alike: [masked layers, tiles, length, K, LANES]. One instruction
-adds a term to 16 lines. Each line adds its own terms from first to last, as `reference` does; so the width of a
-processor's registers does not change the bits. A part of the examples begins with a tile of its own. If its lines do
-not fill its last tile, the last line is computed in all lanes that are left. (A tile of a product is another thing:
-rows and columns of sums that stay in registers, see `instructions`.)
+The cache holds keys as [masked layers, tiles, length, K, LANES], and values alike. One instruction adds a term to 16
+lines. Each line adds its own terms from first to last, as `reference` does; so the width of a processor's registers
+does not change the bits. A part of the examples begins with a tile of its own. If its lines do not fill its last tile,
+the last line is computed in all lanes that are left. (A tile of a product is another thing: rows and columns of sums
+that stay in registers, see `instructions`.)
 """
 
 import threading
@@ -131,7 +132,7 @@ class Parts(NamedTuple):
 
 
 def examples_at_once(examples: int, most: int = GROUP) -> int:
-    """Return how many examples one thread takes at a time: enough for all threads, if there are that many.
+    """Return how many examples one thread takes at a time: an equal share, at least MIN_AT_ONCE, never above `most`.
 
     Args:
         examples: of the whole call.
@@ -154,7 +155,12 @@ class Kept(threading.local, Generic[Held]):
 
 
 class Slabs:
-    """Transformer blocks, slab by slab, see `reference.Slabs`."""
+    """Transformer blocks, slab by slab, see `reference.Slabs`.
+
+    Args:
+        blocks: as many as `lines`: block i attends along lines[i].
+        lines: MASKED for attention to earlier slabs, or the line inside a slab.
+    """
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = packed_blocks(blocks), heads, lines
@@ -190,7 +196,8 @@ class Slabs:
     def _work(self, x: Array, i: int, parts: Parts, lines: Integers, known: steps.KnownSlabs) -> None:
         (rows, dim), (part, cache) = x.shape, parts
         rows = min(part, rows)
-        sizes = rows, dim, min(rows, int(lines[:, 3].max())), cache.length, int(lines[:, 0].max())
+        together, longest = int(lines[:, 3].max()), int(lines[:, 0].max())
+        sizes = rows, dim, min(rows, together), cache.length, longest
 
         def work(first: int, last: int) -> None:
             own, scratch = self._memory.of(self._made, *sizes)
@@ -199,8 +206,8 @@ class Slabs:
 
         parallel_ranges(work, ceil(len(x) / part))
 
-    def _made(self, rows: int, dim: int, some: int, length: int, longest: int) -> tuple[Array, Scratch]:
-        return _rows(rows, dim), _scratch(some, self._blocks, self._heads, length, longest)
+    def _made(self, rows: int, dim: int, together: int, length: int, longest: int) -> tuple[Array, Scratch]:
+        return _rows(rows, dim), _scratch(together, self._blocks, self._heads, length, longest)
 
 
 class RowKernel(Protocol):
@@ -312,7 +319,10 @@ def _cache(layers: int, tiles: int, width: int, length: int) -> Cache:
 
 
 def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: int) -> Scratch:
-    """Return memory for rows that attend to `length` slabs, or to each other along lines of at most `longest`."""
+    """Return memory for rows that attend to `length` slabs, or to each other along lines of at most `longest`.
+
+    Kernels read and write a head as whole vectors, from any column on: up to LANES columns beyond the last head.
+    """
     dim, hidden = blocks.qkv.panels.shape[2], blocks.contract.panels.shape[2]
     block, width = min(rows, BLOCK), dim // (heads or 1)
     return Scratch(
