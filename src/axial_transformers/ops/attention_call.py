@@ -1,6 +1,7 @@
-"""The one value that every attention is: what attends to what, checked once and normalised.
+"""An attention as one value, `AttentionCall`: its tensors and options, in one form for all backends.
 
-Functions build it from arguments, layers from their projections. `ops.backends` has what computes it.
+Functions such as `axial_attention` check their arguments and build a call. Layers build it from the output of one
+linear layer, by `packed_call`. `normalised` brings it into its form, and `ops.backends.attend` computes it.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from axial_transformers.ops.argument_checks import check_tensors, data_axis
 from axial_transformers.ops.positions import rotate
 
 Packing = tuple[int, int, int, int]
-"""Heads, and the widths of queries, keys and values, in one tensor."""
+"""Number of heads, and how many of a tensor's last numbers are queries, keys and values: all heads together."""
 Tables = tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r t w"]]
 """Encodings of the offsets -R..R for queries, keys and values: [2R + 1, heads or 1, head_dim]."""
 
@@ -29,46 +30,49 @@ class Slower(str):
 
 
 class AttentionCall(NamedTuple):
-    """Attention along one axis of a grid."""
+    """Attention along one axis of a grid, q [B, *A, heads, K] -> [B, *A, heads, value_dim]; see `axial_attention`.
+
+    In shapes, n and h are the heads of q and of k or v, k is K (head_dim), w is value_dim, l is L, the length of lines.
+    """
 
     q: Float[Tensor, "b *a n k"]
     k: Float[Tensor, "b *a h k"]
-    """May have fewer heads than q."""
+    """May have fewer heads than q: a divisor of their number. So may v."""
     v: Float[Tensor, "b *a h w"]
     axis: int
-    """1..d."""
+    """Dimension of q to attend along, 1..d."""
     causal: bool = False
     key_mask: Bool[Tensor, " b *a"] | None = None
     """True where a position is present."""
     bias: Float[Tensor, "..."] | None = None
-    """[B, *A without axis, heads, L, L or window]; any size but a window may be 1."""
+    """Added to the scores: [B, *A without axis, heads, L, L or window]; any size but a window may be 1."""
     window: int | None = None
-    """Odd; None for the whole line."""
+    """Window size, odd; None for the whole line."""
     dilation: int = 1
-    """Above 1 in exported graphs only, for lines of any length."""
+    """After `normalised`, above 1 only in exported graphs for lines of any length."""
     dropout: float = 0.0
     qkv: Float[Tensor, "b *a e"] | None = None
-    """The tensor whose parts q, k and v are, if there is one."""
+    """The tensor that q, k and v are views of, if there is one, see `packed_call`."""
     packing: Packing | None = None
     rotations: Float[Tensor, "l k"] | None = None
-    """Table that q and k have yet to be rotated by."""
+    """Table of rotary positions. q and k are not rotated yet; `operands` are."""
     tables: Tables | None = None
     """With them, the call is equation 4 of Axial-DeepLab."""
     scale: float = 1.0
-    """Factor of the scores of equation 4; elsewhere it is 1 / sqrt(K)."""
+    """Factor of the scores of equation 4. Without tables it has no effect: scores are divided by sqrt(K)."""
     full: bool = False
-    """All positions are one line, [B, L, heads, K]; keys may be those of another grid."""
+    """True if all positions of a grid are one line, q [B, L, heads, K]. Keys may be those of another grid."""
     length: int | None = None
-    """Length before a dilation split `axis` into two."""
+    """If a dilation has split `axis` into two, [.., ceil(length / dilation), dilation, ..]: the length before."""
 
     @property
     def any_length(self) -> bool:
-        """Whether an exported graph must hold for lines of any length."""
+        """True if an exported graph must hold for lines of any length."""
         return isinstance(self.q.shape[self.axis], torch.SymInt) and torch.compiler.is_exporting()
 
     @property
     def block(self) -> tuple[int, int] | None:
-        """Queries of a block, and keys: the block itself and the window around it. None for whole lines."""
+        """With a window, the queries of a block, and the keys that any of them may attend to. None: whole lines."""
         if self.window is None or self.any_length:  # which cannot count blocks
             return None
         queries, radius = max(self.window, SHORTEST_BLOCK), self.window // 2
@@ -81,7 +85,7 @@ class AttentionCall(NamedTuple):
 
     @property
     def operands(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, rotated, with as many heads of each."""
+        """Queries, keys and values, rotated, with the same number of heads."""
         q, k, v = self.q, self.k, self.v
         if self.rotations is not None:
             q, k = rotate(q, self.rotations, self.axis), rotate(k, self.rotations, self.axis)
@@ -94,13 +98,13 @@ class AttentionCall(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether all keys of a line count alike, or all earlier ones."""
+        """True if a query attends to its whole line, or to all of it up to itself, without a mask, bias or dropout."""
         options = self.key_mask is not None or self.bias is not None or self.window is not None
         return not (options or self.dropout or self.dilation > 1)
 
 
 def normalised(call: AttentionCall, attn_bias: Float[Tensor, "..."] | None) -> AttentionCall:
-    """Return a call with its bias, and without a dilation or a window where lines do not need one."""
+    """Add the bias to a call. Split the axis of a dilation (`_dilated`), and drop a window that covers the line."""
     if attn_bias is not None:
         call = call._replace(bias=_bias_of_lines(attn_bias, call))
     if (call.dilation == 1 and call.window is None) or call.any_length:
@@ -122,7 +126,15 @@ def packed_call(  # noqa: PLR0913
     tables: Tables | None = None,
     scale: float = 1.0,
 ) -> AttentionCall:
-    """Return the call of one tensor: queries, then keys, then values, head after head."""
+    """Return the call of one tensor: queries, then keys, then values, head after head.
+
+    Args:
+        qkv: [B, *A, sum of the widths], the output of a linear layer.
+        packing: heads, and the widths of queries, keys and values.
+        axis: as in `axial_attention`, counted as if qkv had q's dimensions.
+        attn_bias: see `axial_attention`.
+        rotations, tables, scale: see `AttentionCall`.
+    """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, attn_bias, rotations, *(tables or ()), k=qkv.unsqueeze(-1))
     q, k, v = unpacked(qkv, packing)
@@ -156,7 +168,10 @@ def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
 
 
 def _dilated(call: AttentionCall) -> AttentionCall:
-    """Split the axis: every dilation-th position is on a line of its own."""
+    """Split the axis [L] into [ceil(L / dilation), dilation]: positions that attend to each other are one line.
+
+    Positions beyond the end are padded, and masked as keys.
+    """
     axis, length, key_mask, bias = call.axis, call.q.shape[call.axis], call.key_mask, call.bias
     dilation = min(call.dilation, max(1, length))
     if dilation == 1:

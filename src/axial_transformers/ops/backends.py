@@ -2,15 +2,16 @@
 
     q, k, v, options -> AttentionCall
                              |
-              compiled_attention   on a CPU, for many scores: lines are read where they lie in memory
-                             | refuses: equation 4, windows, dropout, a bias by line, half of all dtypes, few scores
+              compiled_attention   on a CPU: lines are read where they lie in memory
+                             | refuses: a GPU, equation 4, windows, dropout, a bias by line, all but float32 and
+                             |          bfloat16, few scores, long lines, torch.func, exported graphs
               compiled_relative    the same for equation 4 of Axial-DeepLab
-                             | refuses: all else, masks, few scores
-              fused_attention      torch's scaled_dot_product_attention; all calls on a GPU
-                             | refuses: equation 4, torch.func; on a CPU also short lines
+                             | refuses: all else, a GPU, key masks; dtypes, scores, lines and graphs as above
+              fused_attention      torch's scaled_dot_product_attention; on a GPU, the first that does not refuse
+                             | refuses: equation 4, torch.func; on a CPU also dropout, short lines, gradients of a bias
               composed_attention   matrix product, softmax, matrix product: any number of derivatives, any graph
                              | refuses: equation 4
-              composed_relative    equation 4 by products and sums
+              composed_relative    equation 4 by products and sums; it refuses all else
                              |
                              v
                  [B, *A, heads, value_dim]
@@ -39,7 +40,7 @@ from axial_transformers.ops.attention_call import AttentionCall, Slower
 
 
 class Backend(Protocol):
-    """A file that computes some calls."""
+    """A module with these two functions, which computes some calls."""
 
     __name__: str
 
@@ -47,7 +48,7 @@ class Backend(Protocol):
         """Return why it does not take a call, or None."""
 
     def run(self, call: AttentionCall) -> Float[Tensor, "b *a n w"]:
-        """Compute a call."""
+        """Compute a call that `refuses` does not refuse: [B, *A, heads, value_dim], in the dtype of v."""
 
 
 BACKENDS: tuple[Backend, ...] = (
@@ -62,7 +63,10 @@ _only: Backend | None = None
 
 
 def attend(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
-    """Compute a call by the first backend that does not refuse."""
+    """Compute a call by the first backend that does not refuse.
+
+    If a dilation has split `axis` into two (`call.length`), the result has one axis again, of the old length.
+    """
     out = choose(call).run(call)
     if call.length is None:
         return out
