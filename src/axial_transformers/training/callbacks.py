@@ -27,9 +27,12 @@ class Collective(NamedTuple):
     """A callback that all processes call, to share its computations."""
 
     call: Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]
-    """Takes the EMA model, the step and `Processes.fill`; returns equal metrics in every process."""
+    """Takes the EMA model, the step and `Processes.fill`, which divides work among processes.
+
+    Returns equal metrics in every process.
+    """
     part: Callable[[AxialTransformer], object] | None = None
-    """One of `parts` equal parts of the call. It is timed after the first steps, to say how long a run takes."""
+    """Computes one of `parts` equal parts of the call. It is timed, to say how long the run takes."""
     parts: int = 1
 
 
@@ -46,9 +49,13 @@ class Callbacks:
         self.log, self.page, self.interrupts = log, page, interrupts
 
     def save(self) -> None:
-        """Write a checkpoint; export its average if no evaluation has chosen one."""
+        """Write a checkpoint; export its EMA weights if no evaluation has chosen the best.
+
+        Raises:
+            NonFiniteLoss: a loss or a weight is not finite; nothing is written.
+        """
         learner, counters = self.learner, self.learner.state.counters
-        with learner.meter.paused():  # reads the losses first: nothing that is not finite is ever saved
+        with learner.meter.paused():  # which first checks the losses that wait on the device
             if not learner.is_finite():
                 raise self.diverged(counters.step, f"step {counters.step} left weights that are not finite")
             self.checkpoints.save(learner.state)
@@ -61,6 +68,7 @@ class Callbacks:
             self.checkpoints.save(self.learner.state)
 
     def diverged(self, step: int, what: str) -> NonFiniteLoss:
+        """Return the error to raise, with a hint and where the last good state is."""
         kept = newest_checkpoint(self.folder)
         state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
         return NonFiniteLoss(step, f"{what}: try a smaller learning rate; {state}")
@@ -90,7 +98,13 @@ class Callbacks:
         return True
 
     def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Metric] | None:
-        """Call back with the EMA weights, log the metrics and return them; None after an interrupt."""
+        """Call back with the EMA weights, log the metrics and return them; None after an interrupt.
+
+        Only a `Collective` returns metrics in all processes. Of other callbacks, all but the first process get {}.
+
+        Args:
+            prefix: goes before the names of metrics; VALIDATION for an evaluation, "" for samples.
+        """
         learner, step, start = self.learner, self.learner.state.counters.step, time.monotonic()
         durations, first = learner.meter.durations, learner.processes.rank_zero
         average = learner.average(keep=first or isinstance(callback, Collective))
@@ -121,7 +135,7 @@ class Callbacks:
             return
         average = self.learner.average(keep=True)
         with self.learner.meter.paused(), torch.no_grad():
-            callback.part(average)  # which may compile
+            callback.part(average)  # not timed: it may compile
             start = time.monotonic()
             callback.part(average)
             rounds = -(-callback.parts // self.learner.processes.count)

@@ -24,8 +24,8 @@
 A resume enters at the top, and continues with the step of its checkpoint. If an interrupt ended an evaluation, a resume
 begins with it.
 
-All processes of a run go through this file together: what it calls are collective operations, or depends on nothing but
-the step and what a collective operation returned.
+All processes of a run go through this file together, and take the same branches. Each branch depends only on the
+settings, the step, and what collective operations returned.
 """
 
 from contextlib import closing, nullcontext
@@ -150,8 +150,8 @@ def fit(  # noqa: PLR0913
     """Train a model as `run` says: what `train` does, for settings in which nothing is open.
 
     Args:
-        begun: the record of the run to go on with, from `read_run`; None: a new run.
-        facts: what is known of its data.
+        begun: the record of the run to resume, from `read_run`; None: a new run.
+        facts: what train.json records of the data; None: what the examples say.
     """
     config, progress = run.training, progress or Display()
     with Processes(config.torch_device()) as processes:
@@ -182,9 +182,10 @@ def fit(  # noqa: PLR0913
 
 
 def _same_arithmetic(config: TrainConfig, begun: RunRecord | None, processes: Processes) -> tuple[TrainConfig, Library]:
-    """Return the settings and the library of linear layers, as the first process chooses them for all.
+    """Return the settings and the library of linear layers (`ops.linear`), as the first process chooses them for all.
 
-    Processors of several machines may differ. A resume keeps what its run began with.
+    They decide how numbers are rounded. Processors of several machines may differ. A resume keeps what its run began
+    with.
     """
     half = processes.broadcast(float(config.precision == "bfloat16"))
     libraries: tuple[Library, ...] = get_args(Library)
@@ -203,7 +204,7 @@ def _fit(
     progress: Display,
 ) -> TrainResult:
     config, counters, meter, processes = learner.config, learner.state.counters, learner.meter, learner.processes
-    folder, uint16, begun = record.run.out if processes.rank_zero else None, record.facts.uint16, counters.step
+    folder, uint16, first_step = record.run.out if processes.rank_zero else None, record.facts.uint16, counters.step
     log, page, interrupts = MetricsLog(folder, counters, config.tensorboard), RunPage(folder, record), Interrupts()
     between = Callbacks(learner, checkpoints, log, page, interrupts)
     with (
@@ -222,7 +223,7 @@ def _fit(
                 between.save_before(error)
                 raise between.diverged(error.step, str(error)) from None
             progress.update(counters.step, progress_metrics(config, counters, meter, uint16))
-            if counters.step == begun + FIRST_STEPS:
+            if counters.step == first_step + FIRST_STEPS:
                 between.time_evaluation(evaluate)
                 progress.say(meter.durations.describe_left(config, counters))
             if counters.step % config.log_every == 0:

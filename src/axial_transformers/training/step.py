@@ -64,7 +64,7 @@ class Learner:
     batches: Generator[Batch, None, None]
     meter: Meter
     started: float
-    """When the run would have begun without pauses between its resumes, on the monotonic clock."""
+    """Value of `time.monotonic` when the run would have begun, if nothing had paused between its resumes."""
     learning_rate: float = 0.0
     """That of the newest step."""
 
@@ -120,8 +120,10 @@ def prepared(
     A model in shards goes there block by block: a device holds at most one whole block beside its shards.
 
     Args:
-        config: without `auto`.
+        config: without `auto` (`TrainConfig.resolve_auto`).
         processes: entered.
+        checkpoints: those of the run; None: begin at step 0.
+        loss: see `train`.
 
     Raises:
         ValueError: a step takes more than a tenth of the time limit, or the checkpoint is of another run.
@@ -144,22 +146,25 @@ def prepared(
     if config.checkpoint_blocks:
         checkpoint_blocks(model)
     full_speed = _full_speed(skeleton, processes, dtype)
-    if counters.step == 0:
+    if counters.step == 0:  # times parts of a batch before blocks are compiled: each size would compile again
         require_short_steps(objective, examples, skeleton, config, processes)
     if config.compile:
-        restore_blocks(model)
+        restore_blocks(model)  # compiled blocks are inside checkpointed ones
         compile_blocks(model)
         if config.checkpoint_blocks:
             checkpoint_blocks(model)
     every = 1 if device.type == "cpu" else STEPS_BETWEEN_WAITS
     meter = Meter(device, config.batch_size, every, counters, full_speed)
-    forget_peak_memory(device)  # of the measurement
+    forget_peak_memory(device)  # of the timed parts
     started = time.monotonic() - counters.seconds
     return Learner(config, processes, state, objective, skeleton, order, meter, started)
 
 
 def _full_speed(model: AxialTransformer, processes: Processes, dtype: torch.dtype) -> float | None:
-    """Return the examples/s at which all FLOPs would run at the rate of matrix products; None for other models."""
+    """Return the examples/s at which all FLOPs would run at the rate of matrix products.
+
+    None for a subclass of a model, whose FLOPs are not known.
+    """
     if type(model) is not class_of(model.config):
         return None
     return processes.count * matmul_rate(processes.device, dtype) / training_flops(model.config)
@@ -187,12 +192,13 @@ def step(learner: Learner) -> None:
                 nats += _gradients(learner, batch)
         nats = processes.mean(nats)
         norm = clip_gradients(state.model, config)
-        meter.add(counters.step + 1, nats, norm)
+        meter.add(counters.step + 1, nats, norm)  # or NonFiniteLoss
         learner.learning_rate = learning_rate(counters.step, config, counters.clock)
         step_all(state.optimizers, config, learner.learning_rate)
         update_average(state.average, state.model, ema_decay(counters.step, config))
     counters.step += 1
     counters.seconds = time.monotonic() - learner.started
+    # The learning rate follows `clock`, so it must be equal in all processes.
     if processes.count == 1:
         counters.clock = counters.seconds
     elif counters.step % STEPS_BETWEEN_WAITS == 0:
@@ -200,7 +206,7 @@ def step(learner: Learner) -> None:
 
 
 def _gradients(learner: Learner, batch: Batch) -> Tensor:
-    """Add the gradients of a part of a batch; return its share of the loss."""
+    """Add the gradients of one of `accumulate` parts of a batch; return its share of the mean loss, in nats/dim."""
     config = learner.config
     with torch.autocast(learner.processes.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
         nats = learner.objective(*batch) / config.accumulate
