@@ -1,6 +1,6 @@
 """axial train: from the words of the command to the settings of a run, without waiting for torch or data.
 
-`training.py` does the work.
+`cli/training.py` then reads the data and trains. `axial inspect` reads its words here, too.
 """
 
 import re
@@ -40,7 +40,7 @@ Recipes, and what they reach:
 
 
 class Request(NamedTuple):
-    """A run that words name, and the record of the run to go on with, if there is one."""
+    """A run that words name, and the record of the run to resume; None for a new run."""
 
     run: RunConfig
     begun: "training.RunRecord | None" = None
@@ -65,8 +65,14 @@ def main(argv: Sequence[str]) -> int:
 def requested(argv: Sequence[str], command: str) -> Request:
     """Return the run that words name, with the settings that they override.
 
-    The first words are a recipe, with a source if it has none; a source alone; or a run to resume, with another source
-    if wanted.
+    The words before the first option are one of these:
+
+    - a recipe and a source; if the recipe has data of its own, the source may be left out;
+    - a source alone: the recipe `custom`;
+    - the folder of a run to resume, and a source if its data has moved.
+
+    Args:
+        command: train or inspect, for messages.
     """
     words = leading_words(argv)
     overrides = argv[len(words) :]
@@ -87,7 +93,7 @@ class _Start:
 
 
 def _named(words: Sequence[str], command: str) -> Request:
-    """Return the recipe, the run or the run on own data that the leading words name."""
+    """Return the recipe, the run to resume, or the run on a source that the leading words name, without overrides."""
     name, *others = words
     begun = None if name in recipes.NAMED else training.read_run(name)
     if len(others) > (1 if name in recipes.NAMED or begun else 0):
@@ -115,9 +121,12 @@ def _named(words: Sequence[str], command: str) -> Request:
 
 
 def _from_model(run: RunConfig, start: str) -> RunConfig:
-    """Return the run with the model that it starts from, at its own learning rates.
+    """Return the run with the model that it starts from (--from); all other settings stay, learning rates included.
 
-    0.3 and 0.1 of them ended higher on validation data (experiments/EXPERIMENTS.md).
+    0.3 and 0.1 of a recipe's learning rates gave more bits/dim on validation data (experiments/EXPERIMENTS.md).
+
+    Args:
+        start: as `from_pretrained` names a model.
     """
     from axial_transformers.models.baselines.by_name import read_config
 
@@ -157,7 +166,15 @@ def options_of(model_class: type[AxialTransformerConfig]) -> type[RunConfig]:
 
 
 def _overridden(base: RunConfig, begun: "training.RunRecord | None", overrides: Sequence[str], command: str) -> Request:
-    """Return the run with the settings that options override, and the record of the run to go on with."""
+    """Return the run with the settings that options override, and the record of the run to resume.
+
+    | the words | --out | run to resume |
+    |---|---|---|
+    | name a run | its folder, or not given | that run |
+    | name a run | another folder | the run in that folder, if there is one |
+    | name no run | with --resume | the run in that folder, if there is one |
+    | name no run | without --resume | none |
+    """
     given = {word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--")}
     given = {option.replace("-", "_").replace(".no_", ".") for option in given}
     for name, value in vars(base.model).items():

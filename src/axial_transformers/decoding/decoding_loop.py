@@ -59,16 +59,20 @@ def decode(
 ) -> Integer[Tensor, "b *a c"]:
     """Return x with every value of `model.order` chosen by `choose`, one position after the other.
 
-    If the model has a prediction, `choose` sees logits of differences, and returns differences.
+    If the model has a prediction (`models.prediction`), `choose` sees logits of differences from it, modulo V, and
+    returns differences. `Backend.row` adds the prediction.
 
     Args:
-        x: [B, *A, C]; only its known channels matter.
-        backend: the loop's parts; default: the fastest that is ready.
+        choose: what makes a value of logits, see `decoding.choices`; for an archive, what reads a row
+            (`decoding.backend.ReadsRow`).
+        x: [B, *A, C] integers. Channels that the model takes as known stay; all other values are overwritten.
+        backend: makes the parts that the loop calls; default: the fastest that is ready.
         progress: wraps the loop over rows.
 
     Returns:
         int64 [B, *A, C], on the model's device.
     """
+    # y is what the network reads: differences, in model coordinates. The values themselves are in `so_far`.
     y = model.layout.to_model(model.differences(model.check(x))).clone()
     parts = backend(model, choose, len(y))
     embedded = parts.embed_conditioning(len(y), conditioning)
@@ -91,6 +95,7 @@ class _Walk(NamedTuple):
     row_numbers: Iterator[int]
     """Which row comes next."""
     so_far: ValuesSoFar
+    """The values that are chosen; with a prediction, what is added to the differences of the next row."""
 
     def slab(self, level: int, context: Slab) -> Tensor:
         """Return the values of a slab (differences, if the model has a prediction).

@@ -1,8 +1,8 @@
-"""Memory of a training step, counted with the training code on the meta device: a second, and no memory.
+"""Memory of a training step, counted by running the training code on the meta device, in about a second.
 
-On the meta device, tensors have sizes and no contents. The code that trains runs there forward and backward. Operations
-that differ on a GPU are replaced by the GPU's: autocast's casts, fused attention, fused dropout. `LiveBytes` counts
-what is alive.
+On the meta device, tensors have sizes and no contents, and take no memory. The code that trains runs there forward and
+backward. Where a CPU computes in another way than a GPU, it runs the GPU's way, for both: autocast's casts, fused
+attention, fused dropout. `LiveBytes` counts what is alive.
 
     needed = factor * (weights + gradients + moments + EMA weights + gathered + activations) + constant
 
@@ -10,22 +10,23 @@ what is alive.
 |---|---|---|---|
 | CPU, plain steps | 1.4 | 0.15 GB | measured 1.15 to 1.35, see below |
 | CPU, steps that save memory | 1.1 | 0.15 GB | measured 0.7 to 0.9, see below |
-| GPU | 1.1 | 1 GB | not measured; chosen so that the allocator has a tenth, and driver and libraries 1 GB |
+| GPU | 1.1 | 1 GB | not measured; chosen: a tenth for the allocator, 1 GB for driver and libraries |
 
-The CPU's were measured on 2026-11-22: the growth of the resident memory less 0.15 GB, divided by the bytes of tensors.
-Models were `custom` ones whose steps took 0.3 to 1.8 GB, with glibc 2.36 and one thread. The table is in
-`experiments/EXPERIMENTS.md`, "Memory that a step adds on a CPU". 0.15 GB is not measured by itself; it was subtracted
-before dividing. Each factor lies above the ratios. Plain steps keep freed memory, in which gaps remain; steps that save
-memory return it (`training.freed_memory`).
+The ratios of a CPU were measured on 2026-11-22: the growth of the resident memory less 0.15 GB, divided by the bytes of
+tensors. Models were `custom` ones whose steps took 0.3 to 1.8 GB, with glibc 2.36 and one thread. The table is in
+`experiments/EXPERIMENTS.md`, "Memory that a step adds on a CPU". 0.15 GB was assumed, not measured. Each factor lies
+above the ratios. Plain steps keep freed memory, in which gaps remain; steps that save memory return it
+(`training.freed_memory`).
 
-How true the bytes of tensors are:
+How exact the bytes of tensors are:
 
 - On 2026-11-21 the total was compared with the peak of real steps on a CPU, as torch's profiler saw it. It was 0.95
   times the real one for digits in float32 and 0.97 in bfloat16, 1.03 and 1.02 for fashion_mnist, 1.03 and 1.03 for
   photos32.
-- `tests/training/test_sizing.py` keeps it within an eighth of a real step of a small model, with blocks kept and
-  recomputed.
-- `tests/gpu/test_training.py` keeps it within 5 % of the tensors of every recipe's step on the meta device.
+- `tests/training/test_sizing.py` fails if it is more than a tenth off a real step of a small model on a CPU. It takes
+  blocks that keep their activations, and blocks that recompute them.
+- `tests/gpu/test_training.py` counts a whole step of every recipe, optimizer included, on the meta device. It fails if
+  the total is more than 5 % off.
 - No GPU was measured.
 
 `planning.machine.SHARE_OF_FREE_MEMORY` says which part of the free memory a step may take.
@@ -98,7 +99,7 @@ def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dt
         for parameter in model.parameters():
             parameter.register_post_accumulate_grad_hook(_drop_gradient)  # `memory` counts gradients
         for block in model.modules():
-            if isinstance(block, TransformerBlock):  # on its own, since backward may compute it again
+            if isinstance(block, TransformerBlock):  # backward may compute it again, outside of `_as_on_gpu` below
                 block.forward = partial(_as_on_gpu, dtype, block.forward)  # type: ignore[method-assign]
         if recompute:
             checkpoint_blocks(model)
@@ -108,7 +109,13 @@ def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dt
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of storages allocated while it is entered, until they are freed; `known` ones do not count."""
+    """Counts the bytes of storages that operations return while it is entered, until they are freed.
+
+    `live` is their number now, `peak` the most so far.
+
+    Args:
+        known: storages that do not count.
+    """
 
     def __init__(self, known: Iterable[torch.UntypedStorage]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -185,14 +192,14 @@ class StepMemory:
     gradients: int
     """As large as the weights."""
     adam: int
-    """Two moments of each gradient; Muon has one for the matrices of blocks."""
+    """Moments: two of each gradient; with Muon, one for the matrices of blocks."""
     average: int
     """The EMA weights."""
     gathered: int
-    """What is whole for a while of a model in shards, with its gradients: all outside of blocks, and two blocks.
+    """Weights and gradients that are whole for a while: of two blocks, and of all outside of blocks. 0 without shards.
 
-    Computed, not measured: FSDP gathers the next block while one computes. The rest is gathered in float32; blocks have
-    weights in the dtype of products, and gradients in float32.
+    Computed, not measured: FSDP gathers the next block while one computes. Weights of blocks have the dtype of matrix
+    products; all the rest is float32.
     """
     activations: int
     """What the forward and backward pass hold besides, see `activation_bytes`."""
@@ -213,14 +220,14 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
     batch = device_batch(training, devices)
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     share, gathered = FLOAT * numbers, 0
-    saved = FLOAT * matrices if training.optimizer == "muon" else 0  # never together with shards
+    absent_moments = FLOAT * matrices if training.optimizer == "muon" else 0  # Muon has one; it refuses shards
     if training.shard and devices > 1:
         share = -(-share // devices)
         gathered = 2 * FLOAT * outside_blocks + 2 * (dtype.itemsize + FLOAT) * largest_block
     return StepMemory(
         weights=share,
         gradients=share,
-        adam=2 * share - saved,
+        adam=2 * share - absent_moments,
         average=share,
         gathered=gathered,
         activations=activation_bytes(model, batch, dtype, training.checkpoint_blocks),

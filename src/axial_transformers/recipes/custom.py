@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 MAX_WHOLE = 64
 """Longest side of images that are modelled whole by default."""
 MAX_CLIP = 63
+"""Longest side of frames of clips that are modelled whole by default."""
 TILE = 32
+"""Side of a tile, unless a model to start from has another."""
 MIN_GAIN = 1.0
-"""Least gain of a prediction, in bits a value without context."""
+"""Bits per value that a prediction must save, by the entropy of single values (`_entropy`)."""
 LOG2 = log(2)
 LOOKED_AT = 1 << 20
+"""Values from which a prediction is chosen, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOfData(AxialTransformerConfig):
-    """A small model of data that are not read yet: `suited` makes the configuration for their shape and values.
-
-    Interleaved channels make a prefix of the first axis, such as the upper rows, a prefix of the generation order.
-    """
+    """A small model of data that are not read yet: `suited` makes the configuration for their shape and values."""
 
     shape: tuple[int, ...] = ()
     prediction: Literal["none", "neighbours", "neighbours_and_channels"] = "neighbours"
@@ -49,7 +49,9 @@ OF_DATA = (
     "model.prediction", "model.signed_differences", "model.convolution", "model.outer_layers", "training.batch_size",
     "training.label_dropout",
 )  # fmt: skip
+"""Settings that `tiled` and `suited` decide."""
 OF_MACHINE = ("training.accumulate", "training.checkpoint_blocks", "model.dim")
+"""Settings that `training.plan` may change to make a step fit."""
 
 
 def of_own_data(source: str | None = None) -> RunConfig:
@@ -81,9 +83,13 @@ def custom(examples: Examples) -> RunConfig:
 
 
 def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
-    """Return the run with tiles for large or different sizes of images, if the way to fit them is open.
+    """Return the run with data.size and data.fit decided: tiles for large images, and for images of different sizes.
 
-    The side of a tile is that of the images of the model that it starts from, or 32.
+    Images stay as they are if all have one size, of sides up to MAX_WHOLE (clips: MAX_CLIP), or if half of them have a
+    side below that of a tile. A tile has the side of the model that the run starts from, or TILE.
+
+    Args:
+        sizes: of some examples: width and height of images, or the axes of arrays (`data.picture_sizes`).
     """
     if not {"data.size", "data.fit"} <= {*run.open}:
         return run
@@ -107,6 +113,7 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
     if run.start_from and run.open:
         check_start(run.model, run.start_from, examples)
     axes, several = len(examples.shape), examples.channels > 1
+    # Columns interleave channels: the upper rows of all channels are then a prefix of the generation order.
     prediction = prediction_for(examples) if "model.prediction" in run.open else run.model.prediction
     settings = {
         "model.shape": examples.shape,
@@ -140,7 +147,7 @@ def check_start(trained: AxialTransformerConfig, start: str, wanted: AxialTransf
 
 
 def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:
-    """Return the prediction with clearly less entropy, or none."""
+    """Return the prediction whose differences have the least entropy, or "none" if all save less than MIN_GAIN."""
     import torch
 
     from axial_transformers.models.prediction import Predictor
@@ -148,7 +155,7 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
     values, x = examples.num_values, torch.from_numpy(examples.values[spread])
-    least = _entropy(x, values) - MIN_GAIN
+    least = _entropy(x, values) - MIN_GAIN  # bits per value that a prediction must reach, then the fewest so far
     found: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
     if (of_positions := _entropy(Predictor(values, False, False).differences(x), values)) <= least:
         found, least = "neighbours", of_positions
@@ -158,6 +165,7 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
 
 
 def _entropy(x: "torch.Tensor", values: int) -> float:
+    """Return the bits per value of x [N, *A, C] if each is coded by its frequency in its channel, without context."""
     import torch
 
     counts = [x[..., c].flatten().bincount(minlength=values) for c in range(x.shape[-1])]

@@ -1,4 +1,4 @@
-"""From the settings that are wanted to those that a machine can keep."""
+"""Make a run fit a machine: a step must fit into the free memory of its devices."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -18,10 +18,11 @@ CHANGEABLE = ("training.accumulate", "training.checkpoint_blocks", "model.dim")
 def plan(run: RunConfig, machine: Machine, begun: TrainConfig | None = None) -> RunConfig:
     """Return the run without `auto` and with nothing open, so that a step fits the machine.
 
-    If a step does not fit, settings of `CHANGEABLE` that are open become those that differ least.
+    If a step does not fit, change the settings of `CHANGEABLE` that are open. Divide the batch. If that is not enough,
+    also recompute blocks. If that is not enough, also halve the model's width, again and again.
 
     Args:
-        begun: the settings of the run to resume, whose arithmetic and size of the model stay.
+        begun: the settings of the run to resume: precision and compilation stay, and `CHANGEABLE` does not apply.
 
     Raises:
         ValueError: a step would not fit; the message lists options with which it would. Or the batch does not divide
@@ -39,18 +40,27 @@ def plan(run: RunConfig, machine: Machine, begun: TrainConfig | None = None) -> 
 
 
 def resolved(training: TrainConfig, machine: Machine, begun: TrainConfig | None = None) -> TrainConfig:
-    """Return settings without `auto`. Another machine than this one is assumed to multiply bfloat16."""
+    """Return settings without `auto`. A machine other than this one gets bfloat16."""
     if machine.is_this:
         return training.resolve_auto(begun)
     return replace(training, precision="bfloat16") if training.precision == "auto" else training
 
 
 def costs_of(run: RunConfig, machine: Machine, examples: int | None = None) -> Costs:
-    """Return what a step of a run needs on a machine."""
+    """Return what a step of a run needs on a machine.
+
+    Args:
+        examples: number of training examples, if known.
+    """
     return Costs(model=run.model, training=run.training, machine=machine, examples=examples)
 
 
 def _advice(run: RunConfig, machine: Machine, new_weights: bool) -> str:
+    """Return in words what would make a step fit: all ways that keep the model, or else the largest smaller model.
+
+    Args:
+        new_weights: False for a resume, whose model cannot get smaller.
+    """
     offered = CHANGEABLE if new_weights and not run.start_from else CHANGEABLE[:2]
     same_model = [*_fitting(run, machine, CHANGEABLE[:2])]
     would = [_options(other, run) for other in same_model or islice(_fitting(run, machine, offered), 1)]
@@ -78,7 +88,7 @@ def _options(run: RunConfig, before: RunConfig) -> str:
 
 
 def _fitting(run: RunConfig, machine: Machine, changeable: Collection[str]) -> Iterator[RunConfig]:
-    """Yield runs that fit: of each way to save memory, the one with the fewest parts of a batch."""
+    """Yield runs that fit: for each of `_savings`, the one that divides a batch into the fewest parts."""
     training, share = run.training, run.training.batch_size // machine.devices
     parts = [training.accumulate]
     if "training.accumulate" in changeable:
@@ -88,12 +98,12 @@ def _fitting(run: RunConfig, machine: Machine, changeable: Collection[str]) -> I
             replace(run, model=model, training=replace(training, accumulate=count, checkpoint_blocks=recompute))
             for count in parts
         ]
-        if costs_of(runs[-1], machine).fits:
+        if costs_of(runs[-1], machine).fits:  # the most parts need the least memory
             yield next(each for each in runs if costs_of(each, machine).fits)
 
 
 def _savings(run: RunConfig, changeable: Collection[str]) -> Iterator[tuple[AxialTransformerConfig, bool]]:
-    """Yield the model as it is, then smaller and smaller; and True if blocks are computed again."""
+    """Yield (model, recompute), with less and less memory: as wanted; recompute; then half the dim, again and again."""
     model, recompute = run.model, run.training.checkpoint_blocks
     yield model, recompute
     if "training.checkpoint_blocks" in changeable and not recompute:

@@ -1,4 +1,4 @@
-"""One value that says a whole run: from the words of a command, or a recipe, to `train.json`."""
+"""All settings of a run in one value: a recipe or a command makes it, and `train.json` keeps it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,8 +16,13 @@ MAX_SAMPLES = 10_000
 class RunConfig:
     """A training run: its data, its model, how it trains, and where it goes.
 
-    A recipe returns one, and the command line changes its settings. `recipes.suited` fills in what depends on the data,
-    and `plan` what depends on the machine; then nothing is open any more. `fit` trains it, and writes it to train.json.
+    A setting is open until something decides it:
+
+    1. A recipe returns a run, in which some settings are `open`.
+    2. The command line changes settings, which closes them (`changed`).
+    3. `recipes.tiled` and `recipes.suited` decide those that depend on the data.
+    4. `training.plan` decides those that depend on the machine.
+    5. `training.fit` trains it, and writes it to train.json. Nothing is open any more.
     """
 
     recipe: str | None = None
@@ -37,7 +42,7 @@ class RunConfig:
     model: AxialTransformerConfig
     training: TrainConfig = field(default_factory=TrainConfig)
     open: tuple[str, ...] = ()
-    """Settings, such as model.shape, that the data or the machine still decide."""
+    """Names of settings, such as model.shape, that the data or the machine still decide."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples <= MAX_SAMPLES:
@@ -45,12 +50,12 @@ class RunConfig:
             raise ValueError(f"samples must be {limit}, not {self.samples:,}")
 
     def closed(self, settings: Iterable[str]) -> Self:
-        """Return the run with these settings decided, as they are."""
+        """Return the run with these settings open no more; their values stay."""
         decided = {*settings}
         return replace(self, open=tuple(name for name in self.open if name not in decided))
 
     def changed(self, settings: Mapping[str, Any]) -> Self:
-        """Return the run with new values for settings, such as samples or model.dim; they are open no more."""
+        """Return the run with new values for settings, by name, such as samples or model.dim; they are open no more."""
         new = {name: value for name, value in settings.items() if "." not in name}
         for part in ("data", "model", "training"):
             own = {name.split(".")[1]: settings[name] for name in settings if name.startswith(f"{part}.")}
