@@ -11,6 +11,7 @@ import numpy as np
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import RunConfig, TrainConfig
+from axial_transformers.training.run_config import CHANGEABLE
 
 if TYPE_CHECKING:
     import torch
@@ -50,8 +51,6 @@ OF_DATA = (
     "training.label_dropout",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
-OF_MACHINE = ("training.accumulate", "training.checkpoint_blocks", "model.dim")
-"""Settings that `training.plan` may change to make a step fit."""
 
 
 def of_own_data(source: str | None = None) -> RunConfig:
@@ -73,7 +72,7 @@ def of_own_data(source: str | None = None) -> RunConfig:
             sample_every=250,
             save_every=250,
         ),
-        open=OF_DATA + OF_MACHINE,
+        open=OF_DATA + CHANGEABLE,
     )
 
 

@@ -8,11 +8,9 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning.costs import Costs
 from axial_transformers.planning.machine import Machine
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.run_config import RunConfig
+from axial_transformers.training.run_config import CHANGEABLE, RunConfig
 
 MIN_DIM = 32
-CHANGEABLE = ("training.accumulate", "training.checkpoint_blocks", "model.dim")
-"""Settings that may be changed to make a step fit, in this order."""
 
 
 def plan(run: RunConfig, machine: Machine, begun: TrainConfig | None = None) -> RunConfig:

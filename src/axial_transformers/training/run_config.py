@@ -10,6 +10,8 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training.config import TrainConfig
 
 MAX_SAMPLES = 10_000
+CHANGEABLE = ("training.accumulate", "training.checkpoint_blocks", "model.dim")
+"""Settings that may be changed to make a step fit, in this order."""
 
 
 @dataclass(frozen=True, kw_only=True)
