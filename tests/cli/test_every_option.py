@@ -287,7 +287,11 @@ REPLACEMENTS = {
 def options_of(verb: str) -> set[str]:
     """Those of settings, which `inspect` has too, are of `train`."""
     options = parser_of(verb).assemble_argument_collection()
-    names = {option.name.strip("-").lower() for option in options if not option.children and option.parameter.parse}
+    names = {
+        option.name.strip("-").lower()
+        for option in options
+        if not option.children and option.parameter.parse is not False
+    }
     return names - options_of("train") - {"model_or_recipe", "page"} if verb == "inspect" else names
 
 

@@ -267,7 +267,7 @@ def test_recipes_are_listed_with_what_they_reach_in_80_columns(axial: Axial):
     assert max(map(len, out.splitlines())) <= 80
     assert {f"  {name}" for name in recipes.NAMED} <= {*out.splitlines()}
     words = " ".join(out.split())
-    assert all(make().reaches in words for make in recipes.NAMED.values())
+    assert all(recipe.reaches in words for recipe in recipes.NAMED.values())
 
 
 def test_a_run_that_is_not_there_is_said_at_once_with_those_that_are(axial: Axial, tmp_path, monkeypatch):

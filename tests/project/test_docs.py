@@ -39,6 +39,8 @@ LAUNCHED = r"^(?:[A-Z_]+=\S+ )*(?:torchrun .+ -m axial_transformers (?=\w)|(?=ax
 
 USES = {
     "axial_transformers.compression.Written": "written.",
+    "axial_transformers.training.Facts": "facts.",
+    "axial_transformers.training.RunConfig": ".run.",
     "axial_transformers.training.RunRecord": "record.",
     "axial_transformers.training.TrainResult": "result.",
     "axial_transformers.data.Examples": "digits.",
