@@ -49,9 +49,9 @@ from axial_transformers.models.baselines import (
 )
 from axial_transformers.ops import fused_attention, reference
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.ops.backends import forced
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.machine import products_in
+from tests.forced_backend import forced
 from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 SIZES: dict[str, Any] = {"shape": (2, 3), "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 1}

@@ -25,7 +25,8 @@ from axial_transformers.ops import (
 )
 from axial_transformers.ops.attention_call import AttentionCall, normalised, packed_call, unpacked
 from axial_transformers.ops.backends import attend as attend_call
-from axial_transformers.ops.backends import choose, explain, forced
+from axial_transformers.ops.backends import choose, explain
+from tests.forced_backend import forced
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 needs_numba = pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
@@ -489,16 +490,3 @@ def test_the_first_backend_that_does_not_refuse_runs_and_the_reasons_are_logged(
     assert first.startswith("compiled_attention: refuses: ")
     assert second == "compiled_relative: refuses: it computes equation 4 only"
     assert third == "fused_attention: takes it"
-
-
-def test_a_forced_backend_runs_where_it_is_slower_but_not_what_it_cannot():
-    few, relative = call(5, device="cpu", lines=1), call(5, device="cpu", lines=1, tables=TABLES)
-    assert choose(few) is composed_attention
-    for backend in (fused_attention, *([compiled_attention] if operators.HAS_NUMBA else [])):
-        with forced(backend):
-            assert choose(few) is backend
-            with pytest.raises(ValueError, match=f"{backend.__name__} cannot compute this call: .*"):
-                choose(relative)
-    with pytest.raises(RuntimeError), forced(fused_attention):
-        raise RuntimeError
-    assert choose(few) is composed_attention

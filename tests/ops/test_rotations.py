@@ -7,8 +7,9 @@ from axial_transformers.layers.lines import LineAttention
 from axial_transformers.ops import compiled_attention, composed_attention
 from axial_transformers.ops.attention_call import packed_call
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.ops.backends import attend, forced
+from axial_transformers.ops.backends import attend
 from axial_transformers.ops.positions import rotary, rotation_table
+from tests.forced_backend import forced
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

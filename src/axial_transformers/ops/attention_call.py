@@ -23,12 +23,6 @@ SHORTEST_BLOCK = 16
 """Fewer queries do not fill vector registers."""
 
 
-class Slower(str):
-    """A reason against a backend that could run: another one is faster."""
-
-    __slots__ = ()
-
-
 class AttentionCall(NamedTuple):
     """Attention along one axis of a grid, q [B, *A, heads, K] -> [B, *A, heads, value_dim]; see `axial_attention`.
 

@@ -21,8 +21,6 @@ reasons, print `explain(call)`, or set the logger `axial_transformers.ops.backen
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -36,7 +34,7 @@ from axial_transformers.ops import (
     composed_relative,
     fused_attention,
 )
-from axial_transformers.ops.attention_call import AttentionCall, Slower
+from axial_transformers.ops.attention_call import AttentionCall
 
 
 class Backend(Protocol):
@@ -59,7 +57,6 @@ BACKENDS: tuple[Backend, ...] = (
     composed_relative,
 )
 LOG = logging.getLogger(__name__)
-_only: Backend | None = None
 
 
 def attend(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
@@ -77,29 +74,13 @@ def choose(call: AttentionCall) -> Backend:
     """Return the backend of a call."""
     if not torch.compiler.is_compiling() and LOG.isEnabledFor(logging.DEBUG):
         LOG.debug("attention of %s along axis %d:\n%s", [*call.q.shape], call.axis, explain(call))
-    for backend in BACKENDS if _only is None else (_only,):
-        reason = backend.refuses(call)
-        if reason is None or (_only is not None and isinstance(reason, Slower)):
+    for backend in BACKENDS:
+        if backend.refuses(call) is None:
             return backend
-    raise ValueError(f"{backend.__name__} cannot compute this call: {reason}")
+    raise AssertionError("composed_attention takes all calls without tables, composed_relative those with")
 
 
 def explain(call: AttentionCall) -> str:
     """Return a line for each backend: why it refuses a call, or that it takes it. The first that takes it runs."""
     reasons = {backend.__name__.rpartition(".")[2]: backend.refuses(call) for backend in BACKENDS}
     return "\n".join(f"{name}: {'takes it' if why is None else f'refuses: {why}'}" for name, why in reasons.items())
-
-
-@contextmanager
-def forced(backend: Backend) -> Iterator[None]:
-    """Let one backend compute all calls, also where another is faster, in all threads; for tests and measurements.
-
-    Raises:
-        ValueError: (on a call) the backend cannot compute it.
-    """
-    global _only
-    before, _only = _only, backend
-    try:
-        yield
-    finally:
-        _only = before

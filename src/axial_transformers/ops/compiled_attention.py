@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels import Sizes, Strides, line_kernels, parallel_ranges, short_line_kernels
-from axial_transformers.ops.attention_call import AttentionCall, Packing, Slower, unpacked
+from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
 from axial_transformers.ops.line_groups import is_shared
 from axial_transformers.ops.operators import (
     HAS_NUMBA,
@@ -37,8 +37,6 @@ SHORT = 16
 TILES_PAY_FROM = 512
 """Length times width, in bfloat16."""
 NONE = np.zeros(0, np.float32)
-TOO_LONG = Slower("compiled kernels take float32 lines of at most 2048 positions, and bfloat16 lines of at most 512")
-FEW_SCORES = Slower("with few scores, the call takes longer than torch's steps")
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -65,9 +63,11 @@ def kernels_refuse(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
     if q.dtype not in MAX_LENGTH:
         return "compiled kernels take float32 and bfloat16"
     if keys > MAX_LENGTH[q.dtype]:
-        return TOO_LONG
+        return "compiled kernels take float32 lines of at most 2048 positions, and bfloat16 lines of at most 512"
     # lines below 32 keys do not fill torch's vectors
-    return None if max(keys, 32) * prod(q.shape[:-1]) >= PAYS_FROM else FEW_SCORES
+    if max(keys, 32) * prod(q.shape[:-1]) < PAYS_FROM:
+        return "with few scores, the call takes longer than torch's steps"
+    return None
 
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from axial_transformers.ops.attention_call import AttentionCall, Slower
+from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.line_groups import attend_along_lines, attend_in_groups, mask_of, zero_without_keys
 from axial_transformers.ops.linear import linear
 from axial_transformers.ops.torch_private import is_transformed
@@ -18,9 +18,6 @@ MAX_LINES = 2**16 - 1
 MAX_NUMBERS = 2**31 - 1
 """The backward pass counts in 32 bits."""
 ROUNDED_TO = 128
-UNBOUND = Slower("a comparison would tie the exported graph to the sizes that it was traced with")
-NOT_PLAIN = Slower("on a CPU it has no dropout, and no gradient of a bias")
-SHORT = Slower("on a CPU it is slower for lines below 64 positions, in half precision up to 2048")
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -32,12 +29,14 @@ def refuses(call: AttentionCall) -> str | None:
     if call.q.device.type != "cpu":
         return None
     if call.dropout or (call.bias is not None and call.bias.requires_grad and torch.is_grad_enabled()):
-        return NOT_PLAIN
+        return "on a CPU it has no dropout, and no gradient of a bias"
     block = call.block
     keys = call.k.shape[call.axis] if block is None else block[1]
     if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
-        return UNBOUND
-    return None if keys > (2048 if call.q.dtype.itemsize == 2 else 63) else SHORT
+        return "a comparison would tie the exported graph to the sizes that it was traced with"
+    if keys <= (2048 if call.q.dtype.itemsize == 2 else 63):
+        return "on a CPU it is slower for lines below 64 positions, in half precision up to 2048"
+    return None
 
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
