@@ -1,7 +1,6 @@
 """Checks of the arguments of attention, which raise ValueError."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -34,10 +33,9 @@ def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
     return counted
 
 
-def check_devices(arguments: Iterable[Any]) -> None:
-    """Check that all tensors among the arguments, or in lists of them, share a device."""
-    lists = (each if isinstance(each, (list, tuple)) else (each,) for each in arguments)
-    found = {x.device for each in lists for x in each if isinstance(x, Tensor)}
+def check_devices(tensors: Iterable[Tensor | None]) -> None:
+    """Check that all tensors share a device."""
+    found = {x.device for x in tensors if x is not None}
     if len(found) > 1:
         raise ValueError(
             f"all tensors must be on one device, not on {' and '.join(sorted(map(str, found)))}: move them"
@@ -93,13 +91,17 @@ def check_heads(q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a h k"], v: F
         )
 
 
-def check_position_sensitive(q: Tensor, k: Tensor, v: Tensor, tables: Sequence[Float[Tensor, "r t w"]]) -> None:
-    """Check queries, keys, values and tables of equation 4."""
+def check_alike(q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a n k"], v: Float[Tensor, "b *a n w"]) -> None:
+    """Check that queries, keys and values lie on one grid, with equal numbers of heads."""
     if q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
         raise ValueError(
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all sizes but v's last"
         )
-    rows, heads, widths = len(tables[0]), q.shape[-2], (q.shape[-1], k.shape[-1], v.shape[-1])
+
+
+def check_encodings(tables: Sequence[Float[Tensor, "r t w"]], heads: int, width: int, value_width: int) -> None:
+    """Check the tables of equation 4."""
+    rows, widths = len(tables[0]), (width, width, value_width)
     if rows % 2 == 0:
         raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
     for name, table, width in zip(("query", "key", "value"), tables, widths):

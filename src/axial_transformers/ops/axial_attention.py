@@ -7,9 +7,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops.argument_checks import (
+    check_alike,
+    check_encodings,
     check_heads,
     check_options,
-    check_position_sensitive,
     check_tensors,
     data_axis,
 )
@@ -97,8 +98,7 @@ def tied_axial_attention(
     if axis == tied:
         raise ValueError(f"attention along axis {axis} cannot be tied over the same axis")
     check_tensors(key_mask, attn_bias, q=q, k=k, v=v)
-    if q.shape != k.shape or v.shape[:-1] != k.shape[:-1]:
-        raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size")
+    check_alike(q, k, v)
     lines = q.shape[tied]
     if key_mask is not None:
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -138,7 +138,8 @@ def position_sensitive_attention(  # noqa: PLR0913
     """
     axis, tables = data_axis(q, axis), (query_table, key_table, value_table)
     check_tensors(key_mask, *tables, q=q, k=k, v=v)
-    check_position_sensitive(q, k, v, tables)
+    check_alike(q, k, v)
+    check_encodings(tables, q.shape[-2], q.shape[-1], v.shape[-1])
     if len({table.shape[1] for table in tables}) > 1:
         query_table, key_table, value_table = (table.expand(-1, q.shape[-2], -1) for table in tables)
         tables = query_table, key_table, value_table

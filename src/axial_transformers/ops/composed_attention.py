@@ -30,7 +30,8 @@ def composed(
     dropout: float = 0.0,
 ) -> Float[Tensor, "... l w"]:
     """Return dropout(softmax(q k^T / sqrt(K) + bias)) v; a query without any key gets zeros."""
-    return zero_without_keys(F.dropout(_softmax_of_scores(q, k, bias, allowed), dropout) @ v, allowed)
+    weights = _softmax_of_scores(q, k, bias, allowed)
+    return zero_without_keys((F.dropout(weights, dropout) if dropout else weights) @ v, allowed)
 
 
 def weights(

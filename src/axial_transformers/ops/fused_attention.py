@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.ops.attention_call import AttentionCall
-from axial_transformers.ops.line_groups import attend_along_lines, attend_in_groups, mask_of, zero_without_keys
+from axial_transformers.ops.line_groups import attend_in_groups, from_lines, mask_of, to_lines, zero_without_keys
 from axial_transformers.ops.linear import linear
 from axial_transformers.ops.torch_private import is_transformed
 
@@ -41,9 +41,14 @@ def refuses(call: AttentionCall) -> str | None:
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call."""
-    if call.is_plain:
-        return attend_along_lines(call, fused, _more_heads_are_a_view)
-    return attend_in_groups(call, _fused_groups)
+    if not call.is_plain:
+        return attend_in_groups(call, _fused_groups)
+    tensors, axis = call.operands, call.axis
+    if all(_more_heads_are_a_view(x, axis) for x in tensors):
+        q, k, v = (x.flatten(axis + 1, -2).flatten(0, axis - 1).transpose(1, 2) for x in tensors)
+        return fused(q, k, v, causal=call.causal).transpose(1, 2).reshape(tensors[2].shape)
+    q, k, v = (to_lines(x, axis) for x in tensors)
+    return from_lines(fused(q, k, v, causal=call.causal), call.q, axis)
 
 
 def fused(
@@ -96,6 +101,7 @@ def project_by_head(
 
 
 def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
+    """Return True if positions of inner axes act as more heads without a copy."""
     if not copies_count(x.device) or axis == x.ndim - 3:
         return False
     groups = range(axis - 1), range(axis + 1, x.ndim - 2)

@@ -29,18 +29,6 @@ class Groups(NamedTuple):
     allowed: Bool[Tensor, "#g #m #n #l #s"] | None = None
 
 
-def attend_along_lines(
-    call: AttentionCall, kernel: Callable[..., Tensor], more_heads: Callable[[Tensor, int], bool]
-) -> Float[Tensor, "b *a n w"]:
-    """Compute a plain call by a kernel, whose heads are also the inner positions where `more_heads` allows it."""
-    tensors, axis = call.operands, call.axis
-    if all(more_heads(x, axis) for x in tensors):
-        q, k, v = (x.flatten(axis + 1, -2).flatten(0, axis - 1).transpose(1, 2) for x in tensors)
-        return kernel(q, k, v, causal=call.causal).transpose(1, 2).reshape(tensors[2].shape)
-    q, k, v = (to_lines(x, axis) for x in tensors)
-    return from_lines(kernel(q, k, v, causal=call.causal), call.q, axis)
-
-
 def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Float[Tensor, "b *a n w"]:
     """Compute a call by `attend`, a function of groups and a probability of dropout; any number of derivatives.
 

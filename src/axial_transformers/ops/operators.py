@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from axial_transformers.ops.argument_checks import check_devices, check_rotations
+from axial_transformers.ops.torch_private import tree_leaves
 
 HAS_NUMBA = find_spec("numba") is not None
 LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
@@ -24,7 +25,7 @@ def cpu_operator(
     own = name.removeprefix("axial_transformers::")
 
     def without_values(*arguments: Any) -> Any:
-        check_devices(arguments)
+        check_devices(x for x in tree_leaves(arguments) if isinstance(x, Tensor))
         return fake(*arguments)
 
     def declare(function: Callable[..., Any]) -> Any:
