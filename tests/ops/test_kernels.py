@@ -48,7 +48,7 @@ def of_float32(monkeypatch):
 
 
 def attend(q, k, v, axis, causal=False, key_mask=None, bias=None):
-    return compiled_attention.run(normalised(AttentionCall(q, k, v, axis, causal, key_mask), bias))
+    return compiled_attention.run(normalised(AttentionCall(q, k, v, axis, causal, key_mask, bias)))
 
 
 def attend_packed(qkv, heads, widths, *arguments):

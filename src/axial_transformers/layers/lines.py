@@ -147,15 +147,17 @@ class LineAttention(nn.Module):
             coordinates: of `options.rotary`, [L] or [B or 1, *A]; see `rotary`.
         """
         axis = input_axis(x, self.axis, self.qkv.in_features)
-        bias, by_head = self._bias(x, attn_bias, axis), self.packed and by_head_pays(x, axis, key_mask)
-        by_table = coordinates is None and (self.options.rotary is None or x.device.type == "cpu")
-        if self.packed and by_table and not by_head:
-            packing, rotations = (self.heads, *self.widths), self._rotations(x, axis)
-            out = attend(packed_call(self.qkv(x), packing, axis, self.causal, key_mask, bias, rotations))
+        bias = self._bias(x.shape[axis], attn_bias)
+        if self.packed and by_head_pays(x, axis, key_mask):
+            q, k, v = project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self.widths)
+        elif self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
+            packing, rotations = (self.heads, *self.widths), self._rotations(x.shape[axis], x.dtype)
+            call = packed_call(self.qkv(x), packing, axis, self.causal, key_mask, bias, rotations)
+            return self._gated(x, attend(call).flatten(-2))
         else:
-            q, k, v = self._project(x, by_head)
-            out = self._attend(*self._turned(q, k, axis, coordinates), v, axis, key_mask, bias)
-        return self._gated(x, out.flatten(-2))
+            q, k, v = self._project(x)
+        q, k = self._turned(q, k, axis, coordinates)
+        return self._gated(x, self._attend(q, k, v, axis, key_mask, bias).flatten(-2))
 
     def weights(
         self,
@@ -167,7 +169,7 @@ class LineAttention(nn.Module):
         """Return the attention weights: [B, *A, heads, L]."""
         axis = input_axis(x, self.axis, self.qkv.in_features)
         q, k = self._turned(*self._project(x)[:2], axis, coordinates)
-        return self._attend(q, k, own_positions(k, axis), axis, key_mask, self._bias(x, attn_bias, axis))
+        return self._attend(q, k, own_positions(k, axis), axis, key_mask, self._bias(x.shape[axis], attn_bias))
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
         """Return an empty cache for `length` steps, each a slab of this shape."""
@@ -199,15 +201,13 @@ class LineAttention(nn.Module):
     def _gated(self, x: Tensor, heads: Tensor) -> Tensor:
         return self.out(torch.sigmoid(self.gate(x)) * heads if self.options.gate else heads)
 
-    def _rotations(self, x: Tensor, axis: int) -> Tensor | None:
+    def _rotations(self, length: int, dtype: torch.dtype) -> Tensor | None:
         if self.options.rotary is None:
             return self.rotations
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        return rotation_table(x.shape[axis], self.widths[0] // self.heads, self.options.rotary, dtype)
+        wide = torch.promote_types(dtype, torch.float32)
+        return rotation_table(length, self.widths[0] // self.heads, self.options.rotary, wide)
 
-    def _project(self, x: Tensor, by_head: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        if by_head:
-            return project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self.widths)
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.qkv(x).split(self.widths, dim=-1)
         q = q.unflatten(-1, (self.heads, -1))
         k, v = k.unflatten(-1, (self.kv_heads, -1)), v.unflatten(-1, (self.kv_heads, -1))
@@ -232,18 +232,19 @@ class LineAttention(nn.Module):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        options = self.options
-        window = {"window": options.window, "dilation": options.dilation, "dropout": options.dropout * self.training}
-        return axial_attention(q, k, v, axis, self.causal, key_mask, bias, **window)  # type: ignore[arg-type]
+        window, dilation, dropout = self.options.window, self.options.dilation, self.options.dropout * self.training
+        return axial_attention(
+            q, k, v, axis, self.causal, key_mask, bias, window=window, dilation=dilation, dropout=dropout
+        )
 
-    def _bias(self, x: Tensor, attn_bias: Tensor | None, axis: int) -> Tensor | None:
+    def _bias(self, length: int, attn_bias: Tensor | None) -> Tensor | None:
         if self.options.relative is None:
             return attn_bias
         radius, window = self.options.relative, self.options.window
         if window is None:
-            own = relative_bias(self.table, x.shape[axis])
+            own = relative_bias(self.table, length)
         else:
-            offset = torch.arange(window, device=x.device) - window // 2
+            offset = torch.arange(window, device=self.table.device) - window // 2
             own = self.table[None, :, None, offset.clamp(-radius, radius) + radius]
         if attn_bias is None:
             return own

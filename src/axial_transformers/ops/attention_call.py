@@ -90,17 +90,11 @@ class AttentionCall(NamedTuple):
             v = v.repeat_interleave(heads // v.shape[-2], dim=-2)
         return q, k, v
 
-    @property
-    def is_plain(self) -> bool:
-        """True if a query attends to its whole line, or to all of it up to itself, without a mask, bias or dropout."""
-        options = self.key_mask is not None or self.bias is not None or self.window is not None
-        return not (options or self.dropout or self.dilation > 1)
 
-
-def normalised(call: AttentionCall, attn_bias: Float[Tensor, "..."] | None) -> AttentionCall:
-    """Add the bias to a call. Split the axis of a dilation (`_dilated`), and drop a window that covers the line."""
-    if attn_bias is not None:
-        call = call._replace(bias=_bias_of_lines(attn_bias, call))
+def normalised(call: AttentionCall) -> AttentionCall:
+    """Lay the bias out by line, split the axis of a dilation (`_dilated`), and drop a window that covers the line."""
+    if call.bias is not None:
+        call = call._replace(bias=_bias_of_lines(call.bias, call))
     if (call.dilation == 1 and call.window is None) or call.any_length:
         return call
     if call.dilation > 1:
@@ -132,8 +126,10 @@ def packed_call(  # noqa: PLR0913
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, attn_bias, rotations, *(tables or ()), k=qkv.unsqueeze(-1))
     q, k, v = unpacked(qkv, packing)
-    call = AttentionCall(q, k, v, axis, causal, key_mask, None, None, 1, 0.0, qkv, packing, rotations, tables, scale)
-    return normalised(call, attn_bias)
+    call = AttentionCall(
+        q, k, v, axis, causal, key_mask, attn_bias, None, 1, 0.0, qkv, packing, rotations, tables, scale
+    )
+    return normalised(call)
 
 
 def unpacked(qkv: Float[Tensor, "b *a e"], packing: Packing) -> tuple[Tensor, ...]:

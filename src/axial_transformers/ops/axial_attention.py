@@ -59,9 +59,8 @@ def axial_attention(  # noqa: PLR0913
     check_heads(q, k, v)
     check_tensors(key_mask, attn_bias, q=q, k=k, v=v)
     check_options(window, dilation, dropout)
-    call = AttentionCall(q, k, v, axis, causal, key_mask, None, window, dilation, dropout)
-    call = normalised(call, attn_bias)
-    return attend(call)
+    call = AttentionCall(q, k, v, axis, causal, key_mask, attn_bias, window, dilation, dropout)
+    return attend(normalised(call))
 
 
 def tied_axial_attention(
@@ -108,8 +107,8 @@ def tied_axial_attention(
         q = q * (lines / there)[..., None, None].sqrt().to(q.dtype)
         key_mask = key_mask.any(dim=tied)
     q, k, v = (x.movedim(tied, -2).flatten(-2) for x in (q, k, v))  # one wide line of all
-    call = AttentionCall(q, k, v, axis - (axis > tied), causal, key_mask)
-    out = attend(normalised(call, attn_bias))
+    call = AttentionCall(q, k, v, axis - (axis > tied), causal, key_mask, attn_bias)
+    out = attend(normalised(call))
     return out.unflatten(-1, (lines, -1)).movedim(-2, tied)
 
 

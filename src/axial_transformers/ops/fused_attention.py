@@ -41,7 +41,8 @@ def refuses(call: AttentionCall) -> str | None:
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call."""
-    if not call.is_plain:
+    masked = call.key_mask is not None or call.bias is not None or call.window is not None or call.dilation > 1
+    if masked or call.dropout:
         return attend_in_groups(call, _fused_groups)
     tensors, axis = call.operands, call.axis
     if all(_more_heads_are_a_view(x, axis) for x in tensors):
