@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops.argument_checks import check_tensors, data_axis
+from axial_transformers.ops.argument_checks import check_tensors
 from axial_transformers.ops.positions import rotate
 
 Packing = tuple[int, int, int, int]
@@ -119,13 +119,12 @@ def packed_call(  # noqa: PLR0913
     Args:
         qkv: [B, *A, sum of the widths], the output of a linear layer.
         packing: heads, and the widths of queries, keys and values.
-        axis: as in `axial_attention`, counted as if qkv had q's dimensions.
+        axis: of the grid, 1..d.
         attn_bias: see `axial_attention`.
         rotations, tables, scale: see `AttentionCall`.
     """
-    axis = data_axis(qkv.unsqueeze(-1), axis)
-    check_tensors(key_mask, attn_bias, rotations, *(tables or ()), k=qkv.unsqueeze(-1))
     q, k, v = unpacked(qkv, packing)
+    check_tensors(key_mask, attn_bias, rotations, *(tables or ()), k=k)
     call = AttentionCall(
         q, k, v, axis, causal, key_mask, attn_bias, None, 1, 0.0, qkv, packing, rotations, tables, scale
     )

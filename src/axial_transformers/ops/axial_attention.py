@@ -172,8 +172,8 @@ def full_attention_weights(
 
 
 def own_positions(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:
-    """Return values whose attention is its weights."""
-    length, axis = k.shape[axis], data_axis(k, axis)
+    """Return values whose attention along an axis 1..d is its weights."""
+    length = k.shape[axis]
     of_axis = [length if dim in (axis, k.ndim - 1) else 1 for dim in range(k.ndim)]
     return torch.eye(length, dtype=k.dtype, device=k.device).view(of_axis).expand(*k.shape[:-1], length)
 
