@@ -1,11 +1,9 @@
 """What training is measured against is the same model, and benchmarks can be run."""
 
 import importlib
-import io
 import json
 import re
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,7 +92,6 @@ SMALLER: dict[str, dict[str, object]] = {
     "attention": {"attention.SHAPES": SHAPES, "attention.MAX_SHAPE": SHAPES[0], "attention.BESIDE_PACKAGE": SHAPES},
     "complexity": {"complexity.SQUARES": (4, 8), "complexity.SIDES": {1: (10, 20), 2: (10, 12)}},
     "crashes": {"crashes.CONFIG": replace(crashes.CONFIG, steps=15)},
-    "curves": {"curves.CURVES": Path("curves")},
     "peers": {
         "peers.KINDS": {
             "fashion": replace(
@@ -117,10 +114,7 @@ TINY = {
     "compression.py codecs": "codecs model gray.npz --count 4",
     "compression.py overhead": "overhead model gray.npz --counts 4",
     "crashes.py": "--kills 1",
-    "curves.py compare": "compare run it",
-    "curves.py record": "record run another",
     "decode.py": "--size 3 --width 8 --heads 1 --layers 2 2 1 --batches 1 2 --repeats 1 --rows 1 --positions 1",
-    "evaluate.py --worker": "--worker 1 0 0 train_digits",
     "exact_functions.py": "--every 67108859",
     "exact_settings.py": "model gray.npz --count 4 --block 2 --only threads backwards together",
     "exact_speed.py": "--model model --images 2 --rounds 1",
@@ -148,7 +142,6 @@ ELSEWHERE = {
     "authors_worker.py": "needs TensorFlow 2.15",
     "attention.py --package-only": "needs the package axial_attention, of the extra `benchmarks`",
     "datasets.py": "downloads; tests/benchmarks/test_datasets.py has a server of its own",
-    "evaluate.py": "starts processes: slow, below",
     "gpu_processes.py": "starts processes: slow, a part of tests/benchmarks/test_gpu_report.py",
     "gpu_report.py": "starts processes: slow, tests/benchmarks/test_gpu_report.py",
     "masks.py": "compared with the pages' drawings, below",
@@ -158,7 +151,7 @@ ELSEWHERE = {
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A folder with tiny data, models and a run."""
+    """A folder with tiny data and models."""
     folder, rng = tmp_path_factory.mktemp("tiny"), np.random.default_rng(0)
     ramp = (np.arange(40 * 4 * 4) // 3 % 256).astype(np.uint8).reshape(40, 4, 4)
     np.savez(folder / "gray.npz", images=ramp)
@@ -169,10 +162,6 @@ def tiny(tmp_path_factory):
     random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained(folder / "model")
     clips = small_config((2, 16, 16), 3, "columns", num_values=256)
     random_model(clips, torch.float32).save_pretrained(folder / "model_of_clips")
-    (folder / "run").mkdir()
-    (folder / "run" / "metrics.jsonl").write_text('{"step": 1, "bits_per_dim": 2.0}\n')
-    (folder / "curves").mkdir()
-    (folder / "curves" / "it.jsonl").write_text('{"step": 1, "bits_per_dim": 2.0}\n')
     return folder
 
 
@@ -182,7 +171,6 @@ def test_every_command_runs_at_its_smallest(command, tiny, tmp_path, monkeypatch
     for path in tiny.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("train_digits\n"))
     for target, smaller in SMALLER.get(script.removesuffix(".py"), {}).items():
         monkeypatch.setattr(target, smaller)
     with benchmark_commands.one_process():
@@ -269,33 +257,3 @@ def test_the_pages_quote_table_1_as_it_is_measured(capsys):
     for name in ("Transformer", "Strided Sparse Transformer", "Axial Transformer"):
         assert f"| {name} | {grows[name]}" in results
     assert f"{rows['Axial Transformer']['parallel']:.0%}".replace("%", " %") + " (semi-parallel)" in results
-
-
-@pytest.mark.slow
-def test_two_checkouts_are_compared(capsys):
-    assert benchmark_commands.run("evaluate.py", [str(DOCS.parent), "--work", "train_digits", "--turns", "1"]) == 0
-    assert "times as fast" in capsys.readouterr().out
-
-
-def test_a_run_that_leaves_the_recorded_curve_is_told_where(tmp_path, monkeypatch, capsys):
-    import curves
-
-    monkeypatch.setattr(curves, "CURVES", tmp_path / "curves")
-    lines = [
-        {"step": 10, "bits_per_dim": 4.0},
-        {"step": 20, "bits_per_dim": 3.0},
-        {"step": 20, "validation_bits_per_dim": 3.1},
-    ]
-    for name, last in (("recorded", 3.1), ("near", 3.15), ("far", 3.3)):
-        run = tmp_path / name
-        run.mkdir()
-        lines[-1]["validation_bits_per_dim"] = last
-        (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    curves.record(tmp_path / "recorded", "it")
-    for name, status in (("near", 0), ("far", 1)):
-        with pytest.raises(SystemExit) as ended:
-            curves.compare(tmp_path / name, "it")
-        assert ended.value.code == status
-    assert "the largest difference is 6.5%, at 20: 3.300, recorded 3.100" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"there is no .*nowhere"):
-        curves.compare(tmp_path / "near", "nowhere")
