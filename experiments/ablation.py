@@ -1,11 +1,10 @@
 """The paper's ablations: with equal data order and steps, what do the parts of the model change?
 
-    python experiments/ablation.py run DATA --out runs/ablation --groups fashion photos clips --seeds 3
+    python experiments/ablation.py run DATA --out runs/ablation --groups fashion photos --seeds 3
     python experiments/ablation.py table --out runs/ablation
 
-DATA is a folder with fashion_mnist_{train,test}.npz, photos/{train,test}/ and clips64_{train,test}.npz. Every row is a
-process of its own; what it found is a line of OUT/rows.jsonl, and rows that are there already are not run again. All
-rows of seed 0 come first.
+DATA is a folder with fashion_mnist_{train,test}.npz and photos/{train,test}/. Every row is a process of its own; what
+it found is a line of OUT/rows.jsonl, and rows that are there already are not run again. All rows of seed 0 come first.
 
 The rows are those of ablation_groups.py, of equal parameters but where their name says otherwise, with the same
 learning rate and schedule. Seconds are CPU time of one thread, so that others on the same machine disturb less. JSON on
@@ -13,8 +12,6 @@ the last line.
 """
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from math import sqrt
@@ -35,6 +32,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.processor import multiplies_bfloat16
 from axial_transformers.training import TrainConfig, train
 from of_benchmarks import CPU, interleaved, now, peak_memory, run_command
+from stored_rows import read, run_missing
 
 
 def autocast() -> torch.autocast:
@@ -67,7 +65,7 @@ def row(
     torch.set_num_threads(1)
     plan = GROUPS[group]
     examples, test = (load(data / part, plan.data, "all") for part in (plan.train, plan.test))
-    batch = plan.batches.get(name, plan.batch)
+    batch = plan.batch
     found: dict[str, Any] = {"group": group, "row": name, "seed": seed, "steps": steps, "batch": batch}
     found["precision"] = "bfloat16" if multiplies_bfloat16(CPU) else "float32"
     model = plan.model(name, seed)
@@ -79,10 +77,9 @@ def row(
     found["train_bits_per_dim"], found["train_seconds"] = trained(model, examples, steps, batch, seed)
     values = torch.from_numpy(some(test, plan.test_count))
     with autocast():
-        metrics = evaluate(model.eval(), values, batch_size=8, given_frames=plan.given_frames)
+        metrics = evaluate(model.eval(), values, batch_size=8)
     found.update(bits_per_dim=metrics.bits_per_dim, standard_error=metrics.standard_error, images=metrics.images)
-    known = values[:1] if model.config.known_channels else None
-    sampling = {"": lambda: sample(model, 1, known=known, compile=False)}
+    sampling = {"": lambda: sample(model, 1, compile=False)}
     found["sample_seconds"] = interleaved(sampling, rounds=1, warm_up=1)[""]
     return found
 
@@ -130,27 +127,14 @@ def run(
         steps: in place of each group's own.
         seeds: 0 .. seeds-1.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    for seed in range(seeds):
-        for group in groups:
-            for name in rows or GROUPS[group].rows:
-                wanted = {"group": group, "row": name, "seed": seed, "steps": steps or GROUPS[group].steps}
-                if any(wanted.items() <= found.items() for found in read(out)):
-                    continue
-                arguments = [str(data), group, name, str(seed), "--steps", str(wanted["steps"])]
-                ran = subprocess.run([sys.executable, __file__, "row", *arguments], stdout=subprocess.PIPE, text=True)
-                if ran.returncode:
-                    raise SystemExit(f"row {name!r} of {group} failed")
-                with (out / "rows.jsonl").open("a") as file:
-                    file.write(ran.stdout.splitlines()[-1] + "\n")
+    wanted = (
+        {"group": group, "row": name, "seed": seed, "steps": steps or GROUPS[group].steps}
+        for seed in range(seeds)
+        for group in groups
+        for name in rows or GROUPS[group].rows
+    )
+    run_missing(__file__, "row", data, out, wanted)
     return table(out)
-
-
-def read(out: Path) -> list[dict[str, Any]]:
-    """What was found so far."""
-    path = out / "rows.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def table(out: Path) -> dict[str, Any]:

@@ -37,14 +37,11 @@ class Group:
     data: DataConfig = field(default_factory=DataConfig)
     test_count: int
     """Test examples looked at, evenly spread."""
-    given_frames: int = 0
     steps: int
     batch: int
     rows: Mapping[str, AxialTransformerConfig]
     as_given: frozenset[str] = frozenset()
     """Rows whose feedforward blocks keep the width that they are given."""
-    batches: Mapping[str, int] = field(default_factory=dict)
-    """Rows whose batch is another."""
 
     def config(self, row: str) -> AxialTransformerConfig:
         """The row's model, of the first row's size unless it is `as_given`."""
@@ -63,10 +60,6 @@ def _groups() -> dict[str, Group]:
     gray = {"shape": (28, 28), **COMMON}
     sequence = {**gray, "inner_layers": 8}
     colours = {"shape": (32, 32), "channels": 3, **COMMON}
-    clip = {"shape": (16, 32, 32), "channels": 3, **COMMON}
-    frames = AxialTransformerConfig(
-        layout="frames", known_channels=3, encoder_layers=2, outer_layers=2, inner_layers=3, **clip
-    )
     attention = AxialTransformerConfig(outer_layers=4, inner_layers=4, mlp_ratio=2.0, **gray)
     lstm = replace(attention, inner="lstm", inner_layers=1)
     channels = AxialTransformerConfig(encoder_layers=2, outer_layers=4, inner_layers=2, mlp_ratio=2.0, **colours)
@@ -85,7 +78,6 @@ def _groups() -> dict[str, Group]:
                 "Strided Sparse Transformer": SparseTransformerConfig(**sequence),
                 "Image Transformer": ImageTransformerConfig(block=112, memory=112, **sequence),
                 "Block Transformer": BlockTransformerConfig(blocks=((14, 14), (4, 28)), **sequence),
-                "Transformer": AxialTransformerConfig(layout="raster", **sequence),
             },
             as_given=frozenset({"axial, LSTM, all else fixed"}),
         ),
@@ -100,27 +92,7 @@ def _groups() -> dict[str, Group]:
                 "channels": channels,
                 "channels, row-wise": replace(channels, outer_layers=0, inner_layers=6),
                 "channels, LSTM": replace(channels, inner="lstm", inner_layers=1),
-                "rows": AxialTransformerConfig(layout="rows", outer_layers=6, inner_layers=2, **colours),
-                "columns": AxialTransformerConfig(layout="columns", outer_layers=6, inner_layers=2, **colours),
-                "axis": AxialTransformerConfig(layout="axis", outer_layers=(3, 2), inner_layers=3, **colours),
             },
-        ),
-        "clips": Group(
-            train="clips64_train.npz",
-            test="clips64_test.npz",
-            data=DataConfig(size=32, fit="crop"),
-            test_count=15,
-            given_frames=1,
-            steps=200,
-            batch=1,
-            rows={
-                "time as an axis": AxialTransformerConfig(
-                    layout="columns", outer_layers=(3, 2), inner_layers=2, mlp_ratio=2.0, **clip
-                ),
-                "time as channels": frames,
-                "time as channels, 48 clips a batch": frames,
-            },
-            batches={"time as channels, 48 clips a batch": 48},
         ),
     }
 

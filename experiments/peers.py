@@ -1,6 +1,6 @@
 """The axial model beside a GPT, a gated PixelCNN and PixelCNN++: equal parameters, data and CPU time of training.
 
-    python experiments/peers.py run DATA --out runs/peers --jobs 2
+    python experiments/peers.py run DATA --out runs/peers
     python experiments/peers.py run DATA --out runs/peers --data fashion --models axial GPT --seconds 600
     python experiments/peers.py table --out runs/peers
 
@@ -17,18 +17,13 @@ bfloat16 where the CPU multiplies it clearly faster, as `axial train` does. JSON
 
 import copy
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from math import inf, isfinite, nan
 from pathlib import Path
 from statistics import mean, stdev
-from threading import Lock
 from typing import Annotated, Any, Literal
 
 import torch
@@ -45,6 +40,7 @@ from axial_transformers.training.freed_memory import keep_freed_memory
 from axial_transformers.training.optimizer import Muon, clip_gradients, ema_decay, step_all, update_average
 from of_benchmarks import interleaved, now, peak_memory, run_command
 from peer_models import NAMES, Axial, Peer, build, size
+from stored_rows import read, run_missing
 
 Optimizing = Literal["adamw", "muon"]
 
@@ -201,7 +197,6 @@ def run(
     seconds: float = 150.0,
     rates: Literal[1, 2, 3, 4] = 4,
     seeds: int = 3,
-    jobs: int = 1,
 ) -> dict[str, Any]:
     """Runs what is not in OUT/rows.jsonl yet, then prints the table.
 
@@ -211,9 +206,7 @@ def run(
         seconds: CPU time of training, of each trial.
         rates: learning rates of each model and optimizer, the likeliest first.
         seeds: 0 .. seeds-1; those after 0 for the best learning rate.
-        jobs: trials at once.
     """
-    out.mkdir(parents=True, exist_ok=True)
 
     def wanted(kind: str, model: str, optimizer: str, rate: float, seed: int) -> dict[str, Any]:
         names = {"kind": kind, "model": model, "optimizer": optimizer}
@@ -223,48 +216,13 @@ def run(
         wanted(kind, model, optimizer, RATES[optimizer][number], 0)
         for kind, number, optimizer, model in product(kinds, range(rates), RATES, models)
     ]
-    run_missing(data, out, first, jobs)
+    run_missing(__file__, "trial", data, out, first)
     best = summarised([row for row in read(out) if any(each.items() <= row.items() for each in first)])
     names = ("kind", "model", "optimizer", "learning_rate")
     chosen = [{name: each[name] for name in names} for each in best]
     again = [each | {"seed": seed, "seconds": seconds} for seed in range(1, seeds) for each in chosen]
-    run_missing(data, out, again, jobs)
+    run_missing(__file__, "trial", data, out, again)
     return table(out)
-
-
-def run_missing(data: Path, out: Path, trials: list[dict[str, Any]], jobs: int) -> None:
-    """Runs the trials that have no row yet, and writes each row as soon as it is there."""
-    rows, lock = read(out), Lock()
-    missing = [each for each in trials if not any(each.items() <= row.items() for row in rows)]
-
-    def run_one(wanted: dict[str, Any]) -> None:
-        found = in_its_own_process(data, wanted)
-        with lock, (out / "rows.jsonl").open("a") as file:
-            file.write(json.dumps(found) + "\n")
-            print(found, file=sys.stderr, flush=True)
-
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            for ended in [pool.submit(run_one, each) for each in missing]:
-                ended.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def in_its_own_process(data: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    arguments = [str(data), *(str(value) for value in wanted.values())]
-    command = [sys.executable, __file__, "trial", *arguments]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if ran.returncode:
-        raise RuntimeError(f"the trial {wanted} failed")
-    return json.loads(ran.stdout.splitlines()[-1])
-
-
-def read(out: Path) -> list[dict[str, Any]]:
-    """What was found so far."""
-    path = out / "rows.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def bits_of(row: dict[str, Any]) -> float:

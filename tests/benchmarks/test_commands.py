@@ -106,7 +106,7 @@ SMALLER: dict[str, dict[str, object]] = {
 
 TINY = {
     "ablation.py run": "run . --out rows --groups fashion --rows 'axial, LSTM' --steps 1",
-    "ablation.py row": "row . fashion Transformer 0 1",
+    "ablation.py row": "row . fashion 'axial, LSTM' 0 1",
     "ablation.py table": f"table --out {MEASURED}/ablation_fashion",
     "attention.py": "--rounds 1",
     "attention.py --equation-4-only": "--equation-4-only --rounds 1",

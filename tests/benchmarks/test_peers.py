@@ -16,6 +16,7 @@ from tests.paths import ROOT
 sys.path.insert(0, str(ROOT / "experiments"))
 
 import peers
+import stored_rows
 from peer_models import (
     NAMES,
     PEERS,
@@ -168,15 +169,15 @@ def small_data(tmp_path, monkeypatch):
 def test_runs_write_rows_resume_and_take_the_best_rate_again(small_data, monkeypatch, capsys):
     asked = []
 
-    def here(data, wanted):
+    def here(command, wanted):
         asked.append(wanted)
-        return peers.trial(data, **wanted)
+        return peers.trial(command[-1], **wanted)
 
-    monkeypatch.setattr(peers, "in_its_own_process", here)
+    monkeypatch.setattr(stored_rows, "in_its_own_process", here)
     out = small_data / "out"
-    settings = {"seconds": 0.02, "rates": 2, "seeds": 2, "jobs": 1}
+    settings = {"seconds": 0.02, "rates": 2, "seeds": 2}
     peers.run(small_data, out, ("fashion",), ("axial", "gated PixelCNN"), **settings)
-    rows = peers.read(out)
+    rows = stored_rows.read(out)
     assert len(rows) == len(asked) == 2 * 2 * (2 + 1)
     assert {row["seed"] for row in rows} == {0, 1}
     assert all(row["steps"] > 0 and row["bits_per_dim"] > 0 for row in rows)
