@@ -5,22 +5,20 @@
     python benchmarks/decode.py --size 8 --batches 1 4 --repeats 1       a smaller image
 
 All sample with the same noise, alternately, in one process, and must agree: where an example differs, the two values
-first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and
-a few positions, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with
-one thread, so that other jobs on the machine disturb less, and wall time otherwise. The last line is JSON.
+first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows of
+the last channel and a few positions, and extrapolated; the rows they fill must agree as well. The clock is CPU time of
+one thread, so that other jobs on the machine disturb less. Prints a row for each batch; the last line is JSON.
 """
 
 import json
 import platform
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from axial_transformers.decoding import GumbelChoice, decode, gumbel
@@ -29,7 +27,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.elementwise import shift
 from command_line import run_command
-from timing import rows_of
+from timing import now, rows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +48,6 @@ class Options:
     """Rows of the last channel on which the paper's scheme is timed; all rows cost the same."""
     positions: int = 3
     """Positions on which the naive scheme is timed."""
-    threads: int = 1
-    device: str = "cpu"
 
 
 class Paper:
@@ -79,19 +75,7 @@ class Paper:
 
 
 def main(options: Options) -> None:
-    torch.set_num_threads(options.threads)
-    on_gpu = torch.device(options.device).type == "cuda"
-    clock = time.process_time if options.threads == 1 and not on_gpu else time.perf_counter
-
-    def seconds(work, *arguments, **keywords) -> tuple[object, float]:
-        if on_gpu:
-            torch.cuda.synchronize()
-        start = clock()
-        result = work(*arguments, **keywords)
-        if on_gpu:
-            torch.cuda.synchronize()
-        return result, clock() - start
-
+    torch.set_num_threads(1)
     encoder, outer, inner = options.layers
     config = AxialTransformerConfig(
         shape=(options.size, options.size),
@@ -105,42 +89,37 @@ def main(options: Options) -> None:
     )
     model = AxialTransformer(config)
     randomise(model, torch.Generator().manual_seed(0))  # fresh weights have equal logits everywhere
-    model.to(options.device).eval()
-    prepared = time.perf_counter()
-    decode_with(model, noise_for(model, 1), compile=True)
-    prepared = time.perf_counter() - prepared
+    model.eval()
+    _, prepared = timed(decode_with, model, noise_for(model, 1), compile=True)
     results = []
     for batch in rows_of(options.batches):
-        results.append(measure(model, batch, options, seconds))
+        results.append(measure(model, batch, options))
         print(results[-1], flush=True)
-    show(results)
-    machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}, {options.threads} threads"
-    print(
-        json.dumps(
-            {
-                "model": vars(options) | {"device": str(options.device)},
-                "machine": machine,
-                "clock": clock.__name__,
-                "seconds_to_prepare": round(prepared, 2),
-                "results": results,
-            }
-        )
-    )
+    machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}"
+    found = {"model": asdict(options), "machine": machine, "seconds_to_prepare": round(prepared, 2)}
+    print(json.dumps(found | {"results": results}))
+
+
+def timed(work: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, float]:
+    """What the work returns, and seconds."""
+    start = now()
+    result = work(*arguments, **keywords)
+    return result, now() - start
 
 
 def noise_for(model: AxialTransformer, batch: int) -> Tensor:
     config = model.config
     shape = (batch, *config.shape, config.channels, config.num_values)
-    return gumbel(shape, torch.Generator().manual_seed(1)).to(model.device)
+    return gumbel(shape, torch.Generator().manual_seed(1))
 
 
 def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor:
-    blank = torch.zeros(noise.shape[:-1], dtype=torch.int64, device=noise.device)
+    blank = torch.zeros(noise.shape[:-1], dtype=torch.int64)
     return decode(model, GumbelChoice(noise=noise), blank, backend=partial(choose_backend, compile=compile))
 
 
 @torch.no_grad()
-def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> dict:
+def measure(model: AxialTransformer, batch: int, options: Options) -> dict[str, Any]:
     """One batch: seconds by scheme, ratios, and the number of tied examples."""
     noise, positions = noise_for(model, batch), len(model.order)
     height, channel = options.size, options.channels - 1
@@ -148,26 +127,26 @@ def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> d
     times: dict[str, list[float]] = {"fast": [], "eager": [], "paper": [], "naive": []}
     tied = 0
     for _ in range(options.repeats):
-        fast, taken = seconds(decode_with, model, noise, compile=True)
+        fast, taken = timed(decode_with, model, noise, compile=True)
         times["fast"].append(taken)
-        eager, taken = seconds(decode_with, model, noise, compile=False)
+        eager, taken = timed(decode_with, model, noise, compile=False)
         times["eager"].append(taken)
         tied = max(tied, ties(model, noise, eager, fast))
 
         x = eager.clone()
-        context, encoding = seconds(paper.start_channel, x, channel)
+        context, encoding = timed(paper.start_channel, x, channel)
         rows = []
         for row in options.rows:
             x[:, row:, :, channel] = 0
-            rows.append(seconds(paper.fill_row, x, context, row, channel)[1])
+            rows.append(timed(paper.fill_row, x, context, row, channel)[1])
             whole = eager.clone()
             whole[:, row, :, channel] = x[:, row, :, channel]
             tied = max(tied, ties(model, noise, eager, whole))
             x = eager.clone()
         times["paper"].append(options.channels * (encoding + height * median(rows)))
 
-        one_channel = torch.full((batch,), channel, device=eager.device)
-        forwards = [seconds(model.slice_logits, eager, one_channel)[1] for _ in range(options.positions)]
+        one_channel = torch.full((batch,), channel)
+        forwards = [timed(model.slice_logits, eager, one_channel)[1] for _ in range(options.positions)]
         times["naive"].append(positions * median(forwards))
     took = {scheme: median(taken) for scheme, taken in times.items()}
     return {
@@ -184,7 +163,7 @@ def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> d
 
 def ties(model: AxialTransformer, noise: Tensor, wanted: Tensor, got: Tensor) -> int:
     """Number of examples that differ, each of them first at a tie within rounding, which is asserted."""
-    order = tuple(model.order.T.to(wanted.device))
+    order = tuple(model.order.T)
     differ = (wanted != got)[(slice(None), *order)]
     different = differ.any(dim=1).nonzero().flatten().tolist()
     for example in different:
@@ -193,23 +172,6 @@ def ties(model: AxialTransformer, noise: Tensor, wanted: Tensor, got: Tensor) ->
         gap = noisy[wanted[(example, *position)]] - noisy[got[(example, *position)]]
         assert gap.abs() < 1e-4, f"example {example} differs at {position} by {gap.item():.2e}"
     return len(different)
-
-
-def show(results: list[dict]) -> None:
-    table = Table(
-        "batch", "fast", "eager", "paper*", "naive*", "fast is faster than", "tied", title="microseconds a position"
-    )
-    for result in results:
-        per_position, faster = result["microseconds_per_position"], result["fast_is_faster_than"]
-        ratios = ", ".join(f"{scheme} {ratio:.1f}" for scheme, ratio in faster.items())
-        table.add_row(
-            str(result["batch"]),
-            *(f"{per_position[scheme]:,.0f}" for scheme in ("fast", "eager", "paper", "naive")),
-            ratios,
-            str(result["examples_with_a_tie"]),
-        )
-    Console(width=140).print(table)
-    print("* extrapolated: the paper's scheme from some rows of the last channel, the naive one from some positions")
 
 
 if __name__ == "__main__":
