@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import axial_transformers as axial
 from axial_transformers.data import Examples
@@ -317,26 +316,6 @@ def layers(options: Options) -> Iterator[Row]:
             yield row(f"{name}, {length} keys", "less than twice the memory of plain attention", small, **told)
 
 
-def backends(options: Options) -> Iterator[Row]:
-    """Backends of scaled_dot_product_attention on lines of 32 and 64 in bfloat16: first call, later calls, memory."""
-    for length in (4,) if options.dry_run else (32, 64, 256):
-        x = torch.randn(64, 8, length, 64, device=options.device, dtype=torch.bfloat16, requires_grad=True)
-        for name, backend in {"chosen by torch": None, **SDPBackend.__members__}.items():
-            if name in ("ERROR", "OVERRIDEABLE"):
-                continue
-            seconds, said = [], ""
-            try:
-                for _ in range(1 + options.rounds):
-                    began = now(options.device)
-                    with nullcontext() if backend is None else sdpa_kernel(backend):
-                        torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True).sum().backward()
-                    seconds.append(now(options.device) - began)
-            except RuntimeError as error:
-                said = str(error)[:200]
-            told = {"first": seconds[0], "later": min(seconds[1:])} if seconds else {"said": said}
-            yield {"name": f"{length} keys, {name}", **told}
-
-
 def scoring(options: Options) -> Iterator[Row]:
     """Exact bits/dim in float32 and in bfloat16: how far apart, and seconds."""
     recipe = NAMED["digits"]() if options.dry_run else NAMED["imagenet32"]()
@@ -403,16 +382,6 @@ def decoding(options: Options) -> Iterator[Row]:
         yield row(f"noise by a generator of {device.type}", "below 0.2 s on the device", quick, seconds=seconds)
 
 
-def archives(options: Options) -> Iterator[Row]:
-    """Archives by a model on the CPU, read by one on the device, and the other way round."""
-    images = torch.from_numpy(examples(options.model).values[:4])
-    sides = {str(device): random_model(options.model, device) for device in (torch.device("cpu"), options.device)}
-    for (here, one), (there, other) in product(sides.items(), repeat=2):
-        archive = axial.compress(one, images)
-        same = torch.equal(axial.decompress(other, archive), images)
-        yield row(f"made on {here}, read on {there}", "the same images", same, bytes=len(archive))
-
-
 def memory_of_a_step(options: Options) -> Iterator[Row]:
     """The peak of a recipe's steps beside its estimate, blocks not compiled."""
     recipe = NAMED["digits"]() if options.dry_run else NAMED["fashion_mnist_gpu"]()
@@ -466,11 +435,9 @@ PARTS: dict[str, tuple[float, Callable[[Options], Iterator[Row]]]] = {
     "compiling": (900, compiling),
     "checkpointing": (240, checkpointing),
     "layers": (120, layers),
-    "backends": (120, backends),
     "scoring": (240, scoring),
     "resume": (120, resume),
     "decoding": (120, decoding),
-    "archives": (80, archives),
     "memory": (120, memory_of_a_step),
     "training": (600, training),
     "processes": (300, processes),

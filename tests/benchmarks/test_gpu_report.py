@@ -15,7 +15,7 @@ import gpu_report
 TINY = gpu_report.Options(dry_run=True)
 
 
-@pytest.mark.parametrize("name", ["losses", "decoding", "layers", "archives", "waiting"])
+@pytest.mark.parametrize("name", ["losses", "decoding", "layers", "waiting"])
 def test_a_part_finds_on_a_cpu_what_it_expects(name):
     """The other parts compile, train or start processes: they are in `make test-slow`."""
     rows = [*gpu_report.PARTS[name][1](TINY)]
