@@ -16,15 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
-from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
 from axial_transformers.recipes import NAMED
 from axial_transformers.training import TrainConfig, train
 from command_line import run_command
+from gpu_report import examples, row
 
 STEPS = 12
 LIMIT = 120
@@ -61,7 +60,7 @@ def main(options: Options) -> None:
 
 
 def say(name: str, expected: str, holds: bool, **found: Any) -> None:
-    print(json.dumps({"name": name, "expected": expected, "holds": holds, **found}), flush=True)
+    print(json.dumps(row(name, expected, holds, **found)), flush=True)
 
 
 def launched(options: Options, folder: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], float]:
@@ -110,15 +109,11 @@ def fail(folder: Path, device: str) -> None:
 
 def trained(folder: Path, device: str, resume: bool = False, **changes: Any) -> None:
     model = replace(NAMED["digits"]().model, dropout=0.0, dim=32, heads=2)
-    rng = np.random.default_rng(0)
-    values = rng.integers(0, model.num_values, (64, *model.shape, model.channels), dtype=np.uint8)
-    labels = rng.integers(0, model.num_classes, 64) if model.num_classes else None
-    examples = Examples(values, [str(i) for i in range(64)], labels=labels, num_values=model.num_values)
     usual = {"steps": STEPS, "batch_size": 8, "log_every": 1, "warmup_steps": 1, "save_every": STEPS // 2}
     config = TrainConfig(device=device, precision="float32", compile=False, **{**usual, **changes})
     torch.manual_seed(0)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    train(AxialTransformer(model), examples, config, folder, resume=resume)
+    train(AxialTransformer(model), examples(model), config, folder, resume=resume)
 
 
 if __name__ == "__main__":
