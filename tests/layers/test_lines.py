@@ -104,7 +104,7 @@ def test_biased_attention_has_first_and_second_derivatives(piece, window, dropou
         torch.manual_seed(1)
         return axial.axial_attention(q, k, v, 1, key_mask=mask, attn_bias=bias, window=window, dropout=dropout)
 
-    assert torch.autograd.gradcheck(attend, (q, k, v, bias), fast_mode=True)
+    assert torch.autograd.gradcheck(attend, (q, k, v, bias), fast_mode=True, atol=1e-7)
     assert torch.autograd.gradgradcheck(attend, (q, k, v, bias), atol=1e-4, fast_mode=True)
 
 
@@ -274,7 +274,7 @@ def test_tied_attention_equals_its_reference_with_any_gaps_and_along_any_axis():
     tied = axial.tied_axial_attention(*once, 2, 1, causal=True, attn_bias=bias)
     torch.testing.assert_close(tied, axial.axial_attention(*once, 2, True, attn_bias=bias), **EXACT)
     assert torch.autograd.gradcheck(
-        lambda *qkv: axial.tied_axial_attention(*qkv, 2, 1, key_mask=mask), (q, k, v), fast_mode=True
+        lambda *qkv: axial.tied_axial_attention(*qkv, 2, 1, key_mask=mask), (q, k, v), fast_mode=True, atol=1e-7
     )
 
 

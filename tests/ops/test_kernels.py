@@ -101,15 +101,16 @@ def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal,
 
     monkeypatch.setattr(compiled_attention, "SHORT", 9 * 2 * LANES)
     heads, widths, shape = 2, (2 * LANES, 2 * LANES, 4 * LANES), (3, 9, 7)
-    for dtype in TOLERANCE:
-        qkv = torch.randn(*shape, sum(widths)).to(dtype).requires_grad_()
-        wide, grad = qkv.detach().double().requires_grad_(), torch.randn(*shape, heads, 2 * LANES).to(dtype)
-        for axis in (1, 2):
-            expected = reference.axial_attention(*unpacked(wide, (heads, *widths)), axis, causal)
+    numbers = torch.randn(*shape, sum(widths)).bfloat16()  # of both dtypes
+    wide, grad = numbers.double().requires_grad_(), torch.randn(*shape, heads, 2 * LANES).bfloat16()
+    for axis in (1, 2):
+        expected = reference.axial_attention(*unpacked(wide, (heads, *widths)), axis, causal)
+        (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
+        for dtype in TOLERANCE:
+            qkv = numbers.to(dtype).requires_grad_()
             out = attend_packed(qkv, heads, widths, axis, causal)
             assert_near(out, expected, dtype)
-            (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
-            assert_near(torch.autograd.grad(out, qkv, grad)[0], expected_gradient, dtype)
+            assert_near(torch.autograd.grad(out, qkv, grad.to(dtype))[0], expected_gradient, dtype)
     q, _, v = unpacked(qkv, (heads, *widths))
     assert compiled_attention._pieces_of_short_lines(compiled_attention.sizes_of(q, v, 1), None, None)
 
