@@ -44,15 +44,17 @@ def axial_attention(  # noqa: PLR0913
         torch.ones(q.shape[:-3] + q.shape[-2:-1], dtype=torch.bool) if key_mask is None else key_mask.movedim(axis, -1)
     )
     length, radius, out = q.shape[-2], q.shape[-2] * dilation if window is None else window // 2, {}
+    of_q, of_k, of_v, rows = _vectors(q), _vectors(k), _vectors(v), {} if attn_bias is None else _vectors(attn_bias)
     for line in product(*(range(size) for size in q.shape[:-2])):
         keys = (*line[:-1], line[-1] * k.shape[-3] // q.shape[-3])
+        present = mask[line[:-1]].tolist()
         for o in range(length):
             offsets = {p: (p - o) // dilation for p in range(length) if (p - o) % dilation == 0}
-            seen = [p for p in offsets if abs(offsets[p]) <= radius and mask[line[:-1]][p] and (p <= o or not causal)]
+            seen = [p for p in offsets if abs(offsets[p]) <= radius and present[p] and (p <= o or not causal)]
             columns = seen if window is None else [radius + offsets[p] for p in seen]
-            bias = None if attn_bias is None else [attn_bias[line][o, column] for column in columns]
+            bias = None if attn_bias is None else rows[*line, o][columns]
             out[*line, o] = _attend(
-                q[line][o], [k[keys][p] for p in seen], [v[keys][p] for p in seen], v[keys][o], bias
+                of_q[*line, o], [of_k[*keys, p] for p in seen], [of_v[*keys, p] for p in seen], of_v[*keys, o], bias
             )
     return _gather(out, (*q.shape[:-1], v.shape[-1])).movedim(-2, axis)
 
@@ -103,12 +105,12 @@ def full_attention(
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
     """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p] over all positions p of the grid of k."""
-    out = {}
-    for b, *position, n in product(*(range(size) for size in q.shape[:-1])):
-        keys = product(*(range(size) for size in k.shape[1:-2]))
+    of_q, of_k, of_v, out = _vectors(q), _vectors(k), _vectors(v), {}
+    for b, *position, n in of_q:
+        keys = [*product(*(range(size) for size in k.shape[1:-2]))]
         seen = [p for p in keys if key_mask is None or key_mask[b, *p]]
         out[b, *position, n] = _attend(
-            q[b, *position, n], [k[b, *p, n] for p in seen], [v[b, *p, n] for p in seen], v.flatten(1, -3)[b, 0, n]
+            of_q[b, *position, n], [of_k[b, *p, n] for p in seen], [of_v[b, *p, n] for p in seen], of_v[b, *keys[0], n]
         )
     return _gather(out, (*q.shape[:-1], v.shape[-1]))
 
@@ -130,19 +132,17 @@ def position_sensitive_attention(
     """
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)
     radius, out = len(query_table) // 2, {}
-    for *line, n in product(*(range(size) for size in q.shape[:-2])):
-        here = (*line, n)
+    of_q, of_k, of_v, rq, rk, rv = (_vectors(x) for x in (q, k, v, query_table, key_table, value_table))
+    for *here, n, o in of_q:
         head = n if query_table.shape[1] > 1 else 0
-        for o in range(q.shape[-2]):
-            window = [p for p in range(k.shape[-2]) if abs(p - o) <= radius and (p <= o or not causal)]
-            scores = []
-            for p in window:
-                rq, rk = query_table[radius + p - o, head], key_table[radius + p - o, head]
-                scores.append((q[here][o] * k[here][p] + q[here][o] * rq + k[here][p] * rk).sum() / sqrt(q.shape[-1]))
-            weights = torch.stack(scores).exp() / torch.stack(scores).exp().sum()
-            out[*here, o] = torch.stack(
-                [w * (v[here][p] + value_table[radius + p - o, head]) for w, p in zip(weights, window)]
-            ).sum(0)
+        window = [p for p in range(k.shape[-2]) if abs(p - o) <= radius and (p <= o or not causal)]
+        query, scores, values = of_q[*here, n, o], [], []
+        for p in window:
+            key, row = of_k[*here, n, p], (radius + p - o, head)
+            scores.append((query * key + query * rq[row] + key * rk[row]).sum() / sqrt(q.shape[-1]))
+            values.append(of_v[*here, n, p] + rv[row])
+        weights = torch.stack(scores).exp() / torch.stack(scores).exp().sum()
+        out[*here, n, o] = weights @ torch.stack(values)
     return _gather(out, v.shape).movedim(-2, axis)
 
 
@@ -154,17 +154,20 @@ def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
     return y
 
 
-def _attend(
-    q: Tensor, keys: list[Tensor], values: list[Tensor], like: Tensor, bias: list[Tensor] | None = None
-) -> Tensor:
+def _vectors(x: Tensor) -> dict[tuple[int, ...], Tensor]:
+    """Return the vectors along the last axis by their position; gradients of a view by index would cost more."""
+    return dict(zip(product(*(range(size) for size in x.shape[:-1])), x.flatten(0, -2).unbind(), strict=True))
+
+
+def _attend(q: Tensor, keys: list[Tensor], values: list[Tensor], like: Tensor, bias: Tensor | None = None) -> Tensor:
     """Attend from one query to lists of keys and values; without keys, return zeros like `like`."""
     if not keys:
         return torch.zeros_like(like)
-    scores = torch.stack([(q * key).sum() / sqrt(len(q)) for key in keys])
+    scores = torch.stack(keys) @ q / sqrt(len(q))
     if bias is not None:
-        scores = scores + torch.stack(bias)
+        scores = scores + bias
     weights = scores.exp() / scores.exp().sum()
-    return torch.stack([weight * value for weight, value in zip(weights, values)]).sum(0)
+    return weights @ torch.stack(values)
 
 
 def _gather(found: dict[tuple[int, ...], Tensor], shape: tuple[int, ...]) -> Tensor:
