@@ -36,14 +36,14 @@ class CausalConvolution(nn.Module):
         """Return what the next slab takes."""
         return self.of_channels(self.linear(self.last_windows(slabs))).squeeze(1)
 
-    def windows_before(self, values: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a n"]:
+    def windows_before(self, values: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *pixels n"]:
         axis = values.ndim - 1 - self.inside
         return self._windows(values.narrow(axis, 0, values.shape[axis] - 1), values.shape[axis])
 
-    def last_windows(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b 1 *s n"]:
+    def last_windows(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b 1 *pixels n"]:
         return self._windows(torch.stack([*slabs[-self.reach :]], dim=1), 1)
 
-    def of_channels(self, found: Float[Tensor, "b *a n"]) -> Float[Tensor, "b *a d"]:
+    def of_channels(self, found: Float[Tensor, "b *pixels n"]) -> Float[Tensor, "b *a d"]:
         return found.unflatten(-1, (self.channels, -1)).flatten(-3, -2)
 
     def _windows(self, values: Tensor, count: int) -> Tensor:
