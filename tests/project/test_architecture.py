@@ -185,18 +185,17 @@ def private_uses(source: Path) -> Iterator[tuple[str, str]]:
     A name counts wherever it stands: imported, behind a dot, or as text, for getattr, vars and annotations.
     """
     own = {name for _, tree in trees(source) for node in ast.walk(tree) for name in defined(node)}
+    texts = own | OF_WEIGHTS
     for file, tree in trees(source):
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 found = [each for each in imported_names(node, PACKAGE) if FOREIGN.search(each)]
-            elif isinstance(node, ast.Attribute):
+            elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
                 on_self = ast.unparse(node.value) in ("self", "cls") and node.attr in own
                 public = node.attr in OF_NAMED_TUPLES or ast.unparse(node) == "os._exit"
                 found = [] if on_self or public else [node.attr]
             else:
-                found = (
-                    [str(node.value)] if isinstance(node, ast.Constant) and node.value not in own | OF_WEIGHTS else []
-                )
+                found = [str(node.value)] if isinstance(node, ast.Constant) and node.value not in texts else []
             yield from ((file, each) for each in found if isinstance(node, ast.stmt) or PRIVATE.fullmatch(each))
 
 
