@@ -7,7 +7,6 @@ Prints each function with the count of numbers, of differences (NaN equals NaN),
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,20 +77,15 @@ def differences(name: str, x: np.ndarray) -> np.ndarray:
     return x[~same]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    every: int = 1
-    """The distance of the numbers that are compared, in bits."""
-
-
-def main(options: Options) -> None:
+def main(*, every: int = 1) -> None:
+    """Compare every n-th number."""
     for name in FUNCTIONS:
         count, different = 0, []
-        for x in numbers(options.every):
+        for x in numbers(every):
             count += len(x)
             different += [number.hex() for number in map(float, differences(name, x))]
         print(f"{name}: {count:,} numbers, {len(different)} differences", *different[:1], flush=True)
 
 
 if __name__ == "__main__":
-    main(run_command(Options, description=__doc__))
+    run_command(main, description=__doc__)

@@ -10,7 +10,6 @@ wall time otherwise.
 """
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,14 +22,6 @@ from axial_transformers.kernels.exact.instructions import PANEL, ROWS
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.layers.initialisation import Dense
 from command_line import run_command
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    model: str = "fashion_mnist"
-    images: int = 96
-    threads: int = 1
-    rounds: int = 3
 
 
 def products(model: axial.AxialTransformer) -> int:
@@ -63,40 +54,40 @@ def many_products(x, rows, weights, out, times):
         steps.dense(x, rows, weights, out)
 
 
-def main(options: Options) -> None:
-    torch.set_num_threads(options.threads)
-    clock = time.process_time if options.threads == 1 else time.perf_counter
+def main(*, model: str = "fashion_mnist", images: int = 96, threads: int = 1, rounds: int = 3) -> None:
+    torch.set_num_threads(threads)
+    clock = time.process_time if threads == 1 else time.perf_counter
 
     def seconds(work) -> float:
         start = clock()
         work()
         return clock() - start
 
-    model = axial.AxialTransformer.from_pretrained(options.model)
+    net = axial.AxialTransformer.from_pretrained(model)
 
     def sampled(count: int) -> torch.Tensor:
-        return axial.sample(model, count, generator=torch.Generator().manual_seed(0), compile=True)
+        return axial.sample(net, count, generator=torch.Generator().manual_seed(0), compile=True)
 
     def encode() -> bytes:
-        return axial.compress(model, images, verify=False)
+        return axial.compress(net, values, verify=False)
 
-    images = sampled(options.images)
+    values = sampled(images)
     archive = encode()
-    assert torch.equal(axial.decompress(model, archive), images)
+    assert torch.equal(axial.decompress(net, archive), values)
     runs = {
-        "sampling": lambda: sampled(len(images)),
+        "sampling": lambda: sampled(images),
         "encoding": encode,
-        "decoding": lambda: axial.decompress(model, archive),
+        "decoding": lambda: axial.decompress(net, archive),
     }
     rates, shares = dict.fromkeys(runs, 0.0), list[tuple[float, float, float]]()
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         for name, run in runs.items():
-            before = tile_rate(seconds, options.threads) if name == "encoding" else 0.0
-            rate = len(images) / seconds(run)
+            before = tile_rate(seconds, threads) if name == "encoding" else 0.0
+            rate = images / seconds(run)
             rates[name] = max(rates[name], rate)
             if name == "encoding":
-                reached = (before + tile_rate(seconds, options.threads)) / 2
-                rate *= products(model) / options.threads
+                reached = (before + tile_rate(seconds, threads)) / 2
+                rate *= products(net) / threads
                 shares.append((rate / reached, rate / 1e9, reached / 1e9))
     for name, rate in rates.items():
         print(f"{name:20}{rate:8.1f} images/s, {rate / rates['sampling']:.2f} of sampling's speed")
@@ -106,4 +97,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(run_command(Options, description=__doc__))
+    run_command(main, description=__doc__)
