@@ -92,6 +92,7 @@ SMALLER: dict[str, dict[str, object]] = {
     "attention": {"attention.SHAPES": SHAPES, "attention.MAX_SHAPE": SHAPES[0], "attention.BESIDE_PACKAGE": SHAPES},
     "complexity": {"complexity.SQUARES": (4, 8), "complexity.SIDES": {1: (10, 20), 2: (10, 12)}},
     "crashes": {"crashes.CONFIG": replace(crashes.CONFIG, steps=15)},
+    "optimizers": {"optimizers.NAMED": {"digits": tiny_recipe}},
     "peers": {
         "peers.KINDS": {
             "fashion": replace(
@@ -119,7 +120,7 @@ TINY = {
     "exact_settings.py": "model gray.npz --count 4 --block 2 --only threads backwards together",
     "exact_speed.py": "--model model --images 2 --rounds 1",
     "fashion_classifier.py": "clothes.npz clothes.npz --width 4 --epochs 1 --batch 4 --seeds 0",
-    "gpu_report.py --only": "--dry-run --only waiting",
+    "gpu_report.py --only": "--dry-run --only losses",
     "optimizers.py": "--recipe digits --steps 1",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",
     "peers.py trial": "trial . fashion 'gated PixelCNN' muon 0.01 0 0.01",
