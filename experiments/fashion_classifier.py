@@ -2,6 +2,7 @@
 
     python experiments/fashion_classifier.py fashion_mnist_train.npz fashion_mnist_test.npz
 
+Settings are chosen with `--held-out 10000`: the last training images stand for the test images, which are not read.
 The files hold images uint8 [N, 28, 28] and labels [N]. The last line is JSON.
 """
 
@@ -11,11 +12,12 @@ from dataclasses import asdict
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from cyclopts import Parameter
 from torch import Tensor
 
 from axial_transformers.models.baselines import AxialResNet, AxialResNetConfig
@@ -86,22 +88,27 @@ def main(
     batch: int = 64,
     rate: float = 3e-3,
     seeds: tuple[int, ...] = (0, 1, 2),
+    held_out: Annotated[int, Parameter(help="test on the last N training images, not on `test`")] = 0,
 ) -> None:
     """Prints each seed's accuracy, their mean and its standard error, and minutes of processor time."""
     network = AxialResNetConfig(
         shape=(28, 28), channels=1, num_classes=10, blocks=(1, 1, 1, 1), width=width, heads=heads, stem_stride=2
     )
-    data, tested = read(train), read(test)
+    data = read(train)
+    tested = tuple(part[-held_out:] for part in data) if held_out else read(test)
+    data = tuple(part[: len(part) - held_out] for part in data)
     start, found = time.process_time(), []
     for seed in seeds:
         model = train_one(data, network, epochs, batch, rate, seed)
         found.append(accuracy(model, *tested))
-        print(f"seed {seed}: {found[-1]:.4f} of {len(tested[0])} test images", flush=True)
+        print(
+            f"seed {seed}: {found[-1]:.4f} of {len(tested[0])} {'held-out' if held_out else 'test'} images", flush=True
+        )
     result: dict[str, Any] = {
         "accuracy": round(mean(found), 4),
         "standard error": round(stdev(found) / sqrt(len(found)), 4) if len(found) > 1 else None,
         "of each seed": dict(zip(seeds, found)),
-        "tested on": f"{len(tested[0])} test images",
+        "tested on": f"{len(tested[0])} {'held-out training' if held_out else 'test'} images",
         "minutes": round((time.process_time() - start) / 60, 1),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "network": asdict(network),
