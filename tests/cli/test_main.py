@@ -14,8 +14,7 @@ import pytest
 import axial_transformers
 from axial_transformers import cli, recipes
 from axial_transformers.cli import sample
-from axial_transformers.cli.completion import parser_of
-from axial_transformers.cli.parsing import COMMON_OPTIONS, in_options
+from axial_transformers.cli.parsing import COMMON_OPTIONS
 from axial_transformers.storage import hub
 from axial_transformers.training import TrainConfig
 from tests.conftest import Axial
@@ -171,7 +170,7 @@ def test_of_several_processes_on_a_machine_the_first_one_speaks(axial: Axial, mo
             "train digits --data.fit z",
             'Invalid value "z" for --data.fit. Choose from: "exact", "crop", "stretch", "tiles".',
         ),
-        ("train digits --model.heads 7", "dim 64 must be a multiple of heads 7"),
+        ("train digits --model.heads 7", "--model.dim 64 must be a multiple of --model.heads 7"),
         ("train digits --data.fit crop", "--data.fit crop needs a size, for example --data.size 32"),
         ("train digits --data.stride 0", "--data.stride must be at least 1, not 0"),
         (
@@ -196,21 +195,6 @@ def test_a_mistake_in_the_options_is_one_line(axial: Axial, argv, says):
 def test_an_option_that_a_verb_lacks_is_one_line(refused, verb):
     recipe = ["digits"] * (verb in ("train", "inspect"))
     assert refused(verb, *recipe, "--qwertz") == f"axial {verb}: Unknown option: --qwertz.\n"
-
-
-def test_names_of_arguments_are_written_as_options_of_the_command():
-    train, sample, decompress = (
-        parser_of(name).assemble_argument_collection() for name in ("train", "sample", "decompress")
-    )
-    assert in_options("use fit=crop, fit=stretch or fit=tiles", train) == (
-        "use --data.fit crop, --data.fit stretch or --data.fit tiles"
-    )
-    assert in_options("choose one with key=", train) == "choose one with --data.key"
-    assert in_options("tensorboard=True needs an extra", train) == "--training.tensorboard needs an extra"
-    assert in_options("top_p and compile=False", sample) == "--top-p and --no-compile"
-    assert in_options("use fit=crop", decompress) == "use fit=crop"
-    for text in ("my/fit=crop/x.png", "/a/top_p/b", "top_p.png", "what rows must be said"):
-        assert in_options(text, sample) == text
 
 
 @pytest.mark.parametrize("name", ["taken", "file/below.csv"])

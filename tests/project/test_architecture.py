@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
     "cli", "studio", "recipes", "training", "compression", "decoding", "planning", "likelihood", "inference",
-    "importers", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress", "doors",
+    "importers", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress", "messages", "doors",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
 MAX_LINES = 600

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 
 from axial_transformers.cli.console import prepare_streams, printable, show_log
+from axial_transformers.messages import Message, Option, message_of
 
 GROUPS = {
     "Train": {
@@ -50,6 +51,9 @@ COMMANDS = {name: texts for group in GROUPS.values() for name, texts in group.it
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
+OPTIONS: list[Option] = []
+"""For each parser that the running command has used, the function that names its options in messages."""
+
 WAITING, SHORT_WAIT = "GOMP_SPINCOUNT", "1000"
 """Environment variable of GNU OpenMP."""
 
@@ -74,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _bound_waiting()
     command, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     warnings.showwarning = _shows_each_once()
+    OPTIONS.clear()
     try:
         status = _run(command, rest)
         sys.stdout.flush()
@@ -142,7 +147,7 @@ def _fail(who: str, message: str) -> int:
 
 
 def _message(command: str, error: Exception) -> str | None:
-    text = " ".join(str(error).split())
+    text = " ".join(_in_options(message_of(error)).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError | SystemError) and _says_out_of_memory(text)):
         hint = LESS_MEMORY.get(command, "free some, or use a machine with more")
         return f"not enough memory: {hint}" + f" ({printable(text)})" * bool(text)
@@ -151,12 +156,14 @@ def _message(command: str, error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         named = isinstance(error.filename, str | bytes | os.PathLike)
         return f"{printable(os.fsdecode(error.filename))}: {error.strerror}" if named else error.strerror
-    return printable(_in_options(text)) or type(error).__name__
+    return printable(text) or type(error).__name__
 
 
-def _in_options(message: str) -> str:
-    parsing = sys.modules.get(f"{__name__}.parsing")  # no import: an error must not need what may be what failed
-    return message if parsing is None else str(parsing.in_current_options(message))
+def _in_options(text: str) -> str:
+    def option(setting: str, value: str | None) -> str | None:
+        return next((found for each in OPTIONS if (found := each(setting, value))), None)
+
+    return text.worded(option) if isinstance(text, Message) else text
 
 
 def _says_out_of_memory(text: str) -> bool:
@@ -171,8 +178,8 @@ def _shows_each_once() -> Callable[..., None]:
     """Replace Python's own memory of warnings, which `catch_warnings` loses."""
     said = set[str]()
 
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        line = f"warning: {printable(_in_options(str(message)))}"
+    def show(message: Warning, *_: object, **__: object) -> None:
+        line = f"warning: {printable(_in_options(message_of(message)))}"
         if line not in said:
             said.add(line)
             print(line, file=sys.stderr)

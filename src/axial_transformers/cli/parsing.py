@@ -1,17 +1,15 @@
 """From the words of a command to its options, a dataclass, and back."""
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from functools import partial
 from inspect import getdoc
 from typing import Any, TypeVar
 
 from cyclopts import (
     App,
     Argument,
-    ArgumentCollection,
     CycloptsError,
     MissingArgumentError,
     Parameter,
@@ -23,14 +21,9 @@ from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from axial_transformers.cli import OPTIONS
+
 Options = TypeVar("Options")
-
-_ASSIGNED = re.compile(r"(?<![^\s(])([a-z]\w*)=('[^']*'|\"[^\"]*\"|[\w.:-]*\w)?(?=[\s,;:.)]|$)")
-_LEADING = re.compile(r"(?:^|(?<=: ))([a-z]\w*)(?= must be )")
-_PYTHONIC = re.compile(r"(?<![\w./'-])([a-z]+(?:_[a-z]+)+)(?![\w./'(])")
-
-_CURRENT: ContextVar[App | None] = ContextVar("parser of the command that runs", default=None)
-
 
 COMMON_OPTIONS = (
     "--out", "--training.steps", "--training.time-limit", "--training.batch-size", "--training.learning-rate",
@@ -119,7 +112,7 @@ def parse(
 ) -> Options:
     """Return the options in `argv`, or print the help and exit; see `parser`."""
     app = parser(options, command, defaults, undecided)
-    _CURRENT.set(app)
+    OPTIONS.append(partial(as_option, app))
     try:
         found = app(list(argv), exit_on_error=False, print_error=False, verbose=False)
     except CycloptsError as error:
@@ -132,7 +125,7 @@ def parse(
 def parse_known(options: Callable[..., Options], argv: Sequence[str], command: str) -> tuple[Options, list[str]]:
     """Return the known options, and the other words."""
     app = parser(options, command)
-    _CURRENT.set(app)
+    OPTIONS.append(partial(as_option, app))
     try:
         make, bound, others, _ = app.parse_known_args(list(argv))
     except CycloptsError as error:
@@ -161,31 +154,23 @@ def _message(error: CycloptsError, app: App) -> str:
     return str(error)
 
 
-def in_current_options(message: str) -> str:
-    """Use `in_options` for the command that was parsed last."""
-    app = _CURRENT.get()
-    return message if app is None else in_options(message, app.assemble_argument_collection())
+def as_option(app: App, setting: str, value: str | None = None) -> str | None:
+    """Return a setting and its value in the words of a command, or None if it is none of its options.
 
-
-def in_options(text: str, arguments: ArgumentCollection) -> str:
-    """Return the text with each `name=value`, and each other argument name, as an option of the command."""
-    options: dict[str, Argument] = {}
-    for argument in sorted(arguments, key=lambda each: each.name.count(".")):
-        if argument.name.startswith("--") and not argument.children:
-            options.setdefault(argument.field_info.name, argument)
-
-    def assigned(found: re.Match[str]) -> str:
-        name, value = found[1], (found[2] or "").strip("'\"")
-        if name not in options:
-            return found[0]
-        if value in ("True", "False") and options[name].negatives:
-            return options[name].negatives[0] if value == "False" else options[name].name
-        return f"{options[name].name} {shlex.quote(value)}" if value else options[name].name
-
-    def named(found: re.Match[str]) -> str:
-        return options[found[1]].name if found[1] in options else found[0]
-
-    return _PYTHONIC.sub(named, _LEADING.sub(named, _ASSIGNED.sub(assigned, text)))
+    Several options may have the name, as --frames and --data.frames have: then it is the shortest path.
+    """
+    options = app.assemble_argument_collection()
+    named = [each for each in options if each.name.startswith("--") and not each.children]
+    if "." in setting:
+        named = [each for each in named if each.name == f"--{setting.replace('_', '-')}"]
+    else:
+        named = [each for each in named if each.field_info.name == setting]
+    if not named:
+        return None
+    option = min(named, key=lambda each: each.name.count("."))
+    if value in ("True", "False") and option.negatives:
+        return option.name if value == "True" else option.negatives[0]
+    return option.name if value is None else f"{option.name} {shlex.quote(value)}"
 
 
 def command(*words: object) -> str:

@@ -17,6 +17,7 @@ from axial_transformers.data import EmptySplitError, Examples, load, picture_siz
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import can_be_shown, image_grid
@@ -114,7 +115,7 @@ def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
     examples = load(source, run.data, "train", bar("reading"))
     suitable = suited(run, examples)
     to_follow = f"let the model follow the data: {command('train', source)}"
-    check_shape(examples, suitable.model, source, run.recipe or "the model", "size= and fit=", to_follow)
+    check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
     return suitable, examples
 
 

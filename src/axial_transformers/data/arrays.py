@@ -15,6 +15,7 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, GrowingArray, join_uint16, split_uint16
 from axial_transformers.data.images import fitted, tiles
 from axial_transformers.data.npy import array_header, array_names, read_array
+from axial_transformers.messages import Message, joined
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
@@ -168,7 +169,8 @@ def _name(path: Path, names: list[str], options: DataConfig) -> str:
     if options.key is None and (known or len(others) == 1):
         return (known or others)[0]
     wanted = f"no array {options.key}" if options.key else f"none of the arrays {', '.join(_KEYS)}"
-    raise ValueError(f"{path} has {wanted}; it holds {', '.join(names) or 'nothing'}: choose one with key=")
+    held = ", ".join(names) or "nothing"
+    raise ValueError(Message("{} has {}; it holds {}: choose one with {key=}", path, wanted, held))
 
 
 def _check_type(where: Path | str, dtype: np.dtype[Any]) -> None:
@@ -190,21 +192,20 @@ def _as_bytes(
     if low < 0 or high >= num_values:
         hint = "add a number until none is negative, and save them as uint16, which holds 0..65535"
         if options.num_values or 0 <= low <= high < 256:
-            hint = "correct num_values"
-        raise ValueError(f"{path} holds values {low}..{high}, not 0..{num_values - 1}: {hint}")
+            hint = Message("correct {data.num_values}")
+        raise ValueError(Message("{} holds values {}..{}, not 0..{}: {}", path, low, high, num_values - 1, hint))
     return values.astype(np.uint8, copy=False), Encoding(num_values, uint16=False)
 
 
 def _check_image(path: Path | str, values: NDArray[np.uint8], options: DataConfig, uint16: bool) -> None:
     *axes, channels = values.shape[1:]
     if options.size is not None and options.fit != "tiles" and axes[-2:] != [options.size, options.size]:
-        ways = "arrays in files are cut with fit=tiles, only folders and videos are resized"
-        raise ValueError(f"{path} holds {axes} positions, not size={options.size}: {ways}")
+        ways = Message("arrays in files are cut with {fit=tiles}, only folders and videos are resized")
+        raise ValueError(Message("{} holds {} positions, not {size=}: {}", path, axes, ways, size=options.size))
     wanted = {"auto": channels, "rgb": 3, "gray": 1 + uint16}[options.mode]
     if channels != wanted:
-        raise ValueError(
-            f"{path} has {channels} channels, not those of mode={options.mode}: only folders are converted"
-        )
+        there = f"{path} has {channels} channels"
+        raise ValueError(Message("{}, not those of {mode=}: only folders are converted", there, mode=options.mode))
 
 
 def _labels(path: Path, count: int, first: int) -> NDArray[np.int64]:
@@ -258,12 +259,12 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
     count = len(shape)
     if axes is not None:
         if len(axes) != count:
-            raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of axes={axes}")
+            there = f"{where} has shape {list(shape)}"
+            raise ValueError(Message("{}, not the {} axes of {axes=}", there, len(axes), axes=axes))
         channels = axes.index("C") if "C" in axes else None
     elif readings := _two_readings(shape):
-        raise ValueError(
-            f"{where} has shape {list(shape)}: say what its axes are, as by axes={' or axes='.join(readings)}"
-        )
+        ways = joined(" or ", (Message("{axes=}", axes=reading) for reading in readings))
+        raise ValueError(Message("{} has shape {}: say what its axes are, as by {}", where, list(shape), ways))
     else:
         channels = count - 1 if count >= 5 or (count == 4 and 1 <= shape[-1] <= 4) else None
     of_channels = channels is not None

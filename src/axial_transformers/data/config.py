@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from axial_transformers.messages import Message
+
 _LETTERS = "CTDHWL"
 Split = Literal["train", "validation", "test", "all"]
 
@@ -61,27 +63,27 @@ class DataConfig:
     def __post_init__(self) -> None:
         check_axes(self.axes)
         if self.size is not None and self.size < 1:
-            raise ValueError(f"size must be at least 1, not {self.size}")
+            raise ValueError(Message("{size} must be at least 1, not {}", self.size))
         self._check_clips()
         if self.skip_bad is not None and self.skip_bad < 0:
-            raise ValueError(f"skip_bad must be at least 0, not {self.skip_bad}")
+            raise ValueError(Message("{skip_bad} must be at least 0, not {}", self.skip_bad))
         if self.fit != "exact" and self.size is None:
-            raise ValueError(f"fit={self.fit} needs a size, for example size=32")
+            raise ValueError(Message("{fit=} needs a size, for example {size=32}", fit=self.fit))
         if self.num_values is not None and not 2 <= self.num_values <= 256:
-            raise ValueError(f"num_values must be within 2..256, not {self.num_values}")
+            raise ValueError(Message("{data.num_values} must be within 2..256, not {}", self.num_values))
         shares = self.validation_fraction, self.test_fraction or 0.0
         if not (min(shares) >= 0 and sum(shares) < 1):
-            raise ValueError(f"validation_fraction and test_fraction {shares} must be at least 0, and below 1 together")
+            text = "{validation_fraction} and {test_fraction} {} must be at least 0, and below 1 together"
+            raise ValueError(Message(text, shares))
 
     def _check_clips(self) -> None:
         if self.frames is not None and self.frames < 1:
-            raise ValueError(f"frames must be at least 1, not {self.frames}")
+            raise ValueError(Message("{data.frames} must be at least 1, not {}", self.frames))
         if self.stride < 1:
-            raise ValueError(f"stride must be at least 1, not {self.stride}")
+            raise ValueError(Message("{stride} must be at least 1, not {}", self.stride))
         if self.offsets == "random" and self.frames is None and self.fit != "tiles":
-            raise ValueError(
-                "offsets=random needs the frames of a clip, for example frames=16, or fit=tiles for pictures"
-            )
+            ways = Message("for example {data.frames=16}, or {fit=tiles} for pictures")
+            raise ValueError(Message("{offsets=random} needs the frames of a clip, {}", ways))
 
 
 def check_axes(axes: str | None) -> None:
@@ -91,6 +93,9 @@ def check_axes(axes: str | None) -> None:
     others = axes[1:]
     if axes[:1] != "N" or len(set(others)) < len(others) or set(others) - set(_LETTERS) or not set(others) - {"C"}:
         raise ValueError(
-            f"axes={axes} is not N followed by different letters of C (channels), T (frames), D, H, W (depth, height,"
-            " width) and L (length), such as NHWC, NCHW, NTHWC or NL"
+            Message(
+                "{axes=} is not N followed by different letters of C (channels), T (frames), D, H, W (depth, height,"
+                " width) and L (length), such as NHWC, NCHW, NTHWC or NL",
+                axes=axes,
+            )
         )

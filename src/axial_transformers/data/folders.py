@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.examples import Examples, GrowingArray
+from axial_transformers.messages import Message, joined, message_of
 from axial_transformers.progress import Progress, rank
 
 RUN = {"train.json", "metrics.jsonl"}
@@ -113,7 +114,7 @@ def gather(
     if len(selection.chosen) == 1 and (unfit or faults):
         raise (unfit or faults)[0]
     skipped = tuple(map(str, faults))
-    _leave_out(list(map(str, unfit)), skipped, len(names), skip_bad, len(selection.chosen))
+    _leave_out([*map(message_of, unfit)], skipped, len(names), skip_bad, len(selection.chosen))
     return Examples(
         values=stack.values(),
         names=names,
@@ -135,7 +136,7 @@ def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad:
         raise ValueError(listed([*unfit, *(faults if too_many else ())]))
     if too_many or not left:
         advice = f" (--data.skip-bad {len(faults)} would leave out {len(faults)} of {in_all} files)" if left else ""
-        raise ValueError(listed(faults) + advice)
+        raise ValueError(joined("", [listed(faults), advice]))
     for fault in faults[:MAX_NAMED]:
         say(f"skipped: {fault}")
     if len(faults) > MAX_NAMED:
@@ -146,15 +147,13 @@ def listed(faults: Sequence[str]) -> str:
     """Return one line about the first 20 faults."""
     if len(faults) == 1:
         return faults[0]
-    more = f"; and {len(faults) - MAX_NAMED} more" if len(faults) > MAX_NAMED else ""
-    return f"{len(faults)} files are unfit: " + "; ".join(faults[:MAX_NAMED]) + more
+    more = [f"and {len(faults) - MAX_NAMED} more"] if len(faults) > MAX_NAMED else []
+    return Message("{} files are unfit: {}", len(faults), joined("; ", [*faults[:MAX_NAMED], *more]))
 
 
 def _different(file: Path, shape: tuple[int, ...], first: Path, first_shape: tuple[int, ...]) -> FitError:
     (*_, height, width, _), (*_, first_height, first_width, _) = shape, first_shape
     if (height, width) == (first_height, first_width):
         return FitError(f"{file} holds {list(shape)} values where {first} holds {list(first_shape)}: set frames")
-    return FitError(
-        f"{file} is {width}x{height} pixels where {first} is {first_width}x{first_height}: remove it,"
-        " or give a size and fit=crop, fit=stretch or fit=tiles"
-    )
+    sizes = f"{file} is {width}x{height} pixels where {first} is {first_width}x{first_height}"
+    return FitError(Message("{}: remove it, or give a size and {fit=crop}, {fit=stretch} or {fit=tiles}", sizes))

@@ -22,6 +22,7 @@ from axial_transformers.data.picture_files import (
     upright,
 )
 from axial_transformers.data.windows import windowed_tiles
+from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 
 PixelKind = Literal["gray", "gray16", "rgb"]
@@ -55,7 +56,7 @@ def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> Pixel
         raise fault
     if deep and (2 * len(deep) > len(kinds) or (2 * len(deep) == len(kinds) and kinds[0] == "gray16")):
         if options.mode == "rgb":
-            raise ValueError(f"{deep[0]} is a 16-bit gray image: use mode=gray or mode=auto")
+            raise ValueError(Message("{} is a 16-bit gray image: use {mode=gray} or {mode=auto}", deep[0]))
         return "gray16"
     if options.mode != "auto":
         return options.mode
@@ -96,10 +97,8 @@ def fitted(
     """Return examples [n, H, W, C] cut from one image, and the position of each as a suffix."""
     size = options.size
     if size is not None and options.fit == "exact" and image.size != (size, size):
-        raise FitError(
-            f"{file} is {image.width}x{image.height} pixels, not {size}x{size}: remove it, or use"
-            " fit=crop, fit=stretch or fit=tiles"
-        )
+        sizes = f"{file} is {image.width}x{image.height} pixels, not {size}x{size}"
+        raise FitError(Message("{}: remove it, or use {fit=crop}, {fit=stretch} or {fit=tiles}", sizes))
     if size is not None and options.fit == "crop":
         image = ImageOps.fit(image, (size, size), resampling)
     if size is not None and options.fit == "stretch":
@@ -131,8 +130,8 @@ def read_mask(path: Path) -> NDArray[np.bool_]:
         with opened(path) as picture:
             return np.asarray(upright(path, picture).convert("L")) >= 128
     if path.suffix != ".npy" or not path.is_file():
-        raise ValueError(f"mask={path} is neither an .npy file nor a picture")
+        raise ValueError(Message("{mask=} is neither an .npy file nor a picture", mask=path))
     mask = read_array(path, "arr_0")
     if mask.dtype != np.bool_:
-        raise ValueError(f"mask={path} holds {mask.dtype}, not booleans")
+        raise ValueError(Message("{mask=} holds {}, not booleans", mask.dtype, mask=path))
     return mask

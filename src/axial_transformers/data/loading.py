@@ -22,6 +22,7 @@ from axial_transformers.data.splits import (
     part_of_folder,
 )
 from axial_transformers.data.windows import WindowedExamples
+from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 
@@ -60,14 +61,16 @@ def load(
         config = replace(config, offsets="fixed")
     examples = _load(source, config, split, progress)
     if config.num_values not in (None, examples.num_values):
-        raise ValueError(
-            f"num_values={config.num_values} is an option of arrays: values of {source} are"
-            f" 0..{examples.num_values - 1}; leave it out, or save them as an array"
-        )
+        values = f"values of {source} are 0..{examples.num_values - 1}; leave it out, or save them as an array"
+        number = config.num_values
+        raise ValueError(Message("{data.num_values=} is an option of arrays: {}", values, num_values=number))
     if config.offsets == "random" and not isinstance(examples, WindowedExamples):
         raise ValueError(
-            "offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures, which"
-            f" {source} is not: use offsets=fixed"
+            Message(
+                "{offsets=random} cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures,"
+                " which {} is not: use {offsets=fixed}",
+                source,
+            )
         )
     if split in ("validation", "test") and len(examples) < FEW:
         count = f"{len(examples)} example{'s' * (len(examples) > 1)}"
@@ -115,7 +118,9 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
 
 def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
     if config.offsets == "random":
-        raise ValueError(f"{path} is one source of clips: offsets=random needs a folder of several videos or files")
+        raise ValueError(
+            Message("{} is one source of clips: {offsets=random} needs a folder of several videos or files", path)
+        )
     return video.load_videos(Selection(path.parent, [path]), config, video.kind_of_videos([path], config), progress)
 
 
@@ -256,14 +261,14 @@ def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[f
 
 
 def _without_frames(path: Path) -> ValueError:
-    return ValueError(f"{path} holds videos: set how many frames a clip has, for example frames=16")
+    return ValueError(Message("{} holds videos: set how many frames a clip has, for example {data.frames=16}", path))
 
 
 def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> EmptySplitError:
     ways_out = {
         "train": "take another split",
-        "validation": "raise validation_fraction, or change the seed",
-        "test": "set test_fraction, or give the test part as a source of its own with split all",
+        "validation": Message("raise {validation_fraction}, or change the seed"),
+        "test": Message("set {test_fraction}, or give the test part as a source of its own with split all"),
     }
     if only and split != "test":
         ways_out[split] = f"one {only} cannot both train and validate, give two or more"

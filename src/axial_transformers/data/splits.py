@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from axial_transformers.data.config import Split
+from axial_transformers.messages import joined
 
 Part = Literal["train", "validation", "test"]
 
@@ -19,7 +20,7 @@ class EmptySplitError(ValueError):
     """
 
     def __init__(self, fact: str, hint: str) -> None:
-        super().__init__(f"{fact}: {hint}")
+        super().__init__(joined(": ", [fact, hint]))
         self.fact = fact
 
 

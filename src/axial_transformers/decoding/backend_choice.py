@@ -11,6 +11,7 @@ from axial_transformers.decoding.graph_backend import MAX_ROW, graphs
 from axial_transformers.inference import exact_network
 from axial_transformers.kernels import compiled_for
 from axial_transformers.layers.lines import LineAttention
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.stacks import InnerAttention, InnerLSTM
 
@@ -40,7 +41,7 @@ def choose_backend(
     device = model.device
     obstacle = _obstacle(model, choose, device)
     if compile and obstacle:
-        raise ValueError(f"compile=True, but {obstacle}")
+        raise ValueError(Message("{compile=True}, but {}", obstacle))
     if compile is False or obstacle or not batch:
         return eager(model, choose)
     if device.type == "cuda":  # on request only: their speed is not measured
@@ -53,7 +54,7 @@ def choose_backend(
         return exact_backend.compiled(model, choose, batch)
     except exact_network.NoKernelsError as error:
         if compile:
-            raise ValueError(f"compile=True, but {error}") from error
+            raise ValueError(Message("{compile=True}, but {}", error)) from error
         return eager(model, choose)
 
 

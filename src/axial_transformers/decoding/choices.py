@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
+from axial_transformers.messages import Message
+
 NOISE_AT_ONCE = 1 << 20
 """Numbers of noise computed at a time: their float64 form takes 8 MiB."""
 
@@ -37,11 +39,11 @@ class Sampler:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < inf:
-            raise ValueError(f"temperature must be at least 0 and finite, not {self.temperature}")
+            raise ValueError(Message("{temperature} must be at least 0 and finite, not {}", self.temperature))
         if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
+            raise ValueError(Message("{top_k} must be at least 1, not {}", self.top_k))
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
+            raise ValueError(Message("{top_p} must be in (0, 1], not {}", self.top_p))
 
     def __call__(self, logits: Float[Tensor, "b v"], noise: Float[Tensor, "b v"]) -> Integer[Tensor, " b"]:
         """Logits and noise [B, V] -> values [B]."""

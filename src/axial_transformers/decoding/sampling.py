@@ -17,6 +17,7 @@ from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import GumbelChoice, KnownFirst, Sampler, gumbel, skip_noise
 from axial_transformers.decoding.decoding_loop import decode
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import accepts_arrays, labels_of
 from axial_transformers.models.layouts import LAYOUTS
@@ -88,10 +89,11 @@ def sample(  # noqa: PLR0913
         )
     batch = sizes.pop()
     if batch < 0:
-        raise ValueError(f"count must be at least 0, not {batch}")
+        raise ValueError(Message("{count} must be at least 0, not {}", batch))
     if known is None:
         if config.known_channels:
-            raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
+            given = config.known_channels
+            raise ValueError(Message("the model's first {} channels are given: pass them as {known=}", given))
         known = torch.zeros((), dtype=torch.int64).expand(batch, *config.shape, config.channels)
     sampled = _Batch(
         model=model,
@@ -151,11 +153,15 @@ def complete(  # noqa: PLR0913
     if not approximate and model.config.layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(
-            f"the known positions do not come first in generation order with layout {model.config.layout!r}, so "
-            f"completion is not exact; {would} exact for this mask; approximate=True forces known values when reached"
+            Message(
+                "the known positions do not come first in generation order with layout {!r}, so completion is not "
+                "exact; {} exact for this mask; {approximate=True} forces known values when reached",
+                model.config.layout,
+                would,
+            )
         )
     if count < 0:
-        raise ValueError(f"count must be at least 0, not {count}")
+        raise ValueError(Message("{count} must be at least 0, not {}", count))
     label = labels_of(label, len(known))
     lengths = {len(tensor) for tensor in (label, cond) if tensor is not None}
     if lengths - {len(known)}:
@@ -194,13 +200,12 @@ def known_mask(
     ((name, value),) = given.items()
     if isinstance(value, Tensor):
         if value.dtype != torch.bool or tuple(value.shape) not in (sizes, sizes[:-1]):
-            raise ValueError(
-                f"mask must be bool {list(sizes)} or {list(sizes[:-1])}, not {value.dtype} {list(value.shape)}"
-            )
+            shapes = f"bool {list(sizes)} or {list(sizes[:-1])}, not {value.dtype} {list(value.shape)}"
+            raise ValueError(Message("{mask} must be {}", shapes))
         return value.cpu() if value.ndim == len(sizes) else value.cpu().unsqueeze(-1).expand(sizes)
     axis = {"rows": max(0, len(config.shape) - 2), "channels": len(config.shape), "frames": 0}[name]
     if not 0 <= value <= sizes[axis]:
-        raise ValueError(f"{name} must be in 0..{sizes[axis]}, not {value}")
+        raise ValueError(Message("{" + name + "} must be in 0..{}, not {}", sizes[axis], value))
     return torch.stack(torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij"))[axis] < value
 
 
@@ -376,8 +381,13 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
     if need > available:
         room = max((available - decoding * together) // each, available // (each + decoding * inputs))
         raise ValueError(
-            f"count={count} needs {engineering(need)}B of memory, but {engineering(available)}B are available: "
-            f"about {min(room, count - 1):,} would fit"
+            Message(
+                "{count=} needs {}B of memory, but {}B are available: about {:,} would fit",
+                engineering(need),
+                engineering(available),
+                min(room, count - 1),
+                count=count,
+            )
         )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
+from axial_transformers.messages import Message
 from axial_transformers.models.layouts import LAYOUTS, Layout
 
 if TYPE_CHECKING:
@@ -85,56 +86,59 @@ class AxialTransformerConfig:
 
     def _check_settings(self) -> None:
         """Raise ValueError for what is wrong with data of any shape."""
-        sizes = {"channels": self.channels, "dim": self.dim, "heads": self.heads, "inner_layers": self.inner_layers}
-        for name, size in sizes.items():
-            _require(1 <= size <= MAXIMUM, f"{name} must be between 1 and {MAXIMUM}, not {size}")
-        _require(2 <= self.num_values <= MAXIMUM, f"num_values must be between 2 and {MAXIMUM}, not {self.num_values}")
+        for name in ("channels", "dim", "heads", "inner_layers"):
+            size = getattr(self, name)
+            _require(1 <= size <= MAXIMUM, "{" + name + "} must be between 1 and {}, not {}", MAXIMUM, size)
+        _require(
+            2 <= self.num_values <= MAXIMUM,
+            "{model.num_values} must be between 2 and {}, not {}", MAXIMUM, self.num_values,
+        )  # fmt: skip
         _require(
             self.num_classes is None or 1 <= self.num_classes <= MAXIMUM,
-            f"num_classes must be None or between 1 and {MAXIMUM}, not {self.num_classes}",
-        )
+            "{num_classes} must be None or between 1 and {}, not {}", MAXIMUM, self.num_classes,
+        )  # fmt: skip
         _require(
             self.input_divisor is None or 1 <= self.input_divisor <= MAXIMUM,
-            f"input_divisor must be None or between 1 and {MAXIMUM}, not {self.input_divisor}",
-        )
-        _require(self.dim % self.heads == 0, f"dim {self.dim} must be a multiple of heads {self.heads}")
-        _require(1 / self.dim <= self.mlp_ratio <= 64, f"mlp_ratio must be in [1/dim, 64], not {self.mlp_ratio}")
-        _require(0 <= self.convolution <= 8, f"convolution must be between 0 and 8, not {self.convolution}")
-        _require(0 <= self.dropout < 1, f"dropout must be in [0, 1), not {self.dropout}")
+            "{input_divisor} must be None or between 1 and {}, not {}", MAXIMUM, self.input_divisor,
+        )  # fmt: skip
+        _require(self.dim % self.heads == 0, "{dim} {} must be a multiple of {heads} {}", self.dim, self.heads)
+        _require(1 / self.dim <= self.mlp_ratio <= 64, "{mlp_ratio} must be in [1/dim, 64], not {}", self.mlp_ratio)
+        _require(0 <= self.convolution <= 8, "{convolution} must be between 0 and 8, not {}", self.convolution)
+        _require(0 <= self.dropout < 1, "{dropout} must be in [0, 1), not {}", self.dropout)
         _require(
             self.rotary is None or 1 < self.rotary <= MAXIMUM,
-            f"rotary must be None or a base above 1 and up to {MAXIMUM}, not {self.rotary}",
-        )
+            "{rotary} must be None or a base above 1 and up to {}, not {}", MAXIMUM, self.rotary,
+        )  # fmt: skip
         _require(
             self.rotary is None or self.dim // self.heads % 2 == 0,
-            f"dim / heads is {self.dim // self.heads}, but rotary positions rotate pairs of numbers: make it even, or "
-            "rotary None",
+            "{dim} / {heads} is {}, but rotary positions rotate pairs of numbers: make it even, or {rotary} None",
+            self.dim // self.heads,
         )
-        _require(self.layout in LAYOUTS, f"layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
-        _require(self.inner in ("attention", "lstm"), f"inner must be attention or lstm, not {self.inner!r}")
+        _require(self.layout in LAYOUTS, "{layout} must be one of {}, not {!r}", ", ".join(LAYOUTS), self.layout)
+        _require(self.inner in ("attention", "lstm"), "{inner} must be attention or lstm, not {!r}", self.inner)
         _require(
             self.prediction in ("none", "neighbours", "neighbours_and_channels"),
-            f"prediction must be none, neighbours or neighbours_and_channels, not {self.prediction!r}",
-        )
+            "{prediction} must be none, neighbours or neighbours_and_channels, not {!r}", self.prediction,
+        )  # fmt: skip
         _require(
             self.prediction != "none" or not self.signed_differences,
-            "signed_differences need a prediction: choose prediction=neighbours, prediction=neighbours_and_channels or "
-            "signed_differences=False",
+            "{signed_differences} need a prediction: choose {prediction=neighbours}, "
+            "{prediction=neighbours_and_channels} or {signed_differences=False}",
         )
         _require(
             self.channel_planes in ("one_hot", "index"),
-            f"channel_planes must be one_hot or index, not {self.channel_planes!r}",
-        )
+            "{channel_planes} must be one_hot or index, not {!r}", self.channel_planes,
+        )  # fmt: skip
         _require(
             self.inner == "attention" or self.inner_layers == 1,
-            "an lstm inner decoder is one layer: set inner_layers to 1",
+            "an lstm inner decoder is one layer: set {inner_layers} to 1",
         )
 
     def _check_shape(self) -> None:
         """Raise ValueError for a wrong shape, and for settings that do not fit it; replace None by numbers."""
-        _require(1 <= len(self.shape) <= MAX_AXES, f"shape must have 1 to {MAX_AXES} axes, not {len(self.shape)}")
+        _require(1 <= len(self.shape) <= MAX_AXES, "{shape} must have 1 to {} axes, not {}", MAX_AXES, len(self.shape))
         for i, size in enumerate(self.shape):
-            _require(1 <= size <= MAXIMUM, f"shape[{i}] must be between 1 and {MAXIMUM}, not {size}")
+            _require(1 <= size <= MAXIMUM, f"{{shape}}[{i}] must be between 1 and {{}}, not {{}}", MAXIMUM, size)
         layout = self.bijection
         axes = len(layout.shape)
         self._fill_in(layout)
@@ -142,31 +146,32 @@ class AxialTransformerConfig:
         window = reach * side ** (axes - 1)
         _require(
             window <= MAX_WINDOW,
-            f"convolution={reach} over {axes} axes sees {reach} x {side}^{axes - 1} = {window:,} positions, more than "
-            f"{MAX_WINDOW:,}: choose a smaller one",
-        )
-        _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many positions")
+            "{convolution=} over {} axes sees {} x {}^{} = {:,} positions, more than {:,}: choose a smaller one",
+            axes, reach, side, axes - 1, window, MAX_WINDOW, convolution=reach,
+        )  # fmt: skip
+        _require(prod(layout.shape) * layout.channels <= 1 << 31, "{shape} {} has too many positions", self.shape)
         _require(layout.channels <= MAXIMUM, f"{layout.channels} channels are more than {MAXIMUM}")
         _require(
             0 <= self.known_channels < layout.channels,
-            f"known_channels must be in 0..{layout.channels - 1}, not {self.known_channels}",
-        )
-        _check_layers("encoder_layers", self.layers_of_encoder, axes)
+            "{known_channels} must be in 0..{}, not {}", layout.channels - 1, self.known_channels,
+        )  # fmt: skip
+        _check_layers("{encoder_layers}", self.layers_of_encoder, axes)
         _require(
             self.layers_of_encoder > 0 or layout.channels == 1,
-            f"{layout.channels} channels need a channel encoder: set encoder_layers to at least {axes}",
-        )
+            "{} channels need a channel encoder: set {encoder_layers} to at least {}", layout.channels, axes,
+        )  # fmt: skip
         if isinstance(self.outer_layers, tuple):
             _require(
                 len(self.outer_layers) == axes - 1,
-                f"outer_layers has {len(self.outer_layers)} numbers; {axes} axes have {axes - 1} outer decoders",
-            )
+                "{outer_layers} has {} numbers; {} axes have {} outer decoders",
+                len(self.outer_layers), axes, axes - 1,
+            )  # fmt: skip
         for level, layers in enumerate(self.layers_of_outer_decoders):
-            _check_layers(f"outer_layers[{level}]", layers, axes - level)
+            _check_layers(f"{{outer_layers}}[{level}]", layers, axes - level)
         _require(
             self.layers <= MAX_LAYERS,
-            f"encoder_layers, outer_layers and inner_layers add up to {self.layers}, more than {MAX_LAYERS}",
-        )
+            "{encoder_layers}, {outer_layers} and {inner_layers} add up to {}, more than {}", self.layers, MAX_LAYERS,
+        )  # fmt: skip
 
     def _fill_in(self, layout: Layout) -> None:
         """Replace None by numbers: stored files do not depend on later defaults."""
@@ -236,13 +241,12 @@ class AxialTransformerConfig:
         }
 
 
-def _require(condition: bool, otherwise: str) -> None:
+def _require(condition: bool, otherwise: str, *values: object, **settings: object) -> None:
     if not condition:
-        raise ValueError(otherwise)
+        raise ValueError(Message(otherwise, *values, **settings))
 
 
 def _check_layers(name: str, layers: int, axes: int) -> None:
-    _require(0 <= layers <= MAX_LAYERS, f"{name} must be between 0 and {MAX_LAYERS}, not {layers}")
-    _require(
-        layers % axes == 0, f"{name} is {layers}, but one round over {axes} axes is {axes} layers: choose a multiple"
-    )
+    _require(0 <= layers <= MAX_LAYERS, name + " must be between 0 and {}, not {}", MAX_LAYERS, layers)
+    one = f"one round over {axes} axes is {axes} layers: choose a multiple"
+    _require(layers % axes == 0, name + " is {}, but {}", layers, one)

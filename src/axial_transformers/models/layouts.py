@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from axial_transformers.messages import Message
+
 if TYPE_CHECKING:  # a configuration is read without torch
     from torch import Tensor
 
@@ -118,7 +120,9 @@ class Frames(Layout):
 
     def __post_init__(self) -> None:
         if len(self.data_shape) < 2:
-            raise ValueError(f"layout 'frames' needs frames and at least one more axis, not shape {self.data_shape}")
+            raise ValueError(
+                Message("{layout} 'frames' needs frames and at least one more axis, not {shape} {}", self.data_shape)
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerB
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import KeyValueCache, LineAttention
+from axial_transformers.messages import Message
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.ops.elementwise import shift, shifted_copies
@@ -131,7 +132,7 @@ class InnerAttention(nn.Module):
         attentions = list(attentions)
         for kind in {type(attention) for attention in attentions if attention.rotations is None}:
             if config.rotary is not None:
-                raise ValueError(f"rotary must be None: {kind.__name__} has no rotary positions")
+                raise ValueError(Message("{rotary} must be None: {} has no rotary positions", kind.__name__))
         self.blocks = ModuleListOf(
             TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions
         )

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
+from axial_transformers.messages import Message
 from axial_transformers.models.axial_transformer import AxialTransformer
 
 MAY_DIFFER = {"shape", "num_classes", "dropout"}
@@ -29,7 +30,8 @@ def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) ->
     mine, others = (asdict(each) | {"outer_layers": each.layers_of_outer_decoders} for each in configs)
     for field in mine.keys() - MAY_DIFFER:
         if mine[field] != others[field]:
-            raise ValueError(f"{name} has {field}={others[field]}, not {mine[field]}: both models must have the same")
+            same, its = "both models must have the same", {field: others[field]}
+            raise ValueError(Message("{} has {model." + field + "=}, not {}: {}", name, mine[field], same, **its))
     weights, changed = model.state_dict(), []
     for key, old in trained.state_dict().items():
         new = weights.get(key)
@@ -54,7 +56,8 @@ def _resized(old: Tensor, model: AxialTransformer, trained: AxialTransformer, ax
     lengths = model.layout.shape[axis], trained.layout.shape[axis]
     channels = trained.layout.shape[axis] // trained.config.shape[axis] if axis < len(trained.config.shape) else 0
     if len(model.layout.shape) < len(model.config.shape) or not channels:
-        raise ValueError(f"{name} has the layout {trained.config.layout}, which needs shape={trained.config.shape}")
+        shape, layout = trained.config.shape, trained.config.layout
+        raise ValueError(Message("{} has the layout {}, which needs {shape=}", name, layout, shape=shape))
     length, before = (each // channels for each in lengths)
     channel_major = trained.config.layout == "rows"
     table = old.view(channels, before, -1) if channel_major else old.view(before, channels, -1).transpose(0, 1)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from axial_transformers.data import join_uint16, save_arrays
 from axial_transformers.data.video import encode, pyav, write_lossless
+from axial_transformers.messages import Message
 from axial_transformers.pictures.display import Palette, Window, for_display, window_of
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
@@ -28,14 +29,15 @@ def require_output(output: Path, clips: bool, folder: bool = False, source: str 
     """Raise an error where `save_examples` could not write `output`."""
     if output.suffix not in (*FILES, *[""] * folder):
         names = ", ".join(f"NAME{suffix}" for suffix in FILES)
-        raise ValueError(f"output={output} is none of {names}{' and a folder' * folder}")
+        names += " and a folder" * folder
+        raise ValueError(Message("{output=} is none of {}", names, output=output))
     if output.suffix in MOVIES and not clips:
-        raise ValueError(f"output={output}: this model is not of clips (frames, height, width)")
+        raise ValueError(Message("{output=}: this model is not of clips (frames, height, width)", output=output))
     if source is not None and output.is_file() and output.resolve().is_relative_to(Path(source).resolve()):
-        raise ValueError(f"output={output} is a file of the data, and would be replaced: name another")
+        raise ValueError(Message("{output=} is a file of the data, and would be replaced: name another", output=output))
     require_writable(output, folder=not output.suffix)
     if output.suffix in LOSSLESS and os.path.lexists(output):
-        raise FileExistsError(f"output={output} exists already: give another path, or remove it first")
+        raise FileExistsError(Message("{output=} exists already: give another path, or remove it first", output=output))
 
 
 def save_examples(
@@ -73,7 +75,7 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
     """Raise an error where `save_scores` could not write these files."""
     if table is not None:
         if table.suffix not in (".csv", ".json"):
-            raise ValueError(f"output={table} is neither NAME.csv nor NAME.json")
+            raise ValueError(Message("{output=} is neither NAME.csv nor NAME.json", output=table))
         require_writable(table)
     if heat_maps is not None:
         require_writable(heat_maps, folder=True)
@@ -179,7 +181,7 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
     if path.suffix not in MOVIES:
         raise ValueError(f"{path} does not end in {', '.join(MOVIES)}")
     if not 1 <= fps <= 100:
-        raise ValueError(f"fps must be within 1..100, not {fps}")
+        raise ValueError(Message("{fps} must be within 1..100, not {}", fps))
     with written_whole(path) as aside:
         if path.suffix == ".gif":
             first, *others = map(Image.fromarray, frames)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from axial_transformers.kernels import compiled_for
+from axial_transformers.messages import Message
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.ops.linear import library, linear
 from axial_transformers.ops.operators import HAS_NUMBA
@@ -67,12 +68,12 @@ class Machine:
 
     def __post_init__(self) -> None:
         if self.devices < 1:
-            raise ValueError(f"devices must be at least 1, not {self.devices}")
+            raise ValueError(Message("{devices} must be at least 1, not {}", self.devices))
         for name in ("memory", "rate"):
             if (value := getattr(self, name)) is not None and not value > 0:
-                raise ValueError(f"{name} must be above 0, not {value}")
+                raise ValueError(Message("{" + name + "} must be above 0, not {}", value))
         if self.utilisation is not None and not 0 < self.utilisation <= 1:
-            raise ValueError(f"utilisation must be above 0 and at most 1, not {self.utilisation}")
+            raise ValueError(Message("{utilisation} must be above 0 and at most 1, not {}", self.utilisation))
 
     @property
     def room(self) -> float:

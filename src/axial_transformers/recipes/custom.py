@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from axial_transformers.data import Examples
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import RunConfig, TrainConfig
 from axial_transformers.training.run_config import CHANGEABLE
@@ -139,10 +140,9 @@ def check_start(trained: AxialTransformerConfig, start: str, wanted: AxialTransf
         raise ValueError(f"--from {start}: that model has {len(trained.shape)} axes, the data {len(wanted.shape)}")
     for name in ("channels", "num_values"):
         if getattr(wanted, name) != getattr(trained, name):
-            raise ValueError(
-                f"--from {start}: that model has {name}={getattr(trained, name)}, the data {getattr(wanted, name)}: "
-                "choose another model, or train without --from"
-            )
+            its, that = {name: getattr(trained, name)}, "choose another model, or train without --from"
+            text = "--from {}: that model has {model." + name + "=}, the data {}: {}"
+            raise ValueError(Message(text, start, getattr(wanted, name), that, **its))
 
 
 def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:

@@ -2,8 +2,10 @@
 
 from importlib.util import find_spec
 
+from axial_transformers.messages import Message
+
 
 def require_extra(extra: str, package: str, what: str) -> None:
     """Raise ValueError, with the command to install, where `what` needs a missing package."""
     if find_spec(package) is None:
-        raise ValueError(f"{what} needs the package {package}: pip install 'axial-transformers[{extra}]'")
+        raise ValueError(Message("{} needs the package {}: pip install 'axial-transformers[{}]'", what, package, extra))

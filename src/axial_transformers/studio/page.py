@@ -16,6 +16,7 @@ from PIL import Image
 from starlette.middleware import Middleware
 
 from axial_transformers.likelihood.outliers import Scores, score
+from axial_transformers.messages import Message
 from axial_transformers.pictures.completions import MARK
 from axial_transformers.progress import Progress
 from axial_transformers.studio import actions, views
@@ -81,7 +82,9 @@ def served(studio: StudioModel, host: str = "127.0.0.1", port: int | None = None
             )
         except OSError as error:  # Gradio's message is about its own settings
             where = f"port {port}" if port else "ports from 7860 on"
-            raise OSError(f"{host} cannot be served at, {where}: choose another host= or port=") from error
+            raise OSError(
+                Message("{} cannot be served at, {}: choose another {host=} or {port=}", host, where)
+            ) from error
         try:
             yield address
         finally:

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from axial_transformers.data.windows import Windows
 from axial_transformers.data.workers import ahead
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.augmentation import augmented, shifts, symmetries
 from axial_transformers.training.config import TrainConfig
@@ -161,7 +162,7 @@ def check_fit(model: AxialTransformer, examples: TrainingExamples, config: Train
         raise ValueError(f"the model knows {wants.num_values} values, the data has {examples.num_values}")
     if classes is None:
         if config.label_dropout:
-            raise ValueError(f"label_dropout is {config.label_dropout}, but the model has no classes")
+            raise ValueError(Message("{label_dropout} is {}, but the model has no classes", config.label_dropout))
     elif labels is None:
         raise ValueError(f"the model has {classes} classes, but the data has no labels")
     elif not 0 <= labels.min() <= labels.max() < classes:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args, get_origin, get_type_hints
 
+from axial_transformers.messages import Message
+
 if TYPE_CHECKING:  # settings are read and checked without torch
     import torch
 
@@ -102,7 +104,7 @@ class TrainConfig:
         self._check_numbers()
         for name in ("learning_rate", "muon_learning_rate", "clip_norm", "time_limit"):
             if (value := getattr(self, name)) is not None and not value > 0:
-                raise ValueError(f"{name} must be above 0, not {value}")
+                raise ValueError(Message("{" + name + "} must be above 0, not {}", value))
         for name, shares in {
             "muon_weight_decay": [self.muon_weight_decay],
             "betas": self.betas,
@@ -112,29 +114,33 @@ class TrainConfig:
             "shift_augmentation": [self.shift_augmentation],
         }.items():
             if not all(0 <= share < 1 for share in shares):
-                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+                raise ValueError(Message("{" + name + "} must be at least 0 and below 1, not {}", getattr(self, name)))
         if self.batch_size % self.accumulate:
-            raise ValueError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}")
+            numbers = {"accumulate": self.accumulate, "batch_size": self.batch_size}
+            raise ValueError(Message("{accumulate=} does not divide {batch_size=}", **numbers))
         if not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed must be at least 0 and below 2**63, not {self.seed}")
+            raise ValueError(Message("{training.seed} must be at least 0 and below 2**63, not {}", self.seed))
         self._check_choices()
 
     def _check_numbers(self) -> None:
         for name, least in MINIMA.items():
             value, most = getattr(self, name), MAX_WORKERS if name == "workers" else MAX_NUMBER
             if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
+                raise ValueError(Message("{" + name + "} must be at least {}, not {}", least, value))
             if value is not None and value > most:
-                raise ValueError(f"{name} must be at most {most:,}, not {brief(value)}")
+                raise ValueError(Message("{" + name + "} must be at most {:,}, not {}", most, brief(value)))
 
     def _check_choices(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal and (value := getattr(self, name)) not in get_args(hint):
-                raise ValueError(f"{name} must be {' or '.join(map(str, get_args(hint)))}, not {value!r}")
+                choices = " or ".join(map(str, get_args(hint)))
+                raise ValueError(Message("{" + name + "} must be {}, not {!r}", choices, value))
         if self.compile not in (True, False, *self.OPEN["compile"]):
-            raise ValueError(f"compile must be True, False, auto or bfloat16, not {self.compile!r}")
+            raise ValueError(Message("{compile} must be True, False, auto or bfloat16, not {!r}", self.compile))
         if self.shard and self.optimizer == "muon":
-            raise ValueError("optimizer='muon' needs whole matrices: take optimizer='adam', or leave out shard")
+            raise ValueError(
+                Message("{optimizer=muon!r} needs whole matrices: take {optimizer=adam!r}, or leave out {shard}")
+            )
 
     @property
     def saves_memory(self) -> bool:
@@ -159,7 +165,9 @@ class TrainConfig:
         device, precision = self.torch_device(), self.precision
         on_cuda = device.type == "cuda"
         if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
-            raise ValueError("deterministic=True needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it")
+            raise ValueError(
+                Message("{deterministic=True} needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it")
+            )
         if precision == "auto":
             precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
         if precision == "bfloat16":
@@ -179,11 +187,9 @@ def warn_if_slow(setting: str, device: "torch.device") -> None:
     from axial_transformers.ops.processor import product_rates
 
     if device.type == "cpu" and (gain := product_rates().gain_of_bfloat16) < 1:
-        warnings.warn(
-            f"{setting}=bfloat16: on this processor its matrix products take {1 / gain:.2g} times as long as with "
-            f"{setting}=float32",
-            stacklevel=3,
-        )
+        field = "{" + setting + "="
+        text = "bfloat16}: on this processor its matrix products take {:.2g} times as long as with "
+        warnings.warn(Message(field + text + field + "float32}", 1 / gain), stacklevel=3)
 
 
 def find_device(name: str) -> "torch.device":
@@ -197,7 +203,8 @@ def find_device(name: str) -> "torch.device":
     try:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, ImportError) as error:
-        raise ValueError(f"device={name!r} is not on this machine: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        raise ValueError(Message("{device=!r} is not on this machine: {}", reason, device=name)) from None
     if device.type == "meta":
-        raise ValueError("device='meta' computes nothing: name cpu, cuda, ... or auto")
+        raise ValueError(Message("{device=meta!r} computes nothing: name cpu, cuda, ... or auto"))
     return device

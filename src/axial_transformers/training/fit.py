@@ -36,6 +36,7 @@ from typing import Literal, get_args
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, start
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.ops.linear import Library, library, stated_library
@@ -157,7 +158,7 @@ def fit(  # noqa: PLR0913
     with Processes(config.torch_device()) as processes:
         check_fit(model, examples, config, processes)
         if config.tensorboard:
-            require_extra("tensorboard", "tensorboard", "tensorboard=True")
+            require_extra("tensorboard", "tensorboard", Message("{tensorboard=True}"))
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
             if begun is not None:
                 run = replace(run, start_from=begun.run.start_from)
@@ -175,7 +176,8 @@ def fit(  # noqa: PLR0913
             checkpoints = Checkpoints(run.out, record.identity, processes)
             learner = prepared(model, examples, config, processes, checkpoints, loss)
             if (made := learner.state.counters.step) > config.steps:
-                raise ValueError(f"{run.out} has made {made} steps already, more than steps={config.steps}")
+                text = f"{run.out} has made {made} steps already"
+                raise ValueError(Message("{}, more than {steps=}", text, steps=config.steps))
             if processes.rank_zero:
                 record.write(run.out)
             return _fit(learner, examples, record, checkpoints, evaluate, sample, progress)

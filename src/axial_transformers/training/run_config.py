@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from axial_transformers.data.config import DataConfig
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training.config import TrainConfig
 
@@ -49,7 +50,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.samples <= MAX_SAMPLES:
             limit = f"at most {MAX_SAMPLES:,}" if self.samples > 0 else "at least 0"
-            raise ValueError(f"samples must be {limit}, not {self.samples:,}")
+            raise ValueError(Message("{samples} must be {}, not {:,}", limit, self.samples))
 
     def closed(self, settings: Iterable[str]) -> Self:
         """Return the run with these settings open no more; their values stay."""

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.planning.flops import duration
 from axial_transformers.training.batches import Batch, TrainingExamples, batch_at
@@ -40,11 +41,17 @@ def require_short_steps(
         part = min(2 * part, count)
     if least > tenth:
         half, *shape = (max(1, length // 2) for length in (config.batch_size, *model.config.shape))
-        frames = f" or frames={shape[0]}" if len(shape) == 3 else ""
+        frames = Message(" or {data.frames=}", frames=shape[0]) if len(shape) == 3 else ""
         raise ValueError(
-            f"a step takes {least * config.accumulate:.2g} s or more, over a tenth of time_limit={config.time_limit:g}"
-            f" (minutes): raise the limit, or make steps smaller, as with batch_size={half} or"
-            f" size={shape[-1]} with fit=tiles{frames}"
+            Message(
+                "a step takes {:.2g} s or more, over a tenth of {time_limit=:g} (minutes): raise the limit, or make "
+                "steps smaller, as with {batch_size=} or {size=} with {fit=tiles}{}",
+                least * config.accumulate,
+                frames,
+                time_limit=config.time_limit,
+                batch_size=half,
+                size=shape[-1],
+            )
         )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
+from axial_transformers.messages import Message, joined
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import bar
@@ -58,12 +59,13 @@ class TrainedModel:
             return None
         count, names = self.model.config.num_classes, self.class_names or ()
         if count is None:
-            raise ValueError(f"label={word}: this model was trained without classes")
+            raise ValueError(Message("{label=}: this model was trained without classes", label=word))
         if word in names:
             return torch.tensor(names.index(word))
         if word.isdecimal() and len(word) < 19 and int(word) < count:
             return torch.tensor(int(word))
-        raise ValueError(f"label={word}: the classes are 0 to {count - 1}{', called ' * bool(names)}{', '.join(names)}")
+        called = ", called " * bool(names) + ", ".join(names)
+        raise ValueError(Message("{label=}: the classes are 0 to {}{}", count - 1, called, label=word))
 
     def _data_of(self, source: str | Path | None) -> DataConfig:
         pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
@@ -77,7 +79,7 @@ def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> t
             return load(source, options, split, bar("reading")), split
         except EmptySplitError as error:
             fact = error.fact
-    raise ValueError(f"{fact}: take split=all, or other data")
+    raise ValueError(Message("{}: take {split=all}, or other data", fact))
 
 
 def check_shape(
@@ -85,17 +87,19 @@ def check_shape(
     config: AxialTransformerConfig,
     source: str,
     name: str = "the model",
-    resizing: str = "fit=crop, fit=stretch or fit=tiles",
+    resizing: str = Message("{fit=crop}, {fit=stretch} or {fit=tiles}"),
     otherwise: str = "",
 ) -> None:
     """Raise ValueError, with advice, where examples and model differ in shape."""
     here, there = [*examples.shape, examples.channels], [*config.shape, config.channels]
     if here == there:
         return
-    mode = {1: "mode=gray", 3: "mode=rgb"}.get(config.channels, "") if here[-1] != there[-1] else ""
-    ways = " and ".join(filter(None, (resizing * (here[:-1] != there[:-1]), mode)))
-    advice = ", or ".join(filter(None, (ways and f"fit pictures with {ways}", otherwise)))
-    raise ValueError(f"{source} holds {here} values an example, {name} is of {there}" + f": {advice}" * bool(advice))
+    modes = {1: Message("{mode=gray}"), 3: Message("{mode=rgb}")}
+    mode = modes.get(config.channels, "") if here[-1] != there[-1] else ""
+    ways = joined(" and ", filter(None, (resizing if here[:-1] != there[:-1] else "", mode)))
+    advice = joined(", or ", filter(None, (ways and Message("fit pictures with {}", ways), otherwise)))
+    said = f"{source} holds {here} values an example, {name} is of {there}"
+    raise ValueError(joined(": ", filter(None, (said, advice))))
 
 
 def check_recorded(folder: str | Path, source: str) -> None:

@@ -39,6 +39,7 @@ from axial_transformers.compression.files.source import (
 )
 from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.data import picture_files, video
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
@@ -270,7 +271,7 @@ def require_free(target: Path, source: Path, force: bool) -> None:
     if not os.path.lexists(target):
         return require_writable(target)
     if not force:
-        raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
+        raise FileExistsError(Message("{} exists already: give another name, or {force=True} to replace it", target))
     found = target.lstat()
     if not stat.S_ISREG(found.st_mode):
         raise FileExistsError(f"{target} is no regular file, and is not replaced: give another name")

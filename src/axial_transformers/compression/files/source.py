@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from axial_transformers.compression import container
 from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
+from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Images
 
 _MAX_OTHER = 1 << 26
@@ -95,10 +96,8 @@ def _tiles_first(axes: int) -> tuple[int, ...]:
 
 def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:
     """Return the error about images of another size."""
-    return ValueError(
-        f"{path} is of size {'x'.join(map(str, size))}, the model of {'x'.join(map(str, shape))}:"
-        " tile it (other_sizes=tile), or leave it out"
-    )
+    sizes = f"{path} is of size {'x'.join(map(str, size))}, the model of {'x'.join(map(str, shape))}"
+    return ValueError(Message("{}: tile it ({other_sizes=tile}), or leave it out", sizes))
 
 
 class Source(NamedTuple):

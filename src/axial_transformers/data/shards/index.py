@@ -23,6 +23,7 @@ from axial_transformers.data.npy import array_of
 from axial_transformers.data.picture_files import Member
 from axial_transformers.data.shards.tar import ARRAY, Extent, TarRecord, records
 from axial_transformers.data.workers import ahead
+from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import cache_folder, folder_written_whole
 from axial_transformers.storage.locks import only_one_process
@@ -101,7 +102,8 @@ def common_form(forms: Mapping[Form, str]) -> Form:
         raise ValueError(f"{with_class} has a class and {without} has none: add or remove the .cls members")
     if form.shape[:-1] != other.shape[:-1]:
         here, there = ("x".join(map(str, each.shape[:-1])) for each in (form, other))
-        raise ValueError(f"{other_name} is {there} where {name} is {here}: give a size and fit=crop or fit=stretch")
+        sizes = f"{other_name} is {there} where {name} is {here}"
+        raise ValueError(Message("{}: give a size and {fit=crop} or {fit=stretch}", sizes))
     raise ValueError(
         f"{other_name} ({other.medium}, {list(other.shape)}) and {name} ({form.medium}, {list(form.shape)})"
         " do not fit together: convert one kind, or remove it"

@@ -25,6 +25,7 @@ from axial_transformers.data.shards.index import (
     state_of,
 )
 from axial_transformers.data.shards.tar import Extent, members, readable
+from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 
 
@@ -54,7 +55,9 @@ class ShardExamples(Examples):
 def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> ShardExamples:
     """Return all whole records of tar files, named SHARD.tar/MEMBER."""
     if options.fit == "tiles":
-        raise ValueError("fit=tiles cuts the pictures of folders only, not of shards: use fit=crop or fit=stretch")
+        raise ValueError(
+            Message("{fit=tiles} cuts the pictures of folders only, not of shards: use {fit=crop} or {fit=stretch}")
+        )
     shards = index(paths, options, progress)
     forms = dict[Form, str]()
     for shard in shards:
