@@ -22,10 +22,12 @@ from axial_transformers.cli.parsing import as_option, parse
 from axial_transformers.cli.sample import Sample
 from axial_transformers.messages import Message, joined, message_of
 from tests.conftest import Axial
-from tests.paths import ROOT
+from tests.paths import DATA, ROOT
 from tests.project.test_architecture import trees
+from tests.shard_writer import picture, write
 
 SOURCE = ROOT / "src" / "axial_transformers"
+OFFICIAL = DATA / "official_c"
 
 READING = {
     "data.size": "0", "data.fit": "oval", "data.frames": "0", "data.stride": "0", "data.mode": "cmyk",
@@ -115,6 +117,9 @@ LATER = {
     "train pair.npz": "choose one with --data.key",
     "train photos.npz --data.num-values 3": "correct --data.num-values",
     "train photos.npz --data.mode rgb": "--data.mode rgb",
+    "train shard.tar": "give a size and --data.fit crop or --data.fit stretch",
+    "train shard.tar --data.size 4": "use --data.fit crop, --data.fit stretch or --data.fit tiles (--data.skip-bad 1",
+    "score model large --data.size 4": "--data.fit stretch or --data.fit tiles; large/1.png is 12x8 pixels, not 4x4",
     "train digits --model.convolution 8 --model.shape 4 4 4 4": "--model.convolution 8 over 4 axes",
     "train digits --model.layout frames --model.shape 8": "--model.layout 'frames' needs frames",
     "train digits --model.dim 12 --model.rotary 9": "--model.dim / --model.heads is 3, but",
@@ -125,6 +130,8 @@ LATER = {
     "sample model --output photos.npz": "--output photos.npz exists already",
     "evaluate model clips.npz": "fit pictures with --data.fit crop, --data.fit stretch or --data.fit tiles",
     "compress model photos.npz photos.npz": "or --force to replace it",
+    f"import-official {OFFICIAL} --output converted": "import its raw weights (--raw)",
+    f"import-official {OFFICIAL} --output converted --raw --heads 3": "dim 16 must be a multiple of --heads 3",
 }
 """Calls that are found wrong where data or a model is at hand, and what the message says."""
 
@@ -136,11 +143,14 @@ def files(gray, monkeypatch):
     np.savez("clips.npz", np.zeros((3, 2, 8, 8, 1), np.uint8))
     np.savez("pair.npz", one=np.zeros((2, 4, 4), np.uint8), other=np.zeros((2, 4, 4), np.uint8))
     np.save("mask.npy", np.ones((3, 3), bool))
+    Path("large photos").rename("large")
+    write(Path("shard.tar"), [(f"{n}.png", picture(np.zeros((n, n), np.uint8))) for n in (4, 8)])
 
 
 def options_of(command: str) -> list[Argument]:
     options = parser_of(command).assemble_argument_collection()
-    return [each for each in options if each.name.startswith("--") and not each.children and each.index is None]
+    own = [each for each in options if each.parse and each.index is None]
+    return [each for each in own if each.name.startswith("--") and not each.children]
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -80,7 +80,7 @@ def test_adams_slots_and_counters_may_be_absent(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_averages_says_how_to_import_it(tmp_path: Path) -> None:
-    with pytest.raises(VariablesError, match=r"no moving averages.*--raw"):
+    with pytest.raises(VariablesError, match=r"no moving averages.*raw=True"):
         import_official(write(tmp_path, raw(random_model(SINGLE, torch.float32), "model/")), heads=4)
 
 

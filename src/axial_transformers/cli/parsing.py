@@ -160,7 +160,7 @@ def as_option(app: App, setting: str, value: str | None = None) -> str | None:
     Several options may have the name, as --frames and --data.frames have: then it is the shortest path.
     """
     options = app.assemble_argument_collection()
-    named = [each for each in options if each.name.startswith("--") and not each.children]
+    named = [each for each in options if each.name.startswith("--") and each.parse and not each.children]
     if "." in setting:
         named = [each for each in named if each.name == f"--{setting.replace('_', '-')}"]
     else:

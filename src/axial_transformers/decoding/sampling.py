@@ -152,14 +152,9 @@ def complete(  # noqa: PLR0913
     exact = exact_layouts(model, known_positions)
     if not approximate and model.config.layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
-        raise ValueError(
-            Message(
-                "the known positions do not come first in generation order with layout {!r}, so completion is not "
-                "exact; {} exact for this mask; {approximate=True} forces known values when reached",
-                model.config.layout,
-                would,
-            )
-        )
+        order = f"the known positions do not come first in generation order with layout {model.config.layout!r}"
+        exact_for = f"so completion is not exact; {would} exact for this mask"
+        raise ValueError(Message("{}, {}; {approximate=True} forces known values when reached", order, exact_for))
     if count < 0:
         raise ValueError(Message("{count} must be at least 0, not {}", count))
     label = labels_of(label, len(known))
@@ -380,15 +375,8 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
     need = each * count + decoding * min(count * inputs, together)
     if need > available:
         room = max((available - decoding * together) // each, available // (each + decoding * inputs))
-        raise ValueError(
-            Message(
-                "{count=} needs {}B of memory, but {}B are available: about {:,} would fit",
-                engineering(need),
-                engineering(available),
-                min(room, count - 1),
-                count=count,
-            )
-        )
+        fit = f"{engineering(available)}B are available: about {min(room, count - 1):,} would fit"
+        raise ValueError(Message("{count=} needs {}B of memory, but {}", engineering(need), fit, count=count))
 
 
 def known_precedes_unknown(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "positions axes"]) -> bool:

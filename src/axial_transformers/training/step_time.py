@@ -42,17 +42,10 @@ def require_short_steps(
     if least > tenth:
         half, *shape = (max(1, length // 2) for length in (config.batch_size, *model.config.shape))
         frames = Message(" or {data.frames=}", frames=shape[0]) if len(shape) == 3 else ""
-        raise ValueError(
-            Message(
-                "a step takes {:.2g} s or more, over a tenth of {time_limit=:g} (minutes): raise the limit, or make "
-                "steps smaller, as with {batch_size=} or {size=} with {fit=tiles}{}",
-                least * config.accumulate,
-                frames,
-                time_limit=config.time_limit,
-                batch_size=half,
-                size=shape[-1],
-            )
-        )
+        ways = Message("{batch_size=} or {size=} with {fit=tiles}{}", frames, batch_size=half, size=shape[-1])
+        what = f"a step takes {least * config.accumulate:.2g} s or more, over a tenth of"
+        text = "{} {time_limit=:g} (minutes): raise the limit, or make steps smaller, as with {}"
+        raise ValueError(Message(text, what, ways, time_limit=config.time_limit))
 
 
 def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig) -> float:

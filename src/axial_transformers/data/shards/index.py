@@ -23,7 +23,7 @@ from axial_transformers.data.npy import array_of
 from axial_transformers.data.picture_files import Member
 from axial_transformers.data.shards.tar import ARRAY, Extent, TarRecord, records
 from axial_transformers.data.workers import ahead
-from axial_transformers.messages import Message
+from axial_transformers.messages import Message, message_of
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import cache_folder, folder_written_whole
 from axial_transformers.storage.locks import only_one_process
@@ -160,7 +160,7 @@ def state_of(path: Path) -> tuple[int, int]:
 def _refuse(bad: Sequence[str], allowed: int) -> None:
     if len(bad) > allowed:
         others = f"{len(bad) - 1} more are damaged; " if len(bad) > 1 else ""
-        raise ValueError(f"{bad[0]} ({others}--data.skip-bad {len(bad)} would leave out {len(bad)})")
+        raise ValueError(Message("{} ({}--data.skip-bad {} would leave out {})", bad[0], others, len(bad), len(bad)))
 
 
 def _cores() -> int:
@@ -187,7 +187,7 @@ def _write(job: tuple[Path, Path], options: DataConfig) -> None:
                 try:
                     content, form, label = _checked(stream, record, name, options)
                 except ValueError as error:
-                    bad.append(" ".join(str(error).split()))
+                    bad.append(message_of(error))
                     _refuse(bad, options.skip_bad or 0)
                     continue
                 hashed.update(json.dumps([record.name, len(content), label]).encode() + content)
@@ -196,7 +196,11 @@ def _write(job: tuple[Path, Path], options: DataConfig) -> None:
                     common_form(forms)
                 rows.write(np.array((record.header, *record.example, label), ROW).tobytes())
         digest.update(hashed.digest())
-        about = {"digest": digest.hexdigest(), "forms": [[*form, name] for form, name in forms.items()], "bad": bad}
+        about = {
+            "digest": digest.hexdigest(),
+            "forms": [[*form, name] for form, name in forms.items()],
+            "bad": [" ".join(line.split()) for line in bad],
+        }
         checksum = _checksum(about, aside / _ROWS)
         (aside / _ABOUT).write_text(json.dumps({"checksum": checksum, "about": about}), encoding="utf-8")
 
