@@ -464,7 +464,7 @@ def started(config: AxialTransformerConfig, training: TrainConfig, options: Opti
         torch.manual_seed(0)
         with options.device:
             model = AxialTransformer(config)
-        run = prepared(model, examples(config), training, alone)
+        run = prepared(model, examples(config), training.resolve_auto(), alone)
         yield run
         run.close()
 

@@ -38,7 +38,7 @@ APPEARANCE = {"scale": "0", "palette": "blue", "fps": "0"}
 
 WRONG: dict[str, dict[str, str]] = {
     "train": READING | {
-        "samples": "-1",
+        "samples": "-1", "validate-on": "0",
         "data.offsets": "some", "data.validation-fraction": "1", "data.test-fraction": "-1", "data.seed": "x",
         "data.num-values": "1",
         "model.shape": "0", "model.channels": "0", "model.num-values": "1", "model.num-classes": "0",
@@ -84,7 +84,7 @@ WRONG: dict[str, dict[str, str]] = {
 
 RIGHT = {
     "train": (
-        "out resume validate-on from training.deterministic training.horizontal-flip training.as-released "
+        "out resume from training.deterministic training.horizontal-flip training.as-released "
         "training.checkpoint-blocks training.tensorboard"
     ),
     "demo": "out",

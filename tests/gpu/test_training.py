@@ -145,7 +145,7 @@ def in_shards(folder: Path, at_rest_expected: int) -> int:
 
     parallelism.fully_shard = watched
     with Processes(torch.device("cpu")) as processes:
-        run = prepared(model, examples, IN_SHARDS, processes)
+        run = prepared(model, examples, IN_SHARDS.resolve_auto(), processes)
         assert max(held) <= full + slack
         assert held[-1] < 0.7 * full, "what is not in shards yet"
         at_rest = bytes_held() - before
@@ -229,7 +229,7 @@ def graphs_of_steps(config: AxialTransformerConfig, training: TrainConfig, folde
     examples = Examples(values, [str(i) for i in range(8)], labels=labels, num_values=config.num_values)
     with pytest.MonkeyPatch.context() as patch, Processes(torch.device("cpu")) as processes:
         patch.setattr(torch, "compile", lambda f, **how: compile(f, **how, backend=backend, fullgraph=True))
-        run, found = prepared(build(config), examples, training, processes), []
+        run, found = prepared(build(config), examples, training.resolve_auto(), processes), []
         for _ in range(3):
             step(run)
             found.append(len(graphs))

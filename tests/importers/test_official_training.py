@@ -39,7 +39,7 @@ def test_a_run_makes_the_authors_steps() -> None:
     model = import_official(CASE / "init", raw=True, heads=4)
     lines = []
     with Processes(torch.device("cpu")) as processes:
-        learner = prepared(model, unused, AS_RELEASED, processes)
+        learner = prepared(model, unused, AS_RELEASED.resolve_auto(), processes)
         learner.batches = (batch for batch in batches)
         for number in range(STEPS):
             if number == STEPS - 1:  # theirs averages the weights from before each update, ours those from after it

@@ -90,9 +90,9 @@ def test_the_verb_pushes_a_run_with_a_card_of_its_facts(hub: Hub, axial: Axial, 
     (result,) = facts["model-index"][0]["results"]
     assert (result["dataset"]["name"], result["metrics"][0]["value"]) == ("digits", round(bits, 4))
     record = json.loads((trained / "train.json").read_text())
-    assert record["data"]["fingerprint"] in text
+    assert record["facts"]["fingerprint"] in text
     assert f"{bits:.4f} bits/dim ± {error:.2g} (standard error)" in text
-    assert json.loads(text.split("```json\n")[1].split("```")[0]).items() >= record["training"].items()
+    assert json.loads(text.split("```json\n")[1].split("```")[0]).items() >= record["run"]["training"].items()
 
 
 def test_a_dry_run_sends_nothing_and_its_card_can_be_edited_and_pushed(hub: Hub, axial: Axial, tmp_path: Path):

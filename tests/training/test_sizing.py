@@ -36,7 +36,7 @@ def real_peak(training: TrainConfig) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         model = AxialTransformer(MODEL)
         processes = Processes(torch.device("cpu"))
-        learner = prepared(model, examples, training, processes)
+        learner = prepared(model, examples, training.resolve_auto(), processes)
         step(learner)
         step(learner)
     live = peak = 0
@@ -49,11 +49,11 @@ def real_peak(training: TrainConfig) -> int:
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "computed again"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_estimate_is_within_an_eighth_of_a_real_steps_peak(precision, recompute):
+def test_the_estimate_is_within_a_tenth_of_a_real_steps_peak(precision, recompute):
     training = dataclasses.replace(TRAINING, precision=precision, checkpoint_blocks=recompute)
     estimate = memory(MODEL, training, devices=1)
     assert estimate.activations > 4 * estimate.weights
-    assert estimate.total == pytest.approx(real_peak(training), rel=0.125)
+    assert estimate.total == pytest.approx(real_peak(training), rel=0.1)
 
 
 def test_weights_moments_and_averages_are_exact():

@@ -51,6 +51,8 @@ class RunConfig:
         if not 0 <= self.samples <= MAX_SAMPLES:
             limit = f"at most {MAX_SAMPLES:,}" if self.samples > 0 else "at least 0"
             raise ValueError(Message("{samples} must be {}, not {:,}", limit, self.samples))
+        if self.validate_on < 1:
+            raise ValueError(Message("{validate_on} must be at least 1, not {:,}", self.validate_on))
 
     def closed(self, settings: Iterable[str]) -> Self:
         """Return the run with these settings open no more; their values stay."""

@@ -128,6 +128,7 @@ def prepared(
     Raises:
         ValueError: a step takes more than a tenth of the time limit, or the checkpoint is of another run.
     """
+    assert "auto" not in (config.precision, config.compile)
     device, sharded = processes.device, config.shard and processes.count > 1
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
     if device.type == "cpu":
