@@ -194,6 +194,10 @@ def test_the_plan_is_on_the_screen_and_in_the_record(axial: Axial, tmp_path):
     assert found["parameters"] > 0
 
 
+def test_a_group_of_settings_takes_no_value(refused):
+    assert "--data takes no value: give each setting by its name" in refused("train", "digits", "--data", '{"size": 8}')
+
+
 def test_every_source_that_is_given_counts_or_is_refused(refused, tmp_path):
     for name in ("a.npz", "b.npz"):
         arrays(tmp_path / name)
@@ -212,6 +216,8 @@ def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, refus
     arrays(tmp_path / "other.npz", (14, 6, 4, 3))
     before = (run / "train.json").read_bytes()
     assert "other.npz holds other training examples" in refused("train", run, "other.npz", "--training.steps", "2")
+    status, _, err = axial("train", run, "moved.npz", "--no-resume")
+    assert (status, "is not empty: resume what was begun there" in err) == (2, True)
     assert (run / "train.json").read_bytes() == before
     assert axial("train", run, "moved.npz", "--training.steps", "2").status == 0
     record = read_run(run)

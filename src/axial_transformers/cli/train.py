@@ -174,18 +174,22 @@ def _overridden(base: RunConfig, begun: "training.RunRecord | None", overrides: 
     | name a run | another folder | the run in that folder, if there is one |
     | name no run | with --resume | the run in that folder, if there is one |
     | name no run | without --resume | none |
+    | name a run | with --no-resume | none; `fit` refuses a folder that holds one |
     """
     given = {word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--")}
     given = {option.replace("-", "_").replace(".no_", ".") for option in given}
+    for group in given & {"data", "model", "training"}:
+        raise ValueError(f"--{group} takes no value: give each setting by its name, such as --{group}.NAME VALUE")
     for name, value in vars(base.model).items():
         if f"model.{name}" in given and _is_nested(value):
             raise ValueError(f"--model.{name} cannot be set on the command line: call training.train from Python")
     defaults = {name: value for name, value in asdict(base).items() if name not in NO_OPTIONS}
+    defaults["resume"] = begun is not None
     options = parse(options_of(type(base.model)), overrides, command, defaults, undecided=base.open)
     run = base.changed({name: attrgetter(name)(options) for name in sorted(given - {"from", "resume", "no_resume"})})
-    if begun is None or run.out != begun.run.out:
-        begun = training.read_run(run.out) if begun or getattr(options, "resume", False) else None
-    return Request(run, begun)
+    if not attrgetter("resume")(options):
+        return Request(run)
+    return Request(run, begun if begun and begun.run.out == run.out else training.read_run(run.out))
 
 
 def _is_nested(value: object) -> bool:
