@@ -96,6 +96,8 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
     if run.source is not None:
         name = _last_part(run.source) or name
         run = replace(run, source=name)
+    if run.start_from is not None:
+        run = replace(run, start_from=_last_part(run.start_from))
     command = facts.command and tuple(map(_last_part, facts.command))
     public = replace(record, run=run, facts=replace(facts, command=command, class_names=None, skipped=()))
     found, best = describe_run(public, curves), best_validation(curves)
