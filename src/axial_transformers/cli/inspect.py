@@ -126,7 +126,7 @@ def main(argv: Sequence[str]) -> None:
     costs = Costs(model=run.model, training=resolved(run.training, machine), machine=machine)
     facts = {
         **_facts(run.model, options.dependencies),
-        "data": None if record is None else {"source": run.source, **asdict(run.data), **asdict(record.facts)},
+        "data": None if record is None else _data_of(record),
         "training": costs.to_json(),
     }
     tables = _tables(run.model, facts, costs)
@@ -134,6 +134,11 @@ def main(argv: Sequence[str]) -> None:
         curves = read_curves(record.run.out)
         tables |= {f"{title} of the run": rows for title, rows in describe_run(record, curves).items()}
     _print(facts, tables, options.json)
+
+
+def _data_of(record: RunRecord) -> dict[str, Any]:
+    run = record.run
+    return {"recipe": run.recipe, "source": run.source, "data": asdict(run.data), **asdict(record.facts)}
 
 
 def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bool) -> None:
