@@ -1,5 +1,6 @@
 """Models small enough to test every pair of positions, with weights of scale 1, so that no dependence is near zero."""
 
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -9,6 +10,8 @@ from torch import Tensor
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.models.linear_prediction import LinearPrediction
+from axial_transformers.models.values import OrdinalValues
 
 Shape = tuple[int, ...]
 
@@ -36,7 +39,19 @@ def small_config(shape: Shape, channels: int = 1, layout: str = "channels", **fi
 def random_model(config: AxialTransformerConfig, dtype: torch.dtype = torch.float64, seed: int = 0) -> AxialTransformer:
     model = AxialTransformer(config)
     randomise(model, torch.Generator().manual_seed(seed))
+    if isinstance(model.values, OrdinalValues) and (prediction := model.values.prediction) is not None:
+        random_coefficients(prediction, seed)
     return model.to(dtype).eval()
+
+
+def random_coefficients(prediction: LinearPrediction, seed: int = 0) -> None:
+    """Every neighbour counts: else a leak through the prediction could hide."""
+    generator, kept = torch.Generator().manual_seed(seed), prediction.coefficients
+    found = torch.randint(-1 << 24, 1 << 24, kept.shape, generator=generator)
+    for pattern, channel in product(range(len(kept)), range(prediction.channels)):
+        present = torch.tensor([*prediction.present(pattern, channel), True])
+        kept[pattern, channel] = torch.where(present, found[pattern, channel], 0)
+    kept[..., -1] += prediction.num_values << 23
 
 
 def by_formula(model: AxialTransformer) -> AxialTransformer:
@@ -59,6 +74,7 @@ def random_values(model: AxialTransformer, batch: int, seed: int = 0) -> Tensor:
 
 
 SIGNED = {"prediction": "neighbours_and_channels", "signed_differences": True}
+CENTRED = {"values": "ordinal", "centred": True, "mixtures": 3}
 VARIANTS = {
     "1d": small_config((5,)),
     "1d channels": small_config((4,), 2),
@@ -97,6 +113,18 @@ VARIANTS = {
     "predicted after known frames": small_config((3, 1, 2), 2, "frames", known_channels=2, prediction="neighbours"),
     "predicted volume": small_config((2, 3, 2), prediction="neighbours", num_values=2),
     "predicted classes": small_config((1, 4), 3, "rows", prediction="neighbours", num_classes=3),
+    "ordinal": small_config((3, 4), values="ordinal"),
+    "ordinal convolution": small_config((4, 3), 2, "columns", values="ordinal", convolution=1, num_values=300),
+    "centred": small_config((3, 5), **CENTRED),
+    "centred channels": small_config((3, 2), 2, num_values=300, **CENTRED),
+    "centred columns": small_config((2, 3), 3, "columns", convolution=1, **CENTRED),
+    "centred rows": small_config((2, 3), 3, "rows", num_classes=3, **CENTRED),
+    "centred axis": small_config((2, 3), 4, "axis", num_values=65_536, **CENTRED),
+    "centred frames": small_config((3, 2, 2), 2, "frames", **CENTRED),
+    "centred raster": small_config((3, 2), 2, "raster", inner="lstm", **CENTRED),
+    "centred volume": small_config((2, 3, 2), convolution=1, **CENTRED),
+    "centred sequence": small_config((5,), 2, "columns", **CENTRED),
+    "centred after known channels": small_config((1, 4), 3, known_channels=1, **CENTRED),
     "signed": small_config((3, 4), **SIGNED | {"prediction": "neighbours"}),
     "signed columns": small_config((2, 3), 3, "columns", **SIGNED),
     "signed convolution": small_config((3, 2), 3, "columns", convolution=2, **SIGNED),
@@ -115,7 +143,7 @@ def random_given(model: AxialTransformer, batch: int, seed: int = 0) -> dict[str
         given["label"] = torch.randint(config.num_classes + 1, (batch,), generator=generator)
     if config.layout != "frames":
         cond = torch.randn(batch, *config.shape, config.dim, generator=generator, dtype=torch.float64)
-        given["cond"] = cond.to(model.embed_value.table.dtype)
+        given["cond"] = cond.to(model.position.tables[0].dtype)
     return given
 
 

@@ -185,8 +185,8 @@ def test_the_fingerprint_ignores_how_the_model_is_held(tmp_path, gray):
 
 def test_another_version_is_refused(gray, three_chunks):
     archive = bytearray(three_chunks[1])
-    archive[8] = 2
-    with pytest.raises(OtherVersionError, match="format version 2; this release reads version 3"):
+    archive[8] = 3
+    with pytest.raises(OtherVersionError, match="format version 3; this release reads version 4"):
         decompress(gray, bytes(archive))
 
 

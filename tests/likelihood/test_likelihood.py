@@ -77,9 +77,9 @@ def test_the_loss_averaged_over_its_channels_is_the_exact_one(config):
 
 def test_random_channels_are_uniform_over_those_that_carry_loss(monkeypatch):
     model = small_model((3, 1, 1), 2, "frames", known_channels=2)
-    sampled, compute = [], model.slice_and_logits
+    sampled, compute = [], model.slice_and_outputs
     monkeypatch.setattr(
-        model, "slice_and_logits", lambda x, channel, *rest: sampled.append(channel) or compute(x, channel, *rest)
+        model, "slice_and_outputs", lambda x, channel, *rest: sampled.append(channel) or compute(x, channel, *rest)
     )
     random_slice_loss(model, random_values(model, 4000), generator=torch.Generator().manual_seed(0))
     counts = sampled[0].bincount(minlength=6)

@@ -10,7 +10,7 @@ from math import prod
 from typing import BinaryIO, NamedTuple
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from axial_transformers.compression import container
@@ -87,8 +87,9 @@ def decompress(
     chunks: Iterable[int] | None = None,
     most_values: int | None = None,
     progress: Progress = iter,
-) -> UInt8[Tensor, "n *a c"]:
-    """Return the images [N, *A, C] of an archive, or of some of its chunks: uint8, on the CPU.
+) -> Integer[Tensor, "n *a c"]:
+    """Return the images [N, *A, C] of an archive, or of some of its chunks, on the CPU: uint8 up to 256 values,
+    else int64.
 
     Args:
         archive: its bytes, or an open binary file.
@@ -115,7 +116,8 @@ def decompress(
         reader.content(i)  # before the long work, to find damage early
     images = [some for _, some in zip(progress(wanted), reader.images(wanted), strict=True) if some is not None]
     config = model.config
-    return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=torch.uint8), *images])
+    dtype = torch.uint8 if config.num_values <= 256 else torch.int64
+    return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype), *images])
 
 
 class Packed(NamedTuple):
@@ -143,7 +145,7 @@ def write_archive(
         content = chunk.pack()
         if verify:
             again = decode_chunk(network, len(images), content, own)
-            if not torch.equal(again, images.to("cpu", torch.uint8)):
+            if not torch.equal(again, images.to("cpu", again.dtype)):
                 raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
         return container.entry(len(images), content), content, [len(file) for file in chunk.webp.values()]
 
@@ -202,8 +204,8 @@ class ArchiveReader:
         _check_file(self._file)
         return container.read_chunk(self._file, self.header, chunk)
 
-    def images(self, chunks: Iterable[int], salvage: bool = False) -> Iterator[UInt8[Tensor, "n *a c"] | None]:
-        """Yield the images uint8 [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
+    def images(self, chunks: Iterable[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
+        """Yield the images [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
 
         def contents() -> Iterator[tuple[int, bytes | None]]:
             for chunk in chunks:

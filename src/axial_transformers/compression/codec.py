@@ -37,11 +37,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Int64, Integer
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -60,8 +61,9 @@ from axial_transformers.kernels import (
     Stream,
     parallel_map,
 )
-from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 
+Pixels = NDArray[np.uint8 | np.uint16]
 WORDS = np.dtype("<u4")
 MAX_WEBP_SIDE = 16383
 
@@ -70,10 +72,8 @@ Result = TypeVar("Result")
 
 
 def check_model(model: AxialTransformer) -> None:
-    """Raise ValueError for a model that makes no archives: more than 8 bits, known channels, or no exact kernels."""
+    """Raise ValueError for a model that makes no archives: known channels, or no exact kernels."""
     model.require_values()
-    if model.config.num_values > 256:
-        raise ValueError(f"archives hold values of 8 bits; this model has {model.config.num_values} values")
     if model.config.known_channels:
         raise ValueError("the model conditions on known channels, which an archive does not hold")
     if reason := obstacle(model):
@@ -101,16 +101,21 @@ def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], condition
     """Return the chunk of images [N, *A, C] of integers; `conditioning` is of these images."""
     found = network.intervals(images, conditioning)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
-    pixels = images.to("cpu", torch.uint8).numpy()
+    pixels = images.cpu().numpy().astype(dtype_of(network.model.config))
     files = smaller_files(pixels, (bits / 8).tolist())
     modelled = [i for i in range(len(images)) if i not in files]
     words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
     return Chunk(files, words.astype(WORDS).tobytes())
 
 
-def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
-    """Return the WebP files that are smaller than `sizes` [N] in bytes, by index of the image."""
-    files = ((i, as_webp(image)) for i, image in enumerate(pixels))
+def dtype_of(config: AxialTransformerConfig) -> np.dtype[Any]:
+    """Return the dtype of values in an archive: uint8 up to 256, else little-endian uint16."""
+    return np.dtype(np.uint8 if config.num_values <= 256 else "<u2")
+
+
+def smaller_files(pixels: Pixels, sizes: list[float]) -> dict[int, bytes]:
+    """Return the files (`as_file`) that are smaller than `sizes` [N] in bytes, by index of the image."""
+    files = ((i, as_file(image)) for i, image in enumerate(pixels))
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
@@ -127,15 +132,15 @@ def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def decode_chunk(
     network: ExactNetwork, count: int, content: bytes, conditioning: Conditioning
-) -> UInt8[Tensor, "n *a c"]:
-    """Return the images of a chunk of `count`: uint8 [N, *A, C].
+) -> Integer[Tensor, "n *a c"]:
+    """Return the images of a chunk of `count`, [N, *A, C]: uint8 up to 256 values, else int64.
 
     Raises:
         DamagedError: the bytes do not decode to the images from which they were made.
         ValueError: the model's logits are not finite.
     """
     chunk = Chunk.unpack(content)
-    shape = (*network.model.config.shape, network.model.config.channels)
+    shape, dtype = (*network.model.config.shape, network.model.config.channels), dtype_of(network.model.config)
     words_left, odd = divmod(len(chunk.stream), WORDS.itemsize)
     if odd or words_left < 2:
         raise DamagedError(f"a stream of {len(chunk.stream)} bytes is no stream of {count} images")
@@ -144,23 +149,23 @@ def decode_chunk(
     if not MIN_STATE <= state < MIN_STATE << WORD:
         raise DamagedError("a stream starts with a state that no encoder leaves")
     stream = Stream(words, np.array([state, 2, 0], np.int64))
-    pixels = torch.zeros(count, *shape, dtype=torch.uint8)
+    pixels = np.zeros((count, *shape), dtype)
     if any(i >= count for i in chunk.webp):
         raise DamagedError(f"an image stored as WebP has an index beyond the last of {count} images")
     for i, file in chunk.webp.items():
-        pixels[i] = torch.from_numpy(from_webp(file, shape))
+        pixels[i] = from_file(file, shape, dtype)
     if modelled := [i for i in range(count) if i not in chunk.webp]:
-        pixels[modelled] = _decode_stream(network, (len(modelled), *shape), stream, conditioning.of(modelled))
+        pixels[modelled] = _decode_stream(network, (len(modelled), *shape), stream, conditioning.of(modelled)).numpy()
     if stream.state[1] != len(words):
         raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
-    if stream.state[0] != _first_state(pixels.numpy()):
+    if stream.state[0] != _first_state(pixels):
         raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
-    return pixels
+    return torch.from_numpy(pixels if dtype == np.uint8 else pixels.astype(np.int64))
 
 
 def _decode_stream(
     network: ExactNetwork, shape: tuple[int, ...], stream: Stream, conditioning: Conditioning
-) -> UInt8[Tensor, "n *a c"]:
+) -> Int64[Tensor, "n *a c"]:
     """Return the images [N, *A, C] = `shape` of a stream; DamagedError if it ends early."""
 
     def choose(read: Callable[[NDArray[np.int64], Stream], None], positions: Tensor) -> Tensor:
@@ -175,12 +180,33 @@ def _decode_stream(
     blank = torch.zeros(shape, dtype=torch.int64)
     with network.arithmetic.ieee_arithmetic():
         images = decode(network.model, choose, blank, conditioning, partial(reads_rows, network))
-    return images.to("cpu", torch.uint8)
+    return images.cpu()
 
 
-def _first_state(pixels: NDArray[np.uint8]) -> int:
+def _first_state(pixels: Pixels) -> int:
     """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels."""
     return MIN_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (MIN_STATE - 1)
+
+
+def as_file(values: Pixels) -> bytes | None:
+    """Return an example [*A, C] without the model: a WebP file or, of 16 bits, its bytes compressed by zlib."""
+    if values.dtype == np.uint8:
+        return as_webp(values.astype(np.uint8))
+    return zlib.compress(np.ascontiguousarray(values).data, 9)
+
+
+def from_file(file: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Pixels:
+    """Return the example [*A, C] = `shape` of `as_file`; DamagedError for another file, whose size stays bounded."""
+    if dtype == np.uint8:
+        return from_webp(file, shape)
+    size, unpacking = prod(shape) * dtype.itemsize, zlib.decompressobj()
+    try:
+        content = unpacking.decompress(file, size + 1)
+    except zlib.error as error:
+        raise DamagedError("an image stored by zlib is damaged") from error
+    if len(content) != size or not unpacking.eof or unpacking.unused_data:
+        raise DamagedError(f"an image stored by zlib has another size than {size} bytes")
+    return np.frombuffer(content, dtype).reshape(shape)
 
 
 def as_webp(values: NDArray[np.uint8]) -> bytes | None:

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
-VERSION = 3
+VERSION = 4
 """Of the format: the only version that this release writes and reads."""
 MAX_AXES = 16
 MAX_IMAGES = 256

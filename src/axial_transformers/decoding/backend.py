@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.decoding.choices import Choose, KnownFirst, choose_at
-from axial_transformers.decoding.values_so_far import RowPredictions
+from axial_transformers.decoding.values_so_far import RowCentres, RowPredictions
 from axial_transformers.kernels import Stream
 from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.values import Mixture
 
+Predictions = RowPredictions | RowCentres | None
+"""What predicts the values of a row, if the model has a prediction."""
 Slab = Any
 """Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `inference`."""
 
@@ -50,7 +53,7 @@ class Backend:
     """Values [B, *S] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
     """Outermost axis first. A step takes slab i of h + context, and returns the upper context of slab i + 1."""
-    row: Callable[[Slab, Tensor, RowPredictions | None], Tensor]
+    row: Callable[[Slab, Tensor, Predictions], Tensor]
     """Context [B, L, D], positions [L, d + 1], predictions -> the values of a row [B, L].
 
     With predictions, it returns differences, and writes the values into the predictions.
@@ -73,10 +76,10 @@ def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
         found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
         return found.expand(*y.shape[:-1], -1)
 
-    def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
+    def row(context: Tensor, positions: Tensor, predictions: Predictions) -> Tensor:
         coordinates = [tuple(position) for position in positions.tolist()]
 
-        def choose_in_row(logits: Tensor, i: tuple[int], predicted: Tensor | int) -> Tensor:
+        def choose_in_row(logits: Tensor | Mixture, i: tuple[int], predicted: Tensor | int) -> Tensor:
             return choose_at(choose, logits, coordinates[i[0]], predicted)
 
         return walk_row(model, context, choose_in_row, predictions)
@@ -93,8 +96,8 @@ def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
 def walk_row(
     model: AxialTransformer,
     context: Tensor,
-    choose: Callable[[Tensor, tuple[int], Tensor | int], Tensor],
-    predictions: RowPredictions | None,
+    choose: Callable[[Tensor | Mixture, tuple[int], Tensor | int], Tensor],
+    predictions: Predictions,
 ) -> Tensor:
     """Return the values of a row [B, L], or its differences with predictions, one position after the other.
 
@@ -107,12 +110,17 @@ def walk_row(
     inner = model.inner_decoder
     state, previous, chosen = inner.start(len(context)), torch.zeros_like(context[:, 0]), list[Tensor]()
     for i in range(context.shape[1]):
-        found = model.head(inner.step(previous + context[:, i], i, state))
-        if predictions is None:
-            chosen.append(choose(found, (i,), 0))
-        else:
+        found = model.read_out(inner.step(previous + context[:, i], i, state))
+        if isinstance(predictions, RowPredictions):
             predicted = predictions.at(i)
             chosen.append(choose(predictions.predictor.logits(found, predicted), (i,), predicted))
             predictions.keep(i, chosen[-1])
+        elif predictions is not None:
+            centres = predictions.at(i)
+            values = choose(model.values.distribution(found, centres), (i,), 0)
+            chosen.append(predictions.keep(i, values, centres))
+        else:
+            middle = torch.full_like(found[:, 0], (model.config.num_values - 1) // 2, dtype=torch.int64)
+            chosen.append(choose(model.values.distribution(found, middle), (i,), 0))
         previous = model.embed_value(chosen[-1])
     return torch.stack(chosen, dim=1)

@@ -70,7 +70,8 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
         return f"on {device.type} nothing is compiled"
     if torch.is_autocast_enabled("cpu"):
         return "on CPU nothing is compiled in bfloat16 or under autocast"
-    dtypes = {parameter.dtype for parameter in model.parameters()} | {noise.dtype}
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    dtypes |= set() if noise.dtype == torch.float64 and model.config.values == "ordinal" else {noise.dtype}
     if dtypes != {torch.float32}:
         return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"
     return None if exact_network.has_kernels() else "numba is not installed"
@@ -84,6 +85,8 @@ def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
 
     if strange := _inner_parts(model) - {LineAttention, InnerLSTM, LocalAttention, StridedAttention}:
         return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"
+    if model.config.values == "ordinal":
+        return "no CUDA graph is recorded of ordinal values"
     length, layers = model.layout.shape[-1], model.config.inner_layers
     if length * layers > MAX_ROW:
         return f"a row of {length} positions x {layers} layers is too long for a CUDA graph (at most {MAX_ROW} steps)"

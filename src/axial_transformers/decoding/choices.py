@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from axial_transformers.messages import Message
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.values import Mixture
 
 NOISE_AT_ONCE = 1 << 20
 """Numbers of noise computed at a time: their float64 form takes 8 MiB."""
@@ -45,8 +47,14 @@ class Sampler:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(Message("{top_p} must be in (0, 1], not {}", self.top_p))
 
-    def __call__(self, logits: Float[Tensor, "b v"], noise: Float[Tensor, "b v"]) -> Integer[Tensor, " b"]:
-        """Logits and noise [B, V] -> values [B]."""
+    def __call__(self, logits: Float[Tensor, "b v"] | Mixture, noise: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
+        """Logits and noise [B, V] -> values [B]; of ordinal values, a distribution and uniform numbers [B]."""
+        if isinstance(logits, Mixture):
+            if self.top_k is not None or self.top_p is not None:
+                raise ValueError(
+                    Message("{top_k} and {top_p} need values without an order: take a {temperature} below 1")
+                )
+            return logits.sample(noise, self.temperature)
         noisy = logits + self.temperature * noise
         if self.top_k is not None or self.top_p is not None:
             noisy = noisy.masked_fill(logits < self._least(logits), -torch.inf)
@@ -76,14 +84,17 @@ class GumbelChoice:
     """Known values, [B, *A, C] or of a row [B, L]; -1 where values are sampled. None: nowhere."""
 
     def __call__(
-        self, logits: Float[Tensor, "b v"], position: tuple[int, ...], predicted: Integer[Tensor, " b"] | int = 0
+        self,
+        logits: Float[Tensor, "b v"] | Mixture,
+        position: tuple[int, ...],
+        predicted: Integer[Tensor, " b"] | int = 0,
     ) -> Integer[Tensor, " b"]:
         """Logits [B, V] of a position, predicted values -> differences [B]; from 0 they are values."""
         sampled = self.sampler(logits, _at(self.noise, position))
         if self.known is None:
             return sampled
         known = _at(self.known, position)
-        return torch.where(known < 0, sampled, (known - predicted) % logits.shape[-1])
+        return torch.where(known < 0, sampled, _difference(known, predicted, logits))
 
 
 @dataclass(frozen=True)
@@ -97,7 +108,7 @@ class KnownFirst:
 
 def choose_at(
     choose: Choose | KnownFirst,
-    logits: Float[Tensor, "b v"],
+    logits: Float[Tensor, "b v"] | Mixture,
     position: tuple[int, ...],
     predicted: Integer[Tensor, " b"] | int,
 ) -> Integer[Tensor, " b"]:
@@ -108,10 +119,14 @@ def choose_at(
     if isinstance(choose, GumbelChoice):
         return choose(logits, position, predicted)
     if not isinstance(choose, KnownFirst):
-        return choose(logits, position)
+        return choose(logits.log_probabilities() if isinstance(logits, Mixture) else logits, position)
     if choose.mask[position]:
-        return (_at(choose.known, position).long() - predicted) % logits.shape[-1]
+        return _difference(_at(choose.known, position).long(), predicted, logits)
     return choose_at(choose.otherwise, logits, position, predicted)
+
+
+def _difference(known: Tensor, predicted: Tensor | int, logits: Tensor | Mixture) -> Tensor:
+    return known if isinstance(logits, Mixture) else (known - predicted) % logits.shape[-1]
 
 
 def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
@@ -135,6 +150,23 @@ def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]
     return None
 
 
+def noise_shape(config: AxialTransformerConfig) -> tuple[int, ...]:
+    """Return the shape of the noise of an example: [*A, C, V], or [*A, C] of ordinal values."""
+    positions = *config.shape, config.channels
+    return positions if config.values == "ordinal" else (*positions, config.num_values)
+
+
+def noise_for(
+    config: AxialTransformerConfig,
+    batch: int,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+) -> Float[Tensor, "..."]:
+    """Return the noise of some examples: standard Gumbel, or uniform for ordinal values."""
+    noise = uniform if config.values == "ordinal" else gumbel
+    return noise((batch, *noise_shape(config)), generator, device)
+
+
 def gumbel(
     shape: tuple[int, ...], generator: torch.Generator | None = None, device: torch.device | str = "cpu"
 ) -> Float[Tensor, "..."]:
@@ -147,6 +179,16 @@ def gumbel(
     for part in noise.view(-1).split(NOISE_AT_ONCE):
         uniform = _uniform(len(part), generator).to(device)  # a GPU takes logarithms while the CPU generates
         part.copy_(uniform.clamp_(min=torch.finfo(torch.float64).tiny).log_().neg_().log_().neg_())
+    return noise
+
+
+def uniform(
+    shape: tuple[int, ...], generator: torch.Generator | None = None, device: torch.device | str = "cpu"
+) -> Float[Tensor, "..."]:
+    """Return uniform numbers in (0, 1), float64; see `gumbel`."""
+    noise = torch.empty(shape, dtype=torch.float64, device=device)
+    for part in noise.view(-1).split(NOISE_AT_ONCE):
+        part.copy_(_uniform(len(part), generator).clamp_(min=torch.finfo(torch.float64).tiny))
     return noise
 
 

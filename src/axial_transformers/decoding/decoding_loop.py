@@ -138,7 +138,11 @@ def decode_naively(
         for position in model.order.tolist():
             here = (slice(None), *position)
             predicted = model.predictions(x)[here]
-            of_differences = (torch.arange(values, device=x.device) + predicted[:, None]) % values
-            logits = model(x, *conditioning)[here].gather(-1, of_differences)
+            if model.predictor is not None:
+                of_differences = (torch.arange(values, device=x.device) + predicted[:, None]) % values
+                logits = model(x, *conditioning)[here].gather(-1, of_differences)
+            else:
+                centres = model.values.centres(model.values.codes(x))[here]
+                logits = model.values.distribution(model.outputs(x, *conditioning)[here], centres)
             x[here] = (choose_at(choose, logits, tuple(position), predicted) + predicted) % values
     return x

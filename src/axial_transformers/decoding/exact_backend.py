@@ -12,15 +12,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend, ReadsRow
+from axial_transformers.decoding.backend import Backend, Predictions, ReadsRow
 from axial_transformers.decoding.choices import Choose, KnownFirst, row_choice
-from axial_transformers.decoding.values_so_far import RowPredictions
+from axial_transformers.decoding.values_so_far import RowCentres
 from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels import NO_PREDICTION, Array, Prediction, RowSampling, exact_kernels
+from axial_transformers.kernels import (
+    NO_CENTRING,
+    NO_PREDICTION,
+    NO_UNIFORMS,
+    Array,
+    Centring,
+    Prediction,
+    RowSampling,
+    exact_kernels,
+)
 from axial_transformers.models import AxialTransformer
 
 
-def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, RowPredictions | None], Tensor]) -> Backend:
+def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, Predictions], Tensor]) -> Backend:
     """Return the parts of the loop; `row` chooses the values of a row, see `Backend.row`."""
     return Backend(
         embed_conditioning=network.embed_conditioning,
@@ -38,17 +47,26 @@ def reads_rows(network: ExactNetwork, model: AxialTransformer, choose: Any, batc
 
 
 def _read(
-    network: ExactNetwork, choose: ReadsRow, context: Array, positions: Tensor, predictions: RowPredictions | None
+    network: ExactNetwork, choose: ReadsRow, context: Array, positions: Tensor, predictions: Predictions
 ) -> Tensor:
     held = predictions and predictions.to("cpu")
-    chosen = choose(partial(network.rows.read, context, arrays_of(held)), positions)
+    chosen = choose(partial(network.rows.read, context, arrays_of(network, len(context), held)), positions)
     if predictions is not None and held is not None:
         predictions.take(held)
     return chosen
 
 
-def arrays_of(predictions: RowPredictions | None) -> Prediction:
+def arrays_of(network: ExactNetwork, batch: int, predictions: Predictions) -> Prediction | Centring:
     """Return predictions on the CPU as kernels take them, in the same memory: kernels write into it."""
+    if isinstance(predictions, RowCentres):
+        return Centring(
+            values=predictions.values.numpy(),
+            positions=predictions.positions.numpy(),
+            neighbours=predictions.neighbours.numpy(),
+            coefficients=predictions.coefficients.numpy(),
+        )
+    if network.model.config.values == "ordinal":
+        return NO_CENTRING._replace(values=np.zeros((batch, 0), np.int64))
     if predictions is None:
         return NO_PREDICTION
     return Prediction(
@@ -71,7 +89,7 @@ def _sample(
     choose: Choose | KnownFirst,
     context: Array,
     positions: Tensor,
-    predictions: RowPredictions | None,
+    predictions: Predictions,
 ) -> Tensor:
     choice, num_values = row_choice(choose, positions), network.num_values
     assert choice is not None
@@ -81,8 +99,15 @@ def _sample(
         raise ValueError(f"known values must be in 0..{num_values - 1}; found {known.max()}")
     top_k = min(sampler.top_k or num_values, num_values)
     values = np.empty(known.shape, np.int64)
-    sampling = RowSampling(noise, known, np.float32(sampler.temperature), top_k, np.float32(sampler.top_p or 1))
-    network.rows.sample(context, arrays_of(predictions), values, sampling)
+    sampling = RowSampling(
+        noise=noise if noise.ndim == 3 else np.zeros((0, 0, 0), np.float32),
+        known=known,
+        temperature=np.float32(sampler.temperature),
+        top_k=top_k,
+        top_p=np.float32(sampler.top_p or 1),
+        uniforms=noise if noise.ndim == 2 else NO_UNIFORMS,
+    )
+    network.rows.sample(context, arrays_of(network, len(context), predictions), values, sampling)
     return torch.from_numpy(values)
 
 

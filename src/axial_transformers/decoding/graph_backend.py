@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend, eager, walk_row
+from axial_transformers.decoding.backend import Backend, Predictions, eager, walk_row
 from axial_transformers.decoding.choices import Choose, GumbelChoice, KnownFirst, row_choice
-from axial_transformers.decoding.values_so_far import RowPredictions
+from axial_transformers.decoding.values_so_far import RowCentres, RowPredictions
 from axial_transformers.models import AxialTransformer
 
 MAX_ROW = 1 << 12
@@ -30,7 +30,8 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
     weights = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
     kept = _kept.setdefault(model, {})
 
-    def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
+    def row(context: Tensor, positions: Tensor, predictions: Predictions) -> Tensor:
+        assert not isinstance(predictions, RowCentres)
         choice = row_choice(choose, positions)
         assert choice is not None
         autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import GumbelChoice, KnownFirst, Sampler, gumbel, skip_noise
+from axial_transformers.decoding.choices import GumbelChoice, KnownFirst, Sampler, noise_for, noise_shape, skip_noise
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
@@ -66,8 +66,9 @@ def sample(  # noqa: PLR0913
         top_k, top_p: sample only from the k most likely values, or from the fewest that together reach probability p.
             Ties with the last stay.
         generator: for reproducible samples. A CPU generator gives the same samples on every device; a GPU's is faster.
-        noise: [B, *A, C, V] standard Gumbel noise, instead: values (or, with a `prediction`, differences) are
-            argmax(logits + temperature * noise).
+        noise: instead of a generator. Of categorical values [B, *A, C, V], standard Gumbel: values (or, with a
+            `prediction`, differences) are argmax(logits + temperature * noise). Of ordinal values [B, *A, C], uniform
+            in (0, 1): see `Mixture.sample`.
         label: [B] classes, or one int for all.
         cond: [B, *A, D].
         known: [B, *A, C] data; required where the model has known_channels.
@@ -140,7 +141,7 @@ def complete(  # noqa: PLR0913
         frames: known entries of the first axis.
         count: completions of each input.
         approximate: allow any mask.
-        noise: [B * count, *A, C, V]. Other options: see `sample`.
+        noise: [B * count, *A, C, V], or [B * count, *A, C] of ordinal values. Other options: see `sample`.
 
     Returns:
         [B * count, *A, C], one input's completions in succession; uint8 if V <= 256, else int64.
@@ -228,7 +229,7 @@ class Numbers(NamedTuple):
 def numbers_per_example(config: AxialTransformerConfig) -> Numbers:
     """Return the numbers that decoding needs for one example."""
     positions = prod(config.shape) * config.channels
-    return Numbers(positions * config.num_values, cache_numbers(config) + positions * config.dim)
+    return Numbers(prod(noise_shape(config)), cache_numbers(config) + positions * config.dim)
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
@@ -264,7 +265,7 @@ class _Batch:
     generator: torch.Generator | None
 
     def __post_init__(self) -> None:
-        wanted = [len(self.known), *self._noise_shape]
+        wanted = [len(self.known), *noise_shape(self.model.config)]
         if self.noise is not None and list(self.noise.shape) != wanted:
             raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
 
@@ -310,11 +311,6 @@ class _Batch:
             if given is not None and given.isnan().any():
                 raise ValueError(f"{name} holds NaN, so that nothing can be sampled with it: give numbers")
 
-    @property
-    def _noise_shape(self) -> tuple[int, ...]:
-        config = self.model.config
-        return (*config.shape, config.channels, config.num_values)
-
     def _max_numbers(self) -> int:
         device = self.model.device
         if device.type != "cuda":
@@ -325,7 +321,7 @@ class _Batch:
         known, device = self.model.check(self.known[part]), self.model.device
         noise = self.noise
         if noise is None:
-            noise = gumbel((len(known), *self._noise_shape), self.generator, device)
+            noise = noise_for(self.model.config, len(known), self.generator, device)
         sampled = GumbelChoice(noise=noise.to(device), sampler=self.sampler)
         choose = sampled if self.mask is None else KnownFirst(known, self.mask, sampled)
         return decode(self.model, choose, known, self.conditioning.of(part), backend, progress)

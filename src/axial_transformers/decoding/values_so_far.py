@@ -7,7 +7,9 @@ from jaxtyping import Integer
 from torch import Tensor
 
 from axial_transformers.models import AxialTransformer
+from axial_transformers.models.linear_prediction import FRACTION_BITS
 from axial_transformers.models.prediction import Predictor
+from axial_transformers.models.values import CategoricalValues
 
 
 class RowPredictions(NamedTuple):
@@ -34,7 +36,8 @@ class RowPredictions(NamedTuple):
         known, values, planes = (tensor.to(device) for tensor in (self.known, self.values, self.planes))
         return self._replace(known=known, values=values, planes=planes)
 
-    def take(self, written: Self) -> None:
+    def take(self, written: "RowPredictions | RowCentres") -> None:
+        assert isinstance(written, RowPredictions)
         self.values.copy_(written.values)
         self.planes.copy_(written.planes)
 
@@ -42,6 +45,44 @@ class RowPredictions(NamedTuple):
         rows = (self.planes, self.planes, self.planes, self.values)
         indices = self.indices[i].tolist()
         return [self.known[:, i, k] if at < 0 else rows[k][:, at] for k, at in enumerate(indices)]
+
+
+class RowCentres(NamedTuple):
+    """The linear predictions along a row (`models.linear_prediction`), from all values so far."""
+
+    values: Integer[Tensor, "b p"]
+    """All values in data coordinates, flat; written as the row goes on."""
+    positions: Integer[Tensor, " l"]
+    neighbours: Integer[Tensor, "l n"]
+    """Flat positions; some position where the coefficient is 0."""
+    coefficients: Integer[Tensor, "l m"]
+    """Of the neighbours, then the constant."""
+    num_values: int
+
+    def at(self, i: int) -> Integer[Tensor, " b"]:
+        """Return the predictions of position i."""
+        *factors, constant = self.coefficients[i].unbind()
+        total = (self.values[:, self.neighbours[i]] * torch.stack(factors)).sum(-1) + constant
+        return (total >> FRACTION_BITS).clamp(0, self.num_values - 1)
+
+    def keep(self, i: int, values: Integer[Tensor, " b"], centres: Integer[Tensor, " b"]) -> Integer[Tensor, " b"]:
+        """Store the values of position i; return their codes."""
+        self.values[:, self.positions[i]] = values
+        return values + self.num_values * centres
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same on a device."""
+        return self._replace(
+            values=self.values.to(device),
+            positions=self.positions.to(device),
+            neighbours=self.neighbours.to(device),
+            coefficients=self.coefficients.to(device),
+        )
+
+    def take(self, written: "RowPredictions | RowCentres") -> None:
+        """Copy the values that were written on another device."""
+        if written.values is not self.values:
+            self.values.copy_(written.values)
 
 
 class ValuesSoFar:
@@ -52,6 +93,10 @@ class ValuesSoFar:
         shape, length = x.shape[1:], model.layout.shape[-1]
         strides = torch.tensor([torch.Size(shape[axis + 1 :]).numel() for axis in range(len(shape))])
         self._rows = (model.order * strides).sum(-1).unflatten(0, (-1, length))
+        self._prediction = None if isinstance(model.values, CategoricalValues) else model.values.prediction
+        if self._prediction is not None:
+            self._neighbours = self._prediction.positions().to(x.device)
+            self._coefficients = self._prediction.of_positions().flatten(0, -2)
         if self._predictor is None:
             return
         self._neighbours = self._predictor.neighbours(shape)
@@ -64,9 +109,13 @@ class ValuesSoFar:
     def values(self) -> Integer[Tensor, "b *a c"]:
         return self._values.view(self._shape)
 
-    def predictions(self, row: int) -> RowPredictions | None:
+    def predictions(self, row: int) -> RowPredictions | RowCentres | None:
         """Return the predictions of a row, counted in generation order; None if the model has none."""
         predictor = self._predictor
+        if self._prediction is not None:
+            here = self._rows[row].to(self._values.device)
+            of_row = self._neighbours[here], self._coefficients[here]
+            return RowCentres(self._values, here, *of_row, self._prediction.num_values)
         if predictor is None:
             return None
         neighbours = self._neighbours[self._rows[row]]
@@ -79,8 +128,12 @@ class ValuesSoFar:
         blank = known.new_zeros(known.shape[:2])
         return RowPredictions(predictor, indices, known, blank, blank.clone())
 
-    def keep(self, row: int, differences: Integer[Tensor, "b l"], predictions: RowPredictions | None) -> None:
+    def keep(
+        self, row: int, differences: Integer[Tensor, "b l"], predictions: RowPredictions | RowCentres | None
+    ) -> None:
         """Store the values of a row: `differences` if there are no predictions, else what `predictions` wrote."""
+        if isinstance(predictions, RowCentres):
+            return  # they are written already
         device = self._values.device
         positions = self._rows[row].to(device)
         if predictions is None:

@@ -15,7 +15,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from axial_transformers.kernels import MASKED, Array, Block, Known, Line, Linear, Lstm, Norm, Output, exact_kernels
+from axial_transformers.kernels import (
+    MASKED,
+    Array,
+    Block,
+    Features,
+    Known,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Ordinal,
+    Output,
+    exact_kernels,
+)
 from axial_transformers.layers.blocks import AttentionBlock, Dropout, FeedforwardBlock, ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
@@ -23,7 +36,9 @@ from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
+from axial_transformers.models.linear_prediction import LinearPrediction
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder
+from axial_transformers.models.values import CategoricalValues, FeatureEmbedding, OrdinalValues
 from axial_transformers.ops.elementwise import shifted_copies
 from axial_transformers.ops.torch_private import has_hooks
 
@@ -33,7 +48,16 @@ ENCODED_AT_ONCE = 1 << 14
 MODULES = {
     *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
     *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions, CausalConvolution),
-    *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
+    *(
+        CategoricalValues,
+        OrdinalValues,
+        FeatureEmbedding,
+        LinearPrediction,
+        nn.LayerNorm,
+        nn.LSTM,
+        nn.ParameterList,
+        nn.Sequential,
+    ),
 }
 """No subclasses."""
 NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
@@ -102,13 +126,15 @@ class ExactNetwork:
         self.model = model
         self.arithmetic = arithmetic or fastest_arithmetic()
         self.shape = model.layout.shape
-        self._tables = Output(_norm(model.head[0]), _linear(model.head[1]), _array(model.embed_value.table))
+        self._output = _output(model)
         inner = model.inner_decoder
         heads = 0 if isinstance(inner, InnerLSTM) else model.config.heads
         weights = _lstm(inner) if isinstance(inner, InnerLSTM) else _blocks(inner.blocks)
         with self.arithmetic.ieee_arithmetic():
             self._positions = positions(model.position)
-        self.rows = self.arithmetic.Rows(weights, heads, self._tables)
+        self.rows = self.arithmetic.Rows(weights, heads, self._output)
+        embedding = model.embed_value
+        self._features = _FeatureEmbedding(self, embedding) if isinstance(embedding, FeatureEmbedding) else None
         self.outer_decoders = [_Outer(self, outer) for outer in model.outer_decoders]
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
@@ -144,19 +170,23 @@ class ExactNetwork:
             context = np.array(self.context(y, c, embedded), order="C")
             of_slice, predicted = (of[..., c].reshape(-1, length).cpu().numpy() for of in (y, predictions))
             for outer in self.outer_decoders:
-                outer.add_upper(context, y[..., c].cpu(), self._tables.table)
+                outer.add_upper(context, y[..., c].cpu(), self._embedding)
             yield context.reshape(-1, length, self.dim), of_slice, predicted if signed else predicted[:0]
 
     @property
     def dim(self) -> int:
-        return self._tables.table.shape[1]
+        return self.model.config.dim
 
     @property
     def num_values(self) -> int:
-        return len(self._tables.table)
+        return self.model.config.num_values
 
     def embed_value(self, values: Tensor) -> Array:
-        return self._tables.table[values.cpu().numpy()]
+        return self._output.table[values.cpu().numpy()] if self._features is None else self._features(values)
+
+    @property
+    def _embedding(self) -> Array | Features:
+        return self._output.features or self._output.table
 
     def slabs(self, blocks: nn.ModuleList, slab: Sequence[int]) -> Any:
         return self.arithmetic.Slabs(
@@ -194,6 +224,8 @@ class _Outer:
         self._length, self._positions, self._convolution = outer.length, prod(outer.slab), outer.convolution
         if outer.convolution is not None:
             self._linear = network.arithmetic.Dense(_linear(outer.convolution.linear))
+            of_codes = getattr(outer.convolution, "of_codes", None)
+            self._numbers = outer.convolution.numbers if of_codes is None else _FeatureEmbedding(network, of_codes)
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
@@ -208,18 +240,34 @@ class _Outer:
     def near(self, slabs: Sequence[Tensor]) -> Array | float:
         if self._convolution is None or not slabs:
             return 0.0
-        return self._convolved(self._convolution, self._convolution.last_windows(slabs))[:, 0]
+        last = torch.stack([*slabs[-self._convolution.reach :]], dim=1)
+        return self._convolved(self._convolution, self._convolution.windows(self._read(last), 1))[:, 0]
+
+    def _read(self, codes: Tensor) -> Tensor:
+        return torch.as_tensor(self._numbers(codes))
 
     def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
         found = self._linear(_array(windows).reshape(-1, windows.shape[-1]))
         return convolution.of_channels(torch.from_numpy(found).view(*windows.shape[:-1], -1)).numpy()
 
-    def add_upper(self, context: Array, values: Tensor, table: Array) -> None:
+    def add_upper(self, context: Array, values: Tensor, table: Array | Features) -> None:
         if self._convolution is not None:
-            context += self._convolved(self._convolution, self._convolution.windows_before(values))
+            context += self._convolved(self._convolution, self._convolution.windows_before(self._read(values)))
         if self._slabs is not None:
             rows = context.reshape(-1, context.shape[-1])
             self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._positions)
+
+
+class _FeatureEmbedding:
+    """See `FeatureEmbedding`."""
+
+    def __init__(self, network: ExactNetwork, embedding: FeatureEmbedding):
+        self._features, self._linear = embedding.features, network.arithmetic.Dense(_linear(embedding.linear))
+
+    def __call__(self, codes: Tensor) -> Array:
+        numbers = self._features(codes.cpu(), torch.float32).numpy()
+        flat: Array = self._linear(numbers.reshape(-1, numbers.shape[-1]))
+        return flat.reshape(*codes.shape, -1)
 
 
 class _Encoder:
@@ -227,7 +275,7 @@ class _Encoder:
 
     def __init__(self, network: ExactNetwork, encoder: ChannelEncoder):
         self._shape, self._channels, self._planes = network.shape, encoder.channels, encoder.planes
-        self._divisor = np.float32(encoder.divisor)
+        self._features = encoder.features
         self._convolution = network.arithmetic.Dense(_linear(encoder.convolution))
         self._blocks = network.slabs(encoder.blocks, network.shape)
         with network.arithmetic.ieee_arithmetic():
@@ -241,8 +289,9 @@ class _Encoder:
         )
 
     def _encode(self, values: Values, c: int, embedded: Array | None) -> Array:
-        known = values.astype(np.float32) / self._divisor
-        known[..., c:] = 0
+        known = self._features(torch.from_numpy(values), torch.float32).numpy()
+        known[..., c:, :] = 0
+        known = known.reshape(*values.shape[:-1], -1)
         if self._planes == "one_hot":
             planes = np.zeros(values.shape, np.float32)
             planes[..., c] = 1
@@ -255,6 +304,20 @@ class _Encoder:
             h = h + embedded
         rows = h.reshape(-1, h.shape[-1])
         return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, prod(self._shape))).reshape(h.shape)
+
+
+def _output(model: AxialTransformer) -> Output:
+    norm, head, embedding = _norm(model.head[0]), _linear(model.head[1]), model.embed_value
+    if not isinstance(embedding, FeatureEmbedding):
+        return Output(norm, head, _array(embedding.table))
+    values, config = model.values, model.config
+    assert isinstance(values, OrdinalValues)
+    last = config.num_values - 1
+    of_values = embedding.features.of_values(torch.arange(last + 1))
+    of_differences = embedding.features.of_differences(torch.arange(-last, last + 1))
+    features = Features(_array(of_values), _array(of_differences), _linear(embedding.linear))
+    ordinal = Ordinal(config.num_values, config.mixtures, np.float32(values.spread.item()), config.centred)
+    return Output(norm, head, np.zeros((0, config.dim), np.float32), features, ordinal)
 
 
 def positions(module: Positions) -> Array:

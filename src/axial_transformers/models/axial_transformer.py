@@ -20,13 +20,14 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from axial_transformers.layers.blocks import ModuleListOf
-from axial_transformers.layers.embeddings import Embedding, Labels, Positions
+from axial_transformers.layers.embeddings import Labels, Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder, axis_attention
+from axial_transformers.models.values import OrdinalValues, values_of
 from axial_transformers.ops.elementwise import shift
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
@@ -45,15 +46,19 @@ class AxialTransformer(nn.Module):
         self.config = config
         self.layout = config.bijection
         self.predictor = config.predictor
-        self.encoder = ChannelEncoder(config) if config.encoder_layers else None
+        self.values = values_of(config)
+        self.encoder = ChannelEncoder(config, self.values) if config.encoder_layers else None
         self.labels = Labels(config.num_classes, config.dim) if config.num_classes else None
-        self.embed_value = Embedding(config.num_values, config.dim)
+        self.embed_value = self.values.embedding(config.dim)
         self.position = Positions(self.layout.shape, config.dim)
-        self.outer_decoders = ModuleListOf(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
+        levels = range(len(self.layout.shape) - 1)
+        self.outer_decoders = ModuleListOf(OuterDecoder(config, level, self.values) for level in levels)
         self.inner_decoder = self.build_inner(config)
-        last = Dense(config.dim, config.num_logits, residual=True)
+        last = Dense(config.dim, self.values.outputs, residual=True)
         if self.predictor is not None:
             last.bias.data.copy_(self.predictor.first_logits())
+        if isinstance(self.values, OrdinalValues):
+            self.values.first(last)
         self.head = nn.Sequential(nn.LayerNorm(config.dim), last)
 
     @staticmethod
@@ -68,11 +73,11 @@ class AxialTransformer(nn.Module):
     def device(self) -> torch.device:
         """Return the device of the weights."""
         self.require_values()
-        return self.embed_value.table.device
+        return self.position.tables[0].device
 
     def require_values(self) -> None:
         """Raise ValueError if the weights are on the meta device."""
-        if self.embed_value.table.is_meta:
+        if self.position.tables[0].is_meta:
             raise ValueError("the model is on the meta device, without values: read it with from_pretrained")
 
     @property
@@ -104,13 +109,25 @@ class AxialTransformer(nn.Module):
         Raises:
             ValueError: a shape, dtype or value that the model does not take.
         """
-        slices = [self.slice_logits(x, torch.full((len(x),), c, device=x.device), label, cond) for c in self.slices]
-        known = [torch.zeros_like(slices[0])] * self.config.known_channels
-        logits = self.layout.to_data(torch.stack(known + slices, dim=-2))
+        logits = self.outputs(x, label, cond)
         if self.predictor is None:
-            return logits
+            logits = self.layout.to_model(self.values.log_probabilities(logits, self.values.codes(self.check(x))))
+            known = torch.arange(self.layout.channels, device=logits.device) < self.config.known_channels
+            return self.layout.to_data(logits.masked_fill(known.unsqueeze(-1), 0.0))
         values = torch.arange(self.config.num_values, device=logits.device)
         return logits.gather(-1, (values - self.predictions(self.check(x)).unsqueeze(-1)) % len(values))
+
+    def outputs(
+        self,
+        x: Integer[Tensor, "b *a c"],
+        label: Integer[Tensor, " b"] | int | None = None,
+        cond: Float[Tensor, "b *a d"] | None = None,
+    ) -> Float[Tensor, "b *a c o"]:
+        """Return what the head gives for every position, from which `values` makes distributions; see `forward`."""
+        channels = (torch.full((len(x),), c, device=x.device) for c in self.slices)
+        slices = [self.slice_and_outputs(x, channel, label, cond)[1] for channel in channels]
+        known = [torch.zeros_like(slices[0])] * self.config.known_channels
+        return self.layout.to_data(torch.stack(known + slices, dim=-2))
 
     def slice_logits(
         self,
@@ -120,16 +137,17 @@ class AxialTransformer(nn.Module):
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
         """Return the logits of one channel [B] per example: [B, *A', V], in model coordinates."""
-        return self.slice_and_logits(x, channel, label, cond)[1]
+        codes, outputs = self.slice_and_outputs(x, channel, label, cond)
+        return self.values.log_probabilities(outputs, codes)
 
-    def slice_and_logits(
+    def slice_and_outputs(
         self,
         x: Integer[Tensor, "b *a c"],
         channel: Integer[Tensor, " b"],
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
-    ) -> tuple[Integer[Tensor, " b *s"], Float[Tensor, "b *s v"]]:
-        """Return the values (or differences) [B, *A'] of one slice per example, and its `slice_logits`."""
+    ) -> tuple[Integer[Tensor, " b *s"], Float[Tensor, "b *s o"]]:
+        """Return the codes [B, *A'] of one slice per example, and what the head gives for it [B, *A', O]."""
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
@@ -140,16 +158,30 @@ class AxialTransformer(nn.Module):
         h = self.embed_value(values)
         for outer in self.outer_decoders:
             context = outer(h, context, values)
-        logits = self.head(self.inner_decoder(context + shift(h, -2)))
+        logits = self.read_out(self.inner_decoder(context + shift(h, -2)))
         if self.predictor is not None and predictions is not None and self.predictor.signed:
             logits = self.predictor.logits(logits, _slice(self.layout.to_model(predictions), channel))
         return values, logits
+
+    def read_out(self, state: Float[Tensor, "*s d"]) -> Float[Tensor, "*s o"]:
+        """Return what the head gives for last states; of ordinal values in float32, also under autocast."""
+        if self.config.values == "ordinal" and torch.is_autocast_enabled(state.device.type):
+            with torch.autocast(state.device.type, enabled=False):
+                return self.head(state.float())
+        return self.head(state)
+
+    def fit_values(self, x: Integer[Tensor, "n *a c"]) -> None:
+        """Fit what a new model needs to know of its ordinal values to examples: prediction and first distribution."""
+        if isinstance(self.values, OrdinalValues):
+            last = self.head[1]
+            assert isinstance(last, Dense)
+            self.values.fit(self.check(x), last)
 
     def differences(
         self, x: Integer[Tensor, "b *a c"], predictions: Integer[Tensor, "b *a c"] | None = None
     ) -> Integer[Tensor, "b *a c"]:
         if self.predictor is None:
-            return x
+            return self.values.codes(x)
         predictions = self.predictions(x) if predictions is None else predictions
         return (x.long() - predictions) % self.config.num_values
 
@@ -170,7 +202,7 @@ class AxialTransformer(nn.Module):
         """Return the embedded conditioning, in model coordinates, or 0."""
         label, cond = conditioning
         embedded: Tensor | float = 0.0
-        device = self.embed_value.table.device
+        device = self.position.tables[0].device
         if self.labels is not None:
             label = None if label is None else _check_label(label, batch, self.labels.classes).to(device)
             embedded = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
@@ -193,7 +225,7 @@ class AxialTransformer(nn.Module):
             raise ValueError(
                 f"x must be [B, {', '.join(map(str, (*config.shape, config.channels)))}], not {list(x.shape)}"
             )
-        values, device = x.long(), self.embed_value.table.device
+        values, device = x.long(), self.position.tables[0].device
         if x.device.type == "cpu" and x.numel() and (values.min() < 0 or values.max() >= config.num_values):
             found = f"{values.min().item()}..{values.max().item()}"
             raise ValueError(f"x must be in 0..{config.num_values - 1}; found {found}")

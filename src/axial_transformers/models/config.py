@@ -44,6 +44,14 @@ class AxialTransformerConfig:
     """Model the differences, modulo V, of values from predictions by earlier neighbours, within each channel or, for
     colours, also across channels. Likelihoods stay those of the values. The paper has none.
     """
+    values: Literal["categorical", "ordinal"] = "categorical"
+    """Kind of the values: without an order, by a softmax of V logits (the paper); or with an order, by a mixture of
+    logistic distributions, for images, scans and measurements.
+    """
+    mixtures: int = 10
+    """Logistic distributions in the mixture of an ordinal value."""
+    centred: bool = False
+    """Centre ordinal values on a linear prediction from earlier neighbours, fitted to the training data."""
     signed_differences: bool = False
     """Give a difference and the same difference minus V separate logits: values do not wrap around."""
     dim: int = 128
@@ -125,6 +133,14 @@ class AxialTransformerConfig:
             "{signed_differences} need a prediction: choose {prediction=neighbours}, "
             "{prediction=neighbours_and_channels} or {signed_differences=False}",
         )
+        _require(
+            self.values in ("categorical", "ordinal"), "{values} must be categorical or ordinal, not {!r}", self.values
+        )
+        _require(
+            self.values == "ordinal" or not self.centred,
+            "{centred} needs values with an order: choose {values=ordinal} or {centred=False}",
+        )
+        _require(1 <= self.mixtures <= 256, "{mixtures} must be between 1 and 256, not {}", self.mixtures)
         _require(
             self.channel_planes in ("one_hot", "index"),
             "{channel_planes} must be one_hot or index, not {!r}", self.channel_planes,
@@ -212,6 +228,9 @@ class AxialTransformerConfig:
 
     @property
     def num_logits(self) -> int:
+        """Return how many numbers the head gives for a position."""
+        if self.values == "ordinal":
+            return 3 * self.mixtures
         return self.num_values * (2 if self.signed_differences else 1)
 
     @property
@@ -222,6 +241,12 @@ class AxialTransformerConfig:
     @property
     def hidden(self) -> int:
         return round(self.mlp_ratio * self.dim)
+
+    def _describe_values(self) -> str:
+        if self.values == "categorical":
+            return self.values
+        centred = ", centred on a linear prediction" if self.centred else ""
+        return f"ordinal, mixtures of {self.mixtures}{centred}"
 
     def describe(self) -> dict[str, str]:
         """Return rows (name, value)."""
@@ -235,6 +260,7 @@ class AxialTransformerConfig:
             "width": f"{self.dim} in {self.heads} heads of {self.dim // self.heads}",
             "layers": f"encoder {self.encoder_layers}, outer {outer}, inner {inner}",
             "layout": self.layout,
+            "values": self._describe_values(),
             "prediction": self.prediction + (", signed" if self.signed_differences else ""),
             "convolution": f"reaches {self.convolution} pixels" if self.convolution else "none",
             "positions": "learned" + ("" if self.rotary is None else f", rotary of base {self.rotary:g}"),

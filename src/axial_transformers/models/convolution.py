@@ -13,6 +13,10 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.models.values import CategoricalValues, FeatureEmbedding, OrdinalValues
+
+FEATURES = 4
+"""Of an ordinal value, learned."""
 
 
 class CausalConvolution(nn.Module):
@@ -21,37 +25,43 @@ class CausalConvolution(nn.Module):
     A pixel is all the channels that alternate along the last axis; each of them has weights of its own.
     """
 
-    def __init__(self, config: AxialTransformerConfig, level: int):
+    def __init__(self, config: AxialTransformerConfig, level: int, values: CategoricalValues | OrdinalValues):
         super().__init__()
         self.reach, self.inside = config.convolution, len(config.bijection.shape) - level - 1
         self.channels = _channels_of_a_pixel(config)
-        self.features = nn.Parameter(_first_features(config))
+        self.of_codes: nn.Module
+        if isinstance(values, OrdinalValues):
+            self.of_codes = FeatureEmbedding(values.features, FEATURES)
+        else:
+            self.features = nn.Parameter(_first_features(config))
         self.linear = Dense(inputs(config, level), self.channels * config.dim, bias=False)
 
     def forward(self, values: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a d"]:
         """Return what every slab takes; zeros for the first."""
-        return self.of_channels(self.linear(self.windows_before(values)))
+        return self.of_channels(self.linear(self.windows_before(self.numbers(values))))
 
     def next(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b *s d"]:
         """Return what the next slab takes."""
-        return self.of_channels(self.linear(self.last_windows(slabs))).squeeze(1)
+        last = self.numbers(torch.stack([*slabs[-self.reach :]], dim=1))
+        return self.of_channels(self.linear(self.windows(last, 1))).squeeze(1)
 
-    def windows_before(self, values: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *pixels n"]:
-        axis = values.ndim - 1 - self.inside
-        return self._windows(values.narrow(axis, 0, values.shape[axis] - 1), values.shape[axis])
+    def numbers(self, codes: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a f"]:
+        """Return what a window takes of each position."""
+        codes = codes.to(self.linear.weight.device)
+        return F.embedding(codes, self.features) if hasattr(self, "features") else self.of_codes(codes)
 
-    def last_windows(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b 1 *pixels n"]:
-        return self._windows(torch.stack([*slabs[-self.reach :]], dim=1), 1)
+    def windows_before(self, numbers: Float[Tensor, "b *a f"]) -> Float[Tensor, "b *pixels n"]:
+        axis = numbers.ndim - 2 - self.inside
+        return self.windows(numbers.narrow(axis, 0, numbers.shape[axis] - 1), numbers.shape[axis])
 
     def of_channels(self, found: Float[Tensor, "b *pixels n"]) -> Float[Tensor, "b *a d"]:
         return found.unflatten(-1, (self.channels, -1)).flatten(-3, -2)
 
-    def _windows(self, values: Tensor, count: int) -> Tensor:
-        """Return the features in `count` windows, zeros outside; the last is after all values."""
-        first = values.ndim - 1 - self.inside
-        missing = count + self.reach - 1 - values.shape[first]
-        found = F.embedding(values.to(self.features.device), self.features)
-        padded = found.unflatten(-2, (-1, self.channels)).flatten(-2)
+    def windows(self, numbers: Float[Tensor, "b *a f"], count: int) -> Float[Tensor, "b *pixels n"]:
+        """Return the numbers in `count` windows, zeros outside; the last is after all positions."""
+        first = numbers.ndim - 2 - self.inside
+        missing = count + self.reach - 1 - numbers.shape[first]
+        padded = numbers.unflatten(-2, (-1, self.channels)).flatten(-2)
         padded = F.pad(padded, (0, 0) + (self.reach, self.reach) * self.inside + (missing, 0))
         widths = (self.reach,) + (2 * self.reach + 1,) * self.inside
         copies = []
@@ -66,7 +76,7 @@ class CausalConvolution(nn.Module):
 def inputs(config: AxialTransformerConfig, level: int) -> int:
     """Return how many numbers a window has."""
     reach, inside = config.convolution, len(config.bijection.shape) - level - 1
-    features = 1 if config.prediction == "none" else 2
+    features = FEATURES if config.values == "ordinal" else 1 if config.prediction == "none" else 2
     return reach * (2 * reach + 1) ** inside * _channels_of_a_pixel(config) * features
 
 

@@ -14,6 +14,7 @@ from axial_transformers.layers.lines import KeyValueCache, LineAttention
 from axial_transformers.messages import Message
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
+from axial_transformers.models.values import CategoricalValues, OrdinalValues
 from axial_transformers.ops.elementwise import shift, shifted_copies
 from axial_transformers.ops.positions import rotation_table
 
@@ -31,12 +32,12 @@ class ChannelEncoder(nn.Module):
     x[channels < c] / divisor, planes of c -> 3-wide convolution -> + position + conditioning -> blocks -> e
     """
 
-    def __init__(self, config: AxialTransformerConfig):
+    def __init__(self, config: AxialTransformerConfig, values: CategoricalValues | OrdinalValues):
         super().__init__()
         shape, self.channels = config.bijection.shape, config.bijection.channels
+        self.features = values.features
         self.planes: Literal["one_hot", "index"] = config.channel_planes
-        self.divisor = config.divisor
-        inputs = self.channels + (self.channels if self.planes == "one_hot" else 1)
+        inputs = self.channels * values.features.size + (self.channels if self.planes == "one_hot" else 1)
         self.convolution = Dense(3 ** len(shape) * inputs, config.dim)
         self.position = Positions(shape, config.dim)
         axes = range(-2, -2 - len(shape), -1)  # innermost first
@@ -71,7 +72,7 @@ class ChannelEncoder(nn.Module):
         else:
             planes = (channel / self.channels).view(*per_example, 1)
         dtype = self.convolution.weight.dtype
-        values = torch.where(before, x, 0).to(dtype) / self.divisor
+        values = torch.where(before.unsqueeze(-1), self.features(x, dtype), 0).flatten(-2)
         h = self.convolution(shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
         h = h + self.position()
         return h if isinstance(conditioning, float) else h + conditioning
@@ -83,7 +84,7 @@ class OuterDecoder(nn.Module):
     For an image: unmasked rows, masked columns, ShiftDown.
     """
 
-    def __init__(self, config: AxialTransformerConfig, level: int):
+    def __init__(self, config: AxialTransformerConfig, level: int, values: CategoricalValues | OrdinalValues):
         super().__init__()
         shape = config.bijection.shape
         inside = len(shape) - level - 1
@@ -94,7 +95,7 @@ class OuterDecoder(nn.Module):
             for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
             for axis in range(-2, self.axis - 1, -1)
         )
-        self.convolution = CausalConvolution(config, level) if config.convolution and len(self.blocks) else None
+        self.convolution = CausalConvolution(config, level, values) if config.convolution and len(self.blocks) else None
 
     def forward(
         self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."], values: Integer[Tensor, " b *a"]

@@ -25,6 +25,7 @@ from collections.abc import Generator
 from enum import IntEnum
 from functools import lru_cache, partial
 from itertools import count
+from math import prod
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -149,6 +150,13 @@ class TrainingExamples(Protocol):
     @property
     def fingerprint(self) -> str:
         """A hash of all examples, by which a resume recognises them."""
+
+
+def some_examples(examples: TrainingExamples, numbers: int) -> torch.Tensor:
+    """Return examples [n, *A, C] of about `numbers` numbers, evenly spaced; at least one."""
+    count, each = len(examples.values), prod(examples.values.shape[1:])
+    chosen = np.linspace(0, count - 1, max(1, min(count, numbers // each))).astype(np.int64)
+    return torch.from_numpy(examples.values[chosen])
 
 
 def check_fit(model: AxialTransformer, examples: TrainingExamples, config: TrainConfig, processes: Processes) -> None:

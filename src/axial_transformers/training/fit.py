@@ -42,7 +42,7 @@ from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.ops.linear import Library, library, stated_library
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
-from axial_transformers.training.batches import TrainingExamples, check_fit
+from axial_transformers.training.batches import TrainingExamples, check_fit, some_examples
 from axial_transformers.training.callbacks import Callback, Callbacks, Collective
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
@@ -55,6 +55,8 @@ from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
 from axial_transformers.training.step_time import FIRST_STEPS
 
+FITTED_NUMBERS = 1 << 21
+"""Numbers of examples to which the prediction of ordinal values is fitted."""
 Ending = Literal["finished", "time limit", "interrupted"]
 
 
@@ -165,6 +167,8 @@ def fit(  # noqa: PLR0913
             if run.start_from and newest_checkpoint(run.out) is None:
                 for line in start.start_from(model, read_model(run.start_from), run.start_from):
                     progress.say(line)
+            elif newest_checkpoint(run.out) is None:
+                model.fit_values(some_examples(examples, FITTED_NUMBERS))
             config, linear = _same_arithmetic(config, begun, processes)
             record = RunRecord(
                 run=replace(run, training=config, model=model.config),

@@ -17,21 +17,21 @@ def boundary(i: Any, before: Any, factor: Any) -> Any:
 
 
 @exact_part
-def factor_of(numbers: NDArray[np.int32], count: int) -> Any:
-    """Return the factor that turns fixed-point numbers into frequencies, rounded down.
+def factor_of(numbers: NDArray[np.int32], count: int, values: int) -> Any:
+    """Return the factor that turns `count` fixed-point numbers into frequencies, rounded down.
 
-    Each value has a frequency of at least 1, so that every value can be coded.
+    Each of the values has a frequency of at least 1, so that every value can be coded.
     """
     total = np.int64(0)
     for j in range(count):
         total += np.int64(numbers[j])
-    return (((1 << PRECISION) - count) << RECIPROCAL) // max(total, np.int64(1))
+    return (((1 << PRECISION) - values) << RECIPROCAL) // max(total, np.int64(1))
 
 
 @exact_part
 def interval(numbers: NDArray[np.int32], count: int, value: int) -> Any:
     """Return start and frequency of a value's interval of [0, 2^PRECISION)."""
-    factor, before = factor_of(numbers, count), np.int64(0)
+    factor, before = factor_of(numbers, count, count), np.int64(0)
     for j in range(value):
         before += np.int64(numbers[j])
     end = np.int64(1 << PRECISION)
@@ -44,9 +44,8 @@ def interval(numbers: NDArray[np.int32], count: int, value: int) -> Any:
 @exact_part
 def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
     """Return the next value of a stream, given the fixed-point numbers of its distribution."""
-    factor = factor_of(numbers, count)
-    state = stream.state[0]
-    slot = state & ((1 << PRECISION) - 1)
+    factor = factor_of(numbers, count, count)
+    slot = stream.state[0] & ((1 << PRECISION) - 1)
     value: Any = np.int64(0)
     start, end = np.int64(0), np.int64(1 << PRECISION)
     before = np.int64(numbers[0])
@@ -57,7 +56,15 @@ def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
             break
         value, start = i, at
         before += np.int64(numbers[i])
-    state = (end - start) * (state >> PRECISION) + slot - start
+    advance(stream, start, end)
+    return value
+
+
+@exact_part
+def advance(stream: Stream, start: int, end: int) -> None:
+    """Take the next value, with the interval start .. end - 1, from the state of a stream."""
+    state = stream.state[0]
+    state = (end - start) * (state >> PRECISION) + (state & ((1 << PRECISION) - 1)) - start
     if state < MIN_STATE:
         word = np.int64(0)
         if stream.state[1] < len(stream.words):
@@ -67,7 +74,6 @@ def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
         state = (state << WORD) | word
         stream.state[1] += 1
     stream.state[0] = state
-    return value
 
 
 @exact

@@ -64,13 +64,18 @@ from axial_transformers.kernels.exact.definition import (
     GROUP,
     LANES,
     MASKED,
+    NO_CENTRING,
+    NO_PREDICTION,
     Array,
     Block,
+    Centring,
+    Features,
     Known,
     Line,
     Linear,
     Lstm,
     Norm,
+    Ordinal,
     Output,
     Prediction,
     RowSampling,
@@ -87,6 +92,7 @@ from axial_transformers.kernels.exact.layers import (
     PackedLstm,
     Scratch,
 )
+from axial_transformers.kernels.exact.mixtures import MixtureMemory
 from axial_transformers.kernels.exact.row_functions import MAX_NUMBERS, MAX_POSITIONS, QUERIES
 from axial_transformers.kernels.exact.steps import sample_row
 from axial_transformers.kernels.llvm import Integers
@@ -103,8 +109,6 @@ MIN_AT_ONCE = 4
 """Examples that are worth a thread: each thread reads all weights, so fewer examples take as long."""
 ALL = 1 << 62
 """More rows than there are."""
-NOT_KNOWN = steps.KnownSlabs(np.zeros(0, np.int64), np.zeros((0, 0), np.float32), 0, 0)
-
 
 Held = TypeVar("Held")
 
@@ -180,7 +184,7 @@ class Slabs:
         self._work(out, i, parts, _by_layer(self._lines, MASKED, self._heads), NOT_KNOWN)
         return out
 
-    def add_upper(self, context: Array, values: Integers, table: Array, length: int, positions: int) -> None:
+    def add_upper(self, context: Array, values: Integers, table: Array | Features, length: int, positions: int) -> None:
         """Add to the context of each slab the output for the slab before, see `reference.Slabs.add_upper`.
 
         All values are known. So masked layers attend along the slabs inside x, one layer after the other, and the cache
@@ -190,7 +194,7 @@ class Slabs:
         part = examples_at_once(len(context) // example, max(1, KNOWN_AT_ONCE // example)) * example
         lines = _by_layer(self._lines, Line(length, positions), self._heads)
         parts = Parts(part, _cache(0, 0, self._width, length))
-        known = steps.KnownSlabs(values, table, example, positions)
+        known = steps.KnownSlabs(values, _embedding(table), example, positions)
         self._work(context, 0, parts, lines, known)
 
     def _work(self, x: Array, i: int, parts: Parts, lines: Integers, known: steps.KnownSlabs) -> None:
@@ -233,21 +237,28 @@ class Rows:
         blocks = [no_block] if isinstance(inner, Lstm) else inner
         packed = PackedLstm(_norms([lstm.norm]), _packed([lstm.of_input]), _packed([lstm.of_hidden]))
         self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, packed)
-        table = np.ascontiguousarray(output.table)
-        self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), table)
+        ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), centred=False)
+        embedding = _embedding(output.features or output.table)
+        self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), embedding, ordinal)
         self._memory = Kept[steps.RowMemory]()
 
-    def read(self, context: Array, prediction: Prediction, values: Integers, stream: Stream) -> None:
-        """Read the values [B, L] of a row with context [B, L, D] from a stream, in one thread."""
-        self._work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
+    def read(self, context: Array, prediction: Prediction | Centring, values: Integers, stream: Stream) -> None:
+        """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, in one thread."""
+        self._work(steps.read_row, context, GROUP, values, stream, *self._both(prediction), in_threads=False)
 
-    def sample(self, context: Array, prediction: Prediction, values: Integers, choice: RowSampling) -> None:
-        """Write sampled values, or differences, [B, L] of a row with context [B, L, D]; the reference cannot."""
-        self._work(sample_row, context, examples_at_once(len(context)), choice, prediction, values)
+    def sample(self, context: Array, prediction: Prediction | Centring, values: Integers, choice: RowSampling) -> None:
+        """Write sampled values, differences, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
+        self._work(sample_row, context, examples_at_once(len(context)), choice, *self._both(prediction), values)
+
+    def _both(self, given: Prediction | Centring) -> tuple[Prediction, Centring]:
+        """Return both kinds of predictions, of which one is empty: kernels take one type of each argument."""
+        assert isinstance(given, Centring) == (self._output.ordinal.mixtures > 0)
+        return (NO_PREDICTION, given) if isinstance(given, Centring) else (given, NO_CENTRING)
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
-        count = len(self._output.table)
+        ordinal = self._output.ordinal
+        count = ordinal.num_values ** (2 if ordinal.centred else 1)
         if known.values.size and not 0 <= known.values.min() <= known.values.max() < count:
             raise ValueError(f"values must be in 0..{count - 1}")
         at_once = self._inner.heads > 0
@@ -267,12 +278,12 @@ class Rows:
             in_threads: True if several threads may work at once.
             at_once: True if the kernel computes all positions of a row at once, which takes more memory.
         """
-        batch, length, _ = context.shape
+        batch, length, dim = context.shape
         # Kernels are compiled for writable arrays only.
         context = np.require(context, np.float32, ["C", "W"])
 
         def work(first: int, last: int) -> None:
-            memory = self._memory.of(self._made, min(batch, size), length, at_once)
+            memory = self._memory.of(self._made, min(batch, size), length, dim, at_once)
             with ieee_arithmetic():
                 for start in range(first * size, min(last * size, batch), size):
                     kernel(context, self._inner, self._output, *use, start, min(start + size, batch), memory)
@@ -280,8 +291,8 @@ class Rows:
         groups = ceil(batch / size)
         parallel_ranges(work, groups) if in_threads else work(0, groups)
 
-    def _made(self, examples: int, length: int, at_once: bool) -> steps.RowMemory:
-        values, dim = self._output.table.shape
+    def _made(self, examples: int, length: int, dim: int, at_once: bool) -> steps.RowMemory:
+        ordinal = self._output.ordinal
         blocks, heads = self._inner.blocks, self._inner.heads
         rows, of_lstm = examples * length if at_once else examples, 0 if heads else examples
         tiles, layers = 0 if at_once else ceil(rows * heads / LANES), len(blocks.qkv.panels)
@@ -290,8 +301,14 @@ class Rows:
             lines=lines,
             x=_rows(rows, dim),
             normed=_rows(min(rows, BLOCK), dim),
-            logits=_rows(min(rows, BLOCK), self._output.head.bias.shape[1]),
-            numbers=np.empty(_padded(values, LANES), np.int32),
+            logits=_rows(min(rows, BLOCK), self._output.head.bias.shape[1] + (LANES if ordinal.mixtures else 0)),
+            numbers=np.empty(_padded(ordinal.num_values, LANES), np.int32),
+            mixture=MixtureMemory(
+                numbers=np.empty(_padded(ordinal.mixtures, LANES), np.int32),
+                shares=np.empty(ordinal.mixtures, np.int64),
+                precisions=aligned_zeros(_padded(ordinal.mixtures, LANES)),
+                terms=aligned_zeros(_padded(ordinal.mixtures, LANES)),
+            ),
             cache=_cache(layers, tiles, dim // (heads or dim), length),
             scratch=_scratch(min(rows, int(lines[:, 3].max())), blocks, heads, length, length if at_once else 0),
             of_input=_rows(of_lstm, 4 * dim + LANES),
@@ -404,6 +421,19 @@ def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
     )
 
 
+def _embedding(table: Array | Features) -> steps.Embedding:
+    """Return what embeds values, as kernels read it."""
+    none = np.zeros((0, 0), np.float32)
+    if not isinstance(table, Features):
+        return steps.Embedding(np.require(table, np.float32, ["C", "W"]), none, none, none, none.reshape(-1))
+    (weight, bias), size = table.linear, _padded(len(table.linear.bias), LANES)
+    weights = np.zeros((len(weight) + 1, size), np.float32)
+    weights[:-1, : len(bias)], weights[-1, : len(bias)] = weight, bias
+    values, differences = (np.require(part, np.float32, ["C", "W"]) for part in (table.values, table.differences))
+    assert len(weight) == values.shape[1] + differences.shape[1]
+    return steps.Embedding(none, values, differences, weights[:-1], weights[-1])
+
+
 def _packed(layers: Sequence[Linear]) -> PackedLinear:
     """Return the layers with their outputs in panels of PANEL columns: a product reads one panel from first to last."""
     inputs, outputs = layers[0].weight.shape
@@ -437,3 +467,6 @@ def _norms(norms: Sequence[Norm]) -> Norms:
 
 def _padded(size: int, multiple: int) -> int:
     return ceil(size / multiple) * multiple
+
+
+NOT_KNOWN = steps.KnownSlabs(np.zeros(0, np.int64), _embedding(np.zeros((0, 0), np.float32)), 0, 0)

@@ -3,6 +3,8 @@
 Every constant is a float32 number. Changing one changes the contents of archives.
 """
 
+from decimal import Context
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,18 +36,46 @@ LOG_POWERS = (
 )
 """(log(1 + f) - f + f^2 / 2) / f^3, highest power first; accurate to 6e-9."""
 
-PRECISION = 24
+PRECISION = 28
 """The frequencies of the values of a position add up to 2^PRECISION."""
 FIXED_POINT = 28
 """exp(logit - largest logit) is rounded down to a multiple of 2^-FIXED_POINT."""
-RECIPROCAL = 36
-"""Bits behind the point of the factor that turns fixed-point numbers into frequencies."""
+RECIPROCAL = 34
+"""Bits behind the point of the factor that turns fixed-point numbers into frequencies.
+
+A product of the factor and a sum of fixed-point numbers is at most 2^(PRECISION + RECIPROCAL), so it fits 63 bits.
+"""
+MIN_LOG_PRECISION, MAX_LOG_PRECISION = -12.0, 5.0
+"""Log precisions of a mixture are clipped to this range: precisions are from 2^-17 to 2^7 per value."""
+MAX_OUTPUT = float(2**100)
+"""Parameters of a mixture that are not smaller count as not finite. Nothing that is computed of others overflows."""
+LOGISTIC_BITS, LOGISTIC_END = 30, 24
+"""1 / (1 + e^z) is a multiple of 2^-LOGISTIC_BITS, and constant from z = LOGISTIC_END on."""
+TABLE_BITS, BETWEEN_BITS = 6, 20
+"""z is a multiple of 2^-(TABLE_BITS + BETWEEN_BITS). The first bits behind its point choose a row of the table."""
+COEFFICIENT_BITS = 24
+"""Bits behind the point of the coefficients of a prediction."""
 MIN_STATE, WORD = 1 << 31, 32
 """The state of the entropy coder is in [2^31, 2^63), and its words have 32 bits."""
 GROUP = 24
 """Images whose symbols follow each other in a stream, row by row. The row kernel computes them together."""
 MAX_VALUES = 1 << 16
-"""Values of a position at most: beyond, products with the factor of RECIPROCAL bits exceed 63 bits."""
+"""Values of a position at most. The factor of fixed-point numbers then has at least 18 bits that are not zero."""
+
+
+@cache
+def logistic_table() -> NDArray[np.int64]:
+    """Return 1 / (1 + e^z) in units of 2^-LOGISTIC_BITS, for z = 0, 2^-TABLE_BITS, .. up to LOGISTIC_END and one more.
+
+    Decimal arithmetic gives the same integers everywhere.
+    """
+    decimals = Context(prec=40)
+    found = []
+    for i in range((LOGISTIC_END << TABLE_BITS) + 2):
+        power = decimals.exp(decimals.divide(decimals.create_decimal(i), decimals.create_decimal(1 << TABLE_BITS)))
+        number = decimals.divide(decimals.create_decimal(1 << LOGISTIC_BITS), decimals.add(power, 1))
+        found.append(int(decimals.to_integral_value(number)))
+    return np.array(found, np.int64)
 
 
 class Norm(NamedTuple):
@@ -83,12 +113,46 @@ class Lstm(NamedTuple):
     of_hidden: Linear
 
 
+class Features(NamedTuple):
+    """What the network reads of an ordinal value: numbers of the value and of its difference, and a linear layer.
+
+    A code is a value, or value + V * prediction if values are centred. The difference is value - prediction.
+    """
+
+    values: Array
+    """[V, Fv], by value."""
+    differences: Array
+    """[2 V - 1, Fd], by difference + V - 1; of size 0 if values are not centred."""
+    linear: Linear
+    """[Fv + Fd, D]."""
+
+
+class Ordinal(NamedTuple):
+    """Values with an order, whose distribution is a mixture of logistic ones.
+
+    The head has 3 * mixtures outputs: weights, means, log precisions.
+    """
+
+    num_values: int
+    mixtures: int
+    """0: values are categorical, and the head has an output for each."""
+    unit: np.float32
+    """Means are multiples of it, counted from the prediction."""
+    centred: bool
+    """True if codes hold predictions. Otherwise each value is predicted as (V - 1) // 2."""
+
+
 class Output(NamedTuple):
-    """The head, and the table [V, D] that embeds values."""
+    """The head, and what embeds values: a table [V, D], or features of ordinal values."""
 
     norm: Norm
     head: Linear
     table: Array
+    """Not used with features."""
+    features: Features | None = None
+    """Given together with `ordinal`."""
+    ordinal: Ordinal | None = None
+    """None: values are categorical."""
 
 
 class Line(NamedTuple):
@@ -137,22 +201,47 @@ NO_PREDICTION = Prediction(
 )
 
 
+class Centring(NamedTuple):
+    """Predictions of ordinal values along a row by a linear combination of earlier values; in place of `Prediction`."""
+
+    values: NDArray[np.int64]
+    """[B, P]: all values so far, without predictions, in any order of positions; the row's own are written."""
+    positions: NDArray[np.int64]
+    """[L]: where the values of the row are; of size 0 if values are not centred."""
+    neighbours: NDArray[np.int64]
+    """[L, n]: where the neighbours of each position are; negative where one is missing."""
+    coefficients: NDArray[np.int64]
+    """[L, n + 1], in units of 2^-COEFFICIENT_BITS: of the neighbours, and a constant that includes a half."""
+
+
+NO_CENTRING = Centring(
+    values=np.zeros((0, 0), np.int64),
+    positions=np.zeros(0, np.int64),
+    neighbours=np.zeros((0, 0), np.int64),
+    coefficients=np.zeros((0, 0), np.int64),
+)
+NO_UNIFORMS = np.zeros((0, 0), np.float64)
+
+
 class RowSampling(NamedTuple):
     """How to sample a row, see `decoding.choices.GumbelChoice`; top_k = V and top_p = 1 restrict nothing."""
 
     noise: Array
-    """[B, L, V]."""
+    """[B, L, V]; of size 0 if `uniforms` are given."""
     known: NDArray[np.int64]
     """[B, L]; negative where unknown."""
     temperature: np.float32
     top_k: int
     top_p: np.float32
+    uniforms: NDArray[np.float64] = NO_UNIFORMS
+    """[B, L], from 0 to 1: one number a position chooses ordinal values, and one of many categorical values."""
 
 
 class Known(NamedTuple):
     """Known values of rows [B, L], and what to write of them; what is not wanted has size 0."""
 
     values: NDArray[np.int64]
+    """Of ordinal values, codes (`Features`)."""
     predictions: NDArray[np.int64]
     """[B, L], if differences are signed (`Prediction.signed`); else of size 0."""
     nats: Array

@@ -60,6 +60,14 @@ def greater(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
+def growth(builder: Any, r: Any) -> Any:
+    """Return (e^r - 1) / r, |r| <= log(2) / 2."""
+    series = constant(r.type, POWERS[0])
+    for coefficient in (*POWERS[1:], 1.0):
+        series = fused(builder, series, r, constant(r.type, coefficient))
+    return series
+
+
 def exponential(builder: Any, x: Any) -> Any:
     """Return e^x = 2^n e^r, |r| <= log(2) / 2: zero below MIN_EXPONENT, constant above MAX_EXPONENT; NaN stays."""
     number, word = partial(constant, x.type), like(x.type, WORD)
@@ -69,9 +77,7 @@ def exponential(builder: Any, x: Any) -> Any:
     n = builder.fsub(shifted, number(ROUNDING))
     r = fused(builder, n, number(-LN_2), near)
     r = fused(builder, n, number(-REST_OF_LN_2), r)
-    series = number(POWERS[0])
-    for coefficient in (*POWERS[1:], 1.0, 1.0):
-        series = fused(builder, series, r, number(coefficient))
+    series = fused(builder, growth(builder, r), r, number(1.0))
     whole = builder.sub(builder.bitcast(shifted, word), builder.bitcast(number(ROUNDING), word))
     bits = builder.shl(builder.add(whole, constant(word, 127)), constant(word, 23))
     power = builder.fmul(series, builder.bitcast(bits, x.type))

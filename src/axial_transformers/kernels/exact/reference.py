@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from axial_transformers.kernels.exact.definition import (
+    BETWEEN_BITS,
+    COEFFICIENT_BITS,
     EPSILON,
     FIXED_POINT,
     GROUP,
@@ -20,9 +22,14 @@ from axial_transformers.kernels.exact.definition import (
     LN_2,
     LOG2_E,
     LOG_POWERS,
+    LOGISTIC_BITS,
+    LOGISTIC_END,
     MASKED,
     MAX_EXPONENT,
+    MAX_LOG_PRECISION,
+    MAX_OUTPUT,
     MIN_EXPONENT,
+    MIN_LOG_PRECISION,
     MIN_STATE,
     NOT_FINITE,
     POWERS,
@@ -31,18 +38,23 @@ from axial_transformers.kernels.exact.definition import (
     REST_OF_LN_2,
     ROUNDING,
     STEEPNESS,
+    TABLE_BITS,
     TOO_SHORT,
     WORD,
     Array,
     Block,
+    Centring,
+    Features,
     Known,
     Line,
     Linear,
     Lstm,
     Norm,
+    Ordinal,
     Output,
     Prediction,
     Stream,
+    logistic_table,
 )
 
 ONE = np.float32(1)
@@ -75,17 +87,28 @@ def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:
     return (bits + np.where(inexact, towards, 0)).view(np.float64).astype(np.float32)
 
 
+def clip(x: Array, low: float, high: float) -> Array:
+    """Return the number from `low` to `high` that is nearest to x."""
+    at_least = np.where(x > low, x, np.float32(low))
+    return np.where(at_least < high, at_least, np.float32(high))
+
+
+def growth(r: Array) -> Array:
+    """Return (e^r - 1) / r, |r| <= log(2) / 2."""
+    series = np.full_like(r, POWERS[0])
+    for coefficient in (*POWERS[1:], 1.0):
+        series = fma(series, r, np.float32(coefficient))
+    return series
+
+
 def exp(x: Array) -> Array:
     """Return e^x = 2^n e^r, |r| <= log(2) / 2: zero below MIN_EXPONENT, e^MAX_EXPONENT above MAX_EXPONENT."""
-    near = np.where(x > MIN_EXPONENT, x, np.float32(MIN_EXPONENT))
-    near = np.where(near < MAX_EXPONENT, near, np.float32(MAX_EXPONENT))
+    near = clip(x, MIN_EXPONENT, MAX_EXPONENT)
     shifted = fma(near, np.float32(LOG2_E), np.float32(ROUNDING))
     n = shifted - np.float32(ROUNDING)
     r = fma(n, np.float32(-LN_2), near)
     r = fma(n, np.float32(-REST_OF_LN_2), r)
-    series = np.full_like(r, POWERS[0])
-    for coefficient in (*POWERS[1:], 1.0, 1.0):
-        series = fma(series, r, np.float32(coefficient))
+    series = fma(growth(r), r, ONE)
     whole = shifted.view(np.int32) - np.float32(ROUNDING).view(np.int32)
     power = series * ((whole + np.int32(127)) << np.int32(23)).view(np.float32)
     power = np.where(x < MIN_EXPONENT, np.float32(0), power)
@@ -109,6 +132,17 @@ def log(x: Array) -> Array:
 def logistic(x: Array, numerator: Array | np.float32 = ONE) -> Array:
     """Return numerator / (1 + e^-x)."""
     return numerator / (ONE + exp(-x))
+
+
+def log_logistic(x: Array) -> Array:
+    """Return log(1 / (1 + e^-x)) = min(x, 0) - log(1 + e^-|x|)."""
+    return np.where(x < 0, x, np.float32(0)) - log(ONE + exp(-np.abs(x)))
+
+
+def log_of_rest(x: Array) -> Array:
+    """Return log(1 - e^-x), x > 0, without cancellation: from x growth(-x) up to log(2) / 2."""
+    near = np.where(x < LN_2 / 2, x, np.float32(0))
+    return log(np.where(x < LN_2 / 2, x * growth(-near), ONE - exp(-x)))
 
 
 def tanh(x: Array) -> Array:
@@ -226,21 +260,34 @@ class Slabs:
             u = u + linear(hidden, block.contract)
         return u
 
-    def add_upper(self, context: Array, values: NDArray[np.int64], table: Array, length: int, positions: int) -> None:
+    def add_upper(
+        self, context: Array, values: NDArray[np.int64], table: Array | Features, length: int, positions: int
+    ) -> None:
         """Add to the context of each slab the output for the slab before it, whose values are known.
 
         Args:
             context: [rows, D], changed: of each example `length` slabs of `positions` rows.
-            values: [rows], which `table` [V, D] embeds.
+            values: [rows], which `table` embeds; with features, codes.
         """
         slabs = context.reshape(-1, length, positions, context.shape[1])
         of_slabs = values.reshape(-1, length, positions)
         caches = self.start(len(slabs) * positions, length, positions)
         upper = np.zeros_like(slabs[:, 0])
         for i in range(length):
-            u = table[of_slabs[:, i]] + slabs[:, i]
+            u = embedded(of_slabs[:, i], table) + slabs[:, i]
             slabs[:, i] += upper
             upper = self.step(u.reshape(-1, u.shape[-1]), i, caches).reshape(u.shape)
+
+
+def embedded(values: NDArray[np.int64], table: Array | Features) -> Array:
+    """Return the rows of a table [V, D] at values [..], or a linear layer of the features of codes: [.., D]."""
+    if not isinstance(table, Features):
+        return table[values]
+    prediction, value = divmod(values, len(table.values))
+    features = table.values[value]
+    if table.differences.size:
+        features = np.concatenate([features, table.differences[value - prediction + len(table.values) - 1]], axis=-1)
+    return linear(features, table.linear)
 
 
 class Rows:
@@ -249,12 +296,23 @@ class Rows:
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         self._inner, self._heads, self._output = inner, heads, output
 
-    def read(self, context: Array, prediction: Prediction, values: NDArray[np.int64], stream: Stream) -> None:
-        """Read the values [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
-        count = len(self._output.table)
+    def read(
+        self, context: Array, prediction: Prediction | Centring, values: NDArray[np.int64], stream: Stream
+    ) -> None:
+        """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
+        count, ordinal = len(self._output.table), self._output.ordinal
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
             for i, logits in enumerate(self._logits(context[group], values[group])):
+                if ordinal is not None:
+                    assert isinstance(prediction, Centring)
+                    centres = centred_on(prediction, group, i, ordinal.num_values)
+                    each = np.broadcast_to(centres, len(logits)).tolist()
+                    for b, (outputs, centre) in enumerate(zip(logits, each), start=first):
+                        values[b, i] = read_ordinal(outputs, centre, ordinal, stream)
+                    values[group, i] = keep_value(prediction, group, i, values[group, i], centres, ordinal.num_values)
+                    continue
+                assert isinstance(prediction, Prediction)
                 predictions = predicted(prediction, group, i, count)
                 for b, numbers in enumerate(fixed_points(self._taken(logits, predictions), stream), start=first):
                     values[b, i] = read_value(numbers, stream)
@@ -263,7 +321,14 @@ class Rows:
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
         for i, logits in enumerate(self._logits(context, known.values)):
-            values = known.values[:, i]
+            values, ordinal = known.values[:, i], self._output.ordinal
+            if ordinal is not None:
+                if known.nats.size:
+                    known.nats[:, i] = nats_of_mixture(logits, values, ordinal)
+                if known.intervals.size:
+                    for b, outputs in enumerate(logits):
+                        known.intervals[b, i] = interval_of_mixture(outputs, int(values[b]), ordinal)
+                continue
             if known.predictions.size:
                 logits = self._taken(logits, known.predictions[:, i])
             if known.nats.size:
@@ -280,7 +345,7 @@ class Rows:
         for i in range(context.shape[1]):
             x = context[:, i]
             if i:
-                x = x + self._output.table[values[:, i - 1]]
+                x = x + embedded(values[:, i - 1], self._output.features or self._output.table)
             yield linear(layer_norm(step(x, i), self._output.norm), self._output.head)
 
     def _taken(self, logits: Array, predictions: NDArray[np.int64]) -> Array:
@@ -334,6 +399,124 @@ def neighbours(prediction: Prediction, group: slice, i: int) -> list[NDArray[np.
     return [prediction.known[group, i, k] if at < 0 else rows[k][group, at] for k, at in enumerate(indices)]
 
 
+def centred_on(centring: Centring, group: slice, i: int, count: int) -> NDArray[np.int64]:
+    """Return the predictions of some examples at position i, in integers; one for all if values are not centred."""
+    if not len(centring.positions):
+        return np.full(1, (count - 1) // 2, np.int64)
+    values = centring.values[group]
+    neighbours, coefficients = centring.neighbours[i], centring.coefficients[i]
+    is_there = neighbours >= 0
+    total = values[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
+    return np.clip(total >> COEFFICIENT_BITS, 0, count - 1)
+
+
+def keep_value(
+    centring: Centring, group: slice, i: int, values: NDArray[np.int64], centres: NDArray[np.int64], count: int
+) -> NDArray[np.int64]:
+    """Write the values of some examples at position i, and return their codes."""
+    if not len(centring.positions):
+        return values
+    centring.values[group, centring.positions[i]] = values
+    return values + count * centres
+
+
+def value_and_centre(codes: NDArray[np.int64], ordinal: Ordinal) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return values and predictions, which are (V - 1) // 2 if values are not centred."""
+    centres, values = divmod(codes, ordinal.num_values)
+    return values, centres if ordinal.centred else np.full_like(values, (ordinal.num_values - 1) // 2)
+
+
+def split(outputs: Array, ordinal: Ordinal) -> tuple[Array, Array, Array]:
+    """Return weights, means and precisions [.., K] from outputs [.., 3 K]."""
+    weights, means, log_precisions = np.split(outputs[..., : 3 * ordinal.mixtures], 3, axis=-1)
+    return weights, means, exp(clip(log_precisions, MIN_LOG_PRECISION, MAX_LOG_PRECISION))
+
+
+def usable(outputs: Array) -> NDArray[np.bool_]:
+    """Return True for rows of outputs that are all finite, and not huge."""
+    return np.asarray((np.abs(outputs) < MAX_OUTPUT).all(axis=-1))
+
+
+def nats_of_mixture(outputs: Array, codes: NDArray[np.int64], ordinal: Ordinal) -> Array:
+    """Return -log of the probability of each value [R], from outputs [R, 3 K]; NaN where these cannot be used.
+
+    The probability is the sum of w_k (F(u) - F(l)), F(x) = 1 / (1 + e^-x), w = softmax of the weights. Component k has
+    the bounds u, l = (value - prediction +- 1/2 - unit mean) precision. Since u - l is the precision, F(u) - F(l) =
+    F(u) F(-l) (1 - e^-precision). Without a bound below value 0, it is F(u); above the last value, F(-l).
+    """
+    weights, means, precisions = split(np.where(usable(outputs)[:, None], outputs, np.float32(0)), ordinal)
+    values, centres = value_and_centre(codes, ordinal)
+    distance = (values - centres).astype(np.float32)[:, None]
+    from_upper = log_logistic(fma(means, -ordinal.unit, distance + np.float32(0.5)) * precisions)
+    from_lower = log_logistic(-(fma(means, -ordinal.unit, distance - np.float32(0.5)) * precisions))
+    is_first, is_last = (values == 0)[:, None], (values == ordinal.num_values - 1)[:, None]
+    powers = weights - largest(weights)[:, None]
+    inner = from_upper + from_lower + log_of_rest(precisions)
+    terms = powers + np.where(is_first, from_upper, np.where(is_last, from_lower, inner))
+    most = largest(terms)
+    nats = log(total(exp(powers))) - (most + log(total(exp(terms - most[:, None]))))
+    return np.where(usable(outputs), nats, np.float32(np.nan))
+
+
+def interval_of_mixture(outputs: Array, code: int, ordinal: Ordinal) -> tuple[int, int]:
+    """Return start and frequency of the interval of a value; zeros if outputs [3 K] cannot be used."""
+    if not usable(outputs):
+        return 0, 0
+    value, centre = value_and_centre(np.array([code]), ordinal)
+    start, end = counts_below(np.array([value[0], value[0] + 1]), int(centre[0]), outputs, ordinal).tolist()
+    return start, end - start
+
+
+def counts_below(values: NDArray[np.int64], centre: int, outputs: Array, ordinal: Ordinal) -> NDArray[np.int64]:
+    """Return the starts of the intervals of values [n], each from 0 to V; that of V is 2^PRECISION.
+
+    Each operation on z is monotone in the value, and so is each integer. So a start is at least 1 above the one before.
+    """
+    weights, means, precisions = split(outputs, ordinal)
+    shares = integer_weights(weights, ordinal.num_values)
+    below = (values - centre).astype(np.float32)[:, None] - np.float32(0.5)
+    logistics = integer_logistic(fma(means, -ordinal.unit, below) * precisions)
+    found = values + ((logistics @ shares) >> LOGISTIC_BITS)
+    return np.where(values == 0, 0, np.where(values == ordinal.num_values, 1 << PRECISION, found))
+
+
+def integer_weights(weights: Array, count: int) -> NDArray[np.int64]:
+    """Return softmax(weights) [K] as integers that add up to 2^PRECISION - count."""
+    numbers = fixed_points(weights[None], Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64)))[0]
+    available = (1 << PRECISION) - count
+    factor = (available << RECIPROCAL) // int(numbers.sum())
+    before = np.concatenate([[0], np.cumsum(numbers)[:-1]])
+    return np.diff([*(before * factor >> RECIPROCAL), available])
+
+
+def integer_logistic(z: Array) -> NDArray[np.int64]:
+    """Return 1 / (1 + e^-z) in units of 2^-LOGISTIC_BITS: a table, and straight lines between its rows."""
+    size = clip(np.abs(z), 0, LOGISTIC_END) * np.float32(1 << TABLE_BITS + BETWEEN_BITS)
+    row, between = divmod(size.astype(np.int64), 1 << BETWEEN_BITS)
+    table = logistic_table()
+    upper, lower = table[row], table[row + 1]
+    below = upper - ((upper - lower) * between >> BETWEEN_BITS)
+    return np.where(z < 0, below, (1 << LOGISTIC_BITS) - below)
+
+
+def read_ordinal(outputs: Array, centre: int, ordinal: Ordinal, stream: Stream) -> int:
+    """Return the next value of a stream, by bisection; 0, and a note, if outputs [3 K] cannot be used."""
+    if not usable(outputs):
+        stream.state[2] = NOT_FINITE
+        return 0
+    slot = int(stream.state[0]) % (1 << PRECISION)
+    value, beyond, start, end = 0, ordinal.num_values, 0, 1 << PRECISION
+    while beyond - value > 1:
+        middle = (value + beyond) // 2
+        at = int(counts_below(np.array([middle]), centre, outputs, ordinal)[0])
+        if at <= slot:
+            value, start = middle, at
+        else:
+            beyond, end = middle, at
+    advance(stream, start, end)
+    return value
+
+
 def nats_of(logits: Array, values: NDArray[np.int64]) -> Array:
     """Return -log softmax(logits)[value]; NaN if logits are not finite."""
     top = largest(logits)
@@ -370,17 +553,22 @@ def interval(numbers: NDArray[np.int64], value: int) -> tuple[int, int]:
 
 def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
     """Return the next value of a stream, given the fixed-point numbers of its distribution."""
-    state, position = int(stream.state[0]), int(stream.state[1])
-    slot, ends = state % (1 << PRECISION), boundaries(numbers)
+    slot, ends = int(stream.state[0]) % (1 << PRECISION), boundaries(numbers)
     value = sum(end <= slot for end in ends[1:])
-    state = (ends[value + 1] - ends[value]) * (state >> PRECISION) + slot - ends[value]
+    advance(stream, ends[value], ends[value + 1])
+    return value
+
+
+def advance(stream: Stream, start: int, end: int) -> None:
+    """Take the next value, with the interval start .. end - 1, from the state of a stream."""
+    state, position = int(stream.state[0]), int(stream.state[1])
+    state = (end - start) * (state >> PRECISION) + state % (1 << PRECISION) - start
     if state < MIN_STATE:
         if position >= len(stream.words):
             stream.state[2] = TOO_SHORT
         state = state << WORD | (int(stream.words[position]) if position < len(stream.words) else 0)
         stream.state[1] += 1
     stream.state[0] = state
-    return value
 
 
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:

@@ -84,6 +84,24 @@ def add(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
 
 
 @instructions
+def add_linear(
+    b: Any, x: Any, x_at: Any, x_count: Any, y: Any, y_at: Any, y_count: Any, weight: Any, bias: Any, columns: Any,
+    out: Any, out_at: Any,
+) -> None:  # fmt: skip
+    """Add a linear layer of the numbers of x, then of y, to `columns` numbers of out, a multiple of LANES."""
+    with vectors(b, columns) as j:
+        total, row = cgutils.alloca_once_value(b, load(b, bias, j)), j
+        for numbers, at, count in ((x, x_at, x_count), (y, y_at, y_count)):
+            with cgutils.for_range(b, count) as loop:
+                number = splat(b, load(b, numbers, b.add(at, loop.index), 1), LANES)
+                weights = load(b, weight, b.add(row, b.mul(loop.index, columns)))
+                b.store(fused(b, number, weights, b.load(total)), total)
+            row = b.add(row, b.mul(count, columns))
+        here = b.add(out_at, j)
+        store(b, b.fadd(load(b, out, here), b.load(total)), out, here)
+
+
+@instructions
 def to_lanes(b: Any, x: Any, offsets: Any, shift: Any, width: Any, out: Any, out_at: Any) -> None:
     """out[LANES k + lane] = x[offsets[lane] + shift + k], k < width."""
     starts = [b.add(load(b, offsets, width.type(lane), 1), shift) for lane in range(LANES)]
@@ -295,13 +313,17 @@ def fixed_points(typing_context: Any, logits: Any, at: Any, count: Any, out: Any
             power = b.fmul(b.select(is_number, power, zero()), constant(VECTOR, float(1 << FIXED_POINT)))
             store(b, b.fptosi(power, words), out, j)
             b.store(b.or_(b.load(wrong), b.zext(b.not_(is_number), words)), wrong)
-        flags = b.load(wrong)
-        some = b.extract_element(flags, WORD(0))
-        for lane in range(1, LANES):
-            some = b.or_(some, b.extract_element(flags, WORD(lane)))
-        return b.icmp_signed("==", some, WORD(0))
+        return all_lanes(b, b.icmp_signed("==", b.load(wrong), constant(words, 0)))
 
     return on_rows(generate, logits, at, count, out, result=types.boolean)
+
+
+def all_lanes(b: Any, flags: Any) -> Any:
+    """Return True if all lanes are."""
+    found = b.extract_element(flags, WORD(0))
+    for lane in range(1, LANES):
+        found = b.and_(found, b.extract_element(flags, WORD(lane)))
+    return found
 
 
 @intrinsic

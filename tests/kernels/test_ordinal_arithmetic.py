@@ -1,0 +1,314 @@
+"""Ordinal values in the arithmetic of archives: a mixture of logistic distributions, and its integers."""
+
+import numpy as np
+import pytest
+
+from axial_transformers.kernels.exact import reference
+from axial_transformers.kernels.exact.definition import (
+    GROUP,
+    LOGISTIC_BITS,
+    LOGISTIC_END,
+    MASKED,
+    MAX_LOG_PRECISION,
+    MIN_LOG_PRECISION,
+    MIN_STATE,
+    NO_CENTRING,
+    NO_PREDICTION,
+    NOT_FINITE,
+    PRECISION,
+    Block,
+    Centring,
+    Features,
+    Known,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Ordinal,
+    Output,
+    RowSampling,
+    Stream,
+    logistic_table,
+)
+
+pytest.importorskip("numba", reason="exact kernels are compiled by numba")
+
+from axial_transformers.kernels.exact import compiled
+from tests.kernels.test_exact_arithmetic import D, assert_same_bits, random_block, random_numbers
+
+VALUES = [2, 3, 17, 256, 1000, 65536]
+MIXTURES = [1, 3, 10]
+
+
+def random_outputs(ordinal: Ordinal, rows: int, scale: float, seed: int = 0) -> np.ndarray:
+    """Outputs [rows, 3 K] whose components are about as wide as the range of values, or narrower."""
+    outputs = np.float32(scale) * random_numbers(rows, 3 * ordinal.mixtures, seed=seed)
+    outputs[:, 2 * ordinal.mixtures :] -= np.float32(np.log(ordinal.num_values / 30))
+    return outputs
+
+
+def ordinal_of(count: int, mixtures: int, centred: bool = False) -> Ordinal:
+    return Ordinal(count, mixtures, np.float32(max(count / 16.5, 1)), centred)
+
+
+def exact_nats(outputs: np.ndarray, codes: np.ndarray, ordinal: Ordinal) -> np.ndarray:
+    """The definition in float64, for outputs [R, 3 K] and codes [R]."""
+    weights, means, log_precisions = np.split(outputs.astype(np.float64), 3, axis=1)
+    values, centres = reference.value_and_centre(codes, ordinal)
+    precisions = np.exp(log_precisions.clip(MIN_LOG_PRECISION, MAX_LOG_PRECISION))
+    middle = (values - centres)[:, None] - float(ordinal.unit) * means
+    upper, lower = -np.logaddexp(0, -(middle + 0.5) * precisions), -np.logaddexp(0, (middle - 0.5) * precisions)
+    first, last = (values == 0)[:, None], (values == ordinal.num_values - 1)[:, None]
+    inner = upper + lower + np.log(-np.expm1(-precisions))
+    terms = weights + np.where(first, upper, np.where(last, lower, inner))
+    return np.logaddexp.reduce(weights, axis=1) - np.logaddexp.reduce(terms, axis=1)
+
+
+def starts_of(outputs: np.ndarray, centre: int, ordinal: Ordinal) -> np.ndarray:
+    return reference.counts_below(np.arange(ordinal.num_values + 1), centre, outputs, ordinal)
+
+
+def plain_output(ordinal: Ordinal, outputs: np.ndarray) -> Output:
+    """A head whose output for the zero vector is `outputs` [3 K], whatever was embedded."""
+    dim = 4
+    head = Linear(np.zeros((dim, len(outputs)), np.float32), outputs)
+    zeros = np.zeros(dim, np.float32)
+    features = Features(
+        np.zeros((ordinal.num_values, 1), np.float32),
+        np.zeros((0, 0), np.float32),
+        Linear(np.zeros((1, dim), np.float32), zeros),
+    )
+    return Output(Norm(zeros, zeros), head, np.zeros((0, dim), np.float32), features, ordinal)
+
+
+def rows_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray):
+    """Rows whose positions all have the same outputs [3 K]: an LSTM without weights, and a head with a bias."""
+    output = plain_output(ordinal, outputs)
+    gates = Linear(np.zeros((4, 16), np.float32), np.zeros(16, np.float32))
+    return arithmetic.Rows(Lstm(output.norm, gates, gates), 0, output)
+
+
+def known_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nats [n] and intervals [n, 2] of codes [n] from one row of outputs."""
+    codes = codes[:, None]
+    nats, intervals = np.zeros(codes.shape, np.float32), np.zeros((*codes.shape, 2), np.int64)
+    context = np.zeros((len(codes), 1, 4), np.float32)
+    rows_of(arithmetic, ordinal, outputs).take_known(context, Known(codes, codes[:0], nats, intervals))
+    return nats[:, 0], intervals[:, 0]
+
+
+def some_values(count: int) -> np.ndarray:
+    values = np.random.default_rng(count).integers(0, count, 20)
+    return np.unique([0, 1, count - 2, count - 1, count // 2, *values])
+
+
+@pytest.mark.parametrize("scale", [1, 5])
+@pytest.mark.parametrize("mixtures", MIXTURES)
+@pytest.mark.parametrize("count", VALUES)
+def test_compiled_nats_intervals_and_reading_equal_their_reference(count, mixtures, scale):
+    ordinal = ordinal_of(count, mixtures)
+    for outputs in random_outputs(ordinal, 3, scale):
+        codes = some_values(count)
+        expected, found = (known_of(arithmetic, ordinal, outputs, codes) for arithmetic in (reference, compiled))
+        assert_same_bits([*expected], [*found])
+        words = reference.write_stream(found[1], MIN_STATE + 3)
+        for arithmetic in (reference, compiled):
+            stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
+            read = np.zeros((1, len(codes)), np.int64)
+            context = np.zeros((1, len(codes), 4), np.float32)
+            rows_of(arithmetic, ordinal, outputs).read(context, NO_CENTRING, read, stream)
+            assert read[0].tolist() == codes.tolist()
+            assert stream.state.tolist() == [MIN_STATE + 3, len(words), 0]
+
+
+@pytest.mark.parametrize("scale", [1, 5])
+@pytest.mark.parametrize("mixtures", MIXTURES)
+@pytest.mark.parametrize("count", VALUES)
+def test_nats_are_those_of_the_definition_and_the_integers_cost_less_than_a_thousandth_of_a_bit(count, mixtures, scale):
+    ordinal, centre = ordinal_of(count, mixtures), (count - 1) // 2
+    codes = np.arange(count)
+    for outputs in random_outputs(ordinal, 3, scale):
+        exact = exact_nats(np.broadcast_to(outputs, (count, 3 * mixtures)), codes, ordinal)
+        probabilities = np.exp(-exact)
+        assert abs(probabilities.sum() - 1) < 1e-9
+        some = some_values(count)
+        nats = reference.nats_of_mixture(np.tile(outputs, (len(some), 1)), some, ordinal)
+        np.testing.assert_allclose(nats, exact[some], rtol=1e-5, atol=1e-5)
+        frequencies = np.diff(starts_of(outputs, centre, ordinal))
+        assert frequencies.sum() == 1 << PRECISION
+        assert (probabilities * (PRECISION - np.log2(frequencies) - exact / np.log(2))).sum() < 0.001
+
+
+@pytest.mark.parametrize("log_precision", [-50, MIN_LOG_PRECISION, -6, 0, MAX_LOG_PRECISION, 50])
+@pytest.mark.parametrize("mean", [-1000, -1, 0, 0.3, 1000])
+def test_every_value_has_a_frequency_for_any_outputs(log_precision, mean):
+    ordinal = ordinal_of(65536, 2)
+    outputs = np.array([50, -50, mean, 0.01, log_precision, -4], np.float32)
+    for centre in (0, 40000, 65535):
+        starts = starts_of(outputs, centre, ordinal)
+        assert np.diff(starts).min() >= 1
+        assert (starts[0], starts[-1]) == (0, 1 << PRECISION)
+
+
+def test_the_integer_logistic_function_is_monotone_and_accurate():
+    rng = np.random.default_rng(0)
+    z = np.concatenate([rng.uniform(-25, 25, 100_000), np.arange(-25, 25, 1 / 128), rng.normal(0, 1e-7, 1000), [-0.0]])
+    z = np.sort(np.concatenate([z.astype(np.float32), *(np.nextafter(z.astype(np.float32), to, dtype=np.float32)
+                                                        for to in (-np.inf, np.inf))]))  # fmt: skip
+    found = reference.integer_logistic(z)
+    assert (np.diff(found) >= 0).all()
+    np.testing.assert_allclose(found / 2.0**LOGISTIC_BITS, 1 / (1 + np.exp(-z.astype(np.float64))), rtol=0, atol=4e-6)
+    ends = np.array([-LOGISTIC_END, LOGISTIC_END, -1e30, 1e30], np.float32)
+    assert reference.integer_logistic(ends).tolist() == [0, 1 << LOGISTIC_BITS] * 2
+    assert len(logistic_table()) == 64 * LOGISTIC_END + 2
+
+
+def test_outputs_that_are_not_finite_are_seen():
+    ordinal = ordinal_of(17, 3)
+    for place in range(9):
+        for wrong in (np.nan, np.inf, -np.inf, 1e38):
+            outputs = random_outputs(ordinal, 1, 1)[0]
+            outputs[place] = wrong
+            for arithmetic in (reference, compiled):
+                stream = Stream(np.zeros(9, np.uint32), np.array([MIN_STATE, 0, 0]))
+                with np.errstate(all="ignore"):
+                    nats, intervals = known_of(arithmetic, ordinal, outputs, np.arange(17))
+                    rows = rows_of(arithmetic, ordinal, outputs)
+                    rows.read(np.zeros((1, 1, 4), np.float32), NO_CENTRING, np.zeros((1, 1), np.int64), stream)
+                assert np.isnan(nats).all()
+                assert not intervals.any()
+                assert stream.state[2] == NOT_FINITE
+
+
+COUNT, LENGTH, BATCH = 1000, 5, GROUP + 2
+
+
+def random_features(count: int, dim: int, differences: int) -> Features:
+    return Features(
+        random_numbers(count, 3),
+        random_numbers(2 * count - 1, differences, seed=1),
+        Linear(random_numbers(3 + differences, dim), random_numbers(dim, seed=4)),
+    )
+
+
+def centring_of(seed: int) -> Centring:
+    """Two rows of positions in one array. Row 1 is predicted from row 0, and from itself."""
+    rng = np.random.default_rng(seed)
+    positions = LENGTH + np.arange(LENGTH)
+    neighbours = np.stack([np.arange(LENGTH), positions - 1, rng.permutation(LENGTH)], axis=1)
+    neighbours[0, 1] = -1
+    coefficients = rng.integers(-(1 << 16), 1 << 16, (LENGTH, 4))
+    return Centring(rng.integers(0, COUNT, (BATCH, 2 * LENGTH)), positions, neighbours, coefficients)
+
+
+def codes_of(centring: Centring, values: np.ndarray) -> np.ndarray:
+    """Values [B, L] and what the neighbours of each say of it, in Python's integers."""
+    codes = np.zeros_like(values)
+    for b, i in np.ndindex(values.shape):
+        total = int(centring.coefficients[i, -1])
+        for at, coefficient in zip(centring.neighbours[i].tolist(), centring.coefficients[i].tolist()):
+            total += coefficient * int(centring.values[b, at]) if at >= 0 else 0
+        codes[b, i] = values[b, i] + COUNT * min(max(total >> 16, 0), COUNT - 1)
+        centring.values[b, centring.positions[i]] = values[b, i]
+    return codes
+
+
+@pytest.mark.parametrize("inner", ["blocks", "lstm"])
+@pytest.mark.parametrize("centred", [False, True])
+def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_written(centred, inner):
+    ordinal, blocks = ordinal_of(COUNT, 3, centred), [random_block(1), random_block(2)]
+    features = random_features(COUNT, D, 5 if centred else 0)
+    norm = blocks[0].attention_norm
+    head = Linear(random_numbers(D, 9) / np.float32(D**0.5), random_numbers(9))
+    head.bias[6:] -= 3
+    wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
+    of_inner: tuple = (blocks, 2) if inner == "blocks" else (Lstm(norm, wide, wide), 0)
+    output = Output(norm, head, np.zeros((0, D), np.float32), features, ordinal)
+    values = np.random.default_rng(2).integers(0, COUNT, (BATCH, LENGTH))
+    codes = codes_of(centring_of(0), values) if centred else values
+    context, found = random_numbers(BATCH, LENGTH, D), []
+    for arithmetic in (reference, compiled):
+        rows = arithmetic.Rows(*of_inner, output)
+        nats, intervals = np.zeros(codes.shape, np.float32), np.zeros((*codes.shape, 2), np.int64)
+        rows.take_known(context, Known(codes, codes[:0], nats, intervals))
+        found.append([nats, intervals])
+        in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
+        words = arithmetic.write_stream(np.concatenate(in_order), MIN_STATE)
+        stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
+        read, centring = np.zeros_like(codes), centring_of(0) if centred else NO_CENTRING
+        rows.read(context, centring, read, stream)
+        assert np.array_equal(read, codes)
+        assert stream.state.tolist() == [MIN_STATE, len(words), 0]
+        if centred:
+            assert np.array_equal(centring.values[:, LENGTH:], values)
+    assert_same_bits(*found)
+
+
+def test_slabs_take_features_of_known_values():
+    blocks: list[Block] = [random_block(1), random_block(2)]
+    features, found = random_features(COUNT, D, 4), []
+    codes = np.random.default_rng(0).integers(0, COUNT * COUNT, 2 * 3 * 10)
+    for arithmetic in (reference, compiled):
+        context = random_numbers(len(codes), D)
+        arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED]).add_upper(context, codes, features, 3, 10)
+        found.append([context])
+    assert_same_bits(*found)
+
+
+def sampled(ordinal: Ordinal, outputs: np.ndarray, uniforms: np.ndarray, temperature: float) -> np.ndarray:
+    """Values [n] for numbers [n]."""
+    choice = RowSampling(
+        noise=np.zeros((0, 0, 0), np.float32),
+        known=np.full((len(uniforms), 1), -1),
+        temperature=np.float32(temperature),
+        top_k=ordinal.num_values,
+        top_p=np.float32(1),
+        uniforms=uniforms[:, None],
+    )
+    values, context = np.zeros((len(uniforms), 1), np.int64), np.zeros((len(uniforms), 1, 4), np.float32)
+    rows_of(compiled, ordinal, outputs).sample(context, NO_CENTRING, values, choice)
+    return values[:, 0]
+
+
+@pytest.mark.parametrize("count", [2, 17, 256])
+def test_samples_have_the_models_distribution(count):
+    ordinal, n = ordinal_of(count, 3), 200_000
+    outputs = random_outputs(ordinal, 1, 1)[0]
+    exact = np.exp(-exact_nats(np.broadcast_to(outputs, (count, 9)), np.arange(count), ordinal))
+    found = np.bincount(sampled(ordinal, outputs, (np.arange(n) + 0.5) / n, 1.0), minlength=count) / n
+    np.testing.assert_allclose(found, exact, rtol=0, atol=10 / n)
+
+
+def test_at_temperature_0_a_sample_is_the_mean_of_the_heaviest_component():
+    ordinal = ordinal_of(256, 3)
+    outputs = np.array([0, 2, 1, 5, -3.2, 1, 0, 0, 0], np.float32)
+    expected = int(np.floor(127 + float(ordinal.unit) * float(outputs[4]) + 0.5))
+    assert sampled(ordinal, outputs, np.array([0.001, 0.5, 0.999]), 0.0).tolist() == [expected] * 3
+    spread = [sampled(ordinal, outputs, (np.arange(999) + 0.5) / 999, at).std() for at in (0.01, 0.5, 1.0)]
+    assert spread == sorted(spread)
+
+
+def test_one_number_chooses_a_categorical_value():
+    """Many values have no noise of each."""
+    count = 300
+    logits = random_numbers(count)
+    zeros = np.zeros(4, np.float32)
+    gates = Linear(np.zeros((4, 16), np.float32), np.zeros(16, np.float32))
+    head = Linear(np.zeros((4, count), np.float32), logits)
+    output = Output(Norm(zeros, zeros), head, np.zeros((count, 4), np.float32))
+    rows = compiled.Rows(Lstm(output.norm, gates, gates), 0, output)
+    uniforms = np.random.default_rng(0).random((500, 1))
+
+    def chosen(temperature: float, top_k: int) -> np.ndarray:
+        known, none = np.full((500, 1), -1), np.zeros((0, 0, 0), np.float32)
+        choice = RowSampling(none, known, np.float32(temperature), top_k, np.float32(1), uniforms)
+        values = np.zeros((500, 1), np.int64)
+        rows.sample(np.zeros((500, 1, 4), np.float32), NO_PREDICTION, values, choice)
+        return values[:, 0]
+
+    for temperature in (1.0, 0.5):
+        powers = np.exp(logits.astype(np.float64) / temperature)
+        expected = np.searchsorted(np.cumsum(powers) / powers.sum(), uniforms[:, 0], side="right")
+        assert np.array_equal(chosen(temperature, count), expected)
+    assert set(chosen(1.0, 3).tolist()) == set(np.argsort(logits)[-3:].tolist())
+    assert set(chosen(0.0, count).tolist()) == {int(logits.argmax())}

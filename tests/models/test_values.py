@@ -1,0 +1,127 @@
+"""Ordinal values: probabilities, predictions, features and samples."""
+
+import numpy as np
+import pytest
+import torch
+
+import axial_transformers as axial
+from axial_transformers.models.linear_prediction import FRACTION_BITS, LinearPrediction
+from axial_transformers.models.values import Features, Mixture
+from tests.small_models import CENTRED, VARIANTS, random_coefficients, random_model, random_values, small_model
+
+ORDINAL = [name for name, config in VARIANTS.items() if config.values == "ordinal"]
+
+
+def random_mixture(num_values: int, scale: float, count: int = 20, dtype: torch.dtype = torch.float64) -> Mixture:
+    generator = torch.Generator().manual_seed(0)
+    weights, means, sizes = scale * torch.randn(3, count, 4, generator=generator, dtype=dtype)
+    centres = torch.randint(num_values, (count,), generator=generator)
+    return Mixture(weights, 3 * means, sizes.exp(), centres, num_values)
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+@pytest.mark.parametrize("num_values", [2, 3, 256, 65_536])
+def test_probabilities_sum_to_one(num_values, scale):
+    found = random_mixture(num_values, scale, dtype=torch.float32).log_probabilities()
+    assert (found.double().exp().sum(-1) - 1).abs().max() < 1e-5
+
+
+def test_bins_are_differences_of_the_distribution_function():
+    mixture = random_mixture(9, 1.0)
+    edges = torch.arange(10) - 0.5 - mixture.centres[:, None]
+    below = torch.sigmoid((edges[:, :, None] - mixture.means[:, None]) * mixture.precisions[:, None])
+    below[:, 0], below[:, -1] = 0, 1
+    expected = (below.diff(dim=1) * mixture.weights.softmax(-1)[:, None]).sum(-1)
+    assert (mixture.log_probabilities().exp() - expected).abs().max() < 1e-12
+
+
+def test_far_bins_keep_their_probability_in_float32():
+    mixture = random_mixture(65_536, 1.0)
+    single = Mixture(*(part.float() for part in mixture[:3]), *mixture[3:])
+    values = torch.randint(65_536, (20,), generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(single.log_p(values).double(), mixture.log_p(values), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_samples_have_the_frequencies_of_the_distribution(temperature):
+    mixture, count = random_mixture(7, 1.0, count=1), 200_000
+    noise = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    many = Mixture(*(part.expand(count, -1) for part in mixture[:3]), mixture.centres.expand(count), 7)
+    sampled = many.sample(noise, temperature).bincount(minlength=7) / count
+    cooled = mixture._replace(weights=mixture.weights / temperature, precisions=mixture.precisions / temperature)
+    assert (sampled - cooled.log_probabilities()[0].exp()).abs().max() < 1e-4
+
+
+def test_at_temperature_0_the_most_likely_component_decides():
+    mixture = random_mixture(256, 1.0)
+    best = mixture.weights.argmax(-1, keepdim=True)
+    expected = (mixture.centres + mixture.means.gather(-1, best)[:, 0]).round().long().clamp(0, 255)
+    assert torch.equal(mixture.sample(torch.rand(20, dtype=torch.float64), 0.0), expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"), [((5,), 1), ((3, 4), 2), ((1, 6), 3), ((2, 3, 2), 4), ((2, 1, 2, 3), 1)]
+)
+def test_predictions_are_whole_sums_over_neighbours(shape, channels):
+    prediction = LinearPrediction(shape, channels, 300)
+    random_coefficients(prediction)
+    x = torch.randint(300, (2, *shape, channels))
+    found = prediction(x)
+    for position in np.ndindex(*shape, channels):
+        *place, channel = position
+        pattern = sum(2**axis for axis, index in enumerate(place) if index == 0)
+        *factors, total = prediction.coefficients[pattern, channel].tolist()
+        for b in range(2):
+            whole = total
+            for factor, offset in zip(factors, prediction.offsets):
+                at = [min(i + step, size - 1) for i, step, size in zip(position, offset, (*shape, channels))]
+                if min(at) >= 0:
+                    whole += factor * int(x[(b, *at)])
+                else:
+                    assert factor == 0
+            assert found[(b, *position)] == min(max(whole >> FRACTION_BITS, 0), 299)
+
+
+def test_a_fitted_prediction_finds_a_linear_rule():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(100, (50, 6, 5, 1), generator=generator)
+    for row in range(1, 6):
+        for column in range(1, 5):
+            x[:, row, column] = x[:, row - 1, column] + x[:, row, column - 1] - x[:, row - 1, column - 1]
+    x -= x.min()
+    prediction = LinearPrediction((6, 5), 1, int(x.max()) + 1)
+    prediction.fit(x)
+    assert torch.equal(prediction(x)[:, 1:, 1:], x[:, 1:, 1:])
+
+
+def test_a_prediction_of_constant_data_is_the_constant():
+    prediction = LinearPrediction((3, 4), 2, 65_536)
+    x = torch.full((1, 3, 4, 2), 65_535)
+    prediction.fit(x)
+    assert torch.equal(prediction(x), x)
+
+
+def test_features_tell_neighbouring_values_of_16_bits_apart():
+    codes = torch.arange(65_536)
+    assert len(Features(65_536, ())(codes, torch.bfloat16).unique(dim=0)) > 65_536 // 4
+    assert len(Features(65_536, ())(codes, torch.float32).unique(dim=0)) == 65_536
+
+
+@pytest.mark.parametrize("name", ORDINAL)
+def test_nats_of_a_slice_are_those_of_all_values(name):
+    model = random_model(VARIANTS[name])
+    if model.config.num_values > 300:
+        pytest.skip("all values of all positions take too much memory")
+    x = random_values(model, 2)
+    found = -model(x).gather(-1, x.unsqueeze(-1)).squeeze(-1)[(slice(None), *model.order.T)]
+    bits = axial.bits_per_dim(model, x)
+    assert torch.allclose(found.mean(1) / np.log(2), bits, atol=1e-9)
+
+
+def test_fitting_sets_predictions_and_widths_of_a_new_model():
+    model = small_model((4, 5), num_values=1000, **CENTRED)
+    x = (500 + torch.randn(40, 4, 5, 1).cumsum(2) * 4).round().long().clamp(0, 999)
+    before = axial.bits_per_dim(axial.AxialTransformer(model.config), x).mean()
+    fitted = axial.AxialTransformer(model.config)
+    fitted.fit_values(x)
+    assert axial.bits_per_dim(fitted, x).mean() < before - 2
