@@ -329,7 +329,7 @@ BILLION = 10**9
         ({"dim": BILLION, "heads": 1}, "dim must be between 1 and"),
         ({"dim": 1 << 20}, "not the weights of this configuration"),
         ({"num_values": BILLION}, "num_values"),
-        ({"num_values": 1 << 20}, "weights"),
+        ({"num_values": 1 << 16}, "weights"),
         ({"num_classes": BILLION}, "num_classes"),
         ({"shape": [BILLION, BILLION]}, "shape"),
         ({"shape": [1 << 20, 1 << 10]}, "weights"),

@@ -88,8 +88,9 @@ def decompress(
     most_values: int | None = None,
     progress: Progress = iter,
 ) -> Integer[Tensor, "n *a c"]:
-    """Return the images [N, *A, C] of an archive, or of some of its chunks, on the CPU: uint8 up to 256 values,
-    else int64.
+    """Return the images [N, *A, C] of an archive, or of some of its chunks, on the CPU.
+
+    They are uint8 if all values of the model are in 0..255, else int64.
 
     Args:
         archive: its bytes, or an open binary file.
@@ -232,7 +233,8 @@ class ArchiveReader:
         entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
         conditioning = self._conditioning.of(slice(first, first + entry.images))
         try:
-            return decode_chunk(self._network, entry.images, content, conditioning)
+            images, config = decode_chunk(self._network, entry.images, content, conditioning), self._model.config
+            return images + config.lowest if config.of_bytes else images.long() + config.lowest
         except DamagedError as error:
             raise DamagedError(f"chunk {chunk} of {len(self.header.chunks)}: {error}") from error
 

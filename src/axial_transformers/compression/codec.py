@@ -4,7 +4,7 @@ You need not read this file to compress: call `compress` and `decompress` (`arch
 chunks and call this. Read it to change what a chunk holds. docs/reference/archive_format.md has the format.
 
     network = exact_network(model)                         # float32, the same bits on every CPU
-    chunk = encode_chunk(network, images, UNCONDITIONAL)   # images [N, *A, C]
+    chunk = encode_chunk(network, images, UNCONDITIONAL)   # images [N, *A, C], values from 0
     content = chunk.pack()                                 # bytes
     same = decode_chunk(network, len(images), content, UNCONDITIONAL)
 
@@ -98,7 +98,7 @@ def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 
 def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> Chunk:
-    """Return the chunk of images [N, *A, C] of integers; `conditioning` is of these images."""
+    """Return the chunk of images [N, *A, C] int64, from `model.check`; `conditioning` is of these images."""
     found = network.intervals(images, conditioning)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     pixels = images.cpu().numpy().astype(dtype_of(network.model.config))
@@ -133,7 +133,7 @@ def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
 def decode_chunk(
     network: ExactNetwork, count: int, content: bytes, conditioning: Conditioning
 ) -> Integer[Tensor, "n *a c"]:
-    """Return the images of a chunk of `count`, [N, *A, C]: uint8 up to 256 values, else int64.
+    """Return the images of a chunk of `count`, values from 0, [N, *A, C]: uint8 up to 256 values, else int64.
 
     Raises:
         DamagedError: the bytes do not decode to the images from which they were made.
@@ -177,10 +177,11 @@ def _decode_stream(
             raise DamagedError("a stream ends before its last symbol, or was not written with this model")
         return torch.from_numpy(values)
 
-    blank = torch.zeros(shape, dtype=torch.int64)
+    lowest = network.model.config.lowest
+    blank = torch.tensor(lowest).expand(shape)
     with network.arithmetic.ieee_arithmetic():
         images = decode(network.model, choose, blank, conditioning, partial(reads_rows, network))
-    return images.cpu()
+    return (images - lowest).cpu()
 
 
 def _first_state(pixels: Pixels) -> int:

@@ -81,7 +81,7 @@ class GumbelChoice:
     """[B, *A, C, V], standard Gumbel; of a row [B, L, V]."""
     sampler: Sampler = Sampler()
     known: Integer[Tensor, "b ..."] | None = None
-    """Known values, [B, *A, C] or of a row [B, L]; -1 where values are sampled. None: nowhere."""
+    """Known values from 0, [B, *A, C] or of a row [B, L]; -1 where values are sampled. None: nowhere."""
 
     def __call__(
         self,
@@ -102,6 +102,7 @@ class KnownFirst:
     """Values where they are known, and another choice elsewhere."""
 
     known: Integer[Tensor, "b *a c"]
+    """Counted from 0, as `AxialTransformer.check` returns them."""
     mask: Bool[Tensor, "*a c"]
     otherwise: "Choose | KnownFirst"
 

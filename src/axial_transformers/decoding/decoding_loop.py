@@ -59,6 +59,7 @@ def decode(
 ) -> Integer[Tensor, "b *a c"]:
     """Return x with every value of `model.order` chosen by `choose`, one position after the other.
 
+    `choose` counts values from 0; x and the result hold values of the data, from the model's `lowest` on.
     If the model has a prediction (`models.prediction`), `choose` sees logits of differences from it, modulo V, and
     returns differences. `Backend.row` adds the prediction.
 
@@ -73,17 +74,18 @@ def decode(
         int64 [B, *A, C], on the model's device.
     """
     # y is what the network reads: differences, in model coordinates. The values themselves are in `so_far`.
-    y = model.layout.to_model(model.differences(model.check(x))).clone()
+    x = model.check(x)
+    y = model.layout.to_model(model.differences(x)).clone()
     parts = backend(model, choose, len(y))
     embedded = parts.embed_conditioning(len(y), conditioning)
     rows = model.order.unflatten(0, (-1, model.layout.shape[-1]))
     row_numbers = iter(progress(range(len(rows))))
-    walk = _Walk(parts, rows, row_numbers, ValuesSoFar(model, model.check(x)))
+    walk = _Walk(parts, rows, row_numbers, ValuesSoFar(model, x))
     with without_dropout(model):
         for c in model.slices:
             y[..., c] = walk.slab(0, parts.context(y, c, embedded))
     next(row_numbers, None)  # ends a progress bar
-    return walk.so_far.values
+    return walk.so_far.values + model.config.lowest
 
 
 class _Walk(NamedTuple):
@@ -140,9 +142,10 @@ def decode_naively(
             predicted = model.predictions(x)[here]
             if model.predictor is not None:
                 of_differences = (torch.arange(values, device=x.device) + predicted[:, None]) % values
-                logits = model(x, *conditioning)[here].gather(-1, of_differences)
+                logits = model(x + model.config.lowest, *conditioning)[here].gather(-1, of_differences)
             else:
                 centres = model.values.centres(model.values.codes(x))[here]
-                logits = model.values.distribution(model.outputs(x, *conditioning)[here], centres)
+                outputs = model.outputs(x + model.config.lowest, *conditioning)[here]
+                logits = model.values.distribution(outputs, centres)
             x[here] = (choose_at(choose, logits, tuple(position), predicted) + predicted) % values
-    return x
+    return x + model.config.lowest

@@ -76,7 +76,7 @@ def sample(  # noqa: PLR0913
         progress: wraps the loop over rows, for a progress bar.
 
     Returns:
-        [B, *A, C] uint8 if V <= 256, else int64, on the model's device.
+        [B, *A, C] uint8 if all values are in 0..255, else int64, on the model's device.
 
     Raises:
         ValueError: sizes disagree, an option is out of range, or weights, `noise` or `cond` hold NaN.
@@ -95,7 +95,7 @@ def sample(  # noqa: PLR0913
         if config.known_channels:
             given = config.known_channels
             raise ValueError(Message("the model's first {} channels are given: pass them as {known=}", given))
-        known = torch.zeros((), dtype=torch.int64).expand(batch, *config.shape, config.channels)
+        known = torch.tensor(config.lowest).expand(batch, *config.shape, config.channels)
     sampled = _Batch(
         model=model,
         sampler=Sampler(temperature=temperature, top_k=top_k, top_p=top_p),
@@ -134,7 +134,7 @@ def complete(  # noqa: PLR0913
     `approximate`, values sampled before a known position do not depend on it.
 
     Args:
-        known: [B, *A, C]; arbitrary values in 0..V-1 where unknown.
+        known: [B, *A, C]; arbitrary values of the model where unknown.
         mask: [*A] or [*A, C], True where known. Give exactly one of mask, rows, channels and frames.
         rows: known rows (of the second axis from the end; for sequences, positions).
         channels: known channels.
@@ -144,7 +144,7 @@ def complete(  # noqa: PLR0913
         noise: [B * count, *A, C, V], or [B * count, *A, C] of ordinal values. Other options: see `sample`.
 
     Returns:
-        [B * count, *A, C], one input's completions in succession; uint8 if V <= 256, else int64.
+        [B * count, *A, C], one input's completions in succession; uint8 if all values are in 0..255, else int64.
 
     Raises:
         ValueError: the layout is not exact for the mask (the message names those that are), or as `sample`.
@@ -165,7 +165,7 @@ def complete(  # noqa: PLR0913
     sampled = _Batch(
         model=model,
         sampler=Sampler(temperature=temperature, top_k=top_k, top_p=top_p),
-        known=known.repeat_interleave(count, dim=0),
+        known=known.long().repeat_interleave(count, dim=0),
         mask=known_positions,
         conditioning=Conditioning(label, cond).repeated(count),
         noise=noise,
@@ -270,7 +270,7 @@ class _Batch:
             raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
 
     def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
-        """Return the examples [B, *A, C] on the model's device: uint8 if V <= 256, else int64.
+        """Return the examples [B, *A, C] on the model's device.
 
         Raises:
             ValueError: the weights, the noise or the conditioning have NaN or infinity.
@@ -287,7 +287,7 @@ class _Batch:
             for item, _ in zip(items, steps):
                 yield item
 
-        dtype = torch.uint8 if self.model.config.num_values <= 256 else torch.int64
+        dtype = torch.uint8 if self.model.config.of_bytes else torch.int64
         values = [self._values(part, backend, counted).to(dtype) for part in parts]
         next(steps, None)  # ends a progress bar
         return torch.cat(values)
@@ -318,12 +318,12 @@ class _Batch:
         return max(MAX_NUMBERS, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
 
     def _values(self, part: slice, backend: BackendFactory, progress: Progress) -> Tensor:
-        known, device = self.model.check(self.known[part]), self.model.device
+        known, device = self.known[part], self.model.device
         noise = self.noise
         if noise is None:
             noise = noise_for(self.model.config, len(known), self.generator, device)
         sampled = GumbelChoice(noise=noise.to(device), sampler=self.sampler)
-        choose = sampled if self.mask is None else KnownFirst(known, self.mask, sampled)
+        choose = sampled if self.mask is None else KnownFirst(self.model.check(known), self.mask, sampled)
         return decode(self.model, choose, known, self.conditioning.of(part), backend, progress)
 
 
@@ -350,7 +350,7 @@ def sample_in_processes(
         return sample_numbers(part, generator)
 
     share = PART_MULTIPLE * ceil(count / (processes * PART_MULTIPLE))
-    dtype = torch.uint8 if config.num_values <= 256 else torch.int64
+    dtype = torch.uint8 if config.of_bytes else torch.int64
     whole = torch.zeros(count, *config.shape, config.channels, dtype=dtype)
     return fill(whole, (slice(start, min(start + share, count)) for start in range(0, count, share)), sample_part)
 
@@ -365,7 +365,7 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
     available = free_memory()
     if available is None:
         return
-    positions, value = prod(config.shape) * config.channels, 1 if config.num_values <= 256 else 8
+    positions, value = prod(config.shape) * config.channels, 1 if config.of_bytes else 8
     each = inputs * positions * (3 * value + 4 + 4 * pixels)  # enlarged copies of the image
     decoding, together = 4 * sum(numbers_per_example(config)), max_examples_at_once(config)
     need = each * count + decoding * min(count * inputs, together)

@@ -139,7 +139,7 @@ class ExactNetwork:
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
-        """Return nats of each value: [B, *A', slices], in model coordinates."""
+        """Return nats of each value: [B, *A', slices], in model coordinates; x as `AxialTransformer.check` returns it."""
         found = np.empty((len(self.model.slices), len(x), *self.shape), np.float32)
         no_intervals = np.zeros((0, 0, 0), np.int64)
         with self.arithmetic.ieee_arithmetic():
@@ -148,7 +148,7 @@ class ExactNetwork:
         return np.moveaxis(found, 0, -1)
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
-        """Return start and frequency of each value: [B, rows, L, 2]; logits must be finite."""
+        """Return start and frequency of each value: [B, rows, L, 2]; x as for `nats`, logits must be finite."""
         found, no_nats = list[Values](), np.zeros((0, 0), np.float32)
         with self.arithmetic.ieee_arithmetic():
             for context, values, predictions in self._slices(x, conditioning):
@@ -162,7 +162,6 @@ class ExactNetwork:
     def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values, Values]]:
         model, length = self.model, self.shape[-1]
         signed = model.predictor is not None and model.predictor.signed
-        x = model.check(x)
         y = model.layout.to_model(model.differences(x))
         predictions = model.layout.to_model(model.predictions(x)) if signed else y
         embedded = self.embed_conditioning(len(y), conditioning)

@@ -29,7 +29,7 @@ def slice_nats(
     """Return nats, -log p, of each position of one slice per example: [B, *A'] in model coordinates.
 
     Args:
-        x: [B, *A, C], integers in 0..V-1, in data coordinates.
+        x: [B, *A, C], integers, in data coordinates.
         channel: [B], the slices, in `model.slices`.
 
     Raises:
@@ -90,7 +90,7 @@ def bits_map(
 
 
 def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditioning) -> Tensor:
-    channels = (torch.full((len(x),), c, device=x.device) for c in model.slices)
+    x, channels = x + model.config.lowest, (torch.full((len(x),), c, device=x.device) for c in model.slices)
     with without_dropout(model):
         return torch.stack([slice_nats(model, x, channel, *conditioning) for channel in channels], dim=-1)
 

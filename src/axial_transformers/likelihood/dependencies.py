@@ -28,7 +28,7 @@ def influence(
 
     In float64, independent logits change by 1e-12 at most.
     """
-    order, values = model.order, model.config.num_values
+    order, values, lowest = model.order, model.config.num_values, model.config.lowest
     columns = []
     with without_dropout(model):
 
@@ -39,7 +39,7 @@ def influence(
         for positions in order.split(batch_size):
             changed = x.repeat(len(positions), *(1,) * (x.ndim - 1))
             here = (torch.arange(len(positions)), *positions.T)
-            changed[here] = (changed[here] + max(1, values // 2)) % values
+            changed[here] = (changed[here] - lowest + max(1, values // 2)) % values + lowest
             after = at_positions(model(changed, None if label is None else label.expand(len(positions))))
             columns.append((after - before).abs().amax(dim=-1).T)
     return torch.cat(columns, dim=1)
@@ -67,7 +67,7 @@ def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
     generator = torch.Generator().manual_seed(0)
     model = build(config).double()
     randomise(model, generator)
-    x = torch.randint(config.num_values, (1, *config.shape, config.channels), generator=generator)
+    x = torch.randint(config.lowest, config.highest + 1, (1, *config.shape, config.channels), generator=generator)
     return check(influence(model, x))
 
 

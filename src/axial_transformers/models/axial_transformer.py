@@ -36,7 +36,7 @@ TENSORS_OF_A_LAYER = 12
 
 
 class AxialTransformer(nn.Module):
-    """An exact-likelihood autoregressive model p(x) of integer tensors x[B, *A, C] with values 0..V-1."""
+    """An exact-likelihood autoregressive model p(x) of integer tensors x[B, *A, C] of V values."""
 
     name = "axial_transformer"
     config_class = AxialTransformerConfig
@@ -99,7 +99,7 @@ class AxialTransformer(nn.Module):
         """Return the logits of every position, which depend only on positions before it in `order`.
 
         Args:
-            x: [B, *A, C], any integer dtype, values 0..V-1, like the other arguments on the CPU or the model's device.
+            x: [B, *A, C], any integer dtype, values lowest..lowest+V-1, like the other arguments on the CPU or the model's device.
             label: [B], classes 0..num_classes-1, or num_classes for unlabelled; one int for all. Default: unlabelled.
             cond: [B, *A, D], added to the channel encoder's input or, without one, to the positions.
 
@@ -215,7 +215,7 @@ class AxialTransformer(nn.Module):
         return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return x as int64 on the model's device, checked; values are checked on the CPU only."""
+        """Return x - lowest, as int64 on the model's device: 0..V-1; values are checked on the CPU only."""
         config = self.config
         if not x.is_meta:
             self.require_values()
@@ -226,10 +226,14 @@ class AxialTransformer(nn.Module):
                 f"x must be [B, {', '.join(map(str, (*config.shape, config.channels)))}], not {list(x.shape)}"
             )
         values, device = x.long(), self.position.tables[0].device
-        if x.device.type == "cpu" and x.numel() and (values.min() < 0 or values.max() >= config.num_values):
+        is_outside = (
+            x.device.type == "cpu" and x.numel() and (values.min() < config.lowest or values.max() > config.highest)
+        )
+        if is_outside:
             found = f"{values.min().item()}..{values.max().item()}"
-            raise ValueError(f"x must be in 0..{config.num_values - 1}; found {found}")
-        return values if values.device == device else x.to(device).long()
+            raise ValueError(f"x must be in {config.lowest}..{config.highest}; found {found}")
+        values = values if values.device == device else x.to(device).long()
+        return values - config.lowest if config.lowest else values
 
     def save_pretrained(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write the model folder: config.json and model.safetensors.

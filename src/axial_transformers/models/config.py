@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MAXIMUM = 1 << 20
 """A damaged file must not allocate without limit."""
+MAX_VALUES = 1 << 16
 MAX_AXES = 8
 MAX_LAYERS = 1024
 MAX_WINDOW = 4096
@@ -33,7 +34,9 @@ class AxialTransformerConfig:
     channels: int = 1
     """Channels of the data."""
     num_values: int = 256
-    """Number of values V that a position can take: 0 .. V-1."""
+    """Number of values V that a position can take."""
+    lowest: int = 0
+    """The smallest value of the data; values are lowest .. lowest + V - 1."""
     num_classes: int | None = None
     """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
@@ -98,8 +101,12 @@ class AxialTransformerConfig:
             size = getattr(self, name)
             _require(1 <= size <= MAXIMUM, "{" + name + "} must be between 1 and {}, not {}", MAXIMUM, size)
         _require(
-            2 <= self.num_values <= MAXIMUM,
-            "{model.num_values} must be between 2 and {}, not {}", MAXIMUM, self.num_values,
+            2 <= self.num_values <= MAX_VALUES,
+            "{model.num_values} must be between 2 and {}, not {}", MAX_VALUES, self.num_values,
+        )  # fmt: skip
+        _require(
+            -(1 << 31) <= self.lowest and self.highest < 1 << 31,
+            "{model.lowest} must leave all values within 32 bits, not be {}", self.lowest,
         )  # fmt: skip
         _require(
             self.num_classes is None or 1 <= self.num_classes <= MAXIMUM,
@@ -215,6 +222,15 @@ class AxialTransformerConfig:
         return (self.outer_layers,) * (len(self.bijection.shape) - 1)
 
     @property
+    def highest(self) -> int:
+        return self.lowest + self.num_values - 1
+
+    @property
+    def of_bytes(self) -> bool:
+        """Return True if all values are in 0..255."""
+        return self.lowest >= 0 and self.highest < 256
+
+    @property
     def divisor(self) -> int:
         return self.num_values - 1 if self.input_divisor is None else self.input_divisor
 
@@ -256,7 +272,7 @@ class AxialTransformerConfig:
         inner = str(self.inner_layers) if self.inner == "attention" else "LSTM"
         outer = " + ".join(map(str, self.layers_of_outer_decoders)) or "none"
         return {
-            "data": f"{data}, values 0..{self.num_values - 1}{known}{classes}",
+            "data": f"{data}, values {self.lowest}..{self.highest}{known}{classes}",
             "width": f"{self.dim} in {self.heads} heads of {self.dim // self.heads}",
             "layers": f"encoder {self.encoder_layers}, outer {outer}, inner {inner}",
             "layout": self.layout,
