@@ -170,7 +170,7 @@ def edited(record: dict, edit: dict) -> dict:
         {"run": {"data": []}},
         {"run": {"data": {"size": "8"}}},
         {"facts": {"class_names": 5}},
-        {"facts": {"uint16": "yes"}},
+        {"facts": {"skipped": 5}},
         {"run": {"model": None}},
         {"run": {"model": {"dim": "8"}}},
         {"run": {"training": {"steps": "many"}}},

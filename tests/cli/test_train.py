@@ -91,11 +91,13 @@ def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
 def test_a_model_follows_the_shape_of_any_data(axial: Axial, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = np.random.default_rng(0).integers(0, 1 << 16, (12, 3, 5), dtype=np.uint16)
+    values[-1] = values[0]  # validates
     np.savez(tmp_path / "scans.npz", images=values, labels=np.arange(12) % 2)
     small = ["--model.dim", "8", "--model.heads", "2", "--training.sample-every", "1", "--samples", "2"]
     assert axial("train", "scans.npz", *small, *ONE_STEP).status == 0
     model = AxialTransformer.from_pretrained(tmp_path / "runs" / "scans")
-    assert (model.config.shape, model.config.channels, model.config.num_classes) == ((3, 5), 2, 2)
+    assert (model.config.shape, model.config.channels, model.config.num_classes) == ((3, 5), 1, 2)
+    assert model.config.lowest <= 100 <= 60_000 <= model.config.highest < 1 << 16
     status, out, _ = axial("sample", "runs/scans", "--count", 2, "--output", "drawn.npz")
     assert (status, out) == (0, "drawn.npz\n")
     assert np.load("drawn.npz")["images"].dtype == np.uint16

@@ -76,7 +76,6 @@ def test_tiles_join_to_what_was_cut(axes, tile):
         (3, noise(4, 3, 5, 3)),
         (1, noise(4, 3, 5, dtype=np.int64)),
         (1, noise(4, 3, 5) > 100),
-        (2, noise(4, 3, 5, high=1 << 16, dtype=np.uint16)),
         (1, noise(4, 5, 7)),
     ],
     ids=lambda value: f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else None,
@@ -106,7 +105,7 @@ def test_sources_without_images_of_the_model_are_refused(tmp_path, gray):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "readme.txt").write_text("no picture")
     for name, message in [
-        ("floats.npz", "holds 0 arrays"), ("large.npz", r"values 300\.\.300"), ("two.npz", "holds 2 arrays"),
+        ("floats.npz", "holds 0 arrays"), ("large.npz", r"values 300\.\.300 of .*, but the model knows 0\.\.255"), ("two.npz", "holds 2 arrays"),
         ("empty", "no pictures"), ("notes", "no pictures"), ("notes/readme.txt", "no picture that can be read"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):

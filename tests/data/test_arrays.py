@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
-from axial_transformers.data.arrays import load_arrays
 
 
 def _random(*shape: int, high: int = 256, dtype: str = "uint8") -> np.ndarray:
@@ -48,18 +47,70 @@ def test_small_integers_of_every_type_are_taken(tmp_path, dtype, order):
     for name in ("a.npy", "a.npz"):
         examples = data.load(tmp_path / name, split="all")
         assert examples.values.dtype == np.uint8
-        assert examples.num_values == (2 if dtype == "bool" else 256)
+        assert (examples.num_values, examples.lowest) == (256 if dtype == "uint8" else 2, 0)
         np.testing.assert_array_equal(examples.values[..., 0], values)
 
 
-@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
-def test_uint16_arrays_become_pairs_and_join_again(tmp_path, dtype):
-    values = _random(6, 3, 5, 2, high=65536, dtype=dtype)
-    np.save(tmp_path / "a.npy", values)
-    examples = data.load(tmp_path / "a.npy", split="all")
-    assert examples.values.shape == (6, 3, 5, 4)
-    assert examples.uint16
-    np.testing.assert_array_equal(data.join_uint16(examples.values), values)
+@pytest.mark.parametrize(
+    ("values", "dtype", "memory", "number", "lowest"),
+    [
+        ([-1024, 3071], "<i2", "int16", 4096, -1024),
+        ([-1024, 3071], ">i4", "int16", 4096, -1024),
+        ([0, 65535], ">u2", "uint16", 65536, 0),
+        ([0, 4095], "int64", "int16", 4096, 0),
+        ([-1, 65534], "int64", "int32", 65536, -1),
+        ([1 << 20, (1 << 20) + 7], "uint64", "int32", 8, 1 << 20),
+        ([0, 3], "uint8", "uint8", 4, 0),
+        ([100, 255], "int32", "uint8", 256, 0),
+        ([20, 100], "int8", "uint8", 101, 0),
+        ([-7, -7], "int8", "int16", 2, -7),
+        ([0, 0], "bool", "uint8", 2, 0),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_sequences_of_any_integers_keep_their_values(tmp_path, values, dtype, memory, number, lowest, suffix):
+    array = np.tile(np.array(values, dtype), (6, 4))
+    np.save(tmp_path / "a.npy", array) if suffix == ".npy" else np.savez(tmp_path / "a.npz", array)
+    examples = data.load(tmp_path / f"a{suffix}", split="all")
+    assert (examples.num_values, examples.lowest, str(examples.values.dtype)) == (number, lowest, memory)
+    np.testing.assert_array_equal(examples.values[..., 0], array)
+
+
+def test_the_range_is_that_of_the_training_part(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(-50, 50, dtype=np.int16).reshape(20, 5))
+    train, validation = (data.load(tmp_path / "a.npy", split=split) for split in ("train", "validation"))
+    assert (train.lowest, train.num_values) == (-50, 90)
+    assert (validation.lowest, validation.num_values) == (0, 50)
+    forced = data.load(tmp_path / "a.npy", DataConfig(num_values=200))
+    assert (forced.lowest, forced.num_values) == (-50, 200)
+
+
+def test_files_of_several_types_are_joined_in_one_that_holds_all(tmp_path):
+    parts = [np.arange(6) - 3, np.arange(6) + 60_000, np.arange(6)]
+    for i, (part, dtype) in enumerate(zip(parts, ["int8", "uint16", ">i8"], strict=True)):
+        np.save(tmp_path / f"train_{i}.npy", np.tile(part.astype(dtype), (3, 1)))
+    examples = data.load(tmp_path, split="all")
+    assert (examples.lowest, examples.num_values, str(examples.values.dtype)) == (-3, 60_009, "int32")
+    np.testing.assert_array_equal(examples.values[..., 0], np.repeat(parts, 3, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (np.array([[0, 65536]] * 3), r"a\.npy holds values 0\.\.65536: at most 65,536 values in a row"),
+        (np.array([[1 << 40]] * 3).repeat(2, 1), r"a\.npy holds values 1099511627776.* 32 bits"),
+        (np.array([[0.5, np.nan]] * 3), r"a\.npy holds float64 values 0\.5\.\.0\.5 and NaN or infinity"),
+        (np.array([[np.inf, np.nan]] * 3), r"a\.npy holds float64 and NaN or infinity"),
+        (np.array([[-3.0, 7.0]] * 3), r"float64 values -3\.\.7: .* whole, convert them by x\.astype\(np\.int32\)"),
+        (np.array([[0.0, 0.5]] * 3, np.float32), r"float32 values 0\.\.0\.5: integers are modelled; quantise"),
+        (np.array([["a", "b"]] * 3), "holds <U1 values: integers are modelled"),
+    ],
+)
+def test_other_numbers_are_refused_in_a_line_with_their_range(tmp_path, array, says):
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(ValueError, match=says) as caught:
+        data.load(tmp_path / "a.npy", split="all")
+    assert "\n" not in str(caught.value)
 
 
 def test_num_values_is_an_option_that_values_must_keep(tmp_path):
@@ -134,7 +185,7 @@ def test_tiles_of_arrays_are_the_crops_of_their_names(tmp_path, shape, options, 
     before = data.load(path, whole, "all")
     after = data.load(path, DataConfig(**options, size=3, fit="tiles"), "all")
     assert (len(after), after.shape) == (3 * 2 * len(before), (*before.shape[:-2], 3, 3))
-    assert (after.uint16, after.num_values) == (before.uint16, before.num_values)
+    assert (after.lowest, after.num_values) == (before.lowest, before.num_values)
     of = {name: i for i, name in enumerate(before.names)}
     for tile, name, label in zip(after.values, after.names, after.labels, strict=True):
         origin, place = name.split("#")
@@ -188,9 +239,7 @@ def test_files_of_one_folder_must_agree(tmp_path):
     np.save(tmp_path / "train_2.npy", _random(4, 3, 4))
     with pytest.raises(ValueError, match=r"train_2\.npy differs from .*train_1\.npy"):
         data.load(tmp_path)
-    np.save(tmp_path / "train_2.npy", _random(4, 3, 3, dtype="uint16"))
-    with pytest.raises(ValueError, match=r"train_2\.npy differs"):
-        load_arrays([tmp_path / "train_1.npy", tmp_path / "train_2.npy"], DataConfig())
+    np.save(tmp_path / "train_2.npy", _random(4, 3, 3))
     np.save(tmp_path / "extra.npy", _random(4, 3, 3))
     with pytest.raises(ValueError, match=r"extra\.npy does not name its split"):
         data.load(tmp_path)

@@ -5,7 +5,6 @@ import struct
 import warnings
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 from hypothesis import given
@@ -181,14 +180,24 @@ def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, orientation, 
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
-def test_16_bit_gray_becomes_pairs_and_joins_again(tmp_path, suffix):
+def test_16_bit_gray_is_read_whole(tmp_path, suffix):
     pixels = np.random.default_rng(0).integers(0, 65536, (5, 7)).astype(np.uint16)
+    pixels[0, :2] = 0, 65535
     _save(tmp_path / f"a.{suffix}", pixels)
     examples = data.load(tmp_path, split="all")
-    assert examples.uint16
-    np.testing.assert_array_equal(data.join_uint16(examples.values)[0, ..., 0], pixels)
+    assert (examples.num_values, examples.lowest, str(examples.values.dtype)) == (65536, 0, "uint16")
+    np.testing.assert_array_equal(examples.values[0, ..., 0], pixels)
     scaled = data.load(tmp_path, DataConfig(size=4, fit="stretch"), "all")
-    assert scaled.values.shape == (1, 4, 4, 2)
+    assert scaled.values.shape == (1, 4, 4, 1)
+
+
+def test_16_bit_images_have_the_values_of_the_training_part(tmp_path):
+    for i in range(4):
+        _save(tmp_path / f"{'train' if i < 3 else 'test'}/{i}.png", np.full((4, 4), 1000 + 10 * i, np.uint16))
+    train, test = (data.load(tmp_path, DataConfig(validation_fraction=0), split) for split in ("train", "test"))
+    assert (train.num_values, train.lowest, test.lowest) == (21, 1000, 1030)
+    forced = data.load(tmp_path, DataConfig(num_values=4096, size=2, fit="tiles", offsets="random"))
+    assert (forced.num_values, forced.lowest, str(forced.values.dtype)) == (4096, 0, "int16")
 
 
 @pytest.mark.parametrize(("colour_type", "channels"), [(2, 3), (4, 2), (6, 4)])
@@ -250,21 +259,21 @@ def test_display_stretches_the_values_there_are():
     assert (shown.min(), shown.max(), shown.shape) == (0, 255, (1, 1, 17))
 
 
-def test_display_covers_pairs_clips_and_sequences():
+def test_display_covers_clips_and_sequences():
     clip = np.arange(2 * 3 * 4 * 5 * 3).reshape(2, 3, 4, 5, 3).astype(np.uint8)
     strip = pictures.for_display(clip)
     assert strip.shape == (2, 4, 15, 3)
     np.testing.assert_array_equal(strip[1, :, 5:10], clip[1, 1])
-    pairs = data.split_uint16(np.array([[[[0x1234]]]], np.uint16))
-    assert pictures.for_display(pairs, uint16=True, window=(0, 65535)).item() == 0x12
 
 
-def test_values_of_12_bits_are_shown_from_black_to_white():
-    """As 16-bit values they would all be black."""
-    deep = np.linspace(1000, 4095, 64).astype(np.uint16).reshape(1, 8, 8, 1)
-    shown = pictures.for_display(data.split_uint16(deep), uint16=True)
-    assert (shown.min(), shown.max()) == (0, 255)
-    assert pictures.for_display(data.split_uint16(deep[:, :1, :1]), uint16=True).item() == 0  # a single value
+def test_values_of_more_than_8_bits_are_shown_from_black_to_white():
+    deep = np.linspace(-1024, 3071, 64).astype(np.int16).reshape(1, 8, 8, 1)
+    shown = pictures.for_display(deep, num_values=4096, lowest=-1024)
+    np.testing.assert_array_equal(shown.ravel(), np.rint((deep.ravel() + 1024.0) * 255 / 4095))
+    clip = pictures.for_display(deep.reshape(1, 2, 4, 8, 1), 4096, -1024)
+    np.testing.assert_array_equal(clip[0], shown[0].reshape(2, 4, 8).swapaxes(0, 1).reshape(4, 16))
+    coloured = pictures.for_display(np.arange(-2, 2).reshape(1, 2, 2, 1), num_values=4, lowest=-2)
+    np.testing.assert_array_equal(coloured, pictures.for_display(np.arange(4).reshape(1, 2, 2, 1), num_values=4))
 
 
 @pytest.mark.parametrize(("length", "width"), [(1, 256), (7, 259), (200, 200), (512, 512), (5000, 512)])
@@ -303,24 +312,12 @@ def test_a_grid_is_large_enough_to_see(shape):
     assert pictures.image_grid(np.zeros((500, 4, 4, 1), np.uint8), columns=1).height < 6000
 
 
-def test_colour_of_16_bits_is_saved_whole(tmp_path):
-    deep = np.random.default_rng(0).integers(0, 65536, (2, 4, 5, 3)).astype(np.uint16)
-    pictures.save_images(tmp_path / "deep", data.split_uint16(deep), uint16=True)
-    for picture, name in zip(deep, ("0000.png", "0001.png")):
-        with av.open(tmp_path / "deep" / name) as file:
-            (frame,) = file.decode(video=0)
-        np.testing.assert_array_equal(frame.to_ndarray(), picture)
-        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "deep" / name)), picture >> 8)
-
-
 def test_what_is_saved_is_loaded_again(tmp_path):
     rgb = np.stack([_pixels(i) for i in range(3)])
     pictures.save_images(tmp_path / "rgb", rgb)
     np.testing.assert_array_equal(data.load(tmp_path / "rgb", split="all").values, rgb)
-    deep = data.split_uint16(np.random.default_rng(0).integers(0, 65536, (3, 4, 5, 1)).astype(np.uint16))
-    pictures.save_images(tmp_path / "deep", deep, names=["a", "b", "c"], uint16=True)
-    np.testing.assert_array_equal(data.load(tmp_path / "deep", split="all").values, deep)
-    data.save_arrays(tmp_path / "deep.npz", deep, labels=np.arange(3), uint16=True)
+    deep = np.random.default_rng(0).integers(0, 65536, (3, 4, 5, 1)).astype(np.uint16)
+    data.save_arrays(tmp_path / "deep.npz", deep, labels=np.arange(3))
     again = data.load(tmp_path / "deep.npz", split="all")
     np.testing.assert_array_equal(again.values, deep)
     assert again.labels.tolist() == [0, 1, 2]

@@ -83,18 +83,19 @@ def test_pictures_in_a_shard_and_in_a_folder_are_the_same(tmp_path, suffix, opti
     config = DataConfig(**options)
     shard, folder = (data.load(tmp_path / where, config, "all") for where in ("a.tar", "folder"))
     np.testing.assert_array_equal(shard.values[:], folder.values)
-    assert (shard.num_values, shard.uint16) == (folder.num_values, folder.uint16)
+    assert (shard.num_values, shard.lowest) == (folder.num_values, folder.lowest)
 
 
 @pytest.mark.parametrize("shape", [(7,), (4, 3), (4, 3, 2), (2, 5, 4, 3)])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.bool_])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, ">i4", np.bool_])
 def test_arrays_in_a_shard_and_in_a_file_are_the_same(tmp_path, shape, dtype):
     values = np.random.default_rng(1).integers(0, 1 << 16, (6, *shape)).astype(dtype)
     np.savez(tmp_path / "file.npz", images=values)
     write(tmp_path / "a.tar", [(f"{i}.npy", array(each)) for i, each in enumerate(values)])
     shard, file = (data.load(tmp_path / where, split="all") for where in ("a.tar", "file.npz"))
     np.testing.assert_array_equal(shard.values[:], file.values)
-    assert (shard.num_values, shard.uint16) == (file.num_values, file.uint16)
+    assert (shard.num_values, shard.lowest) == (file.num_values, file.lowest)
+    assert shard.values.dtype == file.values.dtype
 
 
 def test_gray_pictures_among_those_in_colour_are_read_in_colour(tmp_path):

@@ -1,4 +1,4 @@
-"""A model of values from `lowest` on is the model of values from 0 on, moved: outside of it, all values are the data's."""
+"""A model of values from `lowest` on is the model of values from 0 on, moved: callers see values of the data."""
 
 from dataclasses import replace
 
@@ -64,7 +64,9 @@ def test_archives_give_back_values_of_the_data(lowest, fields):
     with NO_WEBP:
         archive = compress(moved, x + lowest)
         assert torch.equal(decompress(moved, archive).long(), x + lowest)
-    assert torch.equal(decompress(moved, compress(moved, torch.full_like(x, lowest))).long(), torch.full_like(x, lowest))
+    assert torch.equal(
+        decompress(moved, compress(moved, torch.full_like(x, lowest))).long(), torch.full_like(x, lowest)
+    )
 
 
 def test_known_channels_are_values_of_the_data():

@@ -113,11 +113,11 @@ def main(argv: Sequence[str]) -> None:
         )
     values, look = filled.cpu().numpy(), vars(appearance)
     if options.output.suffix in (".npz", ".mkv"):
-        save_examples(options.output, values, config.num_values, trained.uint16, **look)
+        save_examples(options.output, values, config.num_values, config.lowest, **look)
     else:
         note = APPROXIMATE if options.approximate else ""
         save_completions(
-            options.output, known, mask.numpy(), values, config.num_values, trained.uint16, **look, note=note
+            options.output, known, mask.numpy(), values, config.num_values, config.lowest, **look, note=note
         )
     print(options.output)
 

@@ -97,7 +97,6 @@ def main(argv: Sequence[str]) -> None:
         "skipped": len(examples.skipped),
         "version": _imagenet_version(whole),
         "of_images": len(whole) if len(examples) < len(whole) else None,
-        "bits_per_value": 2 * result.bits_per_dim if examples.uint16 else None,
     }
     metrics |= {name: value for name, value in special.items() if value}
     if options.json:
@@ -115,8 +114,6 @@ def _rows(metrics: dict[str, Any], frames: int) -> dict[str, str]:
         "bits/dim": f"{metrics['bits_per_dim']:.4f} {error}",
         "images": f"{metrics['images']:,}{counted}{skipped}",
     }
-    if per_value := metrics.get("bits_per_value"):
-        rows["bits/value"] = f"{per_value:.4f} per 16-bit value; bits/dim are per byte"
     if given := metrics.get("given_frames"):
         rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"
     rows |= {name: metrics[name] for name in ("data", "fingerprint", "weights")}

@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> None:
         values = sample_in_processes(config, options.count, options.seed, sample_part, processes.count, processes.fill)
     if not processes.rank_zero:
         return
-    save_examples(options.output, values.numpy(), config.num_values, trained.uint16, **vars(options.appearance))
+    save_examples(options.output, values.numpy(), config.num_values, config.lowest, **vars(options.appearance))
     print(options.output)
 
 

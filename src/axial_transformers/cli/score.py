@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
         return
     examples, scores = parts[0], found[0]
     order = np.argsort(-scores.bits, kind="stable")
-    rows = rows_of(scores, examples.names, examples.uint16)
+    rows = rows_of(scores, examples.names)
     ranked = [{"rank": rank, **rows[i]} for rank, i in enumerate(order, start=1)]
     model, shown = trained.model, examples[order[: options.top]]
     maps = (bits_map(model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in shown.values)

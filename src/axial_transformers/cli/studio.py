@@ -83,7 +83,6 @@ def studio_model(opened: TrainedModel, options: Studio) -> StudioModel:
         name=Path(options.model).name or str(options.model),
         read=read,
         examples=_examples(options.data.of(opened), options),
-        uint16=opened.uint16,
         class_names=opened.class_names,
         palette=options.palette,
         fps=options.fps,

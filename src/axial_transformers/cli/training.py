@@ -27,12 +27,12 @@ from axial_transformers.planning.costs import describe
 from axial_transformers.planning.machine import this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import suited, tiled
-from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult, read_run
+from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult
 from axial_transformers.training.fit import fit
 from axial_transformers.training.plan import changes, costs_of, plan
 from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
-from axial_transformers.training.trained_model import check_shape
+from axial_transformers.training.trained_model import check_shape, check_values
 
 SHOWN = 8
 """Most validation images whose bits are drawn."""
@@ -99,6 +99,7 @@ def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
         raise ValueError(
             f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give a size and fit"
         )
+    check_values(validation, run.model, f"{source}, validation")
     with suppress(EmptySplitError):
         tests = len(load(source, run.data, "test", bar("reading")))
     return run, Parts(examples, validation, tests)
@@ -116,6 +117,7 @@ def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
     suitable = suited(run, examples)
     to_follow = f"let the model follow the data: {command('train', source)}"
     check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
+    check_values(examples, suitable.model, source)
     return suitable, examples
 
 
@@ -158,16 +160,16 @@ def pictures_of(
         return None
     known = torch.from_numpy(validation.values[: run.samples]) if config.known_channels else None
     most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, run.training.batch_size // run.training.accumulate)
-    spread, uint16 = validation.spread(most), validation.uint16
+    spread = validation.spread(most)
     shown, label = torch.from_numpy(spread.values), _labels(spread, run)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
         count = run.samples if known is None else len(known)
         values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
-        grid = image_grid(values.cpu().numpy(), num_values=config.num_values, uint16=uint16)
+        grid = image_grid(values.cpu().numpy(), num_values=config.num_values, lowest=config.lowest)
         save_picture(run.out / f"samples/step-{step:08d}.png", grid)
         bits = bits_map(model, shown, label).cpu().numpy()
-        save_picture(run.out / BITS, under_examples(shown.numpy(), bits, config.num_values, uint16))
+        save_picture(run.out / BITS, under_examples(shown.numpy(), bits, config.num_values, config.lowest))
         return {"samples": np.asarray(grid)}
 
     return callback
@@ -185,9 +187,6 @@ def report(out: Path, result: TrainResult) -> None:
         print(f"stopped at step {result.step}; go on with: {command('train', out)}")
         return
     if result.best_bits_per_dim is not None:
-        record = read_run(out)
-        per_value = f" (per byte; {2 * result.best_bits_per_dim:.4f} bits per 16-bit value)"
-        unit = "bits/dim" + (per_value if record is not None and record.facts.uint16 else "")
-        print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
+        print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")

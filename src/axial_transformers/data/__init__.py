@@ -1,4 +1,4 @@
-"""Data: integers uint8 [N, *A, C] with names, labels and a fingerprint, from sources of every kind."""
+"""Data: integers [N, *A, C] with names, labels and a fingerprint, from sources of every kind."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from axial_transformers.doors import opened_at_first_use
 if TYPE_CHECKING:
     from axial_transformers.data.arrays import imagenet_version, save_arrays
     from axial_transformers.data.config import DataConfig, Split
-    from axial_transformers.data.examples import Examples, examples_from, join_uint16, split_uint16
+    from axial_transformers.data.examples import Examples, examples_from
     from axial_transformers.data.loading import load, picture_sizes
     from axial_transformers.data.shards import names_shards
     from axial_transformers.data.splits import EmptySplitError
@@ -19,12 +19,10 @@ __all__ = [
     "Split",
     "examples_from",
     "imagenet_version",
-    "join_uint16",
     "load",
     "names_shards",
     "picture_sizes",
     "save_arrays",
-    "split_uint16",
 ]
 
 __getattr__ = opened_at_first_use(
@@ -36,11 +34,9 @@ __getattr__ = opened_at_first_use(
         "Split": "config",
         "examples_from": "examples",
         "imagenet_version": "arrays",
-        "join_uint16": "examples",
         "load": "loading",
         "names_shards": "shards",
         "picture_sizes": "loading",
         "save_arrays": "arrays",
-        "split_uint16": "examples",
     },
 )

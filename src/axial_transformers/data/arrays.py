@@ -5,45 +5,39 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, GrowingArray, join_uint16, split_uint16
+from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.data.images import fitted, tiles
 from axial_transformers.data.npy import array_header, array_names, read_array
+from axial_transformers.data.value_range import ValueRange, integers
 from axial_transformers.messages import Message, joined
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
 _MAX_CLASSES = 1 << 16
-
-
-class Encoding(NamedTuple):
-    """Meaning of the values of an array."""
-
-    num_values: int
-    uint16: bool
+_BYTES = ValueRange(0, 255)
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
-    """Return all examples of array files; uint16 values become two channels each."""
-    values, labels, encoding = _read(files[0], options)
+    """Return all examples of array files."""
+    values, labels, found = _read(files[0], options)
     if len(files) > 1:
-        stack, all_labels = GrowingArray(), [labels]
+        stack, all_labels, ranges = GrowingArray(), [labels], [found]
         stack.add(values)
         for file in files[1:]:
-            values, labels, its_encoding = _read(file, options)
-            found = values.shape[1:], its_encoding, labels is None
-            if found != (stack.shape, encoding, all_labels[0] is None):
-                raise ValueError(
-                    f"{file} differs from {files[0]} in shape, type or having labels: give one of the files"
-                )
+            values, labels, found = _read(file, options)
+            if (values.shape[1:], labels is None) != (stack.shape, all_labels[0] is None):
+                raise ValueError(f"{file} differs from {files[0]} in shape or having labels: give one of the files")
             stack.add(values)
             all_labels.append(labels)
+            ranges.append(found)
+        found = ValueRange.around(ranges)
         values = stack.values()
         labels = None if labels is None else np.concatenate([part for part in all_labels if part is not None])
     return Examples(
@@ -51,18 +45,12 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
         names=[str(i) for i in range(len(values))],
         labels=labels,
         class_names=None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1)),
-        num_values=encoding.num_values,
-        uint16=encoding.uint16,
+        **found.counted(files[0], options.num_values),
     )
 
 
-def save_arrays(
-    path: str | Path, values: NDArray[np.integer], labels: NDArray[np.integer] | None = None, uint16: bool = False
-) -> None:
+def save_arrays(path: str | Path, values: NDArray[np.integer], labels: NDArray[np.integer] | None = None) -> None:
     """Write integers [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
-
-    Args:
-        uint16: join pairs of channels to 16-bit values.
 
     Raises:
         ValueError: the path does not end in .npz.
@@ -71,7 +59,7 @@ def save_arrays(
     if path.suffix != ".npz":
         raise ValueError(f"{path} does not end in .npz")
     key = {4: "images", 5: "videos"}.get(values.ndim, "values")
-    arrays: dict[str, Any] = {key: join_uint16(values.astype(np.uint8)) if uint16 else values}
+    arrays: dict[str, Any] = {key: values}
     if labels is not None:
         arrays["labels"] = labels
     with written_whole(path) as aside:
@@ -104,37 +92,35 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     return tuple(length for axis, length in enumerate(shape) if axis not in (0, channels))
 
 
-def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.uint8], Encoding]:
-    """Return one example [*A, C] from an array [*A] or [*A, C]."""
+def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
+    """Return one example [*A, C] from an array [*A] or [*A, C], and the range of its values."""
     channels = channel_axis(where, (1, *array.shape), options.axes)
-    _check_type(where, array.dtype)
-    values, encoding = _as_bytes(where, array[None], channels, options)
+    values, found = _integers(where, array[None], channels, options)
     if _clips(where, values, options).shape != values.shape:
         raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
-    _check_image(where, values, replace(options, fit="exact"), encoding.uint16)
-    return values[0], encoding
+    _check_image(where, values, replace(options, fit="exact"))
+    return values[0], found
 
 
-def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None, Encoding]:
+def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray[np.int64] | None, ValueRange]:
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
-        values, encoding = read_batch(path), Encoding(num_values=256, uint16=False)
+        values, found = read_batch(path), _BYTES
     else:
         name = _name(path, names, options)
-        shape, dtype = array_header(path, name)
+        shape, _ = array_header(path, name)
         channels = channel_axis(path, shape, options.axes)
-        _check_type(path, dtype)
-        values, encoding = _as_bytes(path, read_array(path, name), channels, options)
+        values, found = _integers(path, read_array(path, name), channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
     count = len(values)
     values = _resized(path, _clips(path, values, options), options)
     labels = None if labels is None else labels.repeat(len(values) // count)
-    _check_image(path, values, options, encoding.uint16)
-    return values, labels, encoding
+    _check_image(path, values, options)
+    return values, labels, found
 
 
-def _clips(path: Path | str, values: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
+def _clips(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:
     if options.frames is None and options.stride == 1:
         return values
     if values.ndim != 5:
@@ -148,12 +134,14 @@ def _clips(path: Path | str, values: NDArray[np.uint8], options: DataConfig) -> 
     return frames[:, : count * length].reshape(-1, length, *frames.shape[2:])
 
 
-def _resized(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
+def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:
     size, channels = options.size, videos.shape[-1]
     if options.fit not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
         return videos
-    if channels not in (1, 3):
-        raise ValueError(f"{path} has {channels} channels: only gray and RGB videos of 8 bits are resized")
+    if channels not in (1, 3) or videos.dtype != np.uint8:
+        raise ValueError(
+            f"{path} has {channels} channels of {videos.dtype}: only gray and RGB videos of 8 bits are resized"
+        )
     stack = GrowingArray()
     for video in videos:
         frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
@@ -173,36 +161,22 @@ def _name(path: Path, names: list[str], options: DataConfig) -> str:
     raise ValueError(Message("{} has {}; it holds {}: choose one with {key=}", path, wanted, held))
 
 
-def _check_type(where: Path | str, dtype: np.dtype[Any]) -> None:
-    if dtype.kind not in "bui":
-        advice = "quantise them first, values x of 0..1 as by (x * 255).round().astype(np.uint8)"
-        raise ValueError(f"{where} holds {dtype} values: integers are modelled; {advice}")
-
-
-def _as_bytes(
+def _integers(
     path: Path | str, values: NDArray[Any], channels: int | None, options: DataConfig
-) -> tuple[NDArray[np.uint8], Encoding]:
+) -> tuple[NDArray[np.integer], ValueRange]:
+    """Return values [N, *A, C], and their range; 0..255 for images in uint8."""
     values = values[..., None] if channels is None else np.moveaxis(values, channels, -1)
-    if values.dtype.kind == "u" and values.dtype.itemsize == 2:
-        if options.num_values not in (None, 256):
-            raise ValueError(f"{path} holds uint16 values, split into bytes of 256 values, not {options.num_values}")
-        return split_uint16(values), Encoding(num_values=256, uint16=True)
-    num_values = options.num_values or (2 if values.dtype == np.bool_ else 256)
-    low, high = int(values.min()), int(values.max())
-    if low < 0 or high >= num_values:
-        hint = "add a number until none is negative, and save them as uint16, which holds 0..65535"
-        if options.num_values or 0 <= low <= high < 256:
-            hint = Message("correct {data.num_values}")
-        raise ValueError(Message("{} holds values {}..{}, not 0..{}: {}", path, low, high, num_values - 1, hint))
-    return values.astype(np.uint8, copy=False), Encoding(num_values, uint16=False)
+    images = values.dtype == np.uint8 and values.ndim > 3 and options.num_values is None
+    found = integers(path, values)
+    return found, _BYTES if images else ValueRange.of(found)
 
 
-def _check_image(path: Path | str, values: NDArray[np.uint8], options: DataConfig, uint16: bool) -> None:
+def _check_image(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> None:
     *axes, channels = values.shape[1:]
     if options.size is not None and options.fit != "tiles" and axes[-2:] != [options.size, options.size]:
         ways = Message("arrays in files are cut with {fit=tiles}, only folders and videos are resized")
         raise ValueError(Message("{} holds {} positions, not {size=}: {}", path, axes, ways, size=options.size))
-    wanted = {"auto": channels, "rgb": 3, "gray": 1 + uint16}[options.mode]
+    wanted = {"auto": channels, "rgb": 3, "gray": 1}[options.mode]
     if channels != wanted:
         there = f"{path} has {channels} channels"
         raise ValueError(Message("{}, not those of {mode=}: only folders are converted", there, mode=options.mode))
@@ -230,7 +204,7 @@ def is_batch(path: Path, names: list[str]) -> bool:
     return dtype == np.uint8 and len(shape) == 2 and 0 not in shape and shape[1] == 3 * math.isqrt(shape[1] // 3) ** 2
 
 
-def read_batch(path: Path) -> NDArray[np.uint8]:
+def read_batch(path: Path) -> NDArray[np.integer]:
     """Return the images of an ImageNet batch, uint8 [N, S, S, 3]."""
     data: NDArray[Any] = read_array(path, KEY)
     side = math.isqrt(data.shape[1] // 3)

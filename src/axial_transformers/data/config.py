@@ -5,6 +5,7 @@ from typing import Literal
 
 from axial_transformers.messages import Message
 
+MAX_VALUES = 1 << 16
 _LETTERS = "CTDHWL"
 Split = Literal["train", "validation", "test", "all"]
 
@@ -46,7 +47,8 @@ class DataConfig:
     """Chooses the split of a folder of images or videos."""
 
     num_values: int | None = None
-    """Number of values that arrays can take, 2 to 256. None: 2 for bool, 17 for digits, otherwise 256."""
+    """Number of values that arrays can take, from 0 on or, if some are negative, from the smallest on. None: 256 for
+    images in uint8; otherwise what the training part holds."""
 
     axes: str | None = None
     """Axes of an array, one letter each: N (examples), C (channels), T (frames), D, H, W (depth, height, width), L
@@ -69,8 +71,8 @@ class DataConfig:
             raise ValueError(Message("{skip_bad} must be at least 0, not {}", self.skip_bad))
         if self.fit != "exact" and self.size is None:
             raise ValueError(Message("{fit=} needs a size, for example {size=32}", fit=self.fit))
-        if self.num_values is not None and not 2 <= self.num_values <= 256:
-            raise ValueError(Message("{data.num_values} must be within 2..256, not {}", self.num_values))
+        if self.num_values is not None and not 2 <= self.num_values <= MAX_VALUES:
+            raise ValueError(Message("{data.num_values} must be within 2..{}, not {}", MAX_VALUES, self.num_values))
         shares = self.validation_fraction, self.test_fraction or 0.0
         if not (min(shares) >= 0 and sum(shares) < 1):
             text = "{validation_fraction} and {test_fraction} {} must be at least 0, and below 1 together"

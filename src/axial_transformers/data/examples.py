@@ -5,12 +5,14 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from axial_transformers.data.value_range import TYPES, ValueRange
 
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
@@ -23,8 +25,8 @@ class Examples:
         ValueError: the parts do not fit together.
     """
 
-    values: NDArray[np.uint8]
-    """[N, *A, C], each value below `num_values`."""
+    values: NDArray[np.integer]
+    """[N, *A, C], lowest .. lowest + num_values - 1; uint8 where they fit, otherwise int16, uint16 or int32."""
 
     names: Sequence[str]
     """N names: paths within the folder, or positions in the arrays."""
@@ -38,15 +40,16 @@ class Examples:
     num_values: int = 256
     """Number of values that a position can take."""
 
-    uint16: bool = False
-    """True if the channels are the bytes of 16-bit ones: high and low byte of the first, of the second, ..."""
+    lowest: int = 0
+    """The smallest value that a position can take."""
 
     skipped: tuple[str, ...] = ()
     """A line about each record or file that was left out."""
 
     def __post_init__(self) -> None:
-        if self.values.dtype != np.uint8 or self.values.ndim < 3:
-            raise ValueError(f"values must be uint8 [N, *A, C], not {self.values.dtype} {list(self.values.shape)}")
+        if self.values.dtype not in TYPES or self.values.ndim < 3:
+            found, types = f"{self.values.dtype} {list(self.values.shape)}", ", ".join(each.__name__ for each in TYPES)
+            raise ValueError(f"values must be [N, *A, C] of {types}, not {found}")
         if len(self.names) != len(self.values):
             raise ValueError(f"{len(self.names)} names for {len(self.values)} examples")
         if self.labels is not None and self.labels.shape != (len(self.values),):
@@ -64,9 +67,15 @@ class Examples:
             labels=None if self.labels is None else self.labels[indices],
             class_names=self.class_names,
             num_values=self.num_values,
-            uint16=self.uint16,
+            lowest=self.lowest,
             skipped=self.skipped,
         )
+
+    def in_own_range(self, where: object, num_values: int | None) -> "Examples":
+        """Return the examples with the range of their own values, in the smallest type; see `ValueRange.counted`."""
+        found = ValueRange.of(self.values)
+        values = self.values.astype(found.type, copy=False)
+        return replace(self, values=values, **found.counted(where, num_values))
 
     def part(self, chosen: slice) -> "Examples":
         """Return consecutive examples, copied if fewer than half."""
@@ -112,10 +121,10 @@ class Examples:
             "names": list(self.names),
             "labels": None if self.labels is None else self.labels.tolist(),
             "shape": self.values.shape,
-            "dtype": "uint8",
+            "dtype": str(self.values.dtype),
             "num_values": self.num_values,
-            "uint16": self.uint16,
-        }
+            "uint16": False,  # published fingerprints have it
+        } | ({"lowest": self.lowest} if self.lowest else {})
         digest = hashlib.sha256(json.dumps(head).encode() + b"\0")
         for start in range(0, len(self), 1024):
             digest.update(np.ascontiguousarray(self.values[start : start + 1024]).data)
@@ -123,9 +132,9 @@ class Examples:
 
 
 class OnDemand(ABC):
-    """Values uint8 [N, *A, C], made when they are selected."""
+    """Values [N, *A, C], made when they are selected."""
 
-    dtype = np.dtype(np.uint8)
+    dtype: np.dtype[Any]
 
     shape: tuple[int, ...]
     """[N, *A, C]."""
@@ -138,54 +147,36 @@ class OnDemand(ABC):
         return len(self.shape)
 
     @abstractmethod
-    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]: ...
+    def __getitem__(self, indices: Indices) -> NDArray[np.integer]: ...
 
-    def as_array(self) -> NDArray[np.uint8]:
-        return cast(NDArray[np.uint8], self)
+    def as_array(self) -> NDArray[np.integer]:
+        return cast(NDArray[np.integer], self)
 
 
 class GrowingArray:
-    """Values [N, ...] collected without a second copy."""
+    """Values [N, ...] collected without a second copy, unless a part needs a larger type than those before."""
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] | None = None
+        self._type = np.dtype(np.uint8)
         self._bytes = bytearray()
 
-    def add(self, part: NDArray[np.uint8]) -> None:
+    def add(self, part: NDArray[np.integer]) -> None:
         assert self.shape in (None, part.shape[1:])
-        self.shape = part.shape[1:]
-        self._bytes.extend(np.ascontiguousarray(part).data.cast("B"))
+        larger = np.promote_types(self._type, part.dtype)
+        if self._bytes and larger != self._type:
+            self._bytes = bytearray(self.values().astype(larger).data.cast("B"))
+        self.shape, self._type = part.shape[1:], larger
+        self._bytes.extend(np.ascontiguousarray(part, larger).data.cast("B"))
 
     def cut(self, count: int) -> None:
         if count == 0:
             self.shape = None
-        del self._bytes[count * math.prod(self.shape or (0,)) :]
+        del self._bytes[count * math.prod(self.shape or (0,)) * self._type.itemsize :]
 
-    def values(self) -> NDArray[np.uint8]:
+    def values(self) -> NDArray[np.integer]:
         assert self.shape is not None
-        return np.frombuffer(self._bytes, np.uint8).reshape(-1, *self.shape)
-
-
-def split_uint16(values: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    """Convert uint16 [..., C] to uint8 [..., 2 C]: high and low byte of each channel.
-
-    Raises:
-        ValueError: another type than uint16.
-    """
-    if values.dtype.kind != "u" or values.dtype.itemsize != 2:
-        raise ValueError(f"uint16 values are needed, not {values.dtype}")
-    return np.ascontiguousarray(values, ">u2").view(np.uint8)
-
-
-def join_uint16(values: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Convert uint8 [..., 2 C] to uint16 [..., C], the inverse of `split_uint16`.
-
-    Raises:
-        ValueError: another type than uint8, or an odd number of channels.
-    """
-    if values.dtype != np.uint8 or values.shape[-1] % 2:
-        raise ValueError(f"uint8 pairs of channels are needed, not {values.dtype} {list(values.shape)}")
-    return np.ascontiguousarray(values).view(">u2").astype(np.uint16)
+        return np.frombuffer(self._bytes, self._type).reshape(-1, *self.shape)
 
 
 class Dataset(Protocol):
@@ -195,13 +186,14 @@ class Dataset(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-def examples_from(dataset: Dataset, num_values: int = 256) -> Examples:
+def examples_from(dataset: Dataset, num_values: int = 256, lowest: int = 0) -> Examples:
     """Read a data set once into memory, to train on it.
 
     Args:
         dataset: item i is x, or (x, label) with an integer label. x is an array, a tensor or a Pillow image of integers
-            0 ... num_values - 1: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes` may name the classes.
-        num_values: number of values that a position can take, at most 256.
+            from lowest on: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes` may name the classes.
+        num_values: number of values that a position can take.
+        lowest: the smallest value that a position can take.
 
     Raises:
         TypeError: a data set without a length, or values that are no integers.
@@ -211,11 +203,11 @@ def examples_from(dataset: Dataset, num_values: int = 256) -> Examples:
         raise TypeError(f"dataset must have a length, as a torch Dataset has, not be a {type(dataset).__name__}")
     if not len(dataset):
         raise ValueError("dataset has no items")
-    stack, labels = GrowingArray(), []
+    stack, labels, allowed = GrowingArray(), [], ValueRange(lowest, lowest + num_values - 1)
     for i in range(len(dataset)):
         item = dataset[i]
         x, label = item if isinstance(item, tuple) else (item, None)
-        stack.add(_example(x, i, num_values, stack.shape)[None])
+        stack.add(_example(x, i, allowed, stack.shape)[None])
         labels.append(label)
     classes = _classes(labels)
     names = None
@@ -228,24 +220,25 @@ def examples_from(dataset: Dataset, num_values: int = 256) -> Examples:
         labels=classes,
         class_names=names,
         num_values=num_values,
+        lowest=lowest,
     )
 
 
-def _example(x: Any, index: int, num_values: int, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
+def _example(x: Any, index: int, allowed: ValueRange, shape: tuple[int, ...] | None) -> NDArray[np.integer]:
     array = np.asarray(x)
     if array.ndim == 2 and hasattr(x, "getbands"):
         array = array[..., None]
     if array.dtype.kind not in "bui":
         raise TypeError(
-            f"dataset[{index}] holds {array.dtype} values, not integers 0..{num_values - 1}: leave out transforms such "
+            f"dataset[{index}] holds {array.dtype} values, not integers {allowed}: leave out transforms such "
             "as ToTensor, or round its values"
         )
     if array.ndim < 2 or array.shape != (shape or array.shape):
         wanted = "[*A, C], channels last" if shape is None else f"{list(shape)} as dataset[0]"
         raise ValueError(f"dataset[{index}] has shape {list(array.shape)}, not {wanted}")
-    if array.size and not 0 <= array.min() <= array.max() < min(num_values, 256):
-        raise ValueError(f"dataset[{index}] has values {array.min()}..{array.max()}, not 0..{num_values - 1}")
-    return array.astype(np.uint8)
+    if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
+        raise ValueError(f"dataset[{index}] has values {array.min()}..{array.max()}, not {allowed}")
+    return array.astype(allowed.type)
 
 
 def _classes(labels: list[Any]) -> NDArray[np.int64] | None:

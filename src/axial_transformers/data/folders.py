@@ -84,9 +84,8 @@ class Selection(NamedTuple):
 
 def gather(
     selection: Selection,
-    read: Callable[[Path], Iterable[tuple[NDArray[np.uint8], list[str]]]],
+    read: Callable[[Path], Iterable[tuple[NDArray[np.integer], list[str]]]],
     skip_bad: int | None,
-    uint16: bool,
     progress: Progress,
 ) -> Examples:
     """Return the examples that `read` makes of files: parts [n, *A, C], each with n suffixes of names.
@@ -120,7 +119,6 @@ def gather(
         names=names,
         labels=None if selection.classes is None else np.repeat(np.array(selection.classes, np.int64), counts),
         class_names=selection.class_names,
-        uint16=uint16,
         skipped=skipped,
     )
 

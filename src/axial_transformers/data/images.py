@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, split_uint16
+from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import FitError, Selection, gather
 from axial_transformers.data.npy import read_array
 from axial_transformers.data.picture_files import (
@@ -31,13 +31,15 @@ PixelKind = Literal["gray", "gray16", "rgb"]
 def load_images(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
     """Decode and fit images; names are paths below the root, with #row,column for tiles.
 
-    16-bit gray images become two channels. EXIF orientation is applied, opaque alpha dropped.
+    EXIF orientation is applied, opaque alpha dropped.
     """
 
-    def read(file: Path) -> list[tuple[NDArray[np.uint8], list[str]]]:
+    def read(file: Path) -> list[tuple[NDArray[np.integer], list[str]]]:
         return [fitted(file, decoded(file, kind), options)]
 
-    examples = gather(selection, read, options.skip_bad, kind == "gray16", progress)
+    examples = gather(selection, read, options.skip_bad, progress)
+    if kind == "gray16":
+        examples = examples.in_own_range(selection.root, options.num_values)
     return windowed_tiles(examples) if options.offsets == "random" and options.fit == "tiles" else examples
 
 
@@ -93,7 +95,7 @@ def fitted(
     image: Image.Image,
     options: DataConfig,
     resampling: Image.Resampling = Image.Resampling.LANCZOS,
-) -> tuple[NDArray[np.uint8], list[str]]:
+) -> tuple[NDArray[np.integer], list[str]]:
     """Return examples [n, H, W, C] cut from one image, and the position of each as a suffix."""
     size = options.size
     if size is not None and options.fit == "exact" and image.size != (size, size):
@@ -105,7 +107,7 @@ def fitted(
         image = image.resize((size, size), resampling)
     pixels = np.atleast_3d(np.asarray(image))
     if image.mode == "I":
-        pixels = split_uint16(pixels.clip(0, 65535).astype(np.uint16))
+        pixels = pixels.clip(0, 65535).astype(np.uint16)  # resizing may overshoot
     if size is None or options.fit != "tiles":
         return pixels[None], [""]
     if min(pixels.shape[:2]) < size:
@@ -115,7 +117,7 @@ def fitted(
     return tiles(pixels[None], size)
 
 
-def tiles(values: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list[str]]:
+def tiles(values: NDArray[np.integer], size: int) -> tuple[NDArray[np.integer], list[str]]:
     """Cut [N, .., H, W, C] into squares [N * n, .., size, size, C]; return them and the n positions #row,column."""
     *outer, height, width, channels = values.shape
     rows, columns = height // size, width // size

@@ -113,7 +113,7 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
         )
     if part_of_file(path.stem) != split or split == "train":
         examples = _share(path, examples, config, split, {"train": [path]})
-    return in_tiles(path, examples, config) if suffix in npy.SUFFIXES else examples
+    return _fitted(path, examples, config) if suffix in npy.SUFFIXES else examples
 
 
 def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
@@ -210,7 +210,13 @@ def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, 
             )
     parts = _parts(files, lambda file: part_of_file(file.stem))
     examples = _load_parts(folder, files, parts, partial(load_arrays, options=config), config, split)
-    return in_tiles(folder, examples, config)
+    return _fitted(folder, examples, config)
+
+
+def _fitted(source: Path, examples: Examples, config: DataConfig) -> Examples:
+    """Return examples of arrays as tiles if wanted, with the range of their part of the array."""
+    is_known = config.num_values is not None or (examples.num_values, examples.lowest) == (256, 0)
+    return in_tiles(source, examples if is_known else examples.in_own_range(source, None), config)
 
 
 def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:

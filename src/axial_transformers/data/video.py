@@ -36,12 +36,12 @@ def pyav() -> ModuleType:
 
 def clips(
     video: Path, frames: Iterable[Image.Image], options: DataConfig
-) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
+) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
     """Yield clips of one video: parts [n, T, H, W, C], each with n suffixes of names; n > 1 for tiles.
 
     Frames after the last clip are decoded too, to find damage.
     """
-    clip: list[NDArray[np.uint8]] = []
+    clip: list[NDArray[np.integer]] = []
     count = length = number = 0
     tiles: list[str] = []
     for length, frame in enumerate(frames, start=1):
@@ -64,7 +64,7 @@ def clips(
 
 def single_frames(
     video: Path, frames: Iterable[Image.Image], options: DataConfig
-) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
+) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
     """Yield every frame as a clip of its own, to be cut later (`windows`)."""
     length = 0
     for part in clips(video, frames, replace(options, frames=1, stride=1)):
@@ -111,7 +111,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
     cut = clips if options.offsets == "fixed" else single_frames
 
-    def read(video: Path) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
+    def read(video: Path) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
         if not _holds_records(video):
             yield from cut(video, frames_of(video, kind), options)
             return
@@ -119,7 +119,9 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
             for examples, suffixes in cut(video, (_in_kind(frame, kind) for frame in frames), options):
                 yield examples, [f"#{number:04d}{suffix}" for suffix in suffixes]
 
-    examples = gather(selection, read, skip_bad, kind == "gray16", progress)
+    examples = gather(selection, read, skip_bad, progress)
+    if kind == "gray16":
+        examples = examples.in_own_range(selection.root, options.num_values)
     if options.offsets == "fixed":
         return examples
     assert options.frames is not None

@@ -18,7 +18,7 @@ class Windows(OnDemand):
     """Examples cut out of something larger; `cut` chooses the positions, indexing takes fixed ones."""
 
     @abstractmethod
-    def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
+    def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         """Return examples [B, *A, C] at positions that `uniforms` [B] in [0, 1) choose."""
 
 
@@ -30,20 +30,20 @@ class ClipWindows(Windows):
         numbers: the indices of each video's frames.
     """
 
-    def __init__(self, frames: NDArray[np.uint8], numbers: Sequence[NDArray[np.int64]], length: int, stride: int):
+    def __init__(self, frames: NDArray[np.integer], numbers: Sequence[NDArray[np.int64]], length: int, stride: int):
         self.frames, self.length, self.stride = frames, length, stride
         self.starts = np.cumsum([0, *map(len, numbers)])
         self.numbers = np.concatenate(numbers)
-        self.shape = (len(numbers), length, *frames.shape[1:])
+        self.shape, self.dtype = (len(numbers), length, *frames.shape[1:]), frames.dtype
 
     def offsets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.diff(self.starts)[indices] - (self.length - 1) * self.stride
 
-    def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
+    def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         first = self.starts[indices] + (uniforms * self.offsets(indices)).astype(np.int64)
         return self.frames[self.numbers[first[:, None] + self.stride * np.arange(self.length)]]
 
-    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
+    def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
         chosen = np.arange(len(self))[indices]
         return self.cut(chosen, np.zeros(len(chosen)))
 
@@ -56,13 +56,13 @@ class TileWindows(Windows):
         grids: rows and columns of each image, [P, 2].
     """
 
-    def __init__(self, tiles: NDArray[np.uint8], grids: NDArray[np.int64]):
-        self.tiles, self.grids, self.shape = tiles, grids, tiles.shape
+    def __init__(self, tiles: NDArray[np.integer], grids: NDArray[np.int64]):
+        self.tiles, self.grids, self.shape, self.dtype = tiles, grids, tiles.shape, tiles.dtype
         counts = grids.prod(axis=1)
         self.first = np.repeat(np.cumsum(counts) - counts, counts)
         self.grid = np.repeat(grids, counts, axis=0)
 
-    def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
+    def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         size, grid = self.shape[1], self.grid[indices]
         positions = (grid - 1) * size + 1
         chosen = (uniforms * positions.prod(axis=1)).astype(np.int64)
@@ -71,7 +71,7 @@ class TileWindows(Windows):
         tile = self.first[indices][:, None, None] + rows // size * grid[:, 1][:, None, None] + columns // size
         return self.tiles[tile, rows % size, columns % size]
 
-    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
+    def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
         return self.tiles[indices]
 
 
@@ -113,7 +113,8 @@ def _windowed(examples: Examples, windows: Windows, names: Sequence[str], of: sl
         names=names,
         labels=None if examples.labels is None else examples.labels[of],
         class_names=examples.class_names,
-        uint16=examples.uint16,
+        num_values=examples.num_values,
+        lowest=examples.lowest,
         skipped=examples.skipped,
         whole=examples,
     )

@@ -139,7 +139,7 @@ class ExactNetwork:
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
-        """Return nats of each value: [B, *A', slices], in model coordinates; x as `AxialTransformer.check` returns it."""
+        """Return nats of each value: [B, *A', slices], in model coordinates; x is from `AxialTransformer.check`."""
         found = np.empty((len(self.model.slices), len(x), *self.shape), np.float32)
         no_intervals = np.zeros((0, 0, 0), np.int64)
         with self.arithmetic.ieee_arithmetic():

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Integer
 from PIL import Image
 
 from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
@@ -34,7 +34,7 @@ class Scores:
 
 def score(
     model: AxialTransformer,
-    values: UInt8[np.ndarray, "n *a c"],
+    values: Integer[np.ndarray, "n *a c"],
     batch_size: int = 16,
     progress: Progress = iter,
     fill: Fill = fill,
@@ -50,11 +50,9 @@ def score(
     return Scores(bits=bits.numpy(), corrected=fill(torch.zeros_like(bits), batches, corrected_bits).numpy())
 
 
-def rows_of(scores: Scores, names: Sequence[str], uint16: bool = False) -> list[dict[str, Any]]:
-    """Return a row per example; 16-bit images also have bits per value."""
+def rows_of(scores: Scores, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row per example."""
     columns = {"bits_per_dim": scores.bits, "corrected": scores.corrected}
-    if uint16:
-        columns["bits_per_value"] = 2 * scores.bits
     if (means := _means_of_pictures(names, scores.bits)) is not None:
         columns["picture_bits_per_dim"] = means
     return [
@@ -71,12 +69,12 @@ def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> F
     return np.asarray((np.bincount(picture_of, bits) / np.bincount(picture_of))[picture_of])
 
 
-def complexity(values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
-    """Return bits/dim as a PNG file; as zlib unless gray or RGB."""
+def complexity(values: Integer[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
+    """Return bits/dim as a PNG file; as zlib unless gray or RGB of 8 bits."""
     return np.array([8 * len(_compressed(each)) / each.size for each in values])
 
 
-def corrected(bits: Float[np.ndarray, " n"], values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
+def corrected(bits: Float[np.ndarray, " n"], values: Integer[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
     """Return the model's bits/dim minus the compressor's; larger for outliers."""
     return bits - complexity(values)
 
@@ -90,8 +88,8 @@ def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -
     return float((below + up_to).mean() / (2 * len(typical)))
 
 
-def _compressed(example: UInt8[np.ndarray, "*a c"]) -> bytes:
-    if example.ndim != 3 or example.shape[-1] not in (1, 3):
+def _compressed(example: Integer[np.ndarray, "*a c"]) -> bytes:
+    if example.dtype != np.uint8 or example.ndim != 3 or example.shape[-1] not in (1, 3):
         return zlib.compress(example.tobytes(), level=9)
     stream = io.BytesIO()
     Image.fromarray(example if example.shape[-1] == 3 else example[..., 0]).save(stream, format="PNG", optimize=True)

@@ -99,7 +99,8 @@ class AxialTransformer(nn.Module):
         """Return the logits of every position, which depend only on positions before it in `order`.
 
         Args:
-            x: [B, *A, C], any integer dtype, values lowest..lowest+V-1, like the other arguments on the CPU or the model's device.
+            x: [B, *A, C], any integer dtype, values lowest..lowest+V-1, on the CPU or the model's device like the
+                other arguments.
             label: [B], classes 0..num_classes-1, or num_classes for unlabelled; one int for all. Default: unlabelled.
             cond: [B, *A, D], added to the channel encoder's input or, without one, to the positions.
 
@@ -226,10 +227,7 @@ class AxialTransformer(nn.Module):
                 f"x must be [B, {', '.join(map(str, (*config.shape, config.channels)))}], not {list(x.shape)}"
             )
         values, device = x.long(), self.position.tables[0].device
-        is_outside = (
-            x.device.type == "cpu" and x.numel() and (values.min() < config.lowest or values.max() > config.highest)
-        )
-        if is_outside:
+        if x.device.type == "cpu" and x.numel() and (values.min() < config.lowest or values.max() > config.highest):
             found = f"{values.min().item()}..{values.max().item()}"
             raise ValueError(f"x must be in {config.lowest}..{config.highest}; found {found}")
         values = values if values.device == device else x.to(device).long()

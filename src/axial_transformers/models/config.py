@@ -105,7 +105,7 @@ class AxialTransformerConfig:
             "{model.num_values} must be between 2 and {}, not {}", MAX_VALUES, self.num_values,
         )  # fmt: skip
         _require(
-            -(1 << 31) <= self.lowest and self.highest < 1 << 31,
+            self.lowest >= -(1 << 31) and self.highest < 1 << 31,
             "{model.lowest} must leave all values within 32 bits, not be {}", self.lowest,
         )  # fmt: skip
         _require(

@@ -1,6 +1,6 @@
 """Images of examples, grids, heat maps, movies, and the elements of HTML pages."""
 
-from axial_transformers.pictures.display import Palette, can_be_shown, for_display, marks_for_display, window_of
+from axial_transformers.pictures.display import Palette, can_be_shown, for_display, marks_for_display
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.pictures.saving import MOVIES, save_clips, save_grid, save_images, save_movie
 
@@ -15,5 +15,4 @@ __all__ = [
     "save_grid",
     "save_images",
     "save_movie",
-    "window_of",
 ]

@@ -14,7 +14,6 @@ from axial_transformers.pictures.display import (
     for_display,
     marks_for_display,
     unseen,
-    window_of,
     with_alpha,
 )
 from axial_transformers.pictures.grids import WIDTH, above, below, beside, enlargement, gap_of, sheet
@@ -27,11 +26,11 @@ MARK = "#e5484db0"
 
 def save_completions(  # noqa: PLR0913
     output: Path,
-    known: NDArray[np.uint8],
+    known: NDArray[np.integer],
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
     num_values: int,
-    uint16: bool = False,
+    lowest: int = 0,
     *,
     scale: int | None = None,
     palette: Palette = "auto",
@@ -39,11 +38,10 @@ def save_completions(  # noqa: PLR0913
     note: str = "",
 ) -> None:
     """Write `completion_sheet` as an image or a movie, with a note below."""
-    window = window_of(known, num_values, uint16)
-    show = partial(for_display, num_values=num_values, uint16=uint16, palette=palette, window=window)
+    show = partial(for_display, num_values=num_values, lowest=lowest, palette=palette)
 
     def page(at: int | slice, strips: bool | None) -> Image.Image:
-        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, scale=scale, strips=strips)
+        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, lowest=lowest, scale=scale, strips=strips)
         return below(drawn, note) if note else drawn
 
     if output.suffix in MOVIES:
@@ -53,11 +51,12 @@ def save_completions(  # noqa: PLR0913
 
 
 def completion_sheet(
-    known: NDArray[np.uint8],
+    known: NDArray[np.integer],
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
     show: Callable[[NDArray[np.integer]], Pixels],
     *,
+    lowest: int = 0,
     marked: NDArray[np.bool_] | None = None,
     scale: int | None = None,
     strips: bool | None = None,
@@ -68,11 +67,12 @@ def completion_sheet(
         known: [N, *A, C].
         mask: [*A, C], true where known.
         filled: [N * count, *A, C].
+        lowest: the value that is shown for unknown channels of a position.
         marked: [*A].
         strips: a row for each tile.
     """
     count = len(filled) // len(known)
-    tiles = _tiles(known, mask, filled, show, marked)
+    tiles = _tiles(known, mask, filled, show, marked, lowest)
     height, width = tiles.shape[1:3]
     if strips is None:
         strips = width > LONG * height
@@ -86,16 +86,17 @@ def completion_sheet(
 
 
 def _tiles(
-    known: NDArray[np.uint8],
+    known: NDArray[np.integer],
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
     show: Callable[[NDArray[np.integer]], Pixels],
     marked: NDArray[np.bool_] | None,
+    lowest: int,
 ) -> Pixels:
     whole, shown = (with_alpha(show(each)) for each in (known, filled))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
-        given = with_alpha(show(np.where(mask, known, 0).astype(np.uint8)))
+        given = with_alpha(show(np.where(mask, known, lowest)))
     given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2]))
     if marked is not None:
         given = unseen(given, marks_for_display(marked, whole.shape[2]), MARK)

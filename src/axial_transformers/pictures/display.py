@@ -7,19 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from axial_transformers.data import join_uint16
-
 Palette = Literal["auto", "gray", "categories"]
 """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
-Window = tuple[float, float]
-"""The values for black and white; those beyond are cut off."""
 Pixels = NDArray[np.uint8]
 
 HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
 UNSEEN = "#8b93a340"
 
 MAX_CATEGORIES = 12
-_PERCENTILES = (0.5, 99.5)
 _CATEGORIES = (
     "#efe3c8", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
     "#aa3377", "#222222", "#ee7733", "#44bb99", "#882255", "#7f5539",
@@ -33,17 +28,6 @@ _PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
 _MAX_DOTS = 64
 
 
-def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool = False) -> Window:
-    """Return the window for values [N, *A, C]: 0 ... num_values - 1.
-
-    For 16-bit pairs, it is the 0.5th to the 99.5th percentile: 12-bit images would be black otherwise.
-    """
-    if not uint16:
-        return 0, num_values - 1
-    low, high = np.percentile(join_uint16(values.astype(np.uint8)), _PERCENTILES) if values.size else (0, 0)
-    return float(low), max(float(high), low + 1)
-
-
 def can_be_shown(axes: int) -> bool:
     """Return True if images can show these axes."""
     return 1 <= axes <= 3
@@ -52,33 +36,30 @@ def can_be_shown(axes: int) -> bool:
 def for_display(
     values: NDArray[np.integer],
     num_values: int = 256,
-    uint16: bool = False,
+    lowest: int = 0,
     palette: Palette = "auto",
-    window: Window | None = None,
 ) -> NDArray[np.uint8]:
     """Return integers [N, *A, C] of one to three axes as images uint8 [N, H, W] or [N, H, W, 3].
 
-    The window (None: `window_of`) is stretched to 0 ... 255. Of two channels the first is shown, of four or more the
-    first three. A clip is a strip of frames; a sequence is a line plot, or cells.
+    Values lowest ... lowest + num_values - 1 are stretched to 0 ... 255. Of two channels the first is shown, of four
+    or more the first three. A clip is a strip of frames; a sequence is a line plot, or cells.
 
     Raises:
         ValueError: another number of axes.
     """
     if not can_be_shown(values.ndim - 2):
         raise ValueError(f"values [N, *A, C] with one to three axes can be shown, not {list(values.shape)}")
-    low, high = window or window_of(values, num_values, uint16)
-    if uint16:
-        values = join_uint16(values.astype(np.uint8))
-    categories = _are_categories(values, num_values, uint16, palette)
+    low, high = lowest, lowest + num_values - 1
+    categories = _are_categories(values, num_values, palette)
     if values.ndim == 3 and not categories:
-        return line_plots((values.astype(float) - low) / (high - low), f"{low:.0f}", f"{high:.0f}")
+        return line_plots((values.astype(float) - low) / (high - low), str(low), str(high))
     if values.ndim == 3:
         values = np.stack([as_row(each) for each in values])
     if values.ndim == 5:
         count, frames, height, width, channels = values.shape
         values = values.swapaxes(1, 2).reshape(count, height, frames * width, channels)
     if categories:
-        return _colours_of(num_values)[values[..., 0]]
+        return _colours_of(num_values)[values[..., 0].astype(np.int64) - low]
     if (low, high) != (0, 255):
         stretched = (np.asarray(values, np.float32) - low) * (255 / (high - low))
         values = np.rint(np.clip(stretched, 0, 255))
@@ -118,10 +99,10 @@ def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pix
     return np.where(where[..., None], np.array(_rgba(cover), np.uint8), pixels)
 
 
-def _are_categories(values: NDArray[np.integer], num_values: int, uint16: bool, palette: Palette) -> bool:
+def _are_categories(values: NDArray[np.integer], num_values: int, palette: Palette) -> bool:
     if palette == "auto":
-        return values.shape[-1] == 1 and not uint16 and 3 <= num_values <= MAX_CATEGORIES
-    return palette == "categories" and not uint16
+        return values.shape[-1] == 1 and 3 <= num_values <= MAX_CATEGORIES
+    return palette == "categories"
 
 
 def _colours_of(count: int) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from axial_transformers.pictures.display import Palette, Pixels, Window, colour, for_display
+from axial_transformers.pictures.display import Palette, Pixels, colour, for_display
 
 WIDTH, MAX_HEIGHT = 512, 4096
 LETTER = (7, 14)
@@ -21,9 +21,8 @@ def image_grid(
     columns: int | None = None,
     scale: int | None = None,
     num_values: int = 256,
-    uint16: bool = False,
+    lowest: int = 0,
     palette: Palette = "auto",
-    window: Window | None = None,
 ) -> Image.Image:
     """Return one image of integers [N, *A, C], `columns` a row, each enlarged `scale` times.
 
@@ -32,7 +31,7 @@ def image_grid(
     Raises:
         ValueError: no examples, or a shape that `for_display` does not show.
     """
-    pictures = for_display(values, num_values, uint16, palette, window)
+    pictures = for_display(values, num_values, lowest, palette)
     count, height, width, *colours = pictures.shape
     if not count:
         raise ValueError("there are no examples to show")

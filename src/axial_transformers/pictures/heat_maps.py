@@ -40,7 +40,7 @@ def heat_map(bits: NDArray[np.floating], num_values: int) -> Image.Image:
 
 
 def under_examples(
-    values: NDArray[np.uint8], bits: NDArray[np.floating], num_values: int, uint16: bool = False
+    values: NDArray[np.integer], bits: NDArray[np.floating], num_values: int, lowest: int = 0
 ) -> Image.Image:
     """Return examples [B, *A, C], and their bits below."""
     heat = heat_colours(bits, num_values)
@@ -51,7 +51,7 @@ def under_examples(
     strips = list[Image.Image]()
     for start in range(0, len(values), columns):
         part = slice(start, start + columns)
-        shown = image_grid(values[part], columns, scale, num_values, uint16)
+        shown = image_grid(values[part], columns, scale, num_values, lowest)
         below = sheet(heat[part], columns, scale or 1, gap)
         height = below.height if scale else max(12, shown.height // 8)
         strips += [shown, below.resize((shown.width - 2 * gap, height), Image.Resampling.NEAREST)]

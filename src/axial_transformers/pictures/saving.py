@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import join_uint16, save_arrays
-from axial_transformers.data.video import encode, pyav, write_lossless
+from axial_transformers.data import save_arrays
+from axial_transformers.data.value_range import ValueRange
+from axial_transformers.data.video import encode, write_lossless
 from axial_transformers.messages import Message
-from axial_transformers.pictures.display import Palette, Window, for_display, window_of
+from axial_transformers.pictures.display import Palette, for_display
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
 
@@ -44,7 +45,7 @@ def save_examples(
     output: Path,
     values: NDArray[np.integer],
     num_values: int,
-    uint16: bool = False,
+    lowest: int = 0,
     *,
     scale: int | None = None,
     palette: Palette = "auto",
@@ -53,16 +54,16 @@ def save_examples(
     """Write values [N, *A, C] as its suffix says."""
     if output.suffix == ".npz":
         with written_whole(output, replace=False) as aside:
-            save_arrays(aside, values, uint16=uint16)
+            save_arrays(aside, values.astype(ValueRange(lowest, lowest + num_values - 1).type))
     elif output.suffix == ".mkv":
         with written_whole(output, replace=False) as aside:
-            save_clips(aside, values, None, scale, num_values, uint16, fps, palette)
+            save_clips(aside, values, None, scale, num_values, lowest, fps, palette)
     elif output.suffix in MOVIES:
-        save_clips(output, values, None, scale, num_values, uint16, fps, palette)
+        save_clips(output, values, None, scale, num_values, lowest, fps, palette)
     elif output.suffix == ".png":
-        save_grid(output, values, None, scale, num_values, uint16, palette)
+        save_grid(output, values, None, scale, num_values, lowest, palette)
     else:
-        save_images(output, values, num_values=num_values, uint16=uint16, palette=palette)
+        save_images(output, values, num_values=num_values, lowest=lowest, palette=palette)
 
 
 def save_picture(path: str | Path, picture: Image.Image) -> None:
@@ -104,12 +105,11 @@ def save_grid(
     columns: int | None = None,
     scale: int | None = None,
     num_values: int = 256,
-    uint16: bool = False,
+    lowest: int = 0,
     palette: Palette = "auto",
-    window: Window | None = None,
 ) -> None:
     """Write `image_grid` as a PNG file."""
-    save_picture(path, image_grid(values, columns, scale, num_values, uint16, palette, window))
+    save_picture(path, image_grid(values, columns, scale, num_values, lowest, palette))
 
 
 def save_images(
@@ -117,28 +117,18 @@ def save_images(
     values: NDArray[np.integer],
     names: Sequence[str] | None = None,
     num_values: int = 256,
-    uint16: bool = False,
+    lowest: int = 0,
     palette: Palette = "auto",
 ) -> None:
-    """Write integers [N, *A, C] as PNG files of a new folder, called 0000.png, ... or by `names`.
-
-    One or three 16-bit channels become 16-bit PNG.
+    """Write integers [N, *A, C], as `for_display` shows them, to PNG files of a new folder: 0000.png, ... or `names`.
 
     Raises:
         FileExistsError: the folder exists and is not empty.
     """
-    if uint16 and values.ndim == 4 and values.shape[-1] in (2, 6):
-        pictures: NDArray[np.integer] = join_uint16(values.astype(np.uint8))
-        pictures = pictures if pictures.shape[-1] == 3 else pictures[..., 0]
-    else:
-        pictures = for_display(values, num_values, uint16, palette)
+    pictures = for_display(values, num_values, lowest, palette)
     with folder_written_whole(folder) as aside:
         for i, picture in enumerate(pictures):
-            path = aside / f"{names[i] if names else f'{i:04d}'}.png"
-            if picture.dtype == np.uint16 and picture.ndim == 3:
-                path.write_bytes(_deep_colour_png(picture))
-            else:
-                Image.fromarray(picture).save(path)
+            Image.fromarray(picture).save(aside / f"{names[i] if names else f'{i:04d}'}.png")
 
 
 def save_clips(
@@ -147,7 +137,7 @@ def save_clips(
     columns: int | None = None,
     scale: int | None = None,
     num_values: int = 256,
-    uint16: bool = False,
+    lowest: int = 0,
     fps: int = 8,
     palette: Palette = "auto",
 ) -> None:
@@ -160,11 +150,11 @@ def save_clips(
     """
     if values.ndim != 5 or not len(values):
         raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
-    frames, window = values.swapaxes(0, 1), window_of(values, num_values, uint16)
     if Path(path).suffix == ".mkv":
-        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, uint16, palette, window)
+        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, lowest, palette)
     else:
-        grids = (image_grid(frame, columns, scale, num_values, uint16, palette, window) for frame in frames)
+        frames = values.swapaxes(0, 1)
+        grids = (image_grid(frame, columns, scale, num_values, lowest, palette) for frame in frames)
         movie = np.stack([np.asarray(grid) for grid in grids])
     save_movie(path, movie, fps)
 
@@ -193,12 +183,3 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
             padding = [(0, 0), (0, height % 2), (0, width % 2)] + [(0, 0)] * (frames.ndim - 3)
             even = np.pad(frames, padding, constant_values=255)
             encode(aside, even, fps, "libx264", "yuv420p", {"crf": "12"})
-
-
-def _deep_colour_png(picture: NDArray[np.integer]) -> bytes:
-    av = pyav()
-    encoder = av.CodecContext.create("png", "w")
-    encoder.height, encoder.width = picture.shape[:2]
-    encoder.pix_fmt, encoder.time_base = "rgb48be", Fraction(1)
-    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb48be")
-    return b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])

@@ -47,9 +47,9 @@ class ModelOfData(AxialTransformerConfig):
 
 
 OF_DATA = (
-    "data.size", "data.fit", "model.shape", "model.channels", "model.num_values", "model.num_classes", "model.layout",
-    "model.prediction", "model.signed_differences", "model.convolution", "model.outer_layers", "training.batch_size",
-    "training.label_dropout",
+    "data.size", "data.fit", "model.shape", "model.channels", "model.num_values", "model.lowest", "model.num_classes",
+    "model.layout", "model.prediction", "model.signed_differences", "model.convolution", "model.outer_layers",
+    "training.batch_size", "training.label_dropout",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
 
@@ -120,6 +120,7 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
         "model.channels": examples.channels,
         "model.layout": "columns" if several else "channels",
         "model.num_values": examples.num_values,
+        "model.lowest": examples.lowest,
         "model.num_classes": examples.num_classes,
         "model.prediction": prediction,
         "model.signed_differences": prediction != "none",
@@ -138,7 +139,7 @@ def check_start(trained: AxialTransformerConfig, start: str, wanted: AxialTransf
     """Raise ValueError where a model to start from has other axes, channels or values than are wanted."""
     if len(trained.shape) != len(wanted.shape):
         raise ValueError(f"--from {start}: that model has {len(trained.shape)} axes, the data {len(wanted.shape)}")
-    for name in ("channels", "num_values"):
+    for name in ("channels", "num_values", "lowest"):
         if getattr(wanted, name) != getattr(trained, name):
             its, that = {name: getattr(trained, name)}, "choose another model, or train without --from"
             text = "--from {}: that model has {model." + name + "=}, the data {}: {}"
@@ -153,7 +154,8 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
 
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
-    values, x = examples.num_values, torch.from_numpy(examples.values[spread])
+    values = examples.num_values
+    x = torch.from_numpy(examples.values[spread]).long() - examples.lowest
     least = _entropy(x, values) - MIN_GAIN  # bits per value that a prediction must reach, then the fewest so far
     found: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
     if (of_positions := _entropy(Predictor(values, False, False).differences(x), values)) <= least:

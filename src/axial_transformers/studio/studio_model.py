@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import Palette, window_of
-from axial_transformers.pictures.display import Window
+from axial_transformers.pictures import Palette
 
 MAX_FILES, MAX_EXAMPLES, MAX_MEGABYTES, MAX_STORED = 64, 1024, 32, 1024
 
@@ -24,7 +23,6 @@ class StudioModel:
     read: Callable[[str, str], Examples]
     """Reads the file of a path, fitted to the model (`exact`, `crop`, `stretch` or `tiles`)."""
     examples: Examples | None = None
-    uint16: bool = False
     class_names: tuple[str, ...] | None = None
     palette: Palette = "auto"
     fps: int = 8
@@ -42,16 +40,13 @@ class StudioModel:
         count = self.model.config.num_classes or 0
         return [*(self.class_names or ())][:count] or [str(i) for i in range(count)]
 
-    def window(self, values: NDArray[np.integer]) -> Window:
-        return window_of(values, self.model.config.num_values, self.uint16)
-
-    def files(self, paths: Sequence[str], fit: str) -> tuple[NDArray[np.uint8], list[str]]:
+    def files(self, paths: Sequence[str], fit: str) -> tuple[NDArray[np.integer], list[str]]:
         """Return the examples [N, *A, C] of some files, and their names without folders."""
         if not paths:
             raise ValueError("there are no files: drop some on the field")
         if len(paths) > MAX_FILES:
             raise ValueError(f"{len(paths)} files are more than {MAX_FILES}: drop fewer at a time")
-        parts, names = list[NDArray[np.uint8]](), list[str]()
+        parts, names = list[NDArray[np.integer]](), list[str]()
         for path in paths:
             try:
                 found = self.read(path, fit)

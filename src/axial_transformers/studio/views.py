@@ -15,7 +15,7 @@ from axial_transformers.likelihood.bits import bits_map, bits_per_dim
 from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.pictures import for_display, html, image_grid, save_clips, save_movie
 from axial_transformers.pictures.completions import completion_sheet
-from axial_transformers.pictures.display import HEAT, Window, with_alpha
+from axial_transformers.pictures.display import HEAT, with_alpha
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
 from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_examples
 from axial_transformers.studio.actions import sampled_early, share_below
@@ -46,27 +46,27 @@ def to_paint(studio: StudioModel, example: NDArray[np.integer]) -> tuple[NDArray
     return picture.repeat(scale, 0).repeat(scale, 1), scale
 
 
-def displayed(studio: StudioModel, values: NDArray[np.integer], window: Window | None = None) -> NDArray[np.uint8]:
+def displayed(studio: StudioModel, values: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Return examples [N, *A, C] as images [N, H, W] or [N, H, W, 3]."""
-    window = window or studio.window(values)
-    return for_display(values, studio.model.config.num_values, studio.uint16, studio.palette, window)
+    config = studio.model.config
+    return for_display(values, config.num_values, config.lowest, studio.palette)
 
 
 def samples(studio: StudioModel, values: NDArray[np.integer]) -> str:
     """Return samples [N, *A, C] as a grid, clips as one that plays."""
-    what, num_values = f"{len(values)} samples", studio.model.config.num_values
+    what, config = f"{len(values)} samples", studio.model.config
     if not studio.are_clips:
-        grid = image_grid(values, num_values=num_values, uint16=studio.uint16, palette=studio.palette)
+        grid = image_grid(values, num_values=config.num_values, lowest=config.lowest, palette=studio.palette)
         return _picture(grid, what, "samples")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.mp4"
         columns = max(1, round(len(values) ** 0.5))
-        save_clips(path, values, columns, None, num_values, studio.uint16, studio.fps, studio.palette)
+        save_clips(path, values, columns, None, config.num_values, config.lowest, studio.fps, studio.palette)
         return _player(path, what)
 
 
 def completions(
-    studio: StudioModel, example: NDArray[np.uint8], erased: NDArray[np.bool_], values: NDArray[np.integer]
+    studio: StudioModel, example: NDArray[np.integer], erased: NDArray[np.bool_], values: NDArray[np.integer]
 ) -> str:
     """Return completions [N, *A, C] of an example [*A, C] beside its known part and the whole."""
     known = ~np.broadcast_to(erased[..., None], example.shape)
@@ -77,11 +77,11 @@ def completions(
             f"Approximate: the model samples in a fixed order. {int(early.sum()):,} of {int(erased.sum()):,} erased"
             " positions, marked red, come before a known one and cannot take it into account."
         )
-    show = partial(displayed, studio, window=studio.window(example[None]))
+    show, lowest = partial(displayed, studio), studio.model.config.lowest
 
     def page(chosen: slice | int, strips: bool | None) -> Image.Image:
         given, filled = example[None, chosen], values[:, chosen]
-        return completion_sheet(given, known[chosen], filled, show, marked=early[chosen], strips=strips)
+        return completion_sheet(given, known[chosen], filled, show, lowest=lowest, marked=early[chosen], strips=strips)
 
     every, clips = slice(None), studio.are_clips
     parts = [f"<p><strong>{escape(text)}</strong></p>"]
@@ -97,13 +97,13 @@ def completions(
     return "\n".join(parts)
 
 
-def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = None, opacity: float = 0.6) -> str:
+def bits(studio: StudioModel, example: NDArray[np.integer], label: int | None = None, opacity: float = 0.6) -> str:
     """Return the bits of each position of an example [*A, C], over its image and beside it."""
     model, x = studio.model, torch.from_numpy(example[None])
     given = None if label is None else torch.tensor([label])
     total, costs = bits_per_dim(model, x, given).item(), bits_map(model, x, given).cpu().numpy()
     if example.ndim == 2:
-        page = under_examples(example[None], costs, model.config.num_values, studio.uint16)
+        page = under_examples(example[None], costs, model.config.num_values, model.config.lowest)
     else:
         plain, heat = with_alpha(displayed(studio, example[None])), heat_colours(costs, model.config.num_values)
         over = np.rint(plain + opacity * (heat - plain.astype(float))).astype(np.uint8)
@@ -120,7 +120,7 @@ def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = No
 
 
 def ranking(
-    studio: StudioModel, values: NDArray[np.uint8], names: list[str], scores: Scores, typical: Scores | None, by: str
+    studio: StudioModel, values: NDArray[np.integer], names: list[str], scores: Scores, typical: Scores | None, by: str
 ) -> str:
     """Return a table of examples [N, *A, C], highest score first."""
     score = getattr(scores, by)

@@ -148,6 +148,10 @@ class TrainingExamples(Protocol):
         """Number of values that a position of an example can take."""
 
     @property
+    def lowest(self) -> int:
+        """The smallest of them."""
+
+    @property
     def fingerprint(self) -> str:
         """A hash of all examples, by which a resume recognises them."""
 
@@ -166,8 +170,10 @@ def check_fit(model: AxialTransformer, examples: TrainingExamples, config: Train
         raise ValueError("there is not one training example")
     if shape[1:] != (*wants.shape, wants.channels):
         raise ValueError(f"the model takes [*A, C] = {[*wants.shape, wants.channels]}, the data is {[*shape[1:]]}")
-    if examples.num_values > wants.num_values:
-        raise ValueError(f"the model knows {wants.num_values} values, the data has {examples.num_values}")
+    last = examples.lowest + examples.num_values - 1
+    if examples.lowest < wants.lowest or last > wants.highest:
+        found = f"the data has {examples.lowest}..{last}"
+        raise ValueError(f"the model knows values {wants.lowest}..{wants.highest}, {found}")
     if classes is None:
         if config.label_dropout:
             raise ValueError(Message("{label_dropout} is {}, but the model has no classes", config.label_dropout))

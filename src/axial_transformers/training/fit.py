@@ -210,7 +210,7 @@ def _fit(
     progress: Display,
 ) -> TrainResult:
     config, counters, meter, processes = learner.config, learner.state.counters, learner.meter, learner.processes
-    folder, uint16, first_step = record.run.out if processes.rank_zero else None, record.facts.uint16, counters.step
+    folder, first_step = record.run.out if processes.rank_zero else None, counters.step
     log, page, interrupts = MetricsLog(folder, counters, config.tensorboard), RunPage(folder, record), Interrupts()
     between = Callbacks(learner, checkpoints, log, page, interrupts)
     with (
@@ -228,7 +228,7 @@ def _fit(
             except NonFiniteLoss as error:
                 between.save_before(error)
                 raise between.diverged(error.step, str(error)) from None
-            progress.update(counters.step, progress_metrics(config, counters, meter, uint16))
+            progress.update(counters.step, progress_metrics(config, counters, meter))
             if counters.step == first_step + FIRST_STEPS:
                 between.time_evaluation(evaluate)
                 progress.say(meter.durations.describe_left(config, counters))

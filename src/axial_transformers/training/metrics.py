@@ -186,15 +186,14 @@ class MetricsLog:
             self._board.close()
 
 
-def progress_metrics(config: TrainConfig, counters: Counters, meter: Meter, uint16: bool = False) -> str:
+def progress_metrics(config: TrainConfig, counters: Counters, meter: Meter) -> str:
     """Return a line for the terminal, the most important first."""
     if meter.smooth_bits_per_dim is None or not meter.durations.step:
         return ""
     left = meter.durations.left(config, counters)
     rate = 1 / meter.durations.step
-    per_value = f"{2 * meter.smooth_bits_per_dim:.3f} bits/value  " if uint16 else ""
     return (
-        f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  {per_value}"
+        f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  "
         f"{rate:.3g} steps/s  {rate * config.batch_size:.0f} examples/s  {_machine(meter.newest_line)}".rstrip()
     )
 

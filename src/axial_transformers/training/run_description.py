@@ -34,8 +34,8 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
     names = zip(axis_names(len(model.shape), run.data.axes), model.shape, strict=True)
     axes = " x ".join(f"{name} {length}" for name, length in names)
     channels = f"{model.channels} channel{'s' * (model.channels > 1)}"
-    colours = _shortened(channel_names(model.channels, facts.uint16))
-    rows["each"] = f"{axes}, {channels} ({colours}), values 0..{model.num_values - 1}"
+    colours = _shortened(channel_names(model.channels))
+    rows["each"] = f"{axes}, {channels} ({colours}), values {model.lowest}..{model.highest}"
     if facts.skipped:
         rows["left out"] = f"{len(facts.skipped):,} damaged records"
     return rows
@@ -121,10 +121,8 @@ def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
     return usual.get(axes, tuple(f"axis {i}" for i in range(1, axes + 1)))
 
 
-def channel_names(channels: int, uint16: bool) -> tuple[str, ...]:
+def channel_names(channels: int) -> tuple[str, ...]:
     """Return the names of an example's channels."""
-    if uint16:
-        return tuple(f"{byte} of {name}" for name in channel_names(channels // 2, False) for byte in ("high", "low"))
     return {1: ("gray",), 3: ("red", "green", "blue")}.get(channels, tuple(f"channel {i}" for i in range(channels)))
 
 

@@ -80,7 +80,6 @@ class Facts:
     validation: int | None = None
     test: int | None = None
     parameters: int
-    uint16: bool = False
     class_names: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
     command: tuple[str, ...] | None = None
@@ -90,7 +89,7 @@ class Facts:
     def of(cls, examples: TrainingExamples, model: AxialTransformer, **known: Any) -> Self:
         """Return the facts that training examples and a model tell, and those that are `known`."""
         if isinstance(examples, Examples):
-            known |= {name: getattr(examples, name) for name in ("uint16", "class_names", "skipped")}
+            known |= {name: getattr(examples, name) for name in ("class_names", "skipped")}
         parameters = sum(each.numel() for each in model.parameters())
         return cls(fingerprint=examples.fingerprint, train=len(examples.values), parameters=parameters, **known)
 

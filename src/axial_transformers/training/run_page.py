@@ -50,7 +50,7 @@ class RunPage:
             return None
         with self._warning():
             if not (self._folder / DATA).is_file():
-                _write_examples(self._folder / DATA, examples, self._record.facts.uint16)
+                _write_examples(self._folder / DATA, examples)
         self.write(status)
         return None if self._warned else self._folder / PAGE
 
@@ -105,13 +105,14 @@ def _write(
     return path
 
 
-def _write_examples(path: Path, examples: TrainingExamples, uint16: bool) -> None:
+def _write_examples(path: Path, examples: TrainingExamples) -> None:
     total, *shape = examples.values.shape
     if can_be_shown(len(shape) - 1):
         count = max(1, min(EXAMPLES, total, MAX_VALUES // int(np.prod(shape))))
         shown = examples.values[np.linspace(0, total - 1, count).astype(np.int64)]
         with written_whole(path) as aside:
-            image_grid(np.asarray(shown), num_values=examples.num_values, uint16=uint16).save(aside, format="PNG")
+            grid = image_grid(np.asarray(shown), num_values=examples.num_values, lowest=examples.lowest)
+            grid.save(aside, format="PNG")
 
 
 def _page(folder: Path, record: RunRecord, status: str | None, refresh: int | None, sections: Sequence[str]) -> str:
@@ -156,7 +157,6 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
     training, validation = (curves.get(name, []) for name in ("bits_per_dim", f"{VALIDATION}bits_per_dim"))
     if not training and not validation:
         return html.section("Curves", f"None yet: the first point is at step {record.run.training.log_every:,}.")
-    unit = "Bits per byte of the 16-bit values" if record.facts.uint16 else "Bits per dimension"
     lines = [ChartLine(training, name="training"), ChartLine(validation, best=True, name="validation")]
     chart = line_chart(lines, "bits/dim by step")
     others = {
@@ -171,7 +171,7 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
     ]
     return html.section(
         "Curves",
-        f"{unit} by step; lower is better. The validation examples are evaluated with the EMA weights. "
+        "Bits per dimension by step; lower is better. The validation examples are evaluated with the EMA weights. "
         "Values far above the others are drawn at the upper edge.",
         html.figure(chart),
         html.tiles(small),

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.messages import Message, joined
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_model
@@ -31,7 +33,6 @@ class TrainedModel:
     weights: str
     source: str | None
     data: DataConfig
-    uint16: bool
     class_names: tuple[str, ...] | None
     folder: str
 
@@ -51,6 +52,7 @@ class TrainedModel:
         wanted: list[Split] = [split] if split else ["all"] if source else ["test", "validation"]
         examples, split = _first_there(where, options, wanted)
         check_shape(examples, self.model.config, where)
+        check_values(examples, self.model.config, where)
         return examples, f"{where}, {split}"
 
     def label(self, word: str | None) -> torch.Tensor | None:
@@ -102,6 +104,12 @@ def check_shape(
     raise ValueError(joined(": ", filter(None, (said, advice))))
 
 
+def check_values(examples: Examples, config: AxialTransformerConfig, source: str) -> None:
+    """Raise ValueError where values in memory are beyond those of the model; others are checked when they are read."""
+    if isinstance(examples.values, np.ndarray):
+        ValueRange.of(examples.values).require_within(ValueRange(config.lowest, config.highest), source)
+
+
 def check_recorded(folder: str | Path, source: str) -> None:
     """Log which data a run's record names; refuse addresses, since a foreign run may name anything."""
     shown, path = source[:300], Path(source)
@@ -130,7 +138,6 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
         described,
         None if record is None else record.run.source,
         DataConfig() if record is None else replace(record.run.data, offsets="fixed"),
-        record is not None and record.facts.uint16,
         None if record is None else record.facts.class_names,
         str(folder),
     )

@@ -23,18 +23,15 @@ from axial_transformers.compression.files.source import (
     other_size_error,
     tile_grid,
 )
-from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.npy import array_header, array_names, read_array
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformerConfig
 
 _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Read the one array [N, *A] or [N, *A, C] that can be images of the model.
-
-    16-bit values become two channels, high byte and low byte.
-    """
+    """Read the one array [N, *A] or [N, *A, C] that can be images of the model."""
     names = array_names(path)
     fitting = [name for name in names if _fits(*array_header(path, name), config)]
     if len(fitting) != 1:
@@ -45,15 +42,14 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     values = read_array(path, fitting[0])
     description = {"array": fitting[0], "dtype": values.dtype.name, "shape": list(values.shape)}
     _checked(description, config)
-    axes, split = values.shape[1 : 1 + len(config.shape)], _split(values.dtype.name, config)
+    axes = values.shape[1 : 1 + len(config.shape)]
     if axes != config.shape and other_sizes == "refuse":
         raise other_size_error(path, axes, config.shape)
-    if not split:
-        _check_bytes(path, values)
+    known = ValueRange(config.lowest, config.highest)
+    ValueRange.of(values).require_within(known, path)
 
-    def of(i: int) -> NDArray[np.uint8]:
-        example = values[i].reshape(1, *axes, -1)
-        return cut_tiles(split_uint16(example) if split else example.astype(np.uint8), config.shape)
+    def of(i: int) -> NDArray[np.integer]:
+        return cut_tiles(values[i].reshape(1, *axes, -1).astype(known.type), config.shape)
 
     left_out = [name for name in names if name != fitting[0]]
     counts = [prod(tile_grid(axes, config.shape))] * len(values)
@@ -68,7 +64,7 @@ def images_of(description: Any, config: AxialTransformerConfig) -> int:
 
 
 def write(
-    target: Path, description: Any, config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
+    target: Path, description: Any, config: AxialTransformerConfig, images: Iterable[NDArray[np.integer] | None],
     count: int,
 ) -> list[str]:  # fmt: skip
     """Write the array without the examples that lack an image; return their indices."""
@@ -84,8 +80,7 @@ def write(
             if len(parts) < per_example:
                 lost.append(str(i))
                 continue
-            values: NDArray[Any] = join_tiles(np.stack(parts), axes)
-            file.write((join_uint16(values) if _split(dtype, config) else values.astype(dtype)).tobytes())
+            file.write(join_tiles(np.stack(parts), axes).astype(dtype).tobytes())
         file.seek(0)
         _write_header(file, dtype, (shape[0] - len(lost), *shape[1:]))  # as long as before: numpy leaves room
         file.seek(0)
@@ -116,19 +111,6 @@ def _checked(description: Any, config: AxialTransformerConfig) -> tuple[str, str
 
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], config: AxialTransformerConfig) -> bool:
-    channels = config.channels // 2 if _split(dtype.name, config) else config.channels
-    axes = len(config.shape)
+    channels, axes = config.channels, len(config.shape)
     with_channels = len(shape) == axes + 2 and shape[-1] == channels
     return dtype.name in _DTYPES and 0 not in shape and (with_channels or (len(shape) == axes + 1 and channels == 1))
-
-
-def _split(dtype: str, config: AxialTransformerConfig) -> bool:
-    return dtype == "uint16" and config.channels % 2 == 0 and config.num_values == 256
-
-
-def _check_bytes(path: Path, values: NDArray[Any]) -> None:
-    low, high = int(values.min()), int(values.max())
-    if low < 0 or high > 255:
-        raise ValueError(
-            f"{path} holds values {low}..{high}: archives hold 8 bits a value (or 16-bit pairs of channels)"
-        )

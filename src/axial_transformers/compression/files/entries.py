@@ -130,7 +130,7 @@ def planned(entries: Sequence[FileEntry], only_as: str | None = None) -> list[Pl
 
 
 def restored(
-    plan: Sequence[Planned], config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
+    plan: Sequence[Planned], config: AxialTransformerConfig, images: Iterable[NDArray[np.integer] | None],
     files: Iterable[bytes | None],
 ) -> Iterator[bytes | None]:  # fmt: skip
     """Yield the content of each planned file; None where a part is missing."""
@@ -146,7 +146,7 @@ def restored(
         elif entry.size is None:
             yield parts[0]
         else:
-            yield entry.from_values(join_tiles(np.stack(parts), entry.size)[0], name)
+            yield entry.from_values(join_tiles(np.stack(parts), entry.size)[0].astype(np.uint8), name)
     if any(True for _ in chain(images_left, files_left)):
         raise DamagedError("the archive holds more than it describes")
 

@@ -44,7 +44,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig, 
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
 
-_Images = Iterator[NDArray[np.uint8] | None]
+_Images = Iterator[NDArray[np.integer] | None]
 _Files = Iterator[bytes | None]
 
 log = logging.getLogger("axial_transformers")

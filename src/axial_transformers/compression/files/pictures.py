@@ -13,25 +13,22 @@ from PIL import Image
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files.entries import FileEntry
 from axial_transformers.compression.files.source import Tiles, content, cut_tiles
-from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.picture_files import (
     MAX_PIXELS,
     Member,
     PictureError,
-    is_gray16,
     opened,
     unread_part,
     upright,
 )
 from axial_transformers.models import AxialTransformerConfig
 
-_GRAY16 = "I;16"
-_MODES = {1: ("L", "1"), 2: (_GRAY16,), 3: ("RGB",)}
+_MODES = {1: ("L", "1"), 3: ("RGB",)}
 """By number of channels; other files are stored whole."""
 _WEBP_SIDE = 16383
 _FORMATS = {
-    ".png": ("PNG", ("1", "L", "RGB", _GRAY16)), ".bmp": ("BMP", ("L", "RGB")),
-    ".tif": ("TIFF", ("L", "RGB", _GRAY16)), ".tiff": ("TIFF", ("L", "RGB", _GRAY16)),
+    ".png": ("PNG", ("1", "L", "RGB")), ".bmp": ("BMP", ("L", "RGB")),
+    ".tif": ("TIFF", ("L", "RGB")), ".tiff": ("TIFF", ("L", "RGB")),
     ".webp": ("WEBP", ("RGB",)), ".ppm": ("PPM", ("RGB",)), ".pgm": ("PPM", ("L",)),
 }  # fmt: skip
 
@@ -86,7 +83,7 @@ class PictureEntry(FileEntry):
 
     @classmethod
     def images_of(cls, files: Sequence[tuple[Path, "PictureEntry"]], config: AxialTransformerConfig) -> Tiles:
-        def of(i: int) -> NDArray[np.uint8]:
+        def of(i: int) -> NDArray[np.integer]:
             return cut_tiles(_pixels(*files[i])[None], config.shape)
 
         return Tiles([entry.images(config) for _, entry in files], of, (*config.shape, config.channels))
@@ -100,14 +97,11 @@ def _pixels(path: Path, entry: PictureEntry) -> NDArray[np.uint8]:
 
 
 def _values(picture: Image.Image) -> NDArray[np.uint8]:
-    values = np.asarray(picture.convert("L") if picture.mode == "1" else picture)
-    return split_uint16(values[..., None]) if picture.mode == "I;16" else np.atleast_3d(values)
+    return np.atleast_3d(np.asarray(picture.convert("L") if picture.mode == "1" else picture))
 
 
 def _picture(values: NDArray[np.uint8], mode: str) -> Image.Image:
     values = np.ascontiguousarray(values)
-    if values.shape[-1] == 2:
-        return Image.fromarray(join_uint16(values)[..., 0])
     picture = Image.fromarray(values if values.shape[-1] == 3 else values[..., 0])
     return picture.convert("1", dither=Image.Dither.NONE) if mode == "1" else picture
 
@@ -123,18 +117,14 @@ class _Look(NamedTuple):
 def _decoded(file: Member) -> tuple[Image.Image | None, _Look]:
     with opened(file, of_any_kind=True) as header:
         partial = header.format == "MPO" or unread_part(file, header) is not None
-        deep, picture = is_gray16(header), upright(file, header)
-    look = _look(picture, deep)
-    if partial:
-        return None, look
-    return (Image.fromarray(np.frombuffer(look.pixels, "<u2").reshape(picture.size[::-1])) if deep else picture), look
+        picture = upright(file, header)
+    return (None if partial else picture), _look(picture)
 
 
-def _look(picture: Image.Image, deep: bool) -> _Look:
-    pixels: NDArray[np.uint16] | Image.Image = np.asarray(picture).astype("<u2") if deep else picture
+def _look(picture: Image.Image) -> _Look:
     has_palette = picture.mode in ("P", "PA")
     colours = picture.convert("RGBA").tobytes() if has_palette else picture.info.get("transparency")
-    return _Look(_GRAY16 if deep else picture.mode, picture.size, pixels.tobytes(), colours)
+    return _Look(picture.mode, picture.size, picture.tobytes(), colours)
 
 
 def _encoded(picture: Image.Image, name: str) -> bytes:

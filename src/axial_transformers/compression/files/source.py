@@ -48,13 +48,13 @@ class Tiles:
         of: reads the images of one example.
     """
 
-    def __init__(self, counts: Sequence[int], of: Callable[[int], NDArray[np.uint8]], shape: Sequence[int]):
+    def __init__(self, counts: Sequence[int], of: Callable[[int], NDArray[np.integer]], shape: Sequence[int]):
         self._ends, self._of, self._shape = np.cumsum([0, *counts]), lru_cache(1)(of), shape
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def __getitem__(self, chosen: slice) -> NDArray[np.uint8]:
+    def __getitem__(self, chosen: slice) -> NDArray[np.integer]:
         start, stop, _ = chosen.indices(len(self))
         if start >= stop:
             return np.zeros((0, *self._shape), np.uint8)
@@ -69,7 +69,7 @@ def tile_grid(axes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(-(-size // length) for size, length in zip(axes, tile, strict=True))
 
 
-def cut_tiles(examples: NDArray[np.uint8], tile: tuple[int, ...]) -> NDArray[np.uint8]:
+def cut_tiles(examples: NDArray[np.integer], tile: tuple[int, ...]) -> NDArray[np.integer]:
     """Cut examples [N, *A, C] into tiles [N * prod(grid), *tile, C]; repeat edges to fill them."""
     count, *axes, channels = examples.shape
     tiles = tile_grid(tuple(axes), tile)
@@ -79,7 +79,7 @@ def cut_tiles(examples: NDArray[np.uint8], tile: tuple[int, ...]) -> NDArray[np.
     return interleaved.transpose(_tiles_first(len(tile))).reshape(-1, *tile, channels)
 
 
-def join_tiles(tiles: NDArray[np.uint8], axes: tuple[int, ...]) -> NDArray[np.uint8]:
+def join_tiles(tiles: NDArray[np.integer], axes: tuple[int, ...]) -> NDArray[np.integer]:
     """Invert `cut_tiles`, for examples with axes *A."""
     tile, channels = tiles.shape[1:-1], tiles.shape[-1]
     per_axis = tile_grid(axes, tile)

@@ -139,12 +139,12 @@ def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
         yield frame
 
 
-def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int], Frames]:
+def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int], NDArray[np.integer]]:
     """Return what reads the tiles of one clip of all videos; in order, each video is read once."""
-    clips: Iterator[Frames] = iter(())
+    clips: Iterator[NDArray[np.integer]] = iter(())
     upcoming = -1
 
-    def clip(number: int) -> Frames:
+    def clip(number: int) -> NDArray[np.integer]:
         nonlocal clips, upcoming
         if number != upcoming:
             clips = _clips_from(number, videos, config)
@@ -156,7 +156,7 @@ def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callab
     return clip
 
 
-def _clips_from(first: int, videos: Sequence[_Video], config: AxialTransformerConfig) -> Iterator[Frames]:
+def _clips_from(first: int, videos: Sequence[_Video], config: AxialTransformerConfig) -> Iterator[NDArray[np.integer]]:
     length = config.shape[0]
     for path, size in videos:
         count, *_ = tile_grid(size, config.shape)

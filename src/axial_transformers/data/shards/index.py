@@ -22,6 +22,7 @@ from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_i
 from axial_transformers.data.npy import array_of
 from axial_transformers.data.picture_files import Member
 from axial_transformers.data.shards.tar import ARRAY, Extent, TarRecord, records
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.workers import ahead
 from axial_transformers.messages import Message, message_of
 from axial_transformers.progress import Progress
@@ -33,14 +34,13 @@ MAX_RECORD = 1 << 26  # bytes of a record
 MAX_CLASSES = 1 << 16
 
 
-Medium = Literal["gray", "gray16", "rgb", "array", "array16"]
+Medium = Literal["gray", "gray16", "rgb", "array"]
 
 
 class Form(NamedTuple):
     """The form of a record, shared by all of a data set except gray images among those in colour."""
 
     medium: Medium
-    num_values: int
     shape: tuple[int, ...]
     """[*A, C]."""
     labelled: bool
@@ -57,23 +57,31 @@ def read(stream: IO[bytes], extent: Extent, name: str) -> bytes:
     return content
 
 
-def decode_array(content: bytes, name: str, options: DataConfig) -> tuple[NDArray[np.uint8], Form]:
-    """Return the example [*A, C] in an .npy member, and its form."""
-    values, (num_values, uint16) = example_of(array_of(content, name), name, options)
-    return values, Form("array16" if uint16 else "array", num_values, values.shape, labelled=False)
+class Record(NamedTuple):
+    """An example, and what all of them must share."""
+
+    values: NDArray[np.integer]
+    """[*A, C]."""
+    form: Form
+    range: ValueRange
 
 
-def decode_picture(
-    content: bytes, name: str, options: DataConfig, kind: PixelKind | None = None
-) -> tuple[NDArray[np.uint8], Form]:
-    """Return the example [H, W, C] in an image, and its form."""
+def decode_array(content: bytes, name: str, options: DataConfig) -> Record:
+    """Return the example in an .npy member."""
+    values, found = example_of(array_of(content, name), name, options)
+    return Record(values, Form("array", values.shape, labelled=False), found)
+
+
+def decode_picture(content: bytes, name: str, options: DataConfig, kind: PixelKind | None = None) -> Record:
+    """Return the example [H, W, C] in an image."""
     member = Member(content, name)
     kind = kind or kind_of_images([member], options)
     (values,), _ = fitted(member, decoded(member, kind), options)
-    return values, Form(kind, 256, values.shape, labelled=False)
+    found = ValueRange.of(values) if kind == "gray16" else ValueRange(0, 255)
+    return Record(values, Form(kind, values.shape, labelled=False), found)
 
 
-def decode(content: bytes, name: str, options: DataConfig) -> tuple[NDArray[np.uint8], Form]:
+def decode(content: bytes, name: str, options: DataConfig) -> Record:
     """Decode an array or an image, by the suffix of its name."""
     if name.lower().endswith(ARRAY):
         return decode_array(content, name, options)
@@ -112,7 +120,7 @@ def common_form(forms: Mapping[Form, str]) -> Form:
 
 ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])
 
-_VERSION = 4
+_VERSION = 5
 _ROWS, _ABOUT = "rows.bin", "about.json"
 _MAX_ABOUT = 256  # mebibytes
 _HASHED_TOGETHER = 1024  # records
@@ -129,6 +137,8 @@ class ShardIndex:
     digest: str
     forms: dict[Form, str]
     """The forms of the whole records, with the name of the first of each."""
+    range: ValueRange | None
+    """Of the values of all whole records; None without one."""
     bad: list[str]
     state: tuple[int, int]
 
@@ -177,6 +187,7 @@ def _identity(path: Path, options: DataConfig) -> str:
 def _write(job: tuple[Path, Path], options: DataConfig) -> None:
     path, folder = job
     digest, hashed, forms, bad = hashlib.sha256(), hashlib.sha256(), dict[Form, str](), list[str]()
+    ranges = list[ValueRange]()
     with folder_written_whole(folder, replace=True) as aside:
         with (aside / _ROWS).open("wb") as rows, path.open("rb") as stream:
             for number, record in enumerate(records(path)):
@@ -185,7 +196,7 @@ def _write(job: tuple[Path, Path], options: DataConfig) -> None:
                     hashed = hashlib.sha256()
                 name = f"{path}: {record.name}"
                 try:
-                    content, form, label = _checked(stream, record, name, options)
+                    content, form, found, label = _checked(stream, record, name, options)
                 except ValueError as error:
                     bad.append(message_of(error))
                     _refuse(bad, options.skip_bad or 0)
@@ -194,10 +205,12 @@ def _write(job: tuple[Path, Path], options: DataConfig) -> None:
                 if form not in forms:
                     forms[form] = name
                     common_form(forms)
+                ranges = [ValueRange.around([*ranges, found])]
                 rows.write(np.array((record.header, *record.example, label), ROW).tobytes())
         digest.update(hashed.digest())
         about = {
             "digest": digest.hexdigest(),
+            "range": ranges,
             "forms": [[*form, name] for form, name in forms.items()],
             "bad": [" ".join(line.split()) for line in bad],
         }
@@ -205,13 +218,15 @@ def _write(job: tuple[Path, Path], options: DataConfig) -> None:
         (aside / _ABOUT).write_text(json.dumps({"checksum": checksum, "about": about}), encoding="utf-8")
 
 
-def _checked(stream: IO[bytes], record: TarRecord, name: str, options: DataConfig) -> tuple[bytes, Form, int]:
+def _checked(
+    stream: IO[bytes], record: TarRecord, name: str, options: DataConfig
+) -> tuple[bytes, Form, ValueRange, int]:
     if record.problem:
         raise ValueError(f"{name} {record.problem}: remove it")
     content = read(stream, record.example, name)
     label = class_of(read(stream, record.label, name), name) if record.label else -1
-    _, form = decode(content, name, options)
-    return content, form._replace(labelled=label >= 0), label
+    _, form, found = decode(content, name, options)
+    return content, form._replace(labelled=label >= 0), found, label
 
 
 def _checksum(about: object, rows: Path) -> str:
@@ -232,6 +247,7 @@ def _open(path: Path, folder: Path) -> ShardIndex:
     about = stored.get("about", {})
     if _checksum(about, rows) != stored.get("checksum"):
         raise ValueError(f"{folder}: not the index that was written for {path}: remove it, it is made again")
-    forms = {Form(medium, values, tuple(shape), label): name for medium, values, shape, label, name in about["forms"]}
+    forms = {Form(medium, tuple(shape), label): name for medium, shape, label, name in about["forms"]}
+    found = next((ValueRange(*each) for each in about["range"]), None)
     mapped = np.memmap(rows, ROW, "r") if rows.stat().st_size else np.zeros(0, ROW)
-    return ShardIndex(path, mapped, about["digest"], forms, about["bad"], state_of(path))
+    return ShardIndex(path, mapped, about["digest"], forms, found, about["bad"], state_of(path))

@@ -25,6 +25,7 @@ from axial_transformers.data.shards.index import (
     state_of,
 )
 from axial_transformers.data.shards.tar import Extent, members, readable
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 
@@ -68,31 +69,34 @@ def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress =
     for line in skipped:
         say(f"skipped: {line}")
     form = common_form(forms)
-    records = Records(shards, form, options, 0, sum(len(shard.rows) for shard in shards))
+    found = ValueRange.around([shard.range for shard in shards if shard.range])
+    records = Records(shards, form, found, options, 0, sum(len(shard.rows) for shard in shards))
     labels = np.concatenate([shard.rows["label"] for shard in shards]).astype(np.int64) if form.labelled else None
     return ShardExamples(
         values=records.as_array(),
         names=_Names(records),
         labels=labels,
         class_names=None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1)),
-        num_values=form.num_values,
-        uint16=form.medium.endswith("16"),
+        **found.counted(paths[0], options.num_values if form.medium in ("array", "gray16") else None),
         skipped=tuple(skipped),
     )
 
 
 class Records(OnDemand):
-    """Indexed records as an array uint8 [N, *A, C]; ValueError if a shard has changed."""
+    """Indexed records as an array [N, *A, C]; ValueError if a shard has changed."""
 
-    def __init__(self, shards: Sequence[ShardIndex], form: Form, options: DataConfig, start: int, stop: int) -> None:
-        self.shards, self.form, self.options = shards, form, options
+    def __init__(
+        self, shards: Sequence[ShardIndex], form: Form, found: ValueRange, options: DataConfig, start: int, stop: int
+    ) -> None:
+        self.shards, self.form, self.range, self.options = shards, form, found, options
+        self.dtype = found.type
         self._start = start
         self._starts = np.cumsum([0, *(len(shard.rows) for shard in shards)])
         self.shape = (stop - start, *form.shape)
 
-    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
+    def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
         found = [self.locate(number) for number in _numbers(indices, len(self))]
-        values = np.empty((len(found), *self.form.shape), np.uint8)
+        values = np.empty((len(found), *self.form.shape), self.dtype)
         for value, (shard, row) in zip(values, found, strict=True):
             value[...] = self._read(shard, row)
         return values
@@ -100,7 +104,8 @@ class Records(OnDemand):
     def part(self, chosen: slice) -> "Records":
         start, stop, step = chosen.indices(len(self))
         assert step == 1
-        return Records(self.shards, self.form, self.options, self._start + start, self._start + max(start, stop))
+        first, last = self._start + start, self._start + max(start, stop)
+        return Records(self.shards, self.form, self.range, self.options, first, last)
 
     def locate(self, i: int) -> tuple[ShardIndex, int]:
         """Return the shard of a record, and the row in its index."""
@@ -110,26 +115,26 @@ class Records(OnDemand):
 
     @property
     def fingerprint(self) -> str:
+        medium, shape, labelled = self.form
+        counted = self.range.counted("", self.options.num_values if medium in ("array", "gray16") else None)
         about: dict[str, Any] = {
             "shards": [shard.digest for shard in self.shards],
-            "form": self.form,
+            "form": [medium, counted["num_values"], shape, labelled, *filter(None, [counted["lowest"]])],
             "fit": [self.options.size, self.options.fit],
             "records": [self._start, self._start + len(self)],
         }
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
-    def _read(self, shard: ShardIndex, row: int) -> NDArray[np.uint8]:
+    def _read(self, shard: ShardIndex, row: int) -> NDArray[np.integer]:
         _, start, size, _ = shard.rows[row].item()
         name = f"{shard.path}: record {row}"
         with shard.path.open("rb") as stream:
             content = read(stream, Extent(start, size), name)
         _check_same(shard)
         medium = self.form.medium
-        if medium == "array" or medium == "array16":
-            values, _ = decode_array(content, name, self.options)
-        else:
-            values, _ = decode_picture(content, name, self.options, medium)
-        return values
+        if medium == "array":
+            return decode_array(content, name, self.options).values
+        return decode_picture(content, name, self.options, medium).values
 
 
 def _check_same(shard: ShardIndex) -> None:

@@ -1,0 +1,94 @@
+"""Integers of any range are trained on, evaluated, sampled, completed and scored; or one line says why not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from axial_transformers.models import AxialTransformer
+from tests.conftest import TINY, Axial
+
+pytestmark = pytest.mark.usefixtures("home")
+
+STEPS = ["--training.steps", "2", "--training.batch-size", "2", "--training.sample-every", "2", "--samples", "2"]
+
+
+def noise(low: int, high: int, *shape: int, dtype: str = "int64") -> np.ndarray:
+    """Integers low..high, of which each example has the first and the last."""
+    values = np.random.default_rng(0).integers(low, high + 1, (12, *shape))
+    values.reshape(12, -1)[:, :2] = low, high
+    return values.astype(dtype)
+
+
+DATA = {
+    "negative": (noise(-1024, 3071, 4, 4, dtype="int16"), (-1024, 4096), []),
+    "big-endian": (noise(-5, 9, 4, 4, dtype=">i4"), (-5, 15), []),
+    "big-endian bytes": (noise(0, 255, 4, 4, dtype=">u2"), (0, 256), []),
+    "all of 16 bits": (noise(0, 65535, 2, 2, dtype="uint16"), (0, 65536), []),
+    "300 channels": (noise(0, 3, 2, 1, 300, dtype="uint8"), (0, 256), ["--data.axes", "NHWC"]),
+    "one pixel": (noise(0, 255, 1, 2, dtype="uint8")[:, :, :1], (0, 256), []),
+    "constant": (np.full((12, 3, 3), -7, np.int8), (-7, 2), []),
+    "bool": (noise(0, 1, 4, 4, dtype="bool"), (0, 2), []),
+    "DNA": (noise(0, 3, 8, dtype="uint8"), (0, 4), []),
+    "told": (noise(-3, 4, 4, 4), (-3, 100), ["--data.num-values", "100"]),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_every_command_takes_integers_of_any_range(axial: Axial, name):
+    values, (lowest, number), options = DATA[name]
+    np.savez("data.npz", values)
+    trained = axial("train", "data.npz", *options, *TINY, *STEPS)
+    assert trained.status == 0, trained.err
+    assert f"values {lowest}..{lowest + number - 1}" in trained.err + trained.out
+    config = AxialTransformer.from_pretrained("runs/data").config
+    assert (config.lowest, config.num_values) == (lowest, number)
+    assert f"values {lowest}..{lowest + number - 1}" in axial("inspect", "runs/data").out
+    found = json.loads(axial("evaluate", "runs/data", "data.npz", "--json").out)
+    assert 0 < found["bits_per_dim"] < 2 * np.log2(number) + 8
+    for words in (
+        ["sample", "runs/data", "--count", "2", "--output", "s.npz"],
+        ["sample", "runs/data", "--count", "2", "--output", "s.png"],
+        ["complete", "runs/data", "data.npz", "--rows", "1", "--count", "1", "--examples", "2", "--output", "c.npz"],
+        ["complete", "runs/data", "data.npz", "--rows", "1", "--count", "1", "--examples", "2", "--output", "c.png"],
+        ["score", "runs/data", "data.npz", "--output", "s.csv", "--heat-maps", "maps"],
+    ):
+        done = axial(*words)
+        assert done.status == 0, done.err
+    (sampled,), (completed,) = (list(np.load(file).values()) for file in ("s.npz", "c.npz"))
+    for some in (sampled, completed):
+        assert lowest <= some.min() <= some.max() < lowest + number
+        assert some.dtype.itemsize == (1 if lowest >= 0 and lowest + number <= 256 else 2)
+    assert np.array_equal(completed.reshape(2, -1)[:, 0], values[[0, 6]].reshape(2, -1)[:, 0])
+    if number <= 256:
+        assert axial("compress", "runs/data", "data.npz", "a.axl").status == 0
+        assert axial("decompress", "runs/data", "a.axl", "back.npz").status == 0
+        (back,) = np.load("back.npz").values()
+        assert back.dtype == values.dtype.newbyteorder("=")
+        assert np.array_equal(back, values)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (noise(-1, 65535, 4, 4), "data.npz holds values -1..65535: at most 65,536 values"),
+        (np.full((12, 3, 3), np.nan), "data.npz holds float64 and NaN"),
+        (np.full((12, 3, 3), 3.0), "data.npz holds float64 values 3..3: integers are modelled; these are whole"),
+    ],
+)
+def test_other_data_is_refused_in_one_line(axial: Axial, values, says):
+    np.savez("data.npz", values)
+    status, _, err = axial("train", "data.npz", *TINY, *STEPS)
+    assert status == 2
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_values_beyond_those_of_the_model_are_named(axial: Axial):
+    np.savez("data.npz", noise(-5, 9, 4, 4))
+    assert axial("train", "data.npz", *TINY, *STEPS).status == 0
+    np.savez("other.npz", noise(-7, 8, 4, 4))
+    for command in ("evaluate", "score"):
+        assert axial(command, "runs/data", "other.npz").err.endswith(
+            "values -7..8 of other.npz, but the model knows -5..9\n"
+        )
