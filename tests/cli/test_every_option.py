@@ -34,7 +34,7 @@ MODEL = random_model(CONFIG, torch.float32)
 VALUES = random_values(MODEL, COUNT).numpy().astype(np.uint8)
 NAMES = [f"<{i}>" for i in range(COUNT)]
 EXAMPLES = Examples(VALUES, NAMES, labels=np.arange(COUNT) % 3, num_values=5)
-TRAINED = TrainedModel(MODEL, "EMA", "own", DataConfig(), False, ("a", "b", "c"), "run")
+TRAINED = TrainedModel(MODEL, "EMA", "own", DataConfig(), ("a", "b", "c"), "run")
 OF_PICTURES = dataclasses.replace(TRAINED, model=random_model(small_config((2, 2)), torch.float32))
 
 BASE = {
@@ -353,7 +353,7 @@ SETTINGS = {
     "data.mode": "gray", "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
     "data.num-values": "5", "data.axes": "NHWC", "data.key": "other",
     "data.skip-bad": "2",
-    "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.num-classes": "3",
+    "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.lowest": "-1", "model.num-classes": "3",
     "model.layout": "rows", "model.prediction": "neighbours",
     "model.signed-differences": "", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",
     "model.encoder-layers": "4", "model.outer-layers": "2", "model.inner-layers": "1", "model.inner": "lstm",

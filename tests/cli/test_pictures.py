@@ -1,5 +1,6 @@
 """Pictures that commands write: large enough to see, with all bits, titles and scales."""
 
+import json
 from pathlib import Path
 
 import numpy as np
