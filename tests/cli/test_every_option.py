@@ -354,7 +354,7 @@ SETTINGS = {
     "data.num-values": "5", "data.axes": "NHWC", "data.key": "other",
     "data.skip-bad": "2",
     "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.lowest": "-1",
-    "model.num-classes": "3",
+    "model.num-classes": "3", "model.mixtures": "3",
     "model.layout": "rows", "model.prediction": "neighbours",
     "model.signed-differences": "", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",
     "model.encoder-layers": "4", "model.outer-layers": "2", "model.inner-layers": "1", "model.inner": "lstm",
@@ -372,7 +372,10 @@ SETTINGS = {
     "training.sample-every": "3", "training.save-every": "3", "training.shard": "",
     "training.checkpoint-blocks": "", "training.time-limit": "3", "training.tensorboard": "",
 }  # fmt: skip
-APART = {"model.known-channels": "1 --model.channels 2 --model.encoder-layers 2", "from": "digits"}
+APART = {
+    "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2", "from": "digits",
+    "model.values": "ordinal", "model.centred": "--model.values ordinal",
+}  # fmt: skip
 """Settings that contradict others of these."""
 
 

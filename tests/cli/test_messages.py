@@ -43,6 +43,7 @@ WRONG: dict[str, dict[str, str]] = {
         "data.num-values": "1",
         "model.shape": "0", "model.channels": "0", "model.num-values": "1", "model.num-classes": "0",
         "model.known-channels": "-1", "model.layout": "none", "model.prediction": "some",
+        "model.lowest": "-3000000000", "model.values": "some", "model.mixtures": "0", "model.centred": "",
         "model.signed-differences": "", "model.dim": "0", "model.heads": "7", "model.mlp-ratio": "0",
         "model.encoder-layers": "-1", "model.outer-layers": "1", "model.inner-layers": "0", "model.inner": "none",
         "model.channel-planes": "none", "model.input-divisor": "0", "model.convolution": "9", "model.dropout": "1",

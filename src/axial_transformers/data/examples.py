@@ -49,7 +49,7 @@ class Examples:
     def __post_init__(self) -> None:
         if self.values.dtype not in TYPES or self.values.ndim < 3:
             found, types = f"{self.values.dtype} {list(self.values.shape)}", ", ".join(each.__name__ for each in TYPES)
-            raise ValueError(f"values must be [N, *A, C] of {types}, not {found}")
+            raise ValueError(f"an array of values must be [N, *A, C] of {types}, not {found}")
         if len(self.names) != len(self.values):
             raise ValueError(f"{len(self.names)} names for {len(self.values)} examples")
         if self.labels is not None and self.labels.shape != (len(self.values),):

@@ -144,6 +144,11 @@ class AxialTransformerConfig:
             self.values in ("categorical", "ordinal"), "{values} must be categorical or ordinal, not {!r}", self.values
         )
         _require(
+            self.values == "categorical" or self.prediction == "none",
+            "{prediction=} needs {values=categorical}: values with an order have {centred=True}",
+            prediction=self.prediction,
+        )  # fmt: skip
+        _require(
             self.values == "ordinal" or not self.centred,
             "{centred} needs values with an order: choose {values=ordinal} or {centred=False}",
         )
