@@ -397,7 +397,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "bits_map": lambda model, x, label: torch.zeros(x.shape),
         "under_examples": lambda *given: Image.new("L", (3, 2)),
         "check_shape": lambda *given: None,
-        "check_values": lambda *given: None,
+        "check_values": lambda *given, **options: None,
         "plan": lambda run, *given: run,
         "describe": lambda *given: {},
         "_lines": lambda *given: [],

@@ -84,6 +84,18 @@ def test_other_data_is_refused_in_one_line(axial: Axial, values, says):
     assert err.count("\n") == 1
 
 
+def test_training_says_how_to_take_validation_values_beyond_those_of_the_training_part(axial: Axial):
+    values = noise(-5, 9, 4, 4)
+    values[-1] = -6
+    np.savez("data.npz", values)
+    status, _, err = axial("train", "data.npz", *TINY, *STEPS)
+    assert status == 2
+    way = ["--model.lowest", "-6", "--model.num-values", "16"]
+    assert "values -6..-6 of data.npz, validation, but the model knows -5..9: give" in err
+    assert f"{way[0]} {way[1]} and {way[2]} {way[3]}" in err.replace("=", " ")
+    assert axial("train", "data.npz", *way, *TINY, *STEPS).status == 0
+
+
 def test_values_beyond_those_of_the_model_are_named(axial: Axial):
     np.savez("data.npz", noise(-5, 9, 4, 4))
     assert axial("train", "data.npz", *TINY, *STEPS).status == 0

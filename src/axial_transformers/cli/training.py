@@ -99,9 +99,11 @@ def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
         raise ValueError(
             f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give a size and fit"
         )
-    check_values(validation, run.model, f"{source}, validation")
+    check_values(validation, run.model, f"{source}, validation", advise=True)
     with suppress(EmptySplitError):
-        tests = len(load(source, run.data, "test", bar("reading")))
+        test = load(source, run.data, "test", bar("reading"))
+        check_values(test, run.model, f"{source}, test", advise=True)
+        tests = len(test)
     return run, Parts(examples, validation, tests)
 
 
@@ -117,7 +119,7 @@ def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
     suitable = suited(run, examples)
     to_follow = f"let the model follow the data: {command('train', source)}"
     check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
-    check_values(examples, suitable.model, source)
+    check_values(examples, suitable.model, source, advise=True)
     return suitable, examples
 
 

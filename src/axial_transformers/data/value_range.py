@@ -33,10 +33,14 @@ class ValueRange(NamedTuple):
     def around(cls, ranges: "list[ValueRange]") -> Self:
         return cls(min(each.low for each in ranges), max(each.high for each in ranges))
 
-    def require_within(self, known: "ValueRange", where: object) -> None:
-        """Raise ValueError unless a model that knows other values knows these."""
+    def require_within(self, known: "ValueRange", where: object, advise: bool = False) -> None:
+        """Raise ValueError unless a model knows these values too; `advise` what to train it with."""
         if not known.low <= self.low <= self.high <= known.high:
-            raise ValueError(f"values {self} of {where}, but the model knows {known}")
+            said, both = f"values {self} of {where}, but the model knows {known}", ValueRange.around([self, known])
+            if not advise:
+                raise ValueError(said)
+            range_of_both = {"lowest": both.low, "num_values": both.high - both.low + 1}
+            raise ValueError(Message("{}: give {model.lowest=} and {model.num_values=}", said, **range_of_both))
 
     def __str__(self) -> str:
         return f"{self.low}..{self.high}"

@@ -104,10 +104,10 @@ def check_shape(
     raise ValueError(joined(": ", filter(None, (said, advice))))
 
 
-def check_values(examples: Examples, config: AxialTransformerConfig, source: str) -> None:
+def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
     """Raise ValueError where values in memory are beyond those of the model; others are checked when they are read."""
     if isinstance(examples.values, np.ndarray):
-        ValueRange.of(examples.values).require_within(ValueRange(config.lowest, config.highest), source)
+        ValueRange.of(examples.values).require_within(ValueRange(config.lowest, config.highest), source, advise)
 
 
 def check_recorded(folder: str | Path, source: str) -> None:
