@@ -118,7 +118,7 @@ def time(
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         shape = (max(batches), size, size, 3)
         x = torch.randint(256, shape, generator=torch.Generator().manual_seed(0))
-        noise = gumbel((*shape, 256), torch.Generator().manual_seed(1))
+        noise = gumbel((*shape, 256), seed=1)
         np.savez(f"{folder}/inputs.npz", x=x.numpy().astype(np.int32), noise=noise.numpy())
         workers = {}
         for way, flags in FLAGS.items():

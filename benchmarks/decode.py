@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding import GumbelChoice, decode, gumbel
+from axial_transformers.decoding import GumbelChoice, decode, sampling
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig
@@ -108,9 +108,7 @@ def timed(work: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[A
 
 
 def noise_for(model: AxialTransformer, batch: int) -> Tensor:
-    config = model.config
-    shape = (batch, *config.shape, config.channels, config.num_values)
-    return gumbel(shape, torch.Generator().manual_seed(1))
+    return sampling.noise_for(model.config, batch, seed=1)
 
 
 def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor:

@@ -66,7 +66,7 @@ def main(*, model: str = "fashion_mnist", images: int = 96, threads: int = 1, ro
     net = axial.AxialTransformer.from_pretrained(model)
 
     def sampled(count: int) -> torch.Tensor:
-        return axial.sample(net, count, generator=torch.Generator().manual_seed(0), compile=True)
+        return axial.sample(net, count, seed=0, compile=True)
 
     def encode() -> bytes:
         return axial.compress(net, values, verify=False)

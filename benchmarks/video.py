@@ -65,7 +65,7 @@ def jpeg_xl(frames: NDArray[np.uint8]) -> float:
 
 def strips(net: AxialTransformer, clips: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Continuations [2 N, T, H, W, C] of clips [N, T, H, W, C], each followed by its clip."""
-    sampled = complete(net, torch.from_numpy(clips), frames=1, generator=torch.Generator().manual_seed(0))
+    sampled = complete(net, torch.from_numpy(clips), frames=1, seed=0)
     return np.stack([sampled.numpy(), clips], axis=1).reshape(-1, *clips.shape[1:])
 
 

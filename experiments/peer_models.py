@@ -51,7 +51,7 @@ class Axial(nn.Module):
         return bits_per_dim(self.model, x)
 
     def sample(self, count: int, generator: torch.Generator, compiled: bool | None = None) -> Tensor:
-        return sample(self.model, count, generator=generator, compile=compiled)
+        return sample(self.model, count, seed=generator.initial_seed(), compile=compiled)
 
     def matrices(self) -> dict[Tensor, int]:
         return matrices_of_blocks(self.model)

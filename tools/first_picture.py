@@ -26,8 +26,8 @@ def main() -> None:
     model = axial.AxialTransformer.from_pretrained("fashion_mnist")
     with np.load(sys.argv[1]) as arrays:
         images = torch.from_numpy(arrays["images"][:ROWS, ..., None])
-    samples = axial.sample(model, ROWS * (DRAWN + 2), generator=torch.Generator().manual_seed(0))
-    filled = axial.complete(model, images, rows=14, count=DRAWN, generator=torch.Generator().manual_seed(0))
+    samples = axial.sample(model, ROWS * (DRAWN + 2), seed=0)
+    filled = axial.complete(model, images, rows=14, count=DRAWN, seed=0)
     known = np.zeros(images.shape[1:], bool)
     known[:14] = True
     show = partial(for_display, num_values=256)

@@ -150,7 +150,7 @@ def test_the_bytes_of_archives_are_frozen(config, frozen):
 
 def test_the_archive_is_as_long_as_the_model_says():
     model = random_model(small_config((5, 7), num_values=256), torch.float32)
-    images = sample(model, 150, generator=torch.Generator().manual_seed(0), compile=False)
+    images = sample(model, 150, seed=0, compile=False)
     with NO_WEBP:
         archive = compress(model, images, verify=False)
     ideal = bits_per_dim(model, images.long()).sum().item() * 35 / 8

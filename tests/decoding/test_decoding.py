@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.decoding import GumbelChoice, KnownFirst, decode, decode_naively, gumbel, noise_for
+from axial_transformers.decoding import GumbelChoice, KnownFirst, decode, decode_naively, gumbel, sampling
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -88,7 +88,7 @@ def test_caches_under_autocast_have_its_dtype():
 
 def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
     model = random_model(VARIANTS["2d"], torch.float32)
-    noise = noise_for(model.config, BATCH)
+    noise = sampling.noise_for(model.config, BATCH, seed=1)
     sample(model, noise=noise, compile=True)  # kernels are loaded
     with torch.autocast("cpu", torch.bfloat16):
         sampled = sample(model, noise=noise)
@@ -102,7 +102,7 @@ def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
 def test_samples_and_the_order_of_positions_equal_those_of_naive_decoding(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
-    choice = GumbelChoice(noise=gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)))
+    choice = GumbelChoice(noise=gumbel((*x.shape, config.num_values), seed=1))
     samples = []
     for walk in (decode, decode_naively):
         positions = []
@@ -121,7 +121,7 @@ def test_samples_and_the_order_of_positions_equal_those_of_naive_decoding(config
 def test_samples_of_ordinal_values_by_uniform_noise_equal_those_of_naive_decoding(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
-    sampled = GumbelChoice(noise=noise_for(config, len(x), torch.Generator().manual_seed(1)))
+    sampled = GumbelChoice(noise=sampling.noise_for(config, len(x), seed=1))
     known = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(2)) < 0.3
     for choose in (sampled, KnownFirst(x, known, sampled)):
         found = decode(model, choose, blank(model, x), Conditioning(**given))
@@ -177,7 +177,7 @@ def test_a_naive_decode_costs_a_forward_pass_a_position():
 def test_examples_are_independent(name):
     model = random_model(VARIANTS[name])
     x, given = random_values(model, BATCH), random_given(model, BATCH)
-    noise = noise_for(model.config, len(x), torch.Generator().manual_seed(1))
+    noise = sampling.noise_for(model.config, len(x), seed=1)
     together = decode(model, GumbelChoice(noise=noise), x, Conditioning(**given))
     for i in range(BATCH):
         one = slice(i, i + 1)

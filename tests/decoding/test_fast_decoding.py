@@ -14,7 +14,6 @@ from axial_transformers.decoding import (
     backend_choice,
     decode,
     gumbel,
-    noise_for,
     sampling,
 )
 from axial_transformers.inference import exact_network
@@ -35,7 +34,7 @@ UNEVEN = (
 
 def assert_equal_samples(model, batch, **options):
     x, given = random_values(model, batch), random_given(model, batch)
-    noise = noise_for(model.config, len(x), torch.Generator().manual_seed(1))
+    noise = sampling.noise_for(model.config, len(x), seed=1)
     choose = GumbelChoice(noise=noise, sampler=Sampler(**options))
     assert torch.equal(
         decode(model, choose, x, Conditioning(**given), backend=COMPILED),
@@ -71,8 +70,9 @@ def test_samples_equal_the_eager_ones_at_uneven_sizes(batch, inner):
     ],
     ids=str,
 )
-def test_restricted_samples_equal_the_eager_ones(options):
-    assert_equal_samples(random_model(UNEVEN, torch.float32), 5, **options)
+@pytest.mark.parametrize("values", [41, 300])
+def test_restricted_samples_equal_the_eager_ones(options, values):
+    assert_equal_samples(random_model(replace(UNEVEN, num_values=values), torch.float32), 5, **options)
 
 
 @pytest.mark.parametrize("logits", [[0.0] * 5, [-1e-9, 0.0, -200.0, -200.0, -200.0], [3.0, 3.0, 1.0, 3.0, 3.0]])
@@ -90,7 +90,7 @@ def test_completions_of_any_mask_equal_the_eager_ones(config):
     model = random_model(config, torch.float32)
     known, given = random_values(model, 2), random_given(model, 2)
     mask = torch.rand(known.shape[1:], generator=torch.Generator().manual_seed(3)) < 0.5
-    noise = noise_for(config, len(known), torch.Generator().manual_seed(1))
+    noise = sampling.noise_for(config, len(known), seed=1)
     some = {"mask": mask, "approximate": True, "noise": noise, "top_k": 3, **given}
     filled = [sampling.complete(model, known, compile=compile, **some) for compile in (True, False)]
     assert torch.equal(*filled)
@@ -179,7 +179,7 @@ def test_known_values_of_a_gumbel_choice_are_those_of_known_first(prediction, ba
     config = small_config((3, 2), 3, prediction=prediction)
     model = random_model(config, torch.float32)
     x, mask = random_values(model, 2), torch.rand(3, 2, 3, generator=torch.Generator().manual_seed(0)) < 0.5
-    noise = noise_for(config, len(x), torch.Generator().manual_seed(1))
+    noise = sampling.noise_for(config, len(x), seed=1)
     known = torch.where(mask, x, -1)
     expected = decode(model, KnownFirst(x, mask, GumbelChoice(noise=noise)), x, backend=EAGER)
     assert torch.equal(decode(model, GumbelChoice(noise=noise, known=known), x, backend=backend), expected)
@@ -220,7 +220,7 @@ def test_graphs_replay_what_eager_decoding_computes(config, dtype):
     model = random_model(config, dtype).to(device)
     x = random_values(model, 3).to(device)
     given = {name: tensor.to(device) for name, tensor in random_given(model, 3).items()}
-    noise = noise_for(config, len(x), torch.Generator().manual_seed(1)).to(device)
+    noise = sampling.noise_for(config, len(x), seed=1).to(device)
     choose = GumbelChoice(noise=noise, sampler=Sampler(top_k=4, top_p=0.9))
     assert torch.equal(
         decode(model, choose, x, Conditioning(**given), backend=COMPILED),

@@ -232,7 +232,7 @@ def test_attention_with_a_bias_is_one_graph_where_it_is_compiled(shape, monkeypa
 
 def choice_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
     shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
-    return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), sampler=Sampler(**options))
+    return GumbelChoice(noise=gumbel(shape, seed), sampler=Sampler(**options))
 
 
 @pytest.fixture
@@ -564,16 +564,10 @@ class Devices(TorchDispatchMode):
         return found
 
 
-def test_logarithms_of_noise_are_taken_on_the_device_and_its_generator_samples_there(monkeypatch):
+def test_logarithms_of_noise_are_taken_on_the_device():
     with Devices() as devices:
-        gumbel((2, 3), torch.Generator(), "meta")
-    assert devices.of["rand"] == {"cpu"}
+        gumbel((2, 3), device="meta")
     assert devices.of["log_"] == {"meta"}
-    monkeypatch.setattr(torch, "rand", lambda count, generator, **options: torch.empty(count, **options))
-    generator: Any = SimpleNamespace(device=torch.device("meta"))
-    with Devices() as devices:
-        gumbel((2, 3), generator, "meta")
-    assert set.union(*devices.of.values()) == {"meta"}
 
 
 class Launches(TorchDispatchMode):

@@ -27,11 +27,10 @@ import torch
 from axial_transformers import AxialTransformer, AxialTransformerConfig, sample
 from axial_transformers.layers.initialisation import randomise
 
-generator = torch.Generator().manual_seed(0)
 sizes = {"shape": (5,), "num_values": 40, "dim": 12, "heads": 2, "outer_layers": (), "inner_layers": 1}
 model = AxialTransformer(AxialTransformerConfig(**sizes, inner="lstm")).eval()
-randomise(model, generator)
-np.savez(sys.argv[1], samples=sample(model, 6, generator=generator, compile=True))
+randomise(model, torch.Generator().manual_seed(0))
+np.savez(sys.argv[1], samples=sample(model, 6, seed=0, compile=True))
 """
 
 

@@ -13,7 +13,6 @@ import torch
 
 from axial_transformers import cli
 from axial_transformers.data import Examples
-from axial_transformers.decoding.choices import gumbel, skip_noise
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
@@ -77,13 +76,6 @@ def test_several_processes_evaluate_score_and_sample_as_one_does(alone, digits, 
     assert "AUROC" in expected
     assert files(outputs) == written
     assert len(written) == 5
-
-
-def test_noise_that_is_skipped_is_that_of_the_samples_before(monkeypatch):
-    monkeypatch.setattr("axial_transformers.decoding.choices.NOISE_AT_ONCE", 7)
-    generator = torch.Generator().manual_seed(3)
-    skip_noise(15, generator)
-    assert torch.equal(gumbel((4,), generator), gumbel((19,), torch.Generator().manual_seed(3))[15:])
 
 
 def small_run(folder: Path, each: Callable[[int], None], shard: bool = False) -> Callable[[], int]:

@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> None:
             approximate=options.approximate,
             temperature=options.temperature,
             label=None if label is None else label.expand(len(known)),
-            generator=torch.Generator().manual_seed(options.seed),
+            seed=options.seed,
             compile=options.compile,
             progress=bar(f"sampling {options.count} completions of {len(known)} examples"),
         )

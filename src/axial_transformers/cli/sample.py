@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> None:
             require_room(config, options.count, pixels=options.appearance.pixels(options.output))
             known = _known(trained, options)
 
-        def sample_part(numbers: slice, generator: torch.Generator) -> torch.Tensor:
+        def sample_part(numbers: slice) -> torch.Tensor:
             count = numbers.stop - numbers.start
             return sample(
                 trained.model,
@@ -92,14 +92,15 @@ def main(argv: Sequence[str]) -> None:
                 temperature=options.temperature,
                 top_k=options.top_k,
                 top_p=options.top_p,
-                generator=generator,
+                seed=options.seed,
+                first=numbers.start,
                 label=None if label is None else label.expand(count),
                 known=None if known is None else known[numbers],
                 compile=options.compile,
                 progress=bar(f"sampling {options.count} examples"),
             )
 
-        values = sample_in_processes(config, options.count, options.seed, sample_part, processes.count, processes.fill)
+        values = sample_in_processes(config, options.count, sample_part, processes.count, processes.fill)
     if not processes.rank_zero:
         return
     save_examples(options.output, values.numpy(), config.num_values, config.lowest, **vars(options.appearance))

@@ -167,7 +167,7 @@ def pictures_of(
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
         count = run.samples if known is None else len(known)
-        values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
+        values = sample(model, count, seed=step, known=known)
         grid = image_grid(values.cpu().numpy(), num_values=config.num_values, lowest=config.lowest)
         save_picture(run.out / f"samples/step-{step:08d}.png", grid)
         bits = bits_map(model, shown, label).cpu().numpy()

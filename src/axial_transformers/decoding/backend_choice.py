@@ -71,7 +71,8 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
     if torch.is_autocast_enabled("cpu"):
         return "on CPU nothing is compiled in bfloat16 or under autocast"
     dtypes = {parameter.dtype for parameter in model.parameters()}
-    dtypes |= set() if noise.dtype == torch.float64 and model.config.values == "ordinal" else {noise.dtype}
+    if noise.ndim > len(model.config.shape) + 2:  # Gumbel noise
+        dtypes.add(noise.dtype)
     if dtypes != {torch.float32}:
         return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"
     return None if exact_network.has_kernels() else "numba is not installed"

@@ -12,11 +12,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from axial_transformers.messages import Message
-from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.values import Mixture
-
-NOISE_AT_ONCE = 1 << 20
-"""Numbers of noise computed at a time: their float64 form takes 8 MiB."""
 
 
 @runtime_checkable
@@ -30,7 +26,13 @@ class Choose(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """argmax(logits + temperature * noise): with Gumbel noise, a sample of softmax(logits / temperature)."""
+    """A sample of softmax(logits / temperature), as a function of logits and noise.
+
+    | noise of a position | value |
+    |---|---|
+    | standard Gumbel, one number a value | argmax(logits + temperature * noise) |
+    | uniform in (0, 1), one number | the first v with P(0) + ... + P(v) > noise |
+    """
 
     temperature: float = 1.0
     """1 samples from the model's distribution; 0 takes the most likely value."""
@@ -48,17 +50,25 @@ class Sampler:
             raise ValueError(Message("{top_p} must be in (0, 1], not {}", self.top_p))
 
     def __call__(self, logits: Float[Tensor, "b v"] | Mixture, noise: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
-        """Logits and noise [B, V] -> values [B]; of ordinal values, a distribution and uniform numbers [B]."""
+        """Logits [B, V] and noise, Gumbel [B, V] or uniform [B] -> values [B]; of a mixture, uniform noise [B]."""
         if isinstance(logits, Mixture):
             if self.top_k is not None or self.top_p is not None:
                 raise ValueError(
                     Message("{top_k} and {top_p} need values without an order: take a {temperature} below 1")
                 )
             return logits.sample(noise, self.temperature)
-        noisy = logits + self.temperature * noise
         if self.top_k is not None or self.top_p is not None:
-            noisy = noisy.masked_fill(logits < self._least(logits), -torch.inf)
-        return noisy.argmax(dim=-1)
+            logits = logits.masked_fill(logits < self._least(logits), -torch.inf)
+        if noise.ndim == logits.ndim:
+            return (logits + self.temperature * noise).argmax(dim=-1)
+        if self.temperature == 0:
+            return logits.argmax(dim=-1)
+        wide = logits.double()
+        reached = ((wide - wide.amax(dim=-1, keepdim=True)) / self.temperature).exp().cumsum(dim=-1)
+        total = reached[:, -1]
+        # Where noise is near 1, the product may be rounded up to the total, which no value exceeds.
+        least = torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
+        return (reached > least[:, None]).to(torch.uint8).argmax(dim=-1)
 
     def _least(self, logits: Tensor) -> Tensor:
         """Return the least allowed logit [B, 1]: a threshold, so that tied values are kept together."""
@@ -77,8 +87,8 @@ class Sampler:
 class GumbelChoice:
     """A sample of every value, with fixed noise: at all positions, or at those of one row."""
 
-    noise: Float[Tensor, "b *p v"]
-    """[B, *A, C, V], standard Gumbel; of a row [B, L, V]."""
+    noise: Float[Tensor, "b ..."]
+    """Standard Gumbel [B, *A, C, V], of a row [B, L, V]; or uniform [B, *A, C], of a row [B, L]. See `Sampler`."""
     sampler: Sampler = Sampler()
     known: Integer[Tensor, "b ..."] | None = None
     """Known values from 0, [B, *A, C] or of a row [B, L]; -1 where values are sampled. None: nowhere."""
@@ -130,7 +140,7 @@ def _difference(known: Tensor, predicted: Tensor | int, logits: Tensor | Mixture
     return known if isinstance(logits, Mixture) else (known - predicted) % logits.shape[-1]
 
 
-def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
+def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b ..."] | None:
     """Return the noise of a choice; None if it is not made of tensors."""
     if isinstance(choose, KnownFirst):
         return noise_of(choose.otherwise)
@@ -149,59 +159,6 @@ def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]
         assert own is not None
         return replace(otherwise, known=torch.where(choose.mask[row].to(known.device), known, own))
     return None
-
-
-def noise_shape(config: AxialTransformerConfig) -> tuple[int, ...]:
-    """Return the shape of the noise of an example: [*A, C, V], or [*A, C] of ordinal values."""
-    positions = *config.shape, config.channels
-    return positions if config.values == "ordinal" else (*positions, config.num_values)
-
-
-def noise_for(
-    config: AxialTransformerConfig,
-    batch: int,
-    generator: torch.Generator | None = None,
-    device: torch.device | str = "cpu",
-) -> Float[Tensor, "..."]:
-    """Return the noise of some examples: standard Gumbel, or uniform for ordinal values."""
-    noise = uniform if config.values == "ordinal" else gumbel
-    return noise((batch, *noise_shape(config)), generator, device)
-
-
-def gumbel(
-    shape: tuple[int, ...], generator: torch.Generator | None = None, device: torch.device | str = "cpu"
-) -> Float[Tensor, "..."]:
-    """Return standard Gumbel noise, float32.
-
-    A CPU generator gives the same noise on every device, up to rounding. Numbers are generated in the order of memory:
-    the noise of an example depends only on the generator and on how many numbers came before.
-    """
-    noise = torch.empty(shape, dtype=torch.float32, device=device)
-    for part in noise.view(-1).split(NOISE_AT_ONCE):
-        uniform = _uniform(len(part), generator).to(device)  # a GPU takes logarithms while the CPU generates
-        part.copy_(uniform.clamp_(min=torch.finfo(torch.float64).tiny).log_().neg_().log_().neg_())
-    return noise
-
-
-def uniform(
-    shape: tuple[int, ...], generator: torch.Generator | None = None, device: torch.device | str = "cpu"
-) -> Float[Tensor, "..."]:
-    """Return uniform numbers in (0, 1), float64; see `gumbel`."""
-    noise = torch.empty(shape, dtype=torch.float64, device=device)
-    for part in noise.view(-1).split(NOISE_AT_ONCE):
-        part.copy_(_uniform(len(part), generator).clamp_(min=torch.finfo(torch.float64).tiny))
-    return noise
-
-
-def skip_noise(count: int, generator: torch.Generator) -> None:
-    """Advance the generator as `gumbel` does for `count` values."""
-    for start in range(0, count, NOISE_AT_ONCE):
-        _uniform(min(NOISE_AT_ONCE, count - start), generator)
-
-
-def _uniform(count: int, generator: torch.Generator | None) -> Float[Tensor, " n"]:
-    device = "cpu" if generator is None else generator.device
-    return torch.rand(count, generator=generator, dtype=torch.float64, device=device)
 
 
 def _at(tensor: Tensor, positions: tuple[int | Tensor, ...]) -> Tensor:

@@ -94,18 +94,19 @@ def _sample(
     choice, num_values = row_choice(choose, positions), network.num_values
     assert choice is not None
     assert choice.known is not None
-    noise, known, sampler = _array(choice.noise), _array(choice.known), choice.sampler
+    known, sampler = _array(choice.known), choice.sampler
     if known.max() >= num_values:
         raise ValueError(f"known values must be in 0..{num_values - 1}; found {known.max()}")
     top_k = min(sampler.top_k or num_values, num_values)
     values = np.empty(known.shape, np.int64)
+    gumbel = choice.noise.ndim > known.ndim
     sampling = RowSampling(
-        noise=noise if noise.ndim == 3 else np.zeros((0, 0, 0), np.float32),
+        noise=_array(choice.noise) if gumbel else np.zeros((0, 0, 0), np.float32),
         known=known,
         temperature=np.float32(sampler.temperature),
         top_k=top_k,
         top_p=np.float32(sampler.top_p or 1),
-        uniforms=noise if noise.ndim == 2 else NO_UNIFORMS,
+        uniforms=NO_UNIFORMS if gumbel else _array(choice.noise.double()),
     )
     network.rows.sample(context, arrays_of(network, len(context), predictions), values, sampling)
     return torch.from_numpy(values)

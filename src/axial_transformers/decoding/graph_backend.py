@@ -36,7 +36,7 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
         assert choice is not None
         autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
         indices = None if predictions is None else tuple(predictions.indices.flatten().tolist())
-        like = context.shape, context.dtype, context.device, choice.noise.dtype
+        like = context.shape, context.dtype, context.device, choice.noise.shape, choice.noise.dtype
         key = weights, like, choice.sampler, autocast, indices
         kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice, predictions)
         if len(kept) > MAX_KEPT:

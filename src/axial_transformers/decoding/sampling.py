@@ -15,8 +15,9 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import GumbelChoice, KnownFirst, Sampler, noise_for, noise_shape, skip_noise
+from axial_transformers.decoding.choices import GumbelChoice, KnownFirst, Sampler
 from axial_transformers.decoding.decoding_loop import decode
+from axial_transformers.decoding.noise import gumbel, uniform
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import accepts_arrays, labels_of
@@ -36,6 +37,10 @@ PART_MULTIPLE = 4
 The kernels of that time computed samples by four, and a rest in another order. The exact kernels of today give a sample
 the same bits in any batch. Eager decoding does not promise that.
 """
+MAX_GUMBEL = 256
+"""Values up to which samples take Gumbel noise: beyond, it would take most of the memory and time of sampling."""
+CHOICE = 8
+"""Numbers that a choice takes for each value: logits in two precisions, and their sums."""
 MIN_AT_ONCE = 16
 """Samples whose caches may exceed the limit: with fewer at a time, the weights are read too often."""
 SHARE_OF_GPU = 4
@@ -50,8 +55,9 @@ def sample(  # noqa: PLR0913
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    generator: torch.Generator | None = None,
-    noise: Float[Tensor, "b *a c v"] | None = None,
+    seed: int | None = None,
+    first: int = 0,
+    noise: Float[Tensor, "b ..."] | None = None,
     label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     known: Integer[Tensor, "b *a c"] | None = None,
@@ -65,10 +71,12 @@ def sample(  # noqa: PLR0913
         temperature: 1 samples from the model's distribution; 0 takes the most likely values.
         top_k, top_p: sample only from the k most likely values, or from the fewest that together reach probability p.
             Ties with the last stay.
-        generator: for reproducible samples. A CPU generator gives the same samples on every device; a GPU's is faster.
-        noise: instead of a generator. Of categorical values [B, *A, C, V], standard Gumbel: values (or, with a
-            `prediction`, differences) are argmax(logits + temperature * noise). Of ordinal values [B, *A, C], uniform
-            in (0, 1): see `Mixture.sample`.
+        seed: for reproducible samples, from -2^63 to 2^64 - 1. None: one that torch's generator chooses.
+        first: number of the first sample. The noise of a sample is a function of the seed and its number: a call with
+            `first=8` continues one with `count=8`.
+        noise: instead of a seed. Up to 256 categorical values, standard Gumbel [B, *A, C, V]: values (or, with a
+            `prediction`, differences) are argmax(logits + temperature * noise). Otherwise uniform in (0, 1),
+            [B, *A, C]: see `decoding.Sampler` and, of ordinal values, `models.values.Mixture`.
         label: [B] classes, or one int for all.
         cond: [B, *A, D].
         known: [B, *A, C] data; required where the model has known_channels.
@@ -102,7 +110,8 @@ def sample(  # noqa: PLR0913
         known=known,
         conditioning=Conditioning(labels_of(label, batch), cond),
         noise=noise,
-        generator=generator,
+        seed=_seed_of(seed, first),
+        first=first,
     )
     return sampled.values(compile, progress)
 
@@ -121,8 +130,9 @@ def complete(  # noqa: PLR0913
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    generator: torch.Generator | None = None,
-    noise: Float[Tensor, "n *a c v"] | None = None,
+    seed: int | None = None,
+    first: int = 0,
+    noise: Float[Tensor, "b ..."] | None = None,
     label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     compile: bool | None = None,
@@ -141,7 +151,8 @@ def complete(  # noqa: PLR0913
         frames: known entries of the first axis.
         count: completions of each input.
         approximate: allow any mask.
-        noise: [B * count, *A, C, V], or [B * count, *A, C] of ordinal values. Other options: see `sample`.
+        first: number of the first completion of the first input.
+        noise: of B * count examples. Other options: see `sample`.
 
     Returns:
         [B * count, *A, C], one input's completions in succession; uint8 if all values are in 0..255, else int64.
@@ -169,7 +180,8 @@ def complete(  # noqa: PLR0913
         mask=known_positions,
         conditioning=Conditioning(label, cond).repeated(count),
         noise=noise,
-        generator=generator,
+        seed=_seed_of(seed, first),
+        first=first,
     )
     return sampled.values(compile, progress)
 
@@ -223,13 +235,33 @@ class Numbers(NamedTuple):
 
     noise: int
     state: int
-    """Caches, and the context of all positions."""
+    """Caches, the context of all positions, and what the choice of one value takes."""
 
 
 def numbers_per_example(config: AxialTransformerConfig) -> Numbers:
     """Return the numbers that decoding needs for one example."""
     positions = prod(config.shape) * config.channels
-    return Numbers(prod(noise_shape(config)), cache_numbers(config) + positions * config.dim)
+    noise = config.num_values if has_gumbel_noise(config) else 2  # of 8 bytes
+    return Numbers(positions * noise, cache_numbers(config) + positions * config.dim + CHOICE * config.num_logits)
+
+
+def noise_for(
+    config: AxialTransformerConfig, count: int, seed: int = 0, first: int = 0, device: torch.device | str = "cpu"
+) -> Float[Tensor, "b ..."]:
+    """Return the noise of `count` samples: Gumbel [B, *A, C, V], or uniform [B, *A, C]; see `decoding.gumbel`."""
+    kind = gumbel if has_gumbel_noise(config) else uniform
+    return kind((count, *noise_shape(config)), seed, first, device)
+
+
+def noise_shape(config: AxialTransformerConfig) -> tuple[int, ...]:
+    """Return the shape of the noise of one sample."""
+    values = (config.num_values,) if has_gumbel_noise(config) else ()
+    return (*config.shape, config.channels, *values)
+
+
+def has_gumbel_noise(config: AxialTransformerConfig) -> bool:
+    """Return True if samples take Gumbel noise, one number a value; else they take one uniform number a position."""
+    return config.values == "categorical" and config.num_values <= MAX_GUMBEL
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
@@ -249,6 +281,15 @@ def max_examples_at_once(config: AxialTransformerConfig, max_numbers: int | None
     return max(1, min(most // each.noise, max(MIN_AT_ONCE, most // each.state)))
 
 
+def _seed_of(seed: int | None, first: int) -> int:
+    """Return the seed, or one that torch's generator chooses; ValueError if there is no such seed or first number."""
+    if seed is not None and not -(2**63) <= seed < 2**64:
+        raise ValueError(Message("{seed} must be in -2^63..2^64 - 1, not {}", seed))
+    if not 0 <= first < 2**63:
+        raise ValueError(Message("{first} must be in 0..2^63 - 1, not {}", first))
+    return int(torch.randint(2**63 - 1, ())) if seed is None else seed
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
     """A batch of examples to sample, each from noise of its own."""
@@ -260,9 +301,10 @@ class _Batch:
     mask: Bool[Tensor, "*a c"] | None = None
     """True where values are known; None: nowhere."""
     conditioning: Conditioning
-    noise: Float[Tensor, "b *a c v"] | None
+    noise: Float[Tensor, "b ..."] | None
     """None: generated part by part, when needed."""
-    generator: torch.Generator | None
+    seed: int
+    first: int
 
     def __post_init__(self) -> None:
         wanted = [len(self.known), *noise_shape(self.model.config)]
@@ -308,8 +350,12 @@ class _Batch:
                 if not weight.isfinite().all():
                     raise ValueError(f"the model's {name} holds NaN or infinity: nothing can be sampled with it")
         for name, given in (("noise", self.noise), ("cond", self.conditioning.cond)):
-            if given is not None and given.isnan().any():
-                raise ValueError(f"{name} holds NaN, so that nothing can be sampled with it: give numbers")
+            if given is not None and not given.isfinite().all():
+                raise ValueError(f"{name} holds NaN or infinity: nothing can be sampled with it, give finite numbers")
+        if self.noise is not None and not has_gumbel_noise(self.model.config):
+            outside = self.noise[(self.noise <= 0) | (self.noise >= 1)]
+            if len(outside):
+                raise ValueError(f"noise must be uniform in (0, 1); found {outside[0]:g}: see decoding.uniform")
 
     def _max_numbers(self) -> int:
         device = self.model.device
@@ -321,7 +367,7 @@ class _Batch:
         known, device = self.known[part], self.model.device
         noise = self.noise
         if noise is None:
-            noise = noise_for(self.model.config, len(known), self.generator, device)
+            noise = noise_for(self.model.config, len(known), self.seed, self.first + part.start, device)
         sampled = GumbelChoice(noise=noise.to(device), sampler=self.sampler)
         choose = sampled if self.mask is None else KnownFirst(self.model.check(known), self.mask, sampled)
         return decode(self.model, choose, known, self.conditioning.of(part), backend, progress)
@@ -330,29 +376,20 @@ class _Batch:
 def sample_in_processes(
     config: AxialTransformerConfig,
     count: int,
-    seed: int,
-    sample_numbers: Callable[[slice, torch.Generator], Tensor],
+    sample_numbers: Callable[[slice], Tensor],
     processes: int,
     fill: Callable[[Tensor, Iterable[slice], Callable[[slice], Tensor]], Tensor],
 ) -> Integer[Tensor, "b *a c"]:
     """Return `count` samples [count, *A, C] in every process; of P processes, each computes about one in P.
 
-    The noise of a sample depends only on the seed and its number. So the samples do not depend on P.
-
     Args:
-        sample_numbers: returns the samples of these numbers, with noise from the generator.
+        sample_numbers: returns the samples of these numbers.
         fill: computes the parts, such as `Processes.fill`.
     """
-
-    def sample_part(part: slice) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        skip_noise(part.start * numbers_per_example(config).noise, generator)
-        return sample_numbers(part, generator)
-
     share = PART_MULTIPLE * ceil(count / (processes * PART_MULTIPLE))
     dtype = torch.uint8 if config.of_bytes else torch.int64
     whole = torch.zeros(count, *config.shape, config.channels, dtype=dtype)
-    return fill(whole, (slice(start, min(start + share, count)) for start in range(0, count, share)), sample_part)
+    return fill(whole, (slice(start, min(start + share, count)) for start in range(0, count, share)), sample_numbers)
 
 
 def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pixels: int = 0) -> None:

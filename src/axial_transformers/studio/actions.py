@@ -45,7 +45,7 @@ def new_samples(
         top_p=options.top_p,
         label=options.label,
         known=known,
-        generator=torch.Generator().manual_seed(options.seed),
+        seed=options.seed,
         progress=progress,
     )
     return values.cpu().numpy()
@@ -71,7 +71,7 @@ def new_completions(
         temperature=options.temperature,
         top_p=options.top_p,
         label=None if options.label is None else torch.tensor([options.label]),
-        generator=torch.Generator().manual_seed(options.seed),
+        seed=options.seed,
         progress=progress,
     )
     return values.cpu().numpy()
