@@ -166,10 +166,10 @@ class AxialTransformer(nn.Module):
 
     def read_out(self, state: Float[Tensor, "*s d"]) -> Float[Tensor, "*s o"]:
         """Return what the head gives for last states; of ordinal values in float32, also under autocast."""
-        if self.config.values == "ordinal" and torch.is_autocast_enabled(state.device.type):
-            with torch.autocast(state.device.type, enabled=False):
-                return self.head(state.float())
-        return self.head(state)
+        if self.config.values == "categorical" or state.is_meta:  # on meta nothing is rounded
+            return self.head(state)
+        with torch.autocast(state.device.type, enabled=False):
+            return self.head(state.to(self.head[1].weight.dtype))
 
     def fit_values(self, x: Integer[Tensor, "n *a c"]) -> None:
         """Fit what a new model needs to know of its ordinal values to examples: prediction and first distribution."""
