@@ -68,8 +68,8 @@ def test_predictions_are_whole_sums_over_neighbours(shape, channels):
     x = torch.randint(300, (2, *shape, channels))
     found = prediction(x)
     for position in np.ndindex(*shape, channels):
-        *place, channel = position
-        pattern = sum(2**axis for axis, index in enumerate(place) if index == 0)
+        *indices, channel = position
+        pattern = sum(2**axis for axis, index in enumerate(indices) if index == 0)
         *factors, total = prediction.coefficients[pattern, channel].tolist()
         for b in range(2):
             whole = total

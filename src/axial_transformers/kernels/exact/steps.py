@@ -342,7 +342,7 @@ def choose_ordinal(
     """
     count = ordinal.mixtures
     chosen = int(np.argmax(outputs[:count]))
-    place = float(centre) + 0.5
+    found = float(centre) + 0.5
     if temperature > 0:
         powers = np.exp((outputs[:count].astype(np.float64) - outputs[chosen]) / temperature)
         rest = uniform * powers.sum()
@@ -353,9 +353,9 @@ def choose_ordinal(
                     break
                 rest -= powers[k]
         quantile = min(max(rest / powers[chosen], 2.0**-53), 1 - 2.0**-53)
-        place += temperature * np.log(quantile / (1 - quantile)) / precisions[chosen]
-    place += float(ordinal.unit) * outputs[count + chosen]
-    return int(min(max(np.floor(place), 0.0), ordinal.num_values - 1.0))
+        found += temperature * np.log(quantile / (1 - quantile)) / precisions[chosen]
+    found += float(ordinal.unit) * outputs[count + chosen]
+    return int(min(max(np.floor(found), 0.0), ordinal.num_values - 1.0))
 
 
 @part
