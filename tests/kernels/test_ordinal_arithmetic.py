@@ -5,6 +5,7 @@ import pytest
 
 from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import (
+    COEFFICIENT_BITS,
     GROUP,
     LOGISTIC_BITS,
     LOGISTIC_END,
@@ -197,7 +198,7 @@ def centring_of(seed: int) -> Centring:
     positions = LENGTH + np.arange(LENGTH)
     neighbours = np.stack([np.arange(LENGTH), positions - 1, rng.permutation(LENGTH)], axis=1)
     neighbours[0, 1] = -1
-    coefficients = rng.integers(-(1 << 16), 1 << 16, (LENGTH, 4))
+    coefficients = rng.integers(-(1 << COEFFICIENT_BITS), 1 << COEFFICIENT_BITS, (LENGTH, 4))
     return Centring(rng.integers(0, COUNT, (BATCH, 2 * LENGTH)), positions, neighbours, coefficients)
 
 
@@ -208,7 +209,7 @@ def codes_of(centring: Centring, values: np.ndarray) -> np.ndarray:
         total = int(centring.coefficients[i, -1])
         for at, coefficient in zip(centring.neighbours[i].tolist(), centring.coefficients[i].tolist()):
             total += coefficient * int(centring.values[b, at]) if at >= 0 else 0
-        codes[b, i] = values[b, i] + COUNT * min(max(total >> 16, 0), COUNT - 1)
+        codes[b, i] = values[b, i] + COUNT * min(max(total >> COEFFICIENT_BITS, 0), COUNT - 1)
         centring.values[b, centring.positions[i]] = values[b, i]
     return codes
 

@@ -37,7 +37,7 @@ def test_moved_values_have_the_same_likelihood(fields):
 @pytest.mark.parametrize("compile", [False, True])
 def test_samples_and_completions_hold_values_of_the_data(fields, compile):
     plain, moved = pair(torch.float32, **fields)
-    noise, x = gumbel((4, 2, 3, 2, 5), torch.Generator().manual_seed(0)), random_values(plain, 4)
+    noise, x = gumbel((4, 2, 3, 2, 5), seed=0), random_values(plain, 4)
     sampled = [sample(model, noise=noise, compile=compile) for model in (plain, moved)]
     assert [each.dtype for each in sampled] == [torch.uint8, torch.int64]
     assert torch.equal(sampled[1], sampled[0].long() - 3)

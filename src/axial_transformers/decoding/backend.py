@@ -108,6 +108,7 @@ def walk_row(
         predictions: written as the row goes on, since the next ones depend on it.
     """
     inner = model.inner_decoder
+    middle = model.values.middles(context)
     state, previous, chosen = inner.start(len(context)), torch.zeros_like(context[:, 0]), list[Tensor]()
     for i in range(context.shape[1]):
         found = model.read_out(inner.step(previous + context[:, i], i, state))
@@ -120,7 +121,6 @@ def walk_row(
             values = choose(model.values.distribution(found, centres), (i,), 0)
             chosen.append(predictions.keep(i, values, centres))
         else:
-            middle = torch.full_like(found[:, 0], (model.config.num_values - 1) // 2, dtype=torch.int64)
             chosen.append(choose(model.values.distribution(found, middle), (i,), 0))
         previous = model.embed_value(chosen[-1])
     return torch.stack(chosen, dim=1)

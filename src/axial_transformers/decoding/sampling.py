@@ -286,7 +286,7 @@ def _seed_of(seed: int | None, first: int) -> int:
     if seed is not None and not -(2**63) <= seed < 2**64:
         raise ValueError(Message("{seed} must be in -2^63..2^64 - 1, not {}", seed))
     if not 0 <= first < 2**63:
-        raise ValueError(Message("{first} must be in 0..2^63 - 1, not {}", first))
+        raise ValueError(f"first must be in 0..2^63 - 1, not {first}")
     return int(torch.randint(2**63 - 1, ())) if seed is None else seed
 
 

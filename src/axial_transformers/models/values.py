@@ -120,7 +120,11 @@ class CategoricalValues(nn.Module):
         """Return what `distribution` takes, and does not need."""
         return codes
 
-    def distribution(self, outputs: Float[Tensor, "*s o"], centres: Integer[Tensor, "*s"]) -> Float[Tensor, "*s o"]:
+    def middles(self, context: Float[Tensor, "b ..."]) -> Tensor:
+        """Return what `distribution` takes, and does not need."""
+        return context
+
+    def distribution(self, outputs: Float[Tensor, "*s o"], centres: Tensor) -> Float[Tensor, "*s o"]:
         """Return the logits of all values: the head's outputs."""
         return outputs
 
@@ -161,6 +165,10 @@ class OrdinalValues(nn.Module):
     def centres(self, codes: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
         """Return the values from which means count: the predictions, or the middle."""
         return torch.full_like(codes, self.middle) if self.prediction is None else codes // self.num_values
+
+    def middles(self, context: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
+        """Return the centres of values that are not centred."""
+        return torch.full((len(context),), self.middle, device=context.device)
 
     def nats(self, outputs: Float[Tensor, "*s o"], codes: Integer[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Return -log p of the values of codes."""
