@@ -30,6 +30,7 @@ from axial_transformers import data
 from axial_transformers.data import DataConfig
 from axial_transformers.data.shards.index import ROW, Form, ShardIndex
 from axial_transformers.data.shards.shard_examples import Records, ShardExamples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batches, example_indices
 from axial_transformers.training.processes import Processes
@@ -70,10 +71,11 @@ def simulated_shard(folder: Path, records: int) -> data.Examples:
     rows["start"] = rows["header"] + tarfile.BLOCKSIZE
     rows["size"] = len(HEAD) + SIDE * SIDE
     rows.tofile(folder / "rows.bin")
-    form = Form("gray", 256, (SIDE, SIDE, 1), labelled=False)
+    form = Form("gray", (SIDE, SIDE, 1), labelled=False)
     mapped = np.memmap(folder / "rows.bin", ROW, "r")
-    shard = ShardIndex(folder / "none.tar", mapped, digest="", forms={form: "none"}, bad=[], state=(0, 0))
-    values = cast(NDArray[np.uint8], Simulated([shard], form, DataConfig(), 0, records))
+    forms, known = {form: "none"}, ValueRange(0, 255)
+    shard = ShardIndex(folder / "none.tar", mapped, digest="", forms=forms, range=known, bad=[], state=(0, 0))
+    values = cast(NDArray[np.uint8], Simulated([shard], form, known, DataConfig(), 0, records))
     return ShardExamples(values=values, names=range(records), num_values=256)  # type: ignore[arg-type]
 
 
