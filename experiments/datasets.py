@@ -70,7 +70,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 def clips64(files: Files, folder: Path) -> None:
     """Clips of 16 frames, every second one; the last sixth of each video's clips is the test part."""
-    parts: dict[str, list[NDArray[np.uint8]]] = {"train": [], "test": []}
+    parts: dict[str, list[NDArray[np.integer]]] = {"train": [], "test": []}
     for name in sorted(files):
         clips = load(files[name], DataConfig(frames=16, stride=2, size=64, fit="crop"), "all").values
         first = len(clips) - round(len(clips) / 6)

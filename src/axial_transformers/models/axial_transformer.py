@@ -169,7 +169,7 @@ class AxialTransformer(nn.Module):
         if self.config.values == "categorical" or state.is_meta:  # on meta nothing is rounded
             return self.head(state)
         with torch.autocast(state.device.type, enabled=False):
-            return self.head(state.to(self.head[1].weight.dtype))
+            return self.head(state.to(self.head[1].get_parameter("weight").dtype))
 
     def fit_values(self, x: Integer[Tensor, "n *a c"]) -> None:
         """Fit what a new model needs to know of its ordinal values to examples: prediction and first distribution."""
