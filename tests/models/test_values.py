@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import axial_transformers as axial
+from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models.linear_prediction import FRACTION_BITS, LinearPrediction
 from axial_transformers.models.values import Features, Mixture
 from tests.small_models import CENTRED, VARIANTS, random_coefficients, random_model, random_values, small_model
@@ -105,6 +106,21 @@ def test_features_tell_neighbouring_values_of_16_bits_apart():
     codes = torch.arange(65_536)
     assert len(Features(65_536, ())(codes, torch.bfloat16).unique(dim=0)) > 65_536 // 4
     assert len(Features(65_536, ())(codes, torch.float32).unique(dim=0)) == 65_536
+
+
+@pytest.mark.parametrize("name", [name for name in ORDINAL if VARIANTS[name].num_values <= 300])
+def test_ordinal_values_depend_on_every_earlier_position_and_on_no_other(name):
+    model = random_model(VARIANTS[name])
+    found = check(influence(model, random_values(model, 1)))
+    assert (found.leaks, found.holes) == (0, 0)
+
+
+@pytest.mark.parametrize("restricted", [{"top_k": 3}, {"top_p": 0.5}])
+@pytest.mark.parametrize("compile", [True, False])
+def test_samples_of_ordinal_values_are_not_restricted_to_likely_values(restricted, compile):
+    model = random_model(VARIANTS["centred"], torch.float32)
+    with pytest.raises(ValueError, match="need values without an order"):
+        axial.sample(model, 1, compile=compile, **restricted)
 
 
 @pytest.mark.parametrize("name", ORDINAL)

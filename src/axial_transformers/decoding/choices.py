@@ -52,10 +52,7 @@ class Sampler:
     def __call__(self, logits: Float[Tensor, "b v"] | Mixture, noise: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
         """Logits [B, V] and noise, Gumbel [B, V] or uniform [B] -> values [B]; of a mixture, uniform noise [B]."""
         if isinstance(logits, Mixture):
-            if self.top_k is not None or self.top_p is not None:
-                raise ValueError(
-                    Message("{top_k} and {top_p} need values without an order: take a {temperature} below 1")
-                )
+            assert self.top_k is self.top_p is None, "`sample` refuses them"
             return logits.sample(noise, self.temperature)
         if self.top_k is not None or self.top_p is not None:
             logits = logits.masked_fill(logits < self._least(logits), -torch.inf)

@@ -307,6 +307,9 @@ class _Batch:
     first: int
 
     def __post_init__(self) -> None:
+        restricted = self.sampler.top_k is not None or self.sampler.top_p is not None
+        if restricted and self.model.config.values == "ordinal":
+            raise ValueError(Message("{top_k} and {top_p} need values without an order: take a {temperature} below 1"))
         wanted = [len(self.known), *noise_shape(self.model.config)]
         if self.noise is not None and list(self.noise.shape) != wanted:
             raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
