@@ -135,7 +135,7 @@ def prepared(
         (return_freed_memory if config.saves_memory else keep_freed_memory)()
     if not sharded:
         model.to(device)
-    processes.broadcast_tensors(model.train().parameters())
+    processes.broadcast_tensors([*model.train().parameters(), *model.buffers()])
     skeleton = skeleton_of(model)
     objective = parallelise(Objective(model, loss), processes, sharded, dtype)
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
