@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import axial_transformers as axial
+from axial_transformers.kernels import COEFFICIENT_BITS
 from axial_transformers.likelihood.dependencies import check, influence
-from axial_transformers.models.linear_prediction import FRACTION_BITS, LinearPrediction
+from axial_transformers.models.linear_prediction import LinearPrediction
 from axial_transformers.models.values import Features, Mixture
 from tests.small_models import CENTRED, VARIANTS, random_coefficients, random_model, random_values, small_model
 
@@ -80,7 +81,7 @@ def test_predictions_are_whole_sums_over_neighbours(shape, channels):
                     whole += factor * int(x[(b, *at)])
                 else:
                     assert factor == 0
-            assert found[(b, *position)] == min(max(whole >> FRACTION_BITS, 0), 299)
+            assert found[(b, *position)] == min(max(whole >> COEFFICIENT_BITS, 0), 299)
 
 
 def test_a_fitted_prediction_finds_a_linear_rule():
@@ -141,3 +142,13 @@ def test_fitting_sets_predictions_and_widths_of_a_new_model():
     fitted = axial.AxialTransformer(model.config)
     fitted.fit_values(x)
     assert axial.bits_per_dim(fitted, x).mean() < before - 2
+
+
+@pytest.mark.parametrize("compile", [True, False])
+def test_values_stay_in_range_where_weights_overflow(compile):
+    """Codes are indices of kernels: a model that somebody made must not let them read elsewhere."""
+    model = random_model(VARIANTS["centred columns"], torch.float32)
+    with torch.no_grad():
+        model.head[1].weight.fill_(3e38)
+    sampled = axial.sample(model, 3, seed=0, compile=compile)
+    assert 0 <= int(sampled.min()) <= int(sampled.max()) < model.config.num_values

@@ -355,7 +355,9 @@ def choose_ordinal(
         quantile = min(max(rest / powers[chosen], 2.0**-53), 1 - 2.0**-53)
         found += temperature * np.log(quantile / (1 - quantile)) / precisions[chosen]
     found += float(ordinal.unit) * outputs[count + chosen]
-    return int(min(max(np.floor(found), 0.0), ordinal.num_values - 1.0))
+    if not found >= 0:  # or not a number, of weights that overflow: a value must stay an index
+        return 0
+    return int(min(np.floor(found), ordinal.num_values - 1.0))
 
 
 @part
