@@ -35,7 +35,6 @@ class ModelOfData(AxialTransformerConfig):
     """A small model of data that are not read yet: `suited` makes the configuration for their shape and values."""
 
     shape: tuple[int, ...] = ()
-    prediction: Literal["none", "neighbours", "neighbours_and_channels"] = "neighbours"
     rotary: float | None = 100.0
     convolution: int = 2
     mlp_ratio: float = 2.0
@@ -114,7 +113,9 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
         check_start(run.model, run.start_from, examples)
     axes, several = len(examples.shape), examples.channels > 1
     # Columns interleave channels: the upper rows of all channels are then a prefix of the generation order.
-    prediction = prediction_for(examples) if "model.prediction" in run.open else run.model.prediction
+    prediction = run.model.prediction
+    if "model.prediction" in run.open:
+        prediction = prediction_for(examples) if run.model.values == "categorical" else "none"
     settings = {
         "model.shape": examples.shape,
         "model.channels": examples.channels,
