@@ -117,7 +117,7 @@ def decompress(
         reader.content(i)  # before the long work, to find damage early
     images = [some for _, some in zip(progress(wanted), reader.images(wanted), strict=True) if some is not None]
     config = model.config
-    dtype = torch.uint8 if config.num_values <= 256 else torch.int64
+    dtype = torch.uint8 if config.of_bytes else torch.int64
     return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype), *images])
 
 

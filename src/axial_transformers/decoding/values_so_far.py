@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
+from axial_transformers.kernels import COEFFICIENT_BITS
 from axial_transformers.models import AxialTransformer
-from axial_transformers.models.linear_prediction import FRACTION_BITS
 from axial_transformers.models.prediction import Predictor
 from axial_transformers.models.values import CategoricalValues
 
@@ -63,7 +63,7 @@ class RowCentres(NamedTuple):
         """Return the predictions of position i."""
         *factors, constant = self.coefficients[i].unbind()
         total = (self.values[:, self.neighbours[i]] * torch.stack(factors)).sum(-1) + constant
-        return (total >> FRACTION_BITS).clamp(0, self.num_values - 1)
+        return (total >> COEFFICIENT_BITS).clamp(0, self.num_values - 1)
 
     def keep(self, i: int, values: Integer[Tensor, " b"], centres: Integer[Tensor, " b"]) -> Integer[Tensor, " b"]:
         """Store the values of position i; return their codes."""

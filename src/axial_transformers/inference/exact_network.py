@@ -48,16 +48,8 @@ ENCODED_AT_ONCE = 1 << 14
 MODULES = {
     *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
     *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions, CausalConvolution),
-    *(
-        CategoricalValues,
-        OrdinalValues,
-        FeatureEmbedding,
-        LinearPrediction,
-        nn.LayerNorm,
-        nn.LSTM,
-        nn.ParameterList,
-        nn.Sequential,
-    ),
+    *(CategoricalValues, OrdinalValues, FeatureEmbedding, LinearPrediction),
+    *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
 }
 """No subclasses."""
 NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
@@ -223,7 +215,7 @@ class _Outer:
         self._length, self._positions, self._convolution = outer.length, prod(outer.slab), outer.convolution
         if outer.convolution is not None:
             self._linear = network.arithmetic.Dense(_linear(outer.convolution.linear))
-            of_codes = getattr(outer.convolution, "of_codes", None)
+            of_codes = outer.convolution.of_codes
             self._numbers = outer.convolution.numbers if of_codes is None else _FeatureEmbedding(network, of_codes)
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 

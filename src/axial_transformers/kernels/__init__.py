@@ -8,6 +8,7 @@ Functions that return modules compile nothing, but import numba, which takes a s
 from typing import Any, NamedTuple
 
 from axial_transformers.kernels.exact.definition import (
+    COEFFICIENT_BITS,
     GROUP,
     MASKED,
     MAX_LOG_PRECISION,
@@ -39,6 +40,7 @@ from axial_transformers.kernels.line_layout import Sizes, Strides
 from axial_transformers.kernels.threads import parallel_map, parallel_ranges
 
 __all__ = [
+    "COEFFICIENT_BITS",
     "GROUP",
     "MASKED",
     "MAX_LOG_PRECISION",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.values import CategoricalValues, FeatureEmbedding, OrdinalValues
+from axial_transformers.models.values import CategoricalValues, FeatureEmbedding, Features, OrdinalValues
 
 FEATURES = 4
 """Of an ordinal value, learned."""
@@ -29,10 +29,9 @@ class CausalConvolution(nn.Module):
         super().__init__()
         self.reach, self.inside = config.convolution, len(config.bijection.shape) - level - 1
         self.channels = _channels_of_a_pixel(config)
-        self.of_codes: nn.Module
-        if isinstance(values, OrdinalValues):
-            self.of_codes = FeatureEmbedding(values.features, FEATURES)
-        else:
+        features = values.features
+        self.of_codes = FeatureEmbedding(features, FEATURES) if isinstance(features, Features) else None
+        if self.of_codes is None:
             self.features = nn.Parameter(_first_features(config))
         self.linear = Dense(inputs(config, level), self.channels * config.dim, bias=False)
 
@@ -48,7 +47,7 @@ class CausalConvolution(nn.Module):
     def numbers(self, codes: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a f"]:
         """Return what a window takes of each position."""
         codes = codes.to(self.linear.weight.device)
-        return F.embedding(codes, self.features) if hasattr(self, "features") else self.of_codes(codes)
+        return F.embedding(codes, self.features) if self.of_codes is None else self.of_codes(codes)
 
     def windows_before(self, numbers: Float[Tensor, "b *a f"]) -> Float[Tensor, "b *pixels n"]:
         axis = numbers.ndim - 2 - self.inside

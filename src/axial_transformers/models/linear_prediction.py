@@ -1,6 +1,6 @@
 """Predict each value from earlier neighbours, by integer arithmetic: every processor gets the same prediction.
 
-prediction = (sum_i coefficient_i neighbour_i + coefficient_n) >> FRACTION_BITS, kept within 0..V-1
+prediction = (sum_i coefficient_i neighbour_i + coefficient_n) >> COEFFICIENT_BITS, kept within 0..V-1
 
 Neighbours differ by at most one index along at most two axes, or are earlier channels. They come earlier in every
 layout. The coefficients are fitted to the training part (`LinearPrediction.fit`), and stored with the weights.
@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-FRACTION_BITS = 24
+from axial_transformers.kernels import COEFFICIENT_BITS
+
 CHANNELS_BEFORE = 2
 MAX_COEFFICIENT = 1 << 28
 """Sums over fewer than 2^10 neighbours, of values below 2^16, stay below 2^54."""
@@ -46,7 +47,7 @@ class LinearPrediction(nn.Module):
         self.shape, self.channels, self.num_values = shape, channels, num_values
         self.offsets = offsets_of(len(shape), channels)
         first = torch.zeros(2 ** len(shape), channels, len(self.offsets) + 1, dtype=torch.int64)
-        first[..., -1] = (num_values // 2) << FRACTION_BITS
+        first[..., -1] = (num_values // 2) << COEFFICIENT_BITS
         self.register_buffer("coefficients", first)
 
     def forward(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
@@ -55,7 +56,7 @@ class LinearPrediction(nn.Module):
         total = of_positions[..., -1].expand(x.shape).clone()
         for i, offset in enumerate(self.offsets):
             total.addcmul_(of_positions[..., i], self.neighbours(x, offset))
-        return (total >> FRACTION_BITS).clamp_(0, self.num_values - 1)
+        return (total >> COEFFICIENT_BITS).clamp_(0, self.num_values - 1)
 
     def of_positions(self) -> Integer[Tensor, "*a c m"]:
         """Return the coefficients of every position."""
@@ -76,7 +77,7 @@ class LinearPrediction(nn.Module):
         return x
 
     def patterns(self, device: torch.device | str = "cpu") -> Integer[Tensor, "*a"]:
-        """Return the pattern of every place: the sum of 2^j over the axes j along which it is the first."""
+        """Return the pattern of every position: the sum of 2^j over the axes j along which it is the first."""
         pattern = torch.zeros(self.shape, dtype=torch.int64, device=device)
         for axis in range(len(self.shape)):
             pattern.narrow(axis, 0, 1).add_(2**axis)
@@ -89,7 +90,7 @@ class LinearPrediction(nn.Module):
 
     @torch.no_grad()
     def fit(self, x: Integer[Tensor, "n *a c"]) -> None:
-        """Set the coefficients to those of least squared error on values 0..V-1."""
+        """Set the coefficients to those with small errors on values 0..V-1; see `_least_deviations`."""
         seen = torch.stack([self.neighbours(x, offset) for offset in self.offsets] + [torch.ones_like(x)], dim=-1)
         patterns = self.patterns()
         for pattern in patterns.unique().tolist():
@@ -98,8 +99,8 @@ class LinearPrediction(nn.Module):
                 chosen = torch.tensor([*self.present(pattern, channel), True])
                 inputs = seen[:, here, channel].flatten(0, 1)[:, chosen].double()
                 found = _least_deviations(inputs, x[:, here, channel].flatten().double())
-                whole = (found * (1 << FRACTION_BITS)).round().clamp(-MAX_COEFFICIENT, MAX_COEFFICIENT).long()
-                whole[-1] = (found[-1] * (1 << FRACTION_BITS)).round().long() + (1 << (FRACTION_BITS - 1))
+                whole = (found * (1 << COEFFICIENT_BITS)).round().clamp(-MAX_COEFFICIENT, MAX_COEFFICIENT).long()
+                whole[-1] = (found[-1] * (1 << COEFFICIENT_BITS)).round().long() + (1 << (COEFFICIENT_BITS - 1))
                 self.coefficients[pattern, channel] = 0
                 self.coefficients[pattern, channel, chosen] = whole
 

@@ -15,13 +15,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from axial_transformers.kernels import MAX_LOG_PRECISION, MIN_LOG_PRECISION
 from axial_transformers.layers.embeddings import Embedding
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.linear_prediction import LinearPrediction
 
-MIN_LOG_PRECISION, MAX_LOG_PRECISION = -12.0, 5.0
-"""Of a logistic distribution, in values: widths from 1/148 to 162,755."""
 FIRST_WIDTHS = 0.25, 8.0
 """Widths of the components of a new model, in units of the spread: from narrow to wide."""
 SCALES = tuple(4**power for power in range(8))
@@ -74,6 +73,14 @@ class Features(NamedTuple):
         return torch.stack(found, dim=-1) if found else torch.zeros(*differences.shape, 0, dtype=torch.float64)
 
 
+def features_of(config: AxialTransformerConfig) -> Scaled | Features:
+    """Return the features of the values of a model."""
+    if config.values == "categorical":
+        return Scaled(config.divisor)
+    scales = tuple(scale for scale in SCALES if scale < config.num_values)
+    return Features(config.num_values, scales if config.centred else ())
+
+
 class FeatureEmbedding(nn.Module):
     """A linear layer on the features of codes."""
 
@@ -93,7 +100,7 @@ class CategoricalValues(nn.Module):
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
         self.num_values, self.outputs = config.num_values, config.num_logits
-        self.features = Scaled(config.divisor)
+        self.features = features_of(config)
 
     def embedding(self, dim: int) -> Embedding:
         """Return the layer that embeds codes."""
@@ -146,12 +153,12 @@ class OrdinalValues(nn.Module):
         self.prediction = None
         if config.centred:
             self.prediction = LinearPrediction(config.shape, config.channels, config.num_values)
-        scales = tuple(scale for scale in SCALES if scale < self.num_values) if config.centred else ()
-        self.features = Features(self.num_values, scales)
+        self.features = features_of(config)
         self.register_buffer("spread", torch.tensor(self.num_values / 4))
 
     def embedding(self, dim: int) -> FeatureEmbedding:
         """Return the layer that embeds codes."""
+        assert isinstance(self.features, Features)
         return FeatureEmbedding(self.features, dim)
 
     def codes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:

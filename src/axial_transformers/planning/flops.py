@@ -14,7 +14,7 @@ from axial_transformers.models.baselines.by_name import build, class_of
 from axial_transformers.models.baselines.sequence_attention import SequenceAttention
 from axial_transformers.models.convolution import inputs
 from axial_transformers.models.stacks import InnerAttention
-from axial_transformers.models.values import values_of
+from axial_transformers.models.values import features_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _flops(config: AxialTransformerConfig, cached: bool) -> int:
     layout, dim = config.bijection, config.dim
     shape, slices = layout.shape, layout.channels - config.known_channels
     per_position = 2 * dim * config.num_logits
-    embedded = 2 * dim * values_of(config).features.size if config.values == "ordinal" else 0
+    embedded = 2 * dim * features_of(config).size if config.values == "ordinal" else 0
     total = float(per_position + embedded + _first_layer(config))
     for group in _layer_groups(config):
         attended = group.cached if cached else group.attended
@@ -70,7 +70,7 @@ def _first_layer(config: AxialTransformerConfig) -> int:
         return 0
     layout = config.bijection
     planes = layout.channels if config.channel_planes == "one_hot" else 1
-    numbers = layout.channels * values_of(config).features.size + planes
+    numbers = layout.channels * features_of(config).size + planes
     return 2 * 3 ** len(layout.shape) * numbers * config.dim
 
 

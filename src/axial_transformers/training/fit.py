@@ -55,7 +55,7 @@ from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
 from axial_transformers.training.step_time import FIRST_STEPS
 
-FITTED_NUMBERS = 1 << 21
+FITTED_NUMBERS = 1 << 19
 """Numbers of examples to which the prediction of ordinal values is fitted."""
 Ending = Literal["finished", "time limit", "interrupted"]
 
