@@ -98,10 +98,13 @@ def _fail(name: str, content: bytes) -> object:
 
 def test_each_kind_of_failure_is_found_and_the_inputs_behind_it_are_parsed(monkeypatch):
     monkeypatch.setattr(worker, "SECONDS", 0.0)
-    monkeypatch.setattr(worker, "WALL_SECONDS", 3)
     expected = {
         "ok": "ok", "refused": "refused", "untyped": "untyped", "two lines": "untyped", "memory": "memory",
         "hang": "hang", "crash": "crash", "sleep": "hang", "again": "ok",
     }  # fmt: skip
+    found = {}
     with Worker(_fail) as bounded:
-        assert {name: bounded.parse(name, b"").kind for name in expected} == expected
+        for name in expected:  # a new process may need seconds on a busy machine: only "sleep" has a short limit
+            monkeypatch.setattr(worker, "WALL_SECONDS", 2 if name == "sleep" else 60)
+            found[name] = bounded.parse(name, b"").kind
+    assert found == expected
