@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding import GumbelChoice, decode, sampling
+from axial_transformers.decoding import NoiseChoice, decode, sampling
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig
@@ -113,7 +113,7 @@ def noise_for(model: AxialTransformer, batch: int) -> Tensor:
 
 def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor:
     blank = torch.zeros(noise.shape[:-1], dtype=torch.int64)
-    return decode(model, GumbelChoice(noise=noise), blank, backend=partial(choose_backend, compile=compile))
+    return decode(model, NoiseChoice(noise=noise), blank, backend=partial(choose_backend, compile=compile))
 
 
 @torch.no_grad()
@@ -121,7 +121,7 @@ def measure(model: AxialTransformer, batch: int, options: Options) -> dict[str, 
     """One batch: seconds by scheme, ratios, and the number of tied examples."""
     noise, positions = noise_for(model, batch), len(model.order)
     height, channel = options.size, options.channels - 1
-    paper = Paper(model, GumbelChoice(noise=noise))
+    paper = Paper(model, NoiseChoice(noise=noise))
     times: dict[str, list[float]] = {"fast": [], "eager": [], "paper": [], "naive": []}
     tied = 0
     for _ in range(options.repeats):

@@ -79,19 +79,49 @@ class Positions(nn.Module):
         return self.rows.weight[:, None] + self.columns.weight
 
 
-def predictions(x: Tensor, values: int, of_channels: bool, signed: bool) -> Tensor:
-    """The median of west, north and west + north - north-west of images [B, H, W, C], plus the channel before."""
-    before = torch.full_like(x, values // 2)
-    if of_channels:
-        before[..., 1:] = x[..., :-1]
-    x = (x - before + values // 2) % values
-    west, north = x.roll(1, dims=2), x.roll(1, dims=1)
-    plane = west + north - x.roll((1, 1), dims=(1, 2))
-    predicted = torch.stack([west, north, plane]).median(dim=0).values
-    predicted[:, 0], predicted[:, :, 0] = west[:, 0], north[:, :, 0]
-    predicted[:, 0, 0] = values // 2
-    predicted = predicted + before - values // 2
-    return predicted.clamp(0, values - 1) if signed else predicted % values
+ABOVE_AND_LEFT = [(-1, -1), (-1, 0), (-1, 1), (0, -1)]
+
+
+def predictions(x: Tensor, coefficients: Tensor, values: int) -> Tensor:
+    """Integer linear predictions of images [B, H, W, C] by the pixels above and left, and two channels before."""
+    height, width, channels = x.shape[1:]
+    first = torch.zeros(height, width, dtype=torch.int64, device=x.device)
+    first[0] += 1
+    first[:, 0] += 2
+    rows, columns = (torch.arange(size, device=x.device) for size in (height, width))
+    neighbours = []
+    for before in range(min(3, channels)):
+        planes = F.pad(x[..., : channels - before], (before, 0))
+        for down, right in ABOVE_AND_LEFT + ([(0, 0)] if before else []):
+            of_rows = planes[:, (rows + down).clamp(0, height - 1)]
+            neighbours.append(of_rows[:, :, (columns + right).clamp(0, width - 1)])
+    *factors, constant = coefficients[first].unbind(-1)
+    total = sum(factor * neighbour for factor, neighbour in zip(factors, neighbours))
+    return ((total + constant) >> 24).clamp(0, values - 1)
+
+
+def features(x: Tensor, predicted: Tensor, values: int, centred: bool) -> Tensor:
+    """What the network reads of ordinal values: scaled, by bytes, and their differences from predictions."""
+    found = [2 * x / (values - 1) - 1]
+    if values > 256:
+        found += [x // 256 / 127.5 - 1, x % 256 / 127.5 - 1]
+    difference = x - predicted
+    for scale in [4**power for power in range(8) if 4**power < values] if centred else []:
+        found += [difference / (difference.abs() + scale), difference.abs() / (difference.abs() + scale)]
+    return torch.stack(found, dim=-1)
+
+
+def mixture_loss(outputs: Tensor, x: Tensor, predicted: Tensor, spread: Tensor, values: int) -> Tensor:
+    """The mean nats of values under discretised logistic distributions, whose outer bins are open."""
+    weights, means, log_precisions = outputs.chunk(3, dim=-1)
+    precisions = log_precisions.clamp(-12, 5).exp()
+    offsets = (x - predicted).unsqueeze(-1) - means * spread
+    below = F.logsigmoid((offsets + 0.5) * precisions)
+    above = F.logsigmoid((0.5 - offsets) * precisions)
+    inside = below + above + torch.log(-torch.expm1(-precisions))
+    value = x.unsqueeze(-1)
+    log_p = torch.where(value == 0, below, torch.where(value == values - 1, above, inside))
+    return -torch.logsumexp(weights.log_softmax(-1) + log_p, dim=-1).mean()
 
 
 class Straightforward(nn.Module):
@@ -99,55 +129,59 @@ class Straightforward(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.interleaved, self.predicts, self.signed, self.num_values = (
-            config.layout == "columns",
-            config.prediction,
-            config.signed_differences,
-            config.num_values,
-        )
+        self.interleaved, self.num_values = config.layout == "columns", config.num_values
+        self.ordinal, self.centred = config.values == "ordinal", config.centred
         (height, width), self.channels = config.bijection.shape, config.bijection.channels
         self.classes, dim = config.num_classes, config.dim
         self.divisor = config.divisor
+        numbers = 1
+        if self.ordinal:
+            self.register_buffer("spread", torch.ones(()))
+            none = torch.zeros(1, dtype=torch.int64)
+            numbers = features(none, none, config.num_values, self.centred).shape[-1]
+        if self.centred:
+            neighbours = sum(4 + (before > 0) for before in range(min(3, config.channels)))
+            self.register_buffer("coefficients", torch.zeros(4, config.channels, neighbours + 1, dtype=torch.int64))
         if config.encoder_layers:
-            self.convolution = nn.Conv2d(2 * config.channels, dim, 3, padding=1)
+            self.convolution = nn.Conv2d((numbers + 1) * config.channels, dim, 3, padding=1)
             self.encoder_positions = Positions(height, width, dim)
             self.encoder = nn.ModuleList(
                 Block(config, (ROWS, COLUMNS)[i % 2], masked=False) for i in range(config.encoder_layers)
             )
         if config.num_classes:
             self.labels = nn.Embedding(config.num_classes + 1, dim)
-        self.values = nn.Embedding(config.num_values, dim)
+        self.values = nn.Linear(numbers, dim) if self.ordinal else nn.Embedding(config.num_values, dim)
         self.reach = config.convolution
         if self.reach:
-            numbers, kernel = 1 if self.predicts == "none" else 2, (self.reach, 2 * self.reach + 1)
+            of_value, kernel = 4 if self.ordinal else 1, (self.reach, 2 * self.reach + 1)
             self.of_pixel = config.channels if self.interleaved else 1
-            self.features = nn.Embedding(config.num_values, numbers)
-            self.near = nn.Conv2d(self.of_pixel * numbers, self.of_pixel * dim, kernel, bias=False)
+            self.features = nn.Linear(numbers, 4) if self.ordinal else nn.Embedding(config.num_values, 1)
+            self.near = nn.Conv2d(self.of_pixel * of_value, self.of_pixel * dim, kernel, bias=False)
         self.positions = Positions(height, width, dim)
         self.outer = nn.ModuleList(
             Block(config, (ROWS, COLUMNS)[i % 2], masked=i % 2 == 1) for i in range(config.layers_of_outer_decoders[0])
         )
         self.inner = nn.ModuleList(Block(config, ROWS, masked=True) for _ in range(config.inner_layers))
         self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, config.num_values * (2 if self.signed else 1))
+        self.head = nn.Linear(dim, 3 * config.mixtures if self.ordinal else config.num_values)
 
     def forward(self, x: Tensor, label: Tensor | None, channel: Tensor) -> Tensor:
         x = x.long()
-        predicted = torch.zeros_like(x)
-        if self.predicts != "none":
-            predicted = predictions(x, self.num_values, self.predicts == "neighbours_and_channels", self.signed)
-            x = (x - predicted) % self.num_values
+        predicted = torch.full_like(x, (self.num_values - 1) // 2)
+        if self.centred:
+            predicted = predictions(x, self.coefficients, self.num_values)
         if self.interleaved:
             x, predicted = (each.flatten(2, 3).unsqueeze(3) for each in (x, predicted))
         context = self.positions().expand(len(x), -1, -1, -1)
         if self.channels > 1:
-            context = context + self.encode(x, label, channel)
+            context = context + self.encode(x, predicted, label, channel)
         elif label is not None:
             context = context + self.labels(label)[:, None, None]
-        target = x[torch.arange(len(x)), :, :, channel]
-        h = self.values(target)
+        target, centre = (each[torch.arange(len(x)), :, :, channel] for each in (x, predicted))
+        seen = self.seen(target, centre)
+        h = self.values(seen)
         if self.reach:
-            context = context + self.rows_above(target)
+            context = context + self.rows_above(seen)
         upper = h + context
         for block in self.outer:
             upper = block(upper)
@@ -155,24 +189,30 @@ class Straightforward(nn.Module):
         h = F.pad(h[:, :, :-1], (0, 0, 1, 0)) + context
         for block in self.inner:
             h = block(h)
-        logits = self.head(self.norm(h))
-        if self.signed:
-            predicted = predicted[torch.arange(len(x)), :, :, channel].unsqueeze(-1)
-            wraps = torch.arange(self.num_values, device=x.device) + predicted >= self.num_values
-            logits = torch.where(wraps, *reversed(logits.chunk(2, dim=-1)))
-        return F.cross_entropy(logits.float().flatten(0, 2), target.flatten())
+        outputs = self.head(self.norm(h))
+        if self.ordinal:
+            return mixture_loss(outputs, target, centre, self.spread, self.num_values)
+        return F.cross_entropy(outputs.float().flatten(0, 2), target.flatten())
 
-    def rows_above(self, target: Tensor) -> Tensor:
+    def seen(self, x: Tensor, predicted: Tensor) -> Tensor:
+        """What layers take of values: the values, or features of ordinal ones."""
+        if not self.ordinal:
+            return x
+        return features(x, predicted, self.num_values, self.centred).to(self.head.weight.dtype)
+
+    def rows_above(self, seen: Tensor) -> Tensor:
         """A convolution of the pixels in the rows above, a pixel being all channels that alternate in a row."""
-        pixels = self.features(target).unflatten(2, (-1, self.of_pixel)).flatten(3).permute(0, 3, 1, 2)
+        pixels = self.features(seen).unflatten(2, (-1, self.of_pixel)).flatten(3).permute(0, 3, 1, 2)
         found = self.near(F.pad(pixels, (self.reach, self.reach, self.reach, 0)))[:, :, :-1]
         return found.permute(0, 2, 3, 1).unflatten(3, (self.of_pixel, -1)).flatten(2, 3)
 
-    def encode(self, x: Tensor, label: Tensor | None, channel: Tensor) -> Tensor:
+    def encode(self, x: Tensor, predicted: Tensor, label: Tensor | None, channel: Tensor) -> Tensor:
         number = torch.arange(self.channels, device=x.device)
         before = (number < channel[:, None])[:, None, None]
         current = (number == channel[:, None])[:, None, None].expand(x.shape)
-        inputs = torch.cat([x / self.divisor * before, current], dim=-1).to(self.convolution.weight.dtype)
+        values = self.seen(x, predicted) if self.ordinal else (x / self.divisor).unsqueeze(-1)
+        values = (values * before.unsqueeze(-1)).flatten(3)
+        inputs = torch.cat([values, current], dim=-1).to(self.convolution.weight.dtype)
         h = self.convolution(inputs.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) + self.encoder_positions()
         if label is not None:
             h = h + self.labels(label)[:, None, None]
@@ -225,12 +265,16 @@ def _name(ours: str) -> str:
         ("encoder.position.tables.1", "encoder_positions.columns.weight"),
         ("position.tables.0", "positions.rows.weight"),
         ("position.tables.1", "positions.columns.weight"),
+        ("values.prediction.coefficients", "coefficients"),
+        ("values.spread", "spread"),
         ("embed_value.table", "values.weight"),
+        ("embed_value.linear", "values"),
         ("labels.embed.table", "labels.weight"),
         ("encoder.convolution", "convolution"),
         ("encoder.blocks", "encoder"),
         ("outer_decoders.0.blocks", "outer"),
         ("outer_decoders.0.convolution.features", "features.weight"),
+        ("outer_decoders.0.convolution.of_codes.linear", "features"),
         ("outer_decoders.0.convolution.linear", "near"),
         ("inner_decoder.blocks", "inner"),
         ("head.0", "norm"),

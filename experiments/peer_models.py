@@ -2,7 +2,7 @@
 
 Images are integers x[B, H, W, C] of V values. Peers generate pixels in raster order, and the channels of a pixel in
 order. Each trains in parallel, and decodes with caches: every position is computed once (in the gated PixelCNN, the
-horizontal stack once for each channel). Where the axial model predicts values by neighbours, peers do the same.
+horizontal stack once for each channel). Where the axial model predicts values linearly, peers do the same.
 
 `width` and `hidden` are the two sizes of a peer; `of_size` finds those with a wanted number of parameters.
 """
@@ -18,11 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from axial_transformers.decoding.sampling import sample
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.prediction import Predictor
+from axial_transformers.models.linear_prediction import LinearPrediction
 
 Choose = Callable[[Tensor, tuple[int, int, int]], Tensor]
 """Takes log-probabilities [B, V] of a position (row, column, channel), returns values [B]."""
@@ -43,6 +44,9 @@ class Axial(nn.Module):
     def __init__(self, config: AxialTransformerConfig) -> None:
         super().__init__()
         self.model = AxialTransformer(config)
+
+    def fit(self, x: Tensor) -> None:
+        self.model.fit_values(x)
 
     def loss(self, x: Tensor) -> Tensor:
         return random_slice_loss(self.model, x)
@@ -69,6 +73,9 @@ class Peer(nn.Module):
     def __init__(self, images: Images) -> None:
         super().__init__()
         self.images = images
+
+    def fit(self, x: Tensor) -> None:
+        """Fit what is known before training to some images of the training part; most peers know nothing."""
 
     def loss(self, x: Tensor) -> Tensor:
         """Return the mean nats/dim of x [B, H, W, C]."""
@@ -442,24 +449,27 @@ def both_elus(x: Tensor) -> Tensor:
 
 
 class OfDifferences(Peer):
-    """A peer that models differences from a prediction, as the axial model of photographs does.
+    """A peer that models differences from a linear prediction, which the axial model of photographs has too.
 
     The peer sees d = x - prediction + V / 2, modulo V. The prediction depends on earlier positions only.
     """
 
-    def __init__(self, peer: Peer, predictor: Predictor) -> None:
+    def __init__(self, peer: Peer, prediction: LinearPrediction) -> None:
         super().__init__(peer.images)
-        self.peer, self.predictor = peer, predictor
+        self.peer, self.prediction = peer, prediction
         self.matrices = peer.matrices
 
+    def fit(self, x: Tensor) -> None:
+        self.prediction.fit(x)
+
     def differences(self, x: Tensor) -> Tensor:
-        return (self.predictor.differences(x) + self.images.values // 2) % self.images.values
+        return (x - self.prediction(x) + self.images.values // 2) % self.images.values
 
     def nats(self, x: Tensor) -> Tensor:
         return self.peer.nats(self.differences(x))
 
     def log_probabilities(self, x: Tensor) -> Tensor:
-        return self.of_values(self.peer.log_probabilities(self.differences(x)), self.predictor.predictions(x))
+        return self.of_values(self.peer.log_probabilities(self.differences(x)), self.prediction(x))
 
     def of_values(self, log_p: Tensor, predictions: Tensor) -> Tensor:
         """Return the log-probabilities of values [.., V], given those of differences."""
@@ -469,17 +479,14 @@ class OfDifferences(Peer):
     def decode(self, count: int, choose: Choose) -> Tensor:
         height, width, channels, values = self.images
         x = torch.zeros(count, height * width * channels, dtype=torch.int64)
-        planes = torch.full((count, x.shape[1] + 1), values // 2)  # the last: of positions outside
-        neighbours = self.predictor.neighbours((height, width, channels)).tolist()
+        coefficients = self.prediction.of_positions().flatten(0, -2)
+        so_far = RowPredictions(x, torch.arange(x.shape[1]), self.prediction.positions(), coefficients, values)
 
         def difference(log_p: Tensor, position: tuple[int, int, int]) -> Tensor:
             n = (position[0] * width + position[1]) * channels + position[2]
-            left, above, corner, before = neighbours[n]
-            base = x[:, before] if before >= 0 else planes[:, -1]
-            prediction = self.predictor.predicted(planes[:, left], planes[:, above], planes[:, corner], base)
-            x[:, n] = choose(self.of_values(log_p, prediction), position)
-            planes[:, n] = self.predictor.plane(x[:, n], base)
-            return (x[:, n] - prediction + values // 2) % values
+            predicted = so_far.at(n)
+            x[:, n] = choose(self.of_values(log_p, predicted), position)
+            return (x[:, n] - predicted + values // 2) % values
 
         self.peer.decode(count, difference)
         return x.view(count, height, width, channels)
@@ -541,7 +548,9 @@ def build(name: str, config: AxialTransformerConfig) -> Axial | Peer:
         return axial
     images = images_of(config)
     peer = PEERS[name].build(images, *of_size(name, images, size(axial)))
-    return peer if config.predictor is None else OfDifferences(peer, config.predictor)
+    if not config.centred:
+        return peer
+    return OfDifferences(peer, LinearPrediction(config.shape, config.channels, config.num_values))
 
 
 NAMES = ("axial", *PEERS)

@@ -51,6 +51,8 @@ RATES = {"adamw": (4e-3, 2e-3, 8e-3, 1e-3), "muon": (1e-2, 2e-2, 5e-3, 4e-2)}
 SETTINGS = TrainConfig(betas=(0.9, 0.95), ema_decay=0.999, device="cpu", compile=False)
 WEIGHT_DECAY = 0.01
 EVALUATED_AT_ONCE = 20
+FITTED = 160
+"""Training examples to which the linear prediction of photographs is fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +163,7 @@ def trial(
     )
     torch.manual_seed(seed)
     first = build(model, recipe.model)
+    first.fit(torch.from_numpy(some(examples, FITTED)).long())
     training = Training(copy.deepcopy(first), examples, config)
     first.loss(training.batch()[:1]).backward()  # kernels are compiled here
     first.zero_grad()

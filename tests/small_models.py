@@ -73,7 +73,6 @@ def random_values(model: AxialTransformer, batch: int, seed: int = 0) -> Tensor:
     return torch.randint(config.num_values, (batch, *config.shape, config.channels), generator=generator)
 
 
-SIGNED = {"prediction": "neighbours_and_channels", "signed_differences": True}
 CENTRED = {"values": "ordinal", "centred": True, "mixtures": 3}
 VARIANTS = {
     "1d": small_config((5,)),
@@ -106,13 +105,6 @@ VARIANTS = {
     "classes": small_config((2, 3), 2, num_classes=3),
     "classes without encoder": small_config((2, 3), num_classes=3),
     "two values": small_config((3, 3), num_values=2),
-    "predicted": small_config((3, 4), prediction="neighbours"),
-    "predicted sequence": small_config((5,), 2, "columns", prediction="neighbours_and_channels"),
-    "predicted columns": small_config((2, 3), 3, "columns", prediction="neighbours_and_channels"),
-    "predicted channels": small_config((3, 2), 2, prediction="neighbours_and_channels"),
-    "predicted after known frames": small_config((3, 1, 2), 2, "frames", known_channels=2, prediction="neighbours"),
-    "predicted volume": small_config((2, 3, 2), prediction="neighbours", num_values=2),
-    "predicted classes": small_config((1, 4), 3, "rows", prediction="neighbours", num_classes=3),
     "ordinal": small_config((3, 4), values="ordinal"),
     "ordinal convolution": small_config((4, 3), 2, "columns", values="ordinal", convolution=1, num_values=300),
     "centred": small_config((3, 5), **CENTRED),
@@ -125,11 +117,6 @@ VARIANTS = {
     "centred volume": small_config((2, 3, 2), convolution=1, **CENTRED),
     "centred sequence": small_config((5,), 2, "columns", **CENTRED),
     "centred after known channels": small_config((1, 4), 3, known_channels=1, **CENTRED),
-    "signed": small_config((3, 4), **SIGNED | {"prediction": "neighbours"}),
-    "signed columns": small_config((2, 3), 3, "columns", **SIGNED),
-    "signed convolution": small_config((3, 2), 3, "columns", convolution=2, **SIGNED),
-    "signed raster": small_config((3, 2), 2, "raster", inner="lstm", **SIGNED),
-    "signed after known channels": small_config((3, 2), 3, known_channels=1, **SIGNED),
 }
 """Every field of the configuration that changes the computation, at uneven sizes."""
 

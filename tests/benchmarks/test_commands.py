@@ -18,7 +18,7 @@ from tests import benchmark_commands
 from tests.benchmark_commands import MEASURED, SCRIPTS
 from tests.paths import ROOT
 from tests.project.test_docs import PAGES, commands
-from tests.small_models import random_given, random_model, random_values, small_config
+from tests.small_models import CENTRED, random_given, random_model, random_values, small_config
 
 import ablation_groups  # isort: skip
 import command_line  # isort: skip
@@ -33,14 +33,11 @@ CONFIGS = {
     "classes": small_config((3, 5), num_classes=3),
     "rotary": small_config((3, 5), outer_layers=4, rotary=50.0),
     "channels": small_config((3, 5), 3, encoder_layers=4, outer_layers=2, inner_layers=1),
-    "predicted columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels"),
-    "signed columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels", signed_differences=True),
-    "signed channels": small_config((3, 4), 2, prediction="neighbours_and_channels", signed_differences=True),
+    "centred columns": small_config((3, 4), 3, "columns", **CENTRED),
+    "centred channels": small_config((3, 4), 2, num_values=300, **CENTRED),
     "convolution": small_config((5, 4), convolution=2),
     "convolution of channels": small_config((3, 4), 2, convolution=1),
-    "signed convolution": small_config(
-        (4, 3), 3, "columns", convolution=2, prediction="neighbours_and_channels", signed_differences=True
-    ),
+    "centred convolution": small_config((4, 3), 3, "columns", convolution=2, num_values=256, **CENTRED),
     "channels and classes": small_config((5, 3), 2, num_classes=3),
 }
 
@@ -58,7 +55,7 @@ def test_with_equal_weights_the_straightforward_model_has_our_loss_and_gradients
     one.backward()
     other.backward()
     for mine, theirs in (
-        (ours.embed_value.table, plain.values.weight),
+        (next(ours.embed_value.parameters()), plain.values.weight),
         (ours.inner_decoder.blocks[0].attention.norm.weight, plain.inner[0].attention.norm.weight),
     ):
         assert torch.allclose(mine.grad, theirs.grad, rtol=1e-4, atol=1e-6)

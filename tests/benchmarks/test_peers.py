@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from axial_transformers.likelihood.dependencies import check
-from axial_transformers.models.prediction import Predictor
+from axial_transformers.models.linear_prediction import LinearPrediction
 from tests.paths import ROOT
+from tests.small_models import random_coefficients
 
 sys.path.insert(0, str(ROOT / "experiments"))
 
@@ -60,8 +61,11 @@ def random_images(images, count):
 def peer(request):
     name, images, of = request.param
     found = random_peer(name, SMALL[images])
-    predictor = Predictor(found.images.values, of_channels=found.images.channels > 1, signed=True)
-    return found if of == "values" else OfDifferences(found, predictor)
+    if of == "values":
+        return found
+    prediction = LinearPrediction(found.images[:2], found.images.channels, found.images.values)
+    random_coefficients(prediction)
+    return OfDifferences(found, prediction)
 
 
 @torch.no_grad()

@@ -6,16 +6,14 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.decoding import GumbelChoice, KnownFirst, decode, decode_naively, gumbel, sampling
+from axial_transformers.decoding import KnownFirst, NoiseChoice, decode, decode_naively, gumbel, sampling
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.models import AxialTransformer, Conditioning
 from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
-OF_VALUES = {name: config for name, config in VARIANTS.items() if config.prediction == "none"}
-"""Of models of differences, what chooses sees the logits of differences, the forward pass gives those of values."""
-CATEGORICAL = {name: config for name, config in OF_VALUES.items() if config.values == "categorical"}
+CATEGORICAL = {name: config for name, config in VARIANTS.items() if config.values == "categorical"}
 ORDINAL = {name: config for name, config in VARIANTS.items() if config.values == "ordinal"}
 BATCH = 3
 
@@ -42,7 +40,7 @@ def blank(model: AxialTransformer, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("config", "dtype", "bound"),
     [
-        *(pytest.param(config, torch.float64, 1e-12, id=name) for name, config in OF_VALUES.items()),
+        *(pytest.param(config, torch.float64, 1e-12, id=name) for name, config in VARIANTS.items()),
         *(pytest.param(VARIANTS[name], torch.float32, 1e-5, id=f"{name} 32") for name in ("2d deep", "3d", "lstm")),
     ],
 )
@@ -97,14 +95,14 @@ def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
         assert torch.equal(sampled, sample(model, noise=noise, compile=False))
         with pytest.raises(ValueError, match="compile=True, but on CPU nothing is compiled in bfloat16"):
             sample(model, noise=noise, compile=True)
-        assert choose_backend(model, GumbelChoice(noise=noise), BATCH).outer_decoders == list(model.outer_decoders)
+        assert choose_backend(model, NoiseChoice(noise=noise), BATCH).outer_decoders == list(model.outer_decoders)
 
 
 @every_variant
 def test_samples_and_the_order_of_positions_equal_those_of_naive_decoding(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
-    choice = GumbelChoice(noise=gumbel((*x.shape, config.num_values), seed=1))
+    choice = NoiseChoice(noise=gumbel((*x.shape, config.num_values), seed=1))
     samples = []
     for walk in (decode, decode_naively):
         positions = []
@@ -123,7 +121,7 @@ def test_samples_and_the_order_of_positions_equal_those_of_naive_decoding(config
 def test_samples_of_ordinal_values_by_uniform_noise_equal_those_of_naive_decoding(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
-    sampled = GumbelChoice(noise=sampling.noise_for(config, len(x), seed=1))
+    sampled = NoiseChoice(noise=sampling.noise_for(config, len(x), seed=1))
     known = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(2)) < 0.3
     for choose in (sampled, KnownFirst(x, known, sampled)):
         found = decode(model, choose, blank(model, x), Conditioning(**given))
@@ -180,11 +178,11 @@ def test_examples_are_independent(name):
     model = random_model(VARIANTS[name])
     x, given = random_values(model, BATCH), random_given(model, BATCH)
     noise = sampling.noise_for(model.config, len(x), seed=1)
-    together = decode(model, GumbelChoice(noise=noise), x, Conditioning(**given))
+    together = decode(model, NoiseChoice(noise=noise), x, Conditioning(**given))
     for i in range(BATCH):
         one = slice(i, i + 1)
         alone = {key: tensor[one] for key, tensor in given.items()}
-        assert torch.equal(decode(model, GumbelChoice(noise=noise[one]), x[one], Conditioning(**alone)), together[one])
+        assert torch.equal(decode(model, NoiseChoice(noise=noise[one]), x[one], Conditioning(**alone)), together[one])
 
 
 @pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "columns"])

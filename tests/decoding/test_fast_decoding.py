@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from axial_transformers.decoding import (
-    GumbelChoice,
     KnownFirst,
+    NoiseChoice,
     Sampler,
     backend_choice,
     decode,
@@ -20,7 +20,7 @@ from axial_transformers.inference import exact_network
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformerConfig, Conditioning
 from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
-from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
+from tests.small_models import CENTRED, VARIANTS, random_given, random_model, random_values, small_config
 
 pytest.importorskip("numba", reason="compiled decoding needs numba")
 COMPILED, EAGER = (partial(backend_choice.choose_backend, compile=compile) for compile in (True, False))
@@ -35,7 +35,7 @@ UNEVEN = (
 def assert_equal_samples(model, batch, **options):
     x, given = random_values(model, batch), random_given(model, batch)
     noise = sampling.noise_for(model.config, len(x), seed=1)
-    choose = GumbelChoice(noise=noise, sampler=Sampler(**options))
+    choose = NoiseChoice(noise=noise, sampler=Sampler(**options))
     assert torch.equal(
         decode(model, choose, x, Conditioning(**given), backend=COMPILED),
         decode(model, choose, x, Conditioning(**given), backend=EAGER),
@@ -128,7 +128,7 @@ def test_the_exponential_is_that_of_the_library():
 @pytest.mark.parametrize(
     ("dtype", "choose", "what"),
     [
-        (torch.float64, lambda noise: GumbelChoice(noise=noise), "float32"),
+        (torch.float64, lambda noise: NoiseChoice(noise=noise), "float32"),
         (torch.float32, lambda noise: lambda logits, position: logits.argmax(-1), "Python function"),
         (
             torch.float32,
@@ -169,21 +169,21 @@ def test_without_numba_decoding_is_eager(monkeypatch):
 def test_a_known_value_that_the_model_does_not_have_is_refused():
     model = random_model(small_config((3, 2)), torch.float32)
     x = random_values(model, 2)
-    choose = KnownFirst(x + 5, torch.ones(3, 2, 1).bool(), GumbelChoice(noise=gumbel((*x.shape, 5))))
+    choose = KnownFirst(x + 5, torch.ones(3, 2, 1).bool(), NoiseChoice(noise=gumbel((*x.shape, 5))))
     with pytest.raises(ValueError, match=r"0\.\.4"):
         decode(model, choose, x, backend=COMPILED)
 
 
 @pytest.mark.parametrize("backend", [COMPILED, EAGER], ids=["compiled", "eager"])
-@pytest.mark.parametrize("prediction", ["none", "neighbours_and_channels"])
-def test_known_values_of_a_gumbel_choice_are_those_of_known_first(prediction, backend):
-    config = small_config((3, 2), 3, prediction=prediction)
+@pytest.mark.parametrize("fields", [{}, CENTRED], ids=["categorical", "centred"])
+def test_known_values_of_a_choice_by_noise_are_those_of_known_first(fields, backend):
+    config = small_config((3, 2), 3, **fields)
     model = random_model(config, torch.float32)
     x, mask = random_values(model, 2), torch.rand(3, 2, 3, generator=torch.Generator().manual_seed(0)) < 0.5
     noise = sampling.noise_for(config, len(x), seed=1)
     known = torch.where(mask, x, -1)
-    expected = decode(model, KnownFirst(x, mask, GumbelChoice(noise=noise)), x, backend=EAGER)
-    assert torch.equal(decode(model, GumbelChoice(noise=noise, known=known), x, backend=backend), expected)
+    expected = decode(model, KnownFirst(x, mask, NoiseChoice(noise=noise)), x, backend=EAGER)
+    assert torch.equal(decode(model, NoiseChoice(noise=noise, known=known), x, backend=backend), expected)
 
 
 def test_preparation_pays_for_much_work_only(monkeypatch):
@@ -201,7 +201,7 @@ def test_a_processor_without_fused_multiply_add_stays_eager_unless_asked(monkeyp
     monkeypatch.setattr(llvm, "FEATURES", {"+sse2", "+avx"})
     monkeypatch.setattr(exact_backend, "compiled", lambda model, choose, batch: "compiled")
     model = random_model(small_config((3, 2)), torch.float32)
-    choose = GumbelChoice(noise=gumbel((1, 3, 2, 1, 5)))
+    choose = NoiseChoice(noise=gumbel((1, 3, 2, 1, 5)))
     assert backend_choice.choose_backend(model, choose, 1) != "compiled"
     assert COMPILED(model, choose, 1) == "compiled"
     monkeypatch.setattr(llvm, "FEATURES", {"+avx", "+fma"})
@@ -222,7 +222,7 @@ def test_graphs_replay_what_eager_decoding_computes(config, dtype):
     x = random_values(model, 3).to(device)
     given = {name: tensor.to(device) for name, tensor in random_given(model, 3).items()}
     noise = sampling.noise_for(config, len(x), seed=1).to(device)
-    choose = GumbelChoice(noise=noise, sampler=Sampler(top_k=4, top_p=0.9))
+    choose = NoiseChoice(noise=noise, sampler=Sampler(top_k=4, top_p=0.9))
     assert torch.equal(
         decode(model, choose, x, Conditioning(**given), backend=COMPILED),
         decode(model, choose, x, Conditioning(**given), backend=EAGER),

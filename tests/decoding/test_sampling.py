@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding import GumbelChoice, KnownFirst, Sampler, decode, gumbel, sampling, uniform
+from axial_transformers.decoding import KnownFirst, NoiseChoice, Sampler, decode, gumbel, sampling, uniform
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
@@ -143,7 +143,7 @@ def test_completed_values_come_with_their_conditional_probabilities():
     mask = torch.tensor([True, True, False, False]).view(2, 2, 1)
     noise = gumbel((4000, 2, 2, 1, 3))
     many = known.expand(4000, -1, -1, -1)
-    sampled = decode(model, KnownFirst(many, mask, GumbelChoice(noise=noise)), many).flatten(1)
+    sampled = decode(model, KnownFirst(many, mask, NoiseChoice(noise=noise)), many).flatten(1)
     assert torch.equal(sampled[:, :2], many.flatten(1)[:, :2])
     number = sampled[:, 2] * 3 + sampled[:, 3]
     assert chi_square(number, probabilities / probabilities.sum()) < 26.1  # 8 degrees of freedom
@@ -239,7 +239,7 @@ def test_noise_is_gone_when_decoding_ends():
     held = weakref.ref(noise)
     gc.disable()
     try:
-        decode(model, GumbelChoice(noise=noise), x)
+        decode(model, NoiseChoice(noise=noise), x)
         del noise
         assert held() is None
     finally:

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding import (
     Choose,
-    GumbelChoice,
     KnownFirst,
+    NoiseChoice,
     Sampler,
     backend_choice,
     decode,
@@ -30,7 +30,7 @@ from axial_transformers.decoding import (
     gumbel,
 )
 from axial_transformers.decoding.backend import Backend, eager
-from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import _normalised_over
@@ -121,7 +121,7 @@ def test_likelihoods_and_steps_of_decoding_on_a_gpu_need_no_tensor_of_the_cpu(ki
         if config in (VARIANTS["rows"], VARIANTS["known channels"]):
             assert bits_map(model, x, **given).device.type == "cuda"
         noise = torch.empty(*x.shape, config.num_values, device="cuda")
-        parts = eager(model, GumbelChoice(noise=noise, sampler=Sampler(top_k=3, top_p=0.9)))
+        parts = eager(model, NoiseChoice(noise=noise, sampler=Sampler(top_k=3, top_p=0.9)))
         embedded = model.embed_conditioning(2, Conditioning(**given))
         slab = parts.context(model.layout.to_model(x), model.slices.start, embedded).expand(2, *model.layout.shape, -1)
         for outer in parts.outer_decoders:
@@ -230,9 +230,8 @@ def test_attention_with_a_bias_is_one_graph_where_it_is_compiled(shape, monkeypa
         torch.testing.assert_close(compiled(q, k, v, 2, attn_bias=bias), expected)
 
 
-def choice_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
-    shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
-    return GumbelChoice(noise=gumbel(shape, seed), sampler=Sampler(**options))
+def choice_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> NoiseChoice:
+    return NoiseChoice(noise=noise_for(model.config, batch, seed), sampler=Sampler(**options))
 
 
 @pytest.fixture
@@ -253,27 +252,17 @@ def by_graphs(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
     return graph_backend.graphs(model, choose)
 
 
-@pytest.mark.parametrize("name", ["2d", "lstm", "known frames"])
+@pytest.mark.parametrize("name", ["2d", "lstm", "known frames", "ordinal", "centred columns", "centred volume"])
 def test_one_recorded_row_serves_all_rows_and_calls_of_equal_shape(name, recorded):
     model = random_model(VARIANTS[name], torch.float32)
+    options = {"top_k": 3, "top_p": 0.9} if model.config.values == "categorical" else {"temperature": 0.7}
     for seed in (0, 1):
         x, given = random_values(model, 2, seed), Conditioning(**random_given(model, 2, seed))
         mask = torch.zeros(x.shape[1:], dtype=torch.bool)
         mask[0, 1] = True
-        choose = KnownFirst(x, mask, choice_of(model, 2, seed, top_k=3, top_p=0.9))
+        choose = KnownFirst(x, mask, choice_of(model, 2, seed, **options))
         assert torch.equal(decode(model, choose, x, given, by_graphs), decode(model, choose, x, given, EAGER))
     assert len(recorded) == 1
-
-
-def test_rows_with_predictions_are_recorded_once_for_equal_neighbours(recorded):
-    config = small_config((4, 2), 3, "columns", prediction="neighbours_and_channels", signed_differences=True)
-    model = random_model(config, torch.float32)
-    for seed in (0, 1):
-        x, mask = random_values(model, 2, seed), torch.zeros(4, 2, 3, dtype=torch.bool)
-        mask[1:, 1, 1] = True
-        choose = KnownFirst(x, mask, choice_of(model, 2, seed))
-        assert torch.equal(decode(model, choose, x, backend=by_graphs), decode(model, choose, x, backend=EAGER))
-    assert len(recorded) == 2, "the first row, and the others"
 
 
 def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(recorded):
@@ -357,7 +346,7 @@ def test_graphs_are_gone_with_their_model(monkeypatch):
 )
 def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle):
     device = torch.device("cuda:0")
-    choose = GumbelChoice(noise=SimpleNamespace(device=device))
+    choose = NoiseChoice(noise=SimpleNamespace(device=device))
     found = backend_choice._obstacle(kind(config), choose, device)
     assert found is None if obstacle is None else re.search(obstacle, found)
 
@@ -640,7 +629,7 @@ def _has_tensor(index: Any) -> bool:
     return any(isinstance(each, Tensor) for each in (index if isinstance(index, tuple) else (index,)))
 
 
-@pytest.mark.parametrize("name", ["2d", "columns", "lstm", "classes", "convolution", "predicted", "signed convolution"])
+@pytest.mark.parametrize("name", ["2d", "columns", "lstm", "classes", "convolution", "centred", "ordinal convolution"])
 def test_a_model_on_a_gpu_writes_and_reads_the_archives_of_a_cpu(name):
     model = random_model(VARIANTS[name], torch.float32)
     images, given = random_values(model, 3).to(torch.uint8), random_given(model, 3)

@@ -19,7 +19,7 @@ from axial_transformers.kernels.exact.definition import (
     GROUP,
     MASKED,
     MIN_STATE,
-    NO_PREDICTION,
+    NO_CENTRING,
     PRECISION,
     Block,
     Known,
@@ -92,11 +92,11 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
         known = np.random.default_rng(5).integers(0, VALUES, (26, 3))
         nats, intervals = np.zeros((26, 3), np.float32), np.zeros((26, 3, 2), np.int64)
         rows, context = arithmetic.Rows(inner, heads, output), random_numbers(26, 3, D)
-        rows.take_known(context, Known(known, known[:0], nats, intervals))
+        rows.take_known(context, Known(known, nats, intervals))
         in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
         words = arithmetic.write_stream(np.concatenate(in_order), MIN_STATE)
         stream, values = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0])), np.zeros_like(known)
-        rows.read(context, NO_PREDICTION, values, stream)
+        rows.read(context, NO_CENTRING, values, stream)
         assert np.array_equal(values, known)
         assert stream.state.tolist() == [MIN_STATE, len(words), 0]
         found += [nats, intervals]

@@ -14,7 +14,6 @@ from axial_transformers.kernels.exact.definition import (
     MIN_LOG_PRECISION,
     MIN_STATE,
     NO_CENTRING,
-    NO_PREDICTION,
     NOT_FINITE,
     PRECISION,
     Block,
@@ -94,7 +93,7 @@ def known_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray, codes: np.ndarra
     codes = codes[:, None]
     nats, intervals = np.zeros(codes.shape, np.float32), np.zeros((*codes.shape, 2), np.int64)
     context = np.zeros((len(codes), 1, 4), np.float32)
-    rows_of(arithmetic, ordinal, outputs).take_known(context, Known(codes, codes[:0], nats, intervals))
+    rows_of(arithmetic, ordinal, outputs).take_known(context, Known(codes, nats, intervals))
     return nats[:, 0], intervals[:, 0]
 
 
@@ -231,7 +230,7 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
     for arithmetic in (reference, compiled):
         rows = arithmetic.Rows(*of_inner, output)
         nats, intervals = np.zeros(codes.shape, np.float32), np.zeros((*codes.shape, 2), np.int64)
-        rows.take_known(context, Known(codes, codes[:0], nats, intervals))
+        rows.take_known(context, Known(codes, nats, intervals))
         found.append([nats, intervals])
         in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
         words = arithmetic.write_stream(np.concatenate(in_order), MIN_STATE)
@@ -304,7 +303,7 @@ def test_one_number_chooses_a_categorical_value():
         known, none = np.full((500, 1), -1), np.zeros((0, 0, 0), np.float32)
         choice = RowSampling(none, known, np.float32(temperature), top_k, np.float32(1), uniforms)
         values = np.zeros((500, 1), np.int64)
-        rows.sample(np.zeros((500, 1, 4), np.float32), NO_PREDICTION, values, choice)
+        rows.sample(np.zeros((500, 1, 4), np.float32), NO_CENTRING, values, choice)
         return values[:, 0]
 
     for temperature in (1.0, 0.5):

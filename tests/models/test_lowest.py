@@ -6,14 +6,12 @@ import pytest
 import torch
 
 from axial_transformers.compression import compress, decompress
-from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
-from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.decoding import NoiseChoice, decode, decode_naively
+from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from tests.small_models import NO_WEBP, random_model, random_values, small_config, small_model
-
-PREDICTED = {"prediction": "neighbours", "signed_differences": True}
+from tests.small_models import CENTRED, NO_WEBP, random_model, random_values, small_config, small_model
 
 
 def pair(dtype: torch.dtype = torch.float64, lowest: int = -3, **fields) -> tuple[AxialTransformer, AxialTransformer]:
@@ -21,7 +19,7 @@ def pair(dtype: torch.dtype = torch.float64, lowest: int = -3, **fields) -> tupl
     return random_model(config, dtype), random_model(replace(config, lowest=lowest), dtype)
 
 
-@pytest.mark.parametrize("fields", [{}, PREDICTED, {"num_values": 300}])
+@pytest.mark.parametrize("fields", [{}, CENTRED, {"num_values": 300}])
 def test_moved_values_have_the_same_likelihood(fields):
     plain, moved = pair(**fields)
     x = random_values(plain, 3)
@@ -33,19 +31,19 @@ def test_moved_values_have_the_same_likelihood(fields):
     assert torch.equal(bits_map(in_float32[1], x - 3), bits_map(in_float32[0], x))
 
 
-@pytest.mark.parametrize("fields", [{}, PREDICTED])
+@pytest.mark.parametrize("fields", [{}, CENTRED])
 @pytest.mark.parametrize("compile", [False, True])
 def test_samples_and_completions_hold_values_of_the_data(fields, compile):
     plain, moved = pair(torch.float32, **fields)
-    noise, x = gumbel((4, 2, 3, 2, 5), seed=0), random_values(plain, 4)
+    noise, x = noise_for(plain.config, 4, seed=0), random_values(plain, 4)
     sampled = [sample(model, noise=noise, compile=compile) for model in (plain, moved)]
     assert [each.dtype for each in sampled] == [torch.uint8, torch.int64]
     assert torch.equal(sampled[1], sampled[0].long() - 3)
     filled = complete(moved, (x - 3).to(torch.int8), rows=1, noise=noise, compile=compile)
     assert torch.equal(filled, complete(plain, x, rows=1, noise=noise, compile=compile).long() - 3)
     assert torch.equal(filled[:, :1], x[:, :1] - 3)
-    naive = decode_naively(moved.double(), GumbelChoice(noise=noise.double()), x - 3)
-    assert torch.equal(naive, decode(moved, GumbelChoice(noise=noise.double()), x - 3))
+    naive = decode_naively(moved.double(), NoiseChoice(noise=noise.double()), x - 3)
+    assert torch.equal(naive, decode(moved, NoiseChoice(noise=noise.double()), x - 3))
     assert torch.equal(naive, sampled[1])
 
 
@@ -57,7 +55,7 @@ def test_samples_are_bytes_where_all_values_are(lowest, dtype):
     assert lowest <= found.min() <= found.max() < lowest + 5
 
 
-@pytest.mark.parametrize(("lowest", "fields"), [(-3, {}), (200, {}), (-40_000, PREDICTED)])
+@pytest.mark.parametrize(("lowest", "fields"), [(-3, {}), (200, {}), (-40_000, CENTRED)])
 def test_archives_give_back_values_of_the_data(lowest, fields):
     plain, moved = pair(torch.float32, lowest, **fields)
     x = random_values(plain, 5)

@@ -6,10 +6,19 @@ import torch
 
 import axial_transformers as axial
 from axial_transformers.kernels import COEFFICIENT_BITS
+from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models.linear_prediction import LinearPrediction
 from axial_transformers.models.values import Features, Mixture
-from tests.small_models import CENTRED, VARIANTS, random_coefficients, random_model, random_values, small_model
+from tests.small_models import (
+    CENTRED,
+    VARIANTS,
+    random_coefficients,
+    random_given,
+    random_model,
+    random_values,
+    small_model,
+)
 
 ORDINAL = [name for name, config in VARIANTS.items() if config.values == "ordinal"]
 
@@ -142,6 +151,31 @@ def test_fitting_sets_predictions_and_widths_of_a_new_model():
     fitted = axial.AxialTransformer(model.config)
     fitted.fit_values(x)
     assert axial.bits_per_dim(fitted, x).mean() < before - 2
+
+
+def test_a_training_step_predicts_once(monkeypatch):
+    asked, predict = [], LinearPrediction.forward
+    monkeypatch.setattr(LinearPrediction, "forward", lambda self, x: asked.append(x) or predict(self, x))
+    model = random_model(VARIANTS["centred columns"])
+    random_slice_loss(model, random_values(model, 2))
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("name", ORDINAL)
+def test_known_values_of_any_mask_are_kept_and_a_model_without_noise_fills_in_the_others(name):
+    model = random_model(VARIANTS[name])
+    known, given = random_values(model, 2), random_given(model, 2)
+    mask = torch.rand(known.shape[1:], generator=torch.Generator().manual_seed(3)) < 0.5
+    found = axial.complete(model, known, mask=mask, approximate=True, temperature=0, **given).long()
+    assert torch.equal(found[:, mask], known[:, mask])
+    codes = model.values.codes(found)
+    chosen = model.values.distribution(model.outputs(found, **given), model.values.centres(codes))
+    likeliest = chosen.sample(torch.full(found.shape, 0.5), 0.0)
+    missing = torch.zeros_like(mask)
+    missing[tuple(model.order.T)] = True
+    missing &= ~mask
+    assert missing.any()
+    assert torch.equal(found[:, missing], likeliest[:, missing])
 
 
 @pytest.mark.parametrize("compile", [True, False])

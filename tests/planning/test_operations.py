@@ -27,7 +27,7 @@ CONFIGS = [
     small_config((2, 3, 4), 2, inner_layers=2, mlp_ratio=4.0),
     small_config((2, 3, 4), 2, "frames", inner_layers=2, known_channels=2, channel_planes="index"),
     small_config((2, 3, 4), 2, "columns", convolution=1),
-    small_config((3, 4), convolution=2, prediction="neighbours"),
+    small_config((3, 4), convolution=2, values="ordinal", centred=True),
     ImageTransformerConfig(block=4, memory=3, inner_layers=2, **SEQUENCE),
     SparseTransformerConfig(inner_layers=1, **SEQUENCE),
     BlockTransformerConfig(blocks=((1, 6), (3, 2)), inner_layers=2, **SEQUENCE),

@@ -12,7 +12,7 @@ from PIL import Image
 from axial_transformers import recipes
 from axial_transformers.cli.train import requested
 from axial_transformers.cli.training import read_training
-from axial_transformers.data import DataConfig
+from axial_transformers.data import DataConfig, Examples
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning.flops import parameters
 from axial_transformers.planning.step_memory import needed_memory
@@ -162,3 +162,19 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     assert "tiles" not in capsys.readouterr().err
     assert data_of([(64, 64)]) == data_of([(16, 63, 63)]) == DataConfig()
     assert data_of([(4, 64, 64)]) == DataConfig(size=32, fit="tiles")
+
+
+def test_values_of_own_data_are_ordinal_where_a_linear_prediction_saves_a_bit_each():
+    rng = np.random.default_rng(0)
+    ramps = rng.uniform(-2, 2, (2, 40, 1, 1, 1)) * np.indices((16, 16))[:, None, :, :, None]
+    smooth = (ramps.sum(0) + rng.uniform(0, 200, (40, 1, 1, 3))).clip(0, 250)
+    noise, tokens = rng.integers(0, 256, (40, 16, 16, 3)), rng.integers(0, 512, (40, 16, 16, 1))
+    data = {"smooth": smooth + noise / 50, "dark scans": smooth * 9 - 900, "noise": noise, "tokens": tokens}
+    kinds = {}
+    for name, values in data.items():
+        x = values.astype(np.int32)
+        lowest, highest = int(x.min()), int(x.max())
+        model = recipes.custom(Examples(x, [name] * 40, num_values=highest - lowest + 1, lowest=lowest)).model
+        kinds[name] = model.values, model.centred
+    ordinal, categorical = ("ordinal", True), ("categorical", False)
+    assert kinds == {"smooth": ordinal, "dark scans": ordinal, "noise": categorical, "tokens": categorical}

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.decoding.choices import Choose, KnownFirst, choose_at
-from axial_transformers.decoding.values_so_far import RowCentres, RowPredictions
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.kernels import Stream
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.values import Mixture
 
-Predictions = RowPredictions | RowCentres | None
-"""What predicts the values of a row, if the model has a prediction."""
 Slab = Any
 """Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `inference`."""
 
@@ -53,10 +51,10 @@ class Backend:
     """Values [B, *S] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
     """Outermost axis first. A step takes slab i of h + context, and returns the upper context of slab i + 1."""
-    row: Callable[[Slab, Tensor, Predictions], Tensor]
-    """Context [B, L, D], positions [L, d + 1], predictions -> the values of a row [B, L].
+    row: Callable[[Slab, Tensor, RowPredictions | None], Tensor]
+    """Context [B, L, D], positions [L, d + 1], predictions -> the codes of a row [B, L].
 
-    With predictions, it returns differences, and writes the values into the predictions.
+    It writes the values into the predictions.
     """
 
 
@@ -76,11 +74,11 @@ def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
         found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
         return found.expand(*y.shape[:-1], -1)
 
-    def row(context: Tensor, positions: Tensor, predictions: Predictions) -> Tensor:
+    def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
         coordinates = [tuple(position) for position in positions.tolist()]
 
-        def choose_in_row(logits: Tensor | Mixture, i: tuple[int], predicted: Tensor | int) -> Tensor:
-            return choose_at(choose, logits, coordinates[i[0]], predicted)
+        def choose_in_row(logits: Tensor | Mixture, i: tuple[int]) -> Tensor:
+            return choose_at(choose, logits, coordinates[i[0]])
 
         return walk_row(model, context, choose_in_row, predictions)
 
@@ -96,15 +94,14 @@ def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
 def walk_row(
     model: AxialTransformer,
     context: Tensor,
-    choose: Callable[[Tensor | Mixture, tuple[int], Tensor | int], Tensor],
-    predictions: Predictions,
+    choose: Callable[[Tensor | Mixture, tuple[int]], Tensor],
+    predictions: RowPredictions | None,
 ) -> Tensor:
-    """Return the values of a row [B, L], or its differences with predictions, one position after the other.
+    """Return the codes of a row [B, L], one position after the other.
 
     Args:
         context: [B, L, D], upper context included.
-        choose: logits [B, V], the index in the row (of one axis), and the predicted values [B] (or 0) -> values or
-            differences [B].
+        choose: logits [B, V] or a mixture, and the index in the row (of one axis) -> values [B].
         predictions: written as the row goes on, since the next ones depend on it.
     """
     inner = model.inner_decoder
@@ -112,15 +109,8 @@ def walk_row(
     state, previous, chosen = inner.start(len(context)), torch.zeros_like(context[:, 0]), list[Tensor]()
     for i in range(context.shape[1]):
         found = model.read_out(inner.step(previous + context[:, i], i, state))
-        if isinstance(predictions, RowPredictions):
-            predicted = predictions.at(i)
-            chosen.append(choose(predictions.predictor.logits(found, predicted), (i,), predicted))
-            predictions.keep(i, chosen[-1])
-        elif predictions is not None:
-            centres = predictions.at(i)
-            values = choose(model.values.distribution(found, centres), (i,), 0)
-            chosen.append(predictions.keep(i, values, centres))
-        else:
-            chosen.append(choose(model.values.distribution(found, middle), (i,), 0))
+        centres = middle if predictions is None else predictions.at(i)
+        values = choose(model.values.distribution(found, centres), (i,))
+        chosen.append(values if predictions is None else predictions.keep(i, values, centres))
         previous = model.embed_value(chosen[-1])
     return torch.stack(chosen, dim=1)

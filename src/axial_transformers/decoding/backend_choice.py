@@ -86,8 +86,6 @@ def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
 
     if strange := _inner_parts(model) - {LineAttention, InnerLSTM, LocalAttention, StridedAttention}:
         return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"
-    if model.config.values == "ordinal":
-        return "no CUDA graph is recorded of ordinal values"
     length, layers = model.layout.shape[-1], model.config.inner_layers
     if length * layers > MAX_ROW:
         return f"a row of {length} positions x {layers} layers is too long for a CUDA graph (at most {MAX_ROW} steps)"

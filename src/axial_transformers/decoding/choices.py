@@ -81,7 +81,7 @@ class Sampler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GumbelChoice:
+class NoiseChoice:
     """A sample of every value, with fixed noise: at all positions, or at those of one row."""
 
     noise: Float[Tensor, "b ..."]
@@ -90,18 +90,13 @@ class GumbelChoice:
     known: Integer[Tensor, "b ..."] | None = None
     """Known values from 0, [B, *A, C] or of a row [B, L]; -1 where values are sampled. None: nowhere."""
 
-    def __call__(
-        self,
-        logits: Float[Tensor, "b v"] | Mixture,
-        position: tuple[int, ...],
-        predicted: Integer[Tensor, " b"] | int = 0,
-    ) -> Integer[Tensor, " b"]:
-        """Logits [B, V] of a position, predicted values -> differences [B]; from 0 they are values."""
+    def __call__(self, logits: Float[Tensor, "b v"] | Mixture, position: tuple[int, ...]) -> Integer[Tensor, " b"]:
+        """Logits [B, V] of a position, or a mixture -> values [B]."""
         sampled = self.sampler(logits, _at(self.noise, position))
         if self.known is None:
             return sampled
         known = _at(self.known, position)
-        return torch.where(known < 0, sampled, _difference(known, predicted, logits))
+        return torch.where(known < 0, sampled, known)
 
 
 @dataclass(frozen=True)
@@ -115,39 +110,29 @@ class KnownFirst:
 
 
 def choose_at(
-    choose: Choose | KnownFirst,
-    logits: Float[Tensor, "b v"] | Mixture,
-    position: tuple[int, ...],
-    predicted: Integer[Tensor, " b"] | int,
+    choose: Choose | KnownFirst, logits: Float[Tensor, "b v"] | Mixture, position: tuple[int, ...]
 ) -> Integer[Tensor, " b"]:
-    """Return the choice at one position, as differences [B] from the predicted values.
-
-    Known values are values: they become differences here. With `predicted` = 0, differences are values.
-    """
-    if isinstance(choose, GumbelChoice):
-        return choose(logits, position, predicted)
+    """Return the choice at one position: values [B]."""
+    if isinstance(choose, NoiseChoice):
+        return choose(logits, position)
     if not isinstance(choose, KnownFirst):
         return choose(logits.log_probabilities() if isinstance(logits, Mixture) else logits, position)
     if choose.mask[position]:
-        return _difference(_at(choose.known, position).long(), predicted, logits)
-    return choose_at(choose.otherwise, logits, position, predicted)
-
-
-def _difference(known: Tensor, predicted: Tensor | int, logits: Tensor | Mixture) -> Tensor:
-    return known if isinstance(logits, Mixture) else (known - predicted) % logits.shape[-1]
+        return _at(choose.known, position).long()
+    return choose_at(choose.otherwise, logits, position)
 
 
 def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b ..."] | None:
     """Return the noise of a choice; None if it is not made of tensors."""
     if isinstance(choose, KnownFirst):
         return noise_of(choose.otherwise)
-    return choose.noise if isinstance(choose, GumbelChoice) else None
+    return choose.noise if isinstance(choose, NoiseChoice) else None
 
 
-def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]) -> GumbelChoice | None:
+def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]) -> NoiseChoice | None:
     """Return a choice, with `known`, along the row of these positions [L, d + 1]; None if it is not made of tensors."""
     row = tuple(positions.T)
-    if isinstance(choose, GumbelChoice):
+    if isinstance(choose, NoiseChoice):
         noise, known = _at(choose.noise, row), choose.known
         unknown = torch.full(noise.shape[:2], -1, device=noise.device)
         return replace(choose, noise=noise, known=unknown if known is None else _at(known, row).long())

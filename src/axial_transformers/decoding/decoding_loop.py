@@ -60,8 +60,6 @@ def decode(
     """Return x with every value of `model.order` chosen by `choose`, one position after the other.
 
     `choose` counts values from 0; x and the result hold values of the data, from the model's `lowest` on.
-    If the model has a prediction (`models.prediction`), `choose` sees logits of differences from it, modulo V, and
-    returns differences. `Backend.row` adds the prediction.
 
     Args:
         choose: what makes a value of logits, see `decoding.choices`; for an archive, what reads a row
@@ -73,9 +71,9 @@ def decode(
     Returns:
         int64 [B, *A, C], on the model's device.
     """
-    # y is what the network reads: differences, in model coordinates. The values themselves are in `so_far`.
+    # y is what the network reads: codes, in model coordinates. The values themselves are in `so_far`.
     x = model.check(x)
-    y = model.layout.to_model(model.differences(x)).clone()
+    y = model.layout.to_model(model.values.codes(x)).clone()
     parts = backend(model, choose, len(y))
     embedded = parts.embed_conditioning(len(y), conditioning)
     rows = model.order.unflatten(0, (-1, model.layout.shape[-1]))
@@ -97,10 +95,10 @@ class _Walk(NamedTuple):
     row_numbers: Iterator[int]
     """Which row comes next."""
     so_far: ValuesSoFar
-    """The values that are chosen; with a prediction, what is added to the differences of the next row."""
+    """The values that are chosen, and the predictions of the next row."""
 
     def slab(self, level: int, context: Slab) -> Tensor:
-        """Return the values of a slab (differences, if the model has a prediction).
+        """Return the codes of a slab.
 
         Args:
             level: of the outer decoder that walks over this slab; 0 is the outermost.
@@ -121,9 +119,8 @@ class _Walk(NamedTuple):
         return torch.stack(slabs, dim=1)
 
     def _row(self, context: Slab, row: int) -> Tensor:
-        predictions = self.so_far.predictions(row)
-        chosen = self.parts.row(context, self.rows[row], predictions)
-        self.so_far.keep(row, chosen, predictions)
+        chosen = self.parts.row(context, self.rows[row], self.so_far.predictions(row))
+        self.so_far.keep(row, chosen)
         return chosen
 
 
@@ -135,17 +132,11 @@ def decode_naively(
     conditioning: Conditioning = UNCONDITIONAL,
 ) -> Integer[Tensor, "b *a c"]:
     """Decode with a whole forward pass for each position: the reference implementation of `decode`."""
-    x, values = model.check(x).clone(), model.config.num_values
+    x = model.check(x).clone()
     with without_dropout(model):
         for position in model.order.tolist():
             here = (slice(None), *position)
-            predicted = model.predictions(x)[here]
-            if model.predictor is not None:
-                of_differences = (torch.arange(values, device=x.device) + predicted[:, None]) % values
-                logits = model(x + model.config.lowest, *conditioning)[here].gather(-1, of_differences)
-            else:
-                centres = model.values.centres(model.values.codes(x))[here]
-                outputs = model.outputs(x + model.config.lowest, *conditioning)[here]
-                logits = model.values.distribution(outputs, centres)
-            x[here] = (choose_at(choose, logits, tuple(position), predicted) + predicted) % values
+            centres = model.values.centres(model.values.codes(x))[here]
+            outputs = model.outputs(x + model.config.lowest, *conditioning)[here]
+            x[here] = choose_at(choose, model.values.distribution(outputs, centres), tuple(position))
     return x + model.config.lowest

@@ -12,24 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend, Predictions, ReadsRow
+from axial_transformers.decoding.backend import Backend, ReadsRow
 from axial_transformers.decoding.choices import Choose, KnownFirst, row_choice
-from axial_transformers.decoding.values_so_far import RowCentres
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.inference.exact_network import ExactNetwork
 from axial_transformers.kernels import (
     NO_CENTRING,
-    NO_PREDICTION,
     NO_UNIFORMS,
     Array,
     Centring,
-    Prediction,
     RowSampling,
     exact_kernels,
 )
 from axial_transformers.models import AxialTransformer
 
 
-def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, Predictions], Tensor]) -> Backend:
+def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, RowPredictions | None], Tensor]) -> Backend:
     """Return the parts of the loop; `row` chooses the values of a row, see `Backend.row`."""
     return Backend(
         embed_conditioning=network.embed_conditioning,
@@ -47,34 +45,24 @@ def reads_rows(network: ExactNetwork, model: AxialTransformer, choose: Any, batc
 
 
 def _read(
-    network: ExactNetwork, choose: ReadsRow, context: Array, positions: Tensor, predictions: Predictions
+    network: ExactNetwork, choose: ReadsRow, context: Array, positions: Tensor, predictions: RowPredictions | None
 ) -> Tensor:
     held = predictions and predictions.to("cpu")
-    chosen = choose(partial(network.rows.read, context, arrays_of(network, len(context), held)), positions)
+    chosen = choose(partial(network.rows.read, context, arrays_of(held)), positions)
     if predictions is not None and held is not None:
         predictions.take(held)
     return chosen
 
 
-def arrays_of(network: ExactNetwork, batch: int, predictions: Predictions) -> Prediction | Centring:
+def arrays_of(predictions: RowPredictions | None) -> Centring:
     """Return predictions on the CPU as kernels take them, in the same memory: kernels write into it."""
-    if isinstance(predictions, RowCentres):
-        return Centring(
-            values=predictions.values.numpy(),
-            positions=predictions.positions.numpy(),
-            neighbours=predictions.neighbours.numpy(),
-            coefficients=predictions.coefficients.numpy(),
-        )
-    if network.model.config.values == "ordinal":
-        return NO_CENTRING._replace(values=np.zeros((batch, 0), np.int64))
     if predictions is None:
-        return NO_PREDICTION
-    return Prediction(
-        indices=predictions.indices.numpy(),
-        known=predictions.known.numpy(),
+        return NO_CENTRING
+    return Centring(
         values=predictions.values.numpy(),
-        planes=predictions.planes.numpy(),
-        signed=predictions.predictor.signed,
+        positions=predictions.positions.numpy(),
+        neighbours=predictions.neighbours.numpy(),
+        coefficients=predictions.coefficients.numpy(),
     )
 
 
@@ -89,7 +77,7 @@ def _sample(
     choose: Choose | KnownFirst,
     context: Array,
     positions: Tensor,
-    predictions: Predictions,
+    predictions: RowPredictions | None,
 ) -> Tensor:
     choice, num_values = row_choice(choose, positions), network.num_values
     assert choice is not None
@@ -108,7 +96,7 @@ def _sample(
         top_p=np.float32(sampler.top_p or 1),
         uniforms=NO_UNIFORMS if gumbel else _array(choice.noise.double()),
     )
-    network.rows.sample(context, arrays_of(network, len(context), predictions), values, sampling)
+    network.rows.sample(context, arrays_of(predictions), values, sampling)
     return torch.from_numpy(values)
 
 

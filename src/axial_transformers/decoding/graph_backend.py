@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend, Predictions, eager, walk_row
-from axial_transformers.decoding.choices import Choose, GumbelChoice, KnownFirst, row_choice
-from axial_transformers.decoding.values_so_far import RowCentres, RowPredictions
+from axial_transformers.decoding.backend import Backend, eager, walk_row
+from axial_transformers.decoding.choices import Choose, KnownFirst, NoiseChoice, row_choice
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 
 MAX_ROW = 1 << 12
@@ -17,7 +17,7 @@ MAX_ROW = 1 << 12
 MAX_KEPT = 4
 """Graphs kept for each model, the last used ones: each holds the activations of a row."""
 
-Row = Callable[[Tensor, GumbelChoice, RowPredictions | None], Tensor]
+Row = Callable[[Tensor, NoiseChoice, RowPredictions | None], Tensor]
 _kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDictionary()
 
 
@@ -30,14 +30,12 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
     weights = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
     kept = _kept.setdefault(model, {})
 
-    def row(context: Tensor, positions: Tensor, predictions: Predictions) -> Tensor:
-        assert not isinstance(predictions, RowCentres)
+    def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
         choice = row_choice(choose, positions)
         assert choice is not None
         autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
-        indices = None if predictions is None else tuple(predictions.indices.flatten().tolist())
         like = context.shape, context.dtype, context.device, choice.noise.shape, choice.noise.dtype
-        key = weights, like, choice.sampler, autocast, indices
+        key = weights, like, choice.sampler, autocast
         kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice, predictions)
         if len(kept) > MAX_KEPT:
             del kept[next(iter(kept))]
@@ -47,28 +45,27 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
 
 
 def _recorded_row(
-    model: AxialTransformer, context: Tensor, choice: GumbelChoice, predictions: RowPredictions | None
+    model: AxialTransformer, context: Tensor, choice: NoiseChoice, predictions: RowPredictions | None
 ) -> Row:
-    assert choice.known is not None
-    inputs = context.clone(), choice.noise.clone(), choice.known.clone()
+    inputs = [tensor.clone() for tensor in _inputs(context, choice, predictions)]
     static = replace(choice, noise=inputs[1], known=inputs[2])
-    held = predictions and predictions._replace(
-        known=predictions.known.clone(), values=predictions.values.clone(), planes=predictions.planes.clone()
-    )
+    held = predictions and RowPredictions(*inputs[3:], predictions.num_values)
     chosen, repeat = record(lambda: walk_row(model, inputs[0], static, held), context.device)
 
-    def row(context: Tensor, choice: GumbelChoice, predictions: RowPredictions | None) -> Tensor:
-        for own, new in zip(inputs, (context, choice.noise, choice.known)):
-            assert new is not None
+    def row(context: Tensor, choice: NoiseChoice, predictions: RowPredictions | None) -> Tensor:
+        for own, new in zip(inputs, _inputs(context, choice, predictions)):
             own.copy_(new)
-        if held is not None and predictions is not None:
-            held.known.copy_(predictions.known)
         repeat()
         if held is not None and predictions is not None:
             predictions.take(held)
         return chosen.clone()
 
     return row
+
+
+def _inputs(context: Tensor, choice: NoiseChoice, predictions: RowPredictions | None) -> list[Tensor]:
+    assert choice.known is not None
+    return [context, choice.noise, choice.known, *(predictions[:-1] if predictions else ())]
 
 
 def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import GumbelChoice, KnownFirst, Sampler
+from axial_transformers.decoding.choices import KnownFirst, NoiseChoice, Sampler
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.decoding.noise import gumbel, uniform
 from axial_transformers.messages import Message
@@ -74,9 +74,9 @@ def sample(  # noqa: PLR0913
         seed: for reproducible samples, from -2^63 to 2^64 - 1. None: one that torch's generator chooses.
         first: number of the first sample. The noise of a sample is a function of the seed and its number: a call with
             `first=8` continues one with `count=8`.
-        noise: instead of a seed. Up to 256 categorical values, standard Gumbel [B, *A, C, V]: values (or, with a
-            `prediction`, differences) are argmax(logits + temperature * noise). Otherwise uniform in (0, 1),
-            [B, *A, C]: see `decoding.Sampler` and, of ordinal values, `models.values.Mixture`.
+        noise: instead of a seed. Up to 256 categorical values, standard Gumbel [B, *A, C, V]: values are
+            argmax(logits + temperature * noise). Otherwise uniform in (0, 1), [B, *A, C]: see `decoding.Sampler` and,
+            of ordinal values, `models.values.Mixture`.
         label: [B] classes, or one int for all.
         cond: [B, *A, D].
         known: [B, *A, C] data; required where the model has known_channels.
@@ -371,7 +371,7 @@ class _Batch:
         noise = self.noise
         if noise is None:
             noise = noise_for(self.model.config, len(known), self.seed, self.first + part.start, device)
-        sampled = GumbelChoice(noise=noise.to(device), sampler=self.sampler)
+        sampled = NoiseChoice(noise=noise.to(device), sampler=self.sampler)
         choose = sampled if self.mask is None else KnownFirst(self.model.check(known), self.mask, sampled)
         return decode(self.model, choose, known, self.conditioning.of(part), backend, progress)
 

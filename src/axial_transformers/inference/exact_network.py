@@ -135,34 +135,32 @@ class ExactNetwork:
         found = np.empty((len(self.model.slices), len(x), *self.shape), np.float32)
         no_intervals = np.zeros((0, 0, 0), np.int64)
         with self.arithmetic.ieee_arithmetic():
-            for nats, (context, values, predictions) in zip(found, self._slices(x, conditioning)):
-                self.rows.take_known(context, Known(values, predictions, nats.reshape(values.shape), no_intervals))
+            for nats, (context, values) in zip(found, self._slices(x, conditioning)):
+                self.rows.take_known(context, Known(values, nats.reshape(values.shape), no_intervals))
         return np.moveaxis(found, 0, -1)
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
         """Return start and frequency of each value: [B, rows, L, 2]; x as for `nats`, logits must be finite."""
         found, no_nats = list[Values](), np.zeros((0, 0), np.float32)
         with self.arithmetic.ieee_arithmetic():
-            for context, values, predictions in self._slices(x, conditioning):
+            for context, values in self._slices(x, conditioning):
                 found.append(np.empty((*values.shape, 2), np.int64))
-                self.rows.take_known(context, Known(values, predictions, no_nats, found[-1]))
+                self.rows.take_known(context, Known(values, no_nats, found[-1]))
         together = np.concatenate([part.reshape(len(x), -1, *part.shape[1:]) for part in found], axis=1)
         if not together[..., 1].all():
             raise ValueError(NOT_FINITE_LOGITS)
         return together
 
-    def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values, Values]]:
+    def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values]]:
         model, length = self.model, self.shape[-1]
-        signed = model.predictor is not None and model.predictor.signed
-        y = model.layout.to_model(model.differences(x))
-        predictions = model.layout.to_model(model.predictions(x)) if signed else y
+        y = model.layout.to_model(model.values.codes(x))
         embedded = self.embed_conditioning(len(y), conditioning)
         for c in model.slices:
             context = np.array(self.context(y, c, embedded), order="C")
-            of_slice, predicted = (of[..., c].reshape(-1, length).cpu().numpy() for of in (y, predictions))
+            of_slice = y[..., c].cpu()
             for outer in self.outer_decoders:
-                outer.add_upper(context, y[..., c].cpu(), self._embedding)
-            yield context.reshape(-1, length, self.dim), of_slice, predicted if signed else predicted[:0]
+                outer.add_upper(context, of_slice, self._embedding)
+            yield context.reshape(-1, length, self.dim), of_slice.reshape(-1, length).numpy()
 
     @property
     def dim(self) -> int:

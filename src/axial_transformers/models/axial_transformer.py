@@ -7,8 +7,7 @@ for outer in outer_decoders:                             one per axis but the la
     context = context + shift(outer(h + context), axis)  depends on earlier positions of its axis only
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
 
-With `prediction`, x means differences, and a value has its difference's logit. With `convolution`, every outer decoder
-first adds one of earlier values to the context.
+With `convolution`, every outer decoder first adds one of earlier values to the context. Ordinal values: see `values`.
 """
 
 from pathlib import Path
@@ -45,7 +44,6 @@ class AxialTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.layout = config.bijection
-        self.predictor = config.predictor
         self.values = values_of(config)
         self.encoder = ChannelEncoder(config, self.values) if config.encoder_layers else None
         self.labels = Labels(config.num_classes, config.dim) if config.num_classes else None
@@ -55,8 +53,6 @@ class AxialTransformer(nn.Module):
         self.outer_decoders = ModuleListOf(OuterDecoder(config, level, self.values) for level in levels)
         self.inner_decoder = self.build_inner(config)
         last = Dense(config.dim, self.values.outputs, residual=True)
-        if self.predictor is not None:
-            last.bias.data.copy_(self.predictor.first_logits())
         if isinstance(self.values, OrdinalValues):
             self.values.first(last)
         self.head = nn.Sequential(nn.LayerNorm(config.dim), last)
@@ -110,13 +106,10 @@ class AxialTransformer(nn.Module):
         Raises:
             ValueError: a shape, dtype or value that the model does not take.
         """
-        logits = self.outputs(x, label, cond)
-        if self.predictor is None:
-            logits = self.layout.to_model(self.values.log_probabilities(logits, self.values.codes(self.check(x))))
-            known = torch.arange(self.layout.channels, device=logits.device) < self.config.known_channels
-            return self.layout.to_data(logits.masked_fill(known.unsqueeze(-1), 0.0))
-        values = torch.arange(self.config.num_values, device=logits.device)
-        return logits.gather(-1, (values - self.predictions(self.check(x)).unsqueeze(-1)) % len(values))
+        outputs = self.outputs(x, label, cond)
+        logits = self.layout.to_model(self.values.log_probabilities(outputs, self.values.codes(self.check(x))))
+        known = torch.arange(self.layout.channels, device=logits.device) < self.config.known_channels
+        return self.layout.to_data(logits.masked_fill(known.unsqueeze(-1), 0.0))
 
     def outputs(
         self,
@@ -152,17 +145,13 @@ class AxialTransformer(nn.Module):
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
-        predictions = None if self.predictor is None else self.predictor.predictions(x)
-        y = self.layout.to_model(self.differences(x, predictions))
+        y = self.layout.to_model(self.values.codes(x))
         context = self.context(y, channel, conditioning)
         values = _slice(y, channel)
         h = self.embed_value(values)
         for outer in self.outer_decoders:
             context = outer(h, context, values)
-        logits = self.read_out(self.inner_decoder(context + shift(h, -2)))
-        if self.predictor is not None and predictions is not None and self.predictor.signed:
-            logits = self.predictor.logits(logits, _slice(self.layout.to_model(predictions), channel))
-        return values, logits
+        return values, self.read_out(self.inner_decoder(context + shift(h, -2)))
 
     def read_out(self, state: Float[Tensor, "*s d"]) -> Float[Tensor, "*s o"]:
         """Return what the head gives for last states; of ordinal values in float32, also under autocast."""
@@ -177,18 +166,6 @@ class AxialTransformer(nn.Module):
             last = self.head[1]
             assert isinstance(last, Dense)
             self.values.fit(self.check(x), last)
-
-    def differences(
-        self, x: Integer[Tensor, "b *a c"], predictions: Integer[Tensor, "b *a c"] | None = None
-    ) -> Integer[Tensor, "b *a c"]:
-        if self.predictor is None:
-            return self.values.codes(x)
-        predictions = self.predictions(x) if predictions is None else predictions
-        return (x.long() - predictions) % self.config.num_values
-
-    def predictions(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return predictions by earlier positions; zeros without a `prediction`."""
-        return torch.zeros_like(x, dtype=torch.int64) if self.predictor is None else self.predictor.predictions(x)
 
     def context(
         self,

@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from axial_transformers.messages import Message
 from axial_transformers.models.layouts import LAYOUTS, Layout
-
-if TYPE_CHECKING:
-    from axial_transformers.models.prediction import Predictor
 
 MAXIMUM = 1 << 20
 """A damaged file must not allocate without limit."""
@@ -43,10 +40,6 @@ class AxialTransformerConfig:
     """Number of first channels (after the layout) that are given, not generated."""
     layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
     """Arrangement of channels and frames in the model; see `layouts.py`."""
-    prediction: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
-    """Model the differences, modulo V, of values from predictions by earlier neighbours, within each channel or, for
-    colours, also across channels. Likelihoods stay those of the values. The paper has none.
-    """
     values: Literal["categorical", "ordinal"] = "categorical"
     """Kind of the values: without an order, by a softmax of V logits (the paper); or with an order, by a mixture of
     logistic distributions, for images, scans and measurements.
@@ -55,8 +48,6 @@ class AxialTransformerConfig:
     """Logistic distributions in the mixture of an ordinal value."""
     centred: bool = False
     """Centre ordinal values on a linear prediction from earlier neighbours, fitted to the training data."""
-    signed_differences: bool = False
-    """Give a difference and the same difference minus V separate logits: values do not wrap around."""
     dim: int = 128
     """Width D of the model."""
     heads: int = 4
@@ -132,22 +123,8 @@ class AxialTransformerConfig:
         _require(self.layout in LAYOUTS, "{layout} must be one of {}, not {!r}", ", ".join(LAYOUTS), self.layout)
         _require(self.inner in ("attention", "lstm"), "{inner} must be attention or lstm, not {!r}", self.inner)
         _require(
-            self.prediction in ("none", "neighbours", "neighbours_and_channels"),
-            "{prediction} must be none, neighbours or neighbours_and_channels, not {!r}", self.prediction,
-        )  # fmt: skip
-        _require(
-            self.prediction != "none" or not self.signed_differences,
-            "{signed_differences} need a prediction: choose {prediction=neighbours}, "
-            "{prediction=neighbours_and_channels} or {signed_differences=False}",
-        )
-        _require(
             self.values in ("categorical", "ordinal"), "{values} must be categorical or ordinal, not {!r}", self.values
         )
-        _require(
-            self.values == "categorical" or self.prediction == "none",
-            "{prediction=} needs {values=categorical}: values with an order have {centred=True}",
-            prediction=self.prediction,
-        )  # fmt: skip
         _require(
             self.values == "ordinal" or not self.centred,
             "{centred} needs values with an order: choose {values=ordinal} or {centred=False}",
@@ -240,19 +217,9 @@ class AxialTransformerConfig:
         return self.num_values - 1 if self.input_divisor is None else self.input_divisor
 
     @property
-    def predictor(self) -> "Predictor | None":
-        if self.prediction == "none":
-            return None
-        from axial_transformers.models.prediction import Predictor  # torch is not needed before
-
-        return Predictor(self.num_values, self.prediction == "neighbours_and_channels", self.signed_differences)
-
-    @property
     def num_logits(self) -> int:
         """Return how many numbers the head gives for a position."""
-        if self.values == "ordinal":
-            return 3 * self.mixtures
-        return self.num_values * (2 if self.signed_differences else 1)
+        return 3 * self.mixtures if self.values == "ordinal" else self.num_values
 
     @property
     def layers(self) -> int:
@@ -282,7 +249,6 @@ class AxialTransformerConfig:
             "layers": f"encoder {self.encoder_layers}, outer {outer}, inner {inner}",
             "layout": self.layout,
             "values": self._describe_values(),
-            "prediction": self.prediction + (", signed" if self.signed_differences else ""),
             "convolution": f"reaches {self.convolution} pixels" if self.convolution else "none",
             "positions": "learned" + ("" if self.rotary is None else f", rotary of base {self.rotary:g}"),
         }

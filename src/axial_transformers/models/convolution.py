@@ -32,7 +32,8 @@ class CausalConvolution(nn.Module):
         features = values.features
         self.of_codes = FeatureEmbedding(features, FEATURES) if isinstance(features, Features) else None
         if self.of_codes is None:
-            self.features = nn.Parameter(_first_features(config))
+            values_from_0_to_2 = 2 * torch.arange(config.num_values, dtype=torch.float32) / (config.num_values - 1)
+            self.features = nn.Parameter(values_from_0_to_2[:, None])
         self.linear = Dense(inputs(config, level), self.channels * config.dim, bias=False)
 
     def forward(self, values: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a d"]:
@@ -75,20 +76,10 @@ class CausalConvolution(nn.Module):
 def inputs(config: AxialTransformerConfig, level: int) -> int:
     """Return how many numbers a window has."""
     reach, inside = config.convolution, len(config.bijection.shape) - level - 1
-    features = FEATURES if config.values == "ordinal" else 1 if config.prediction == "none" else 2
+    features = FEATURES if config.values == "ordinal" else 1
     return reach * (2 * reach + 1) ** inside * _channels_of_a_pixel(config) * features
 
 
 def _channels_of_a_pixel(config: AxialTransformerConfig) -> int:
     shape = config.bijection.shape
     return shape[-1] // config.shape[-1] if len(shape) == len(config.shape) else 1
-
-
-def _first_features(config: AxialTransformerConfig) -> Float[Tensor, "v f"]:
-    """Return values, scaled to 0..2; of differences, sign times size and size, on a logarithmic scale."""
-    values = torch.arange(config.num_values, dtype=torch.float32)
-    if config.prediction == "none":
-        return 2 * values[:, None] / (config.num_values - 1)
-    signed = torch.where(values < config.num_values / 2, values, values - config.num_values)
-    size = torch.log1p(signed.abs()) / 3
-    return torch.stack([size * signed.sign(), size], dim=-1)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
 from statistics import median_low
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,10 +24,10 @@ MAX_CLIP = 63
 TILE = 32
 """Side of a tile, unless a model to start from has another."""
 MIN_GAIN = 1.0
-"""Bits per value that a prediction must save, by the entropy of single values (`_entropy`)."""
+"""Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
 LOG2 = log(2)
-LOOKED_AT = 1 << 20
-"""Values from which a prediction is chosen, at most."""
+LOOKED_AT = 1 << 18
+"""Values by which their kind is chosen, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class ModelOfData(AxialTransformerConfig):
 
 OF_DATA = (
     "data.size", "data.fit", "model.shape", "model.channels", "model.num_values", "model.lowest", "model.num_classes",
-    "model.layout", "model.prediction", "model.signed_differences", "model.convolution", "model.outer_layers",
+    "model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers",
     "training.batch_size", "training.label_dropout",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
@@ -113,9 +113,9 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
         check_start(run.model, run.start_from, examples)
     axes, several = len(examples.shape), examples.channels > 1
     # Columns interleave channels: the upper rows of all channels are then a prefix of the generation order.
-    prediction = run.model.prediction
-    if "model.prediction" in run.open:
-        prediction = prediction_for(examples) if run.model.values == "categorical" else "none"
+    kind = run.model.values
+    if "model.values" in run.open:
+        kind = "ordinal" if is_predictable(examples) else "categorical"
     settings = {
         "model.shape": examples.shape,
         "model.channels": examples.channels,
@@ -123,8 +123,8 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
         "model.num_values": examples.num_values,
         "model.lowest": examples.lowest,
         "model.num_classes": examples.num_classes,
-        "model.prediction": prediction,
-        "model.signed_differences": prediction != "none",
+        "model.values": kind,
+        "model.centred": kind == "ordinal",
         "model.convolution": 2 if axes < 4 else 1,
         "model.outer_layers": tuple(2 * (axes - level) for level in range(axes - 1)),
         "training.batch_size": 4 if several else 16,
@@ -147,29 +147,23 @@ def check_start(trained: AxialTransformerConfig, start: str, wanted: AxialTransf
             raise ValueError(Message(text, start, getattr(wanted, name), that, **its))
 
 
-def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:
-    """Return the prediction whose differences have the least entropy, or "none" if all save less than MIN_GAIN."""
+def is_predictable(examples: Examples) -> bool:
+    """Return True if a linear prediction from earlier neighbours saves at least MIN_GAIN: values then have an order."""
     import torch
 
-    from axial_transformers.models.prediction import Predictor
+    from axial_transformers.models.linear_prediction import LinearPrediction
 
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
-    values = examples.num_values
     x = torch.from_numpy(examples.values[spread]).long() - examples.lowest
-    least = _entropy(x, values) - MIN_GAIN  # bits per value that a prediction must reach, then the fewest so far
-    found: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
-    if (of_positions := _entropy(Predictor(values, False, False).differences(x), values)) <= least:
-        found, least = "neighbours", of_positions
-    if examples.channels > 1 and _entropy(Predictor(values, True, False).differences(x), values) < least:
-        found = "neighbours_and_channels"
-    return found
+    prediction = LinearPrediction(examples.shape, examples.channels, examples.num_values)
+    prediction.fit(x)
+    return _entropy(x) - _entropy(x - prediction(x) + examples.num_values) >= MIN_GAIN
 
 
-def _entropy(x: "torch.Tensor", values: int) -> float:
-    """Return the bits per value of x [N, *A, C] if each is coded by its frequency in its channel, without context."""
+def _entropy(x: "torch.Tensor") -> float:
+    """Return the bits per value of x [N, *A, C], from 0, coded by their frequencies in each channel without context."""
     import torch
 
-    counts = [x[..., c].flatten().bincount(minlength=values) for c in range(x.shape[-1])]
-    shares = torch.stack(counts).double() / (x.numel() // x.shape[-1])
-    return -torch.xlogy(shares, shares).sum(1).mean().item() / LOG2
+    shares = [x[..., c].flatten().bincount().double() / x[..., c].numel() for c in range(x.shape[-1])]
+    return -sum(torch.xlogy(share, share).sum().item() for share in shares) / len(shares) / LOG2

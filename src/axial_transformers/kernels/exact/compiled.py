@@ -64,8 +64,6 @@ from axial_transformers.kernels.exact.definition import (
     GROUP,
     LANES,
     MASKED,
-    NO_CENTRING,
-    NO_PREDICTION,
     Array,
     Block,
     Centring,
@@ -77,7 +75,6 @@ from axial_transformers.kernels.exact.definition import (
     Norm,
     Ordinal,
     Output,
-    Prediction,
     RowSampling,
     Stream,
 )
@@ -242,18 +239,13 @@ class Rows:
         self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), embedding, ordinal)
         self._memory = Kept[steps.RowMemory]()
 
-    def read(self, context: Array, prediction: Prediction | Centring, values: Integers, stream: Stream) -> None:
+    def read(self, context: Array, centring: Centring, values: Integers, stream: Stream) -> None:
         """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, in one thread."""
-        self._work(steps.read_row, context, GROUP, values, stream, *self._both(prediction), in_threads=False)
+        self._work(steps.read_row, context, GROUP, values, stream, centring, in_threads=False)
 
-    def sample(self, context: Array, prediction: Prediction | Centring, values: Integers, choice: RowSampling) -> None:
-        """Write sampled values, differences, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
-        self._work(sample_row, context, examples_at_once(len(context)), choice, *self._both(prediction), values)
-
-    def _both(self, given: Prediction | Centring) -> tuple[Prediction, Centring]:
-        """Return both kinds of predictions, of which one is empty: kernels take one type of each argument."""
-        assert isinstance(given, Centring) == (self._output.ordinal.mixtures > 0)
-        return (NO_PREDICTION, given) if isinstance(given, Centring) else (given, NO_CENTRING)
+    def sample(self, context: Array, centring: Centring, values: Integers, choice: RowSampling) -> None:
+        """Write sampled values, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
+        self._work(sample_row, context, examples_at_once(len(context)), choice, centring, values)
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""

@@ -177,32 +177,8 @@ class Stream(NamedTuple):
     """[3]: the state of the coder, the number of words read, and what became of the row."""
 
 
-class Prediction(NamedTuple):
-    """Predictions along a row, see `decoding.values_so_far.RowPredictions`; of size 0 if the model has none."""
-
-    indices: NDArray[np.int64]
-    """[L, 4]."""
-    known: NDArray[np.int64]
-    """[B, L, 4]."""
-    values: NDArray[np.int64]
-    """[B, L], written."""
-    planes: NDArray[np.int64]
-    """[B, L], written."""
-    signed: bool
-    """True if a difference and the same difference minus V have logits of their own."""
-
-
-NO_PREDICTION = Prediction(
-    indices=np.zeros((0, 4), np.int64),
-    known=np.zeros((0, 0, 4), np.int64),
-    values=np.zeros((0, 0), np.int64),
-    planes=np.zeros((0, 0), np.int64),
-    signed=False,
-)
-
-
 class Centring(NamedTuple):
-    """Predictions of ordinal values along a row by a linear combination of earlier values; in place of `Prediction`."""
+    """Predictions of ordinal values along a row, by a linear combination of earlier values."""
 
     values: NDArray[np.int64]
     """[B, P]: all values so far, without predictions, in any order of positions; the row's own are written."""
@@ -224,7 +200,7 @@ NO_UNIFORMS = np.zeros((0, 0), np.float64)
 
 
 class RowSampling(NamedTuple):
-    """How to sample a row, see `decoding.choices.GumbelChoice`; top_k = V and top_p = 1 restrict nothing."""
+    """How to sample a row, see `decoding.choices.NoiseChoice`; top_k = V and top_p = 1 restrict nothing."""
 
     noise: Array
     """[B, L, V]; of size 0 if `uniforms` are given."""
@@ -242,8 +218,6 @@ class Known(NamedTuple):
 
     values: NDArray[np.int64]
     """Of ordinal values, codes (`Features`)."""
-    predictions: NDArray[np.int64]
-    """[B, L], if differences are signed (`Prediction.signed`); else of size 0."""
     nats: Array
     """[B, L], written: -log of the probability of each value; NaN if logits are not finite."""
     intervals: NDArray[np.int64]

@@ -52,7 +52,6 @@ from axial_transformers.kernels.exact.definition import (
     Norm,
     Ordinal,
     Output,
-    Prediction,
     Stream,
     logistic_table,
 )
@@ -296,27 +295,21 @@ class Rows:
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         self._inner, self._heads, self._output = inner, heads, output
 
-    def read(
-        self, context: Array, prediction: Prediction | Centring, values: NDArray[np.int64], stream: Stream
-    ) -> None:
+    def read(self, context: Array, centring: Centring, values: NDArray[np.int64], stream: Stream) -> None:
         """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
-        count, ordinal = len(self._output.table), self._output.ordinal
+        ordinal = self._output.ordinal
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
             for i, logits in enumerate(self._logits(context[group], values[group])):
                 if ordinal is not None:
-                    assert isinstance(prediction, Centring)
-                    centres = centred_on(prediction, group, i, ordinal.num_values)
+                    centres = centred_on(centring, group, i, ordinal.num_values)
                     each = np.broadcast_to(centres, len(logits)).tolist()
                     for b, (outputs, centre) in enumerate(zip(logits, each), start=first):
                         values[b, i] = read_ordinal(outputs, centre, ordinal, stream)
-                    values[group, i] = keep_value(prediction, group, i, values[group, i], centres, ordinal.num_values)
+                    values[group, i] = keep_value(centring, group, i, values[group, i], centres, ordinal.num_values)
                     continue
-                assert isinstance(prediction, Prediction)
-                predictions = predicted(prediction, group, i, count)
-                for b, numbers in enumerate(fixed_points(self._taken(logits, predictions), stream), start=first):
+                for b, numbers in enumerate(fixed_points(logits, stream), start=first):
                     values[b, i] = read_value(numbers, stream)
-                keep(prediction, group, i, values[group, i] + predictions, count)
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
@@ -329,8 +322,6 @@ class Rows:
                     for b, outputs in enumerate(logits):
                         known.intervals[b, i] = interval_of_mixture(outputs, int(values[b]), ordinal)
                 continue
-            if known.predictions.size:
-                logits = self._taken(logits, known.predictions[:, i])
             if known.nats.size:
                 known.nats[:, i] = nats_of(logits, values)
             if known.intervals.size:
@@ -347,14 +338,6 @@ class Rows:
             if i:
                 x = x + embedded(values[:, i - 1], self._output.features or self._output.table)
             yield linear(layer_norm(step(x, i), self._output.norm), self._output.head)
-
-    def _taken(self, logits: Array, predictions: NDArray[np.int64]) -> Array:
-        """Return, of logits [B, 2V] of signed differences, the V that lead to values; others as they are."""
-        count = len(self._output.table)
-        if logits.shape[1] == count:
-            return logits
-        beyond = np.arange(count) + predictions[:, None] >= count
-        return np.where(beyond, logits[:, count:], logits[:, :count])
 
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
         if not isinstance(self._inner, Lstm):
@@ -373,30 +356,6 @@ class Rows:
             return x + hidden
 
         return step
-
-
-def predicted(prediction: Prediction, group: slice, i: int, count: int) -> NDArray[np.int64]:
-    """Return the predictions of some examples at position i, each one of `count` values; zeros if there are none."""
-    if not len(prediction.indices):
-        return np.zeros(1, np.int64)
-    w, n, nw, before = neighbours(prediction, group, i)
-    found = np.clip(w + n - nw, np.minimum(w, n), np.maximum(w, n)) + before - count // 2
-    return np.clip(found, 0, count - 1) if prediction.signed else found % count
-
-
-def keep(prediction: Prediction, group: slice, i: int, values: NDArray[np.int64], count: int) -> None:
-    """Write values, modulo `count`, and planes of some examples at position i."""
-    if len(prediction.indices):
-        prediction.values[group, i] = values % count
-        before = neighbours(prediction, group, i)[-1]
-        prediction.planes[group, i] = (prediction.values[group, i] - before + count // 2) % count
-
-
-def neighbours(prediction: Prediction, group: slice, i: int) -> list[NDArray[np.int64]]:
-    """Return the planes of w, n and nw of position i, and the value of the channel before."""
-    rows = (prediction.planes, prediction.planes, prediction.planes, prediction.values)
-    indices = prediction.indices[i].tolist()
-    return [prediction.known[group, i, k] if at < 0 else rows[k][group, at] for k, at in enumerate(indices)]
 
 
 def centred_on(centring: Centring, group: slice, i: int, count: int) -> NDArray[np.int64]:

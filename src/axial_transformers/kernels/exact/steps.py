@@ -4,7 +4,7 @@ A row of positions goes through the inner decoder, the head, and a choice of val
 stream (`read_row`), known (`known_rows`), or sampled (`sample_row`).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from axial_transformers.kernels.exact.definition import (
     Centring,
     Known,
     Ordinal,
-    Prediction,
     RowSampling,
     Stream,
 )
@@ -151,8 +150,8 @@ def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
 
 @exact
 def read_row(
-    context: Array, inner: Inner, output: PackedOutput, values: Integers, stream: Stream, prediction: Prediction,
-    centring: Centring, first: int, last: int, memory: RowMemory,
+    context: Array, inner: Inner, output: PackedOutput, values: Integers, stream: Stream, centring: Centring,
+    first: int, last: int, memory: RowMemory,
 ) -> None:  # fmt: skip
     """Read the values [B, L] of a row of the examples first .. last - 1, position after position, from a stream."""
     count, logits, ordinal = output.ordinal.num_values, memory.logits, output.ordinal
@@ -165,13 +164,9 @@ def read_row(
                 value = read_mixture(logits, b - first, ordinal, centre, stream, memory.mixture)
                 values[b, i] = keep_value(centring, b, i, value, centre, count)
                 continue
-            at, found = (b - first) * logits.shape[1], predicted(prediction, b, i, count)
-            if prediction.signed:
-                take_signed(found, count, logits, at)
-            if not fixed_points(logits, at, count, memory.numbers):
+            if not fixed_points(logits, (b - first) * logits.shape[1], count, memory.numbers):
                 stream.state[2] = NOT_FINITE
             values[b, i] = read_value(memory.numbers, count, stream)
-            keep(prediction, b, i, values[b, i], count)
 
 
 @exact
@@ -224,8 +219,6 @@ def take_known(
                 end = counts_below(value + 1, centre, logits, row, ordinal, mixture.precisions, mixture.shares)
                 intervals[b, i, 0], intervals[b, i, 1] = start, end - start
         return
-    if known.predictions.size:
-        take_signed(known.predictions[b, i], count, logits, at)
     if nats.size:
         nats[b, i] = nats_of(logits, at, count, value)
     if intervals.size:
@@ -293,10 +286,10 @@ def add_embedding(embedding: Embedding, code: int, dim: int, x: Array, at: int) 
 
 @compiled
 def sample_row(
-    context: Array, inner: Inner, output: PackedOutput, choice: RowSampling, prediction: Prediction,
-    centring: Centring, values: Integers, first: int, last: int, memory: RowMemory,
+    context: Array, inner: Inner, output: PackedOutput, choice: RowSampling, centring: Centring,
+    values: Integers, first: int, last: int, memory: RowMemory,
 ) -> None:  # fmt: skip
-    """Sample values, differences, or codes, [B, L] of the examples first .. last - 1."""
+    """Sample values, or codes, [B, L] of the examples first .. last - 1."""
     rows, count, ordinal = last - first, output.ordinal.num_values, output.ordinal
     start_row(rows, inner.heads, memory.cell, memory.hidden)
     logits, width = memory.logits.reshape(-1), memory.logits.shape[1]
@@ -315,20 +308,15 @@ def sample_row(
                     )  # fmt: skip
                 values[b, i] = keep_value(centring, b, i, value, centre, count)
                 continue
-            found = predicted(prediction, b, i, count)
             if choice.known[b, i] >= 0:
-                values[b, i] = within(choice.known[b, i] - found, count)
+                values[b, i] = choice.known[b, i]
+                continue
+            here = logits[at : at + count]
+            least = least_allowed(here, choice.temperature, choice.top_k, choice.top_p)
+            if choice.uniforms.size:
+                values[b, i] = choose_by_uniform(here, choice.uniforms[b, i], choice.temperature, least)
             else:
-                if prediction.signed:
-                    take_signed(found, count, logits, at)
-                least = least_allowed(logits[at : at + count], choice.temperature, choice.top_k, choice.top_p)
-                if choice.uniforms.size:
-                    values[b, i] = choose_by_uniform(
-                        logits[at : at + count], choice.uniforms[b, i], choice.temperature, least
-                    )
-                else:
-                    values[b, i] = choose_value(logits[at : at + count], choice.noise[b, i], choice.temperature, least)
-            keep(prediction, b, i, values[b, i], count)
+                values[b, i] = choose_value(here, choice.noise[b, i], choice.temperature, least)
 
 
 @part
@@ -419,57 +407,3 @@ def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.flo
         if reached >= top_p * total:
             return ordered[j]
     return ordered[-1]
-
-
-@exact_part
-def predicted(prediction: Prediction, b: int, i: int, count: int) -> Any:
-    """Return the prediction of example b at position i, one of `count` values; 0 if the model has none."""
-    if not prediction.indices.size:
-        return 0
-    w, n, nw = plane(prediction, b, i, 0), plane(prediction, b, i, 1), plane(prediction, b, i, 2)
-    low, high = min(w, n), max(w, n)
-    found = min(max(w + n - nw, low), high) + channel_before(prediction, b, i) - count // 2
-    if prediction.signed:
-        return min(max(found, 0), count - 1)
-    return within(found, count)
-
-
-@exact_part
-def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) -> None:
-    """Write value and plane of example b at position i, from the difference that was chosen."""
-    if prediction.indices.size:
-        value = within(difference + predicted(prediction, b, i, count), count)
-        prediction.values[b, i] = value
-        prediction.planes[b, i] = within(value - channel_before(prediction, b, i) + count // 2, count)
-
-
-@exact_part
-def take_signed(predicted: int, count: int, logits: Array, at: int) -> None:
-    """Move the logits of the differences that would lead beyond the last value.
-
-    A head for signed differences has 2 `count` logits. Difference d leads to predicted + d. If that is `count` or more,
-    d means d - `count`, whose logit is number `count` + d.
-    """
-    copy(logits, at + 2 * count - predicted, predicted, logits, at + count - predicted)
-
-
-@exact_part
-def plane(prediction: Prediction, b: int, i: int, which: int) -> Any:
-    """Return the plane of the neighbour w, n or nw (`which` 0, 1, 2) of position i."""
-    at = prediction.indices[i, which]
-    return prediction.planes[b, at] if at >= 0 else prediction.known[b, i, which]
-
-
-@exact_part
-def channel_before(prediction: Prediction, b: int, i: int) -> Any:
-    """Return the value of the channel before position i, or half of the values without one."""
-    at = prediction.indices[i, 3]
-    return prediction.values[b, at] if at >= 0 else prediction.known[b, i, 3]
-
-
-@exact_part
-def within(x: int, count: int) -> int:
-    """Return x modulo `count`, for x from -count to 2 count - 1."""
-    if x < 0:
-        return x + count
-    return x - count if x >= count else x
