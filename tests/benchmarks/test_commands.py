@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.training import RunConfig
@@ -25,6 +26,7 @@ import command_line  # isort: skip
 import complexity  # isort: skip
 import crashes  # isort: skip
 import peers  # isort: skip
+import tokens  # isort: skip
 from straightforward import Straightforward  # isort: skip
 
 DOCS = ROOT / "docs"
@@ -127,6 +129,9 @@ TINY = {
     "shards.py --simulated": "--records 9 --batch-size 4 --workers 0 --simulated",
     "table1.py": "--depths 1 3 --reach-sizes 8 --decode-size 4",
     "threads.py": "--busy 0 --turns 300 --seconds 0",
+    "tokens.py encode": "encode clothes.npz clothes.npz tokens --codes 300 --steps 2 --batch 3",
+    "tokens.py sizes": "sizes codes.npy",
+    "tokens.py decode": "decode model_of_codes codes.npy decoded.png",
     "train.py": "--recipes digits --batch 2 --precisions auto --compiled False --seconds 0 --threads 1",
     "triangle.py": "--residues 4 --dim 8 --heads 2 --rounds 1",
     "varied_photos.py": "photos varied --copies 2",
@@ -155,6 +160,9 @@ def tiny(tmp_path_factory):
     np.savez(folder / "gray.npz", images=ramp)
     np.savez(folder / "clothes.npz", images=rng.integers(0, 256, (8, 28, 28), np.uint8), labels=np.arange(8))
     np.savez(folder / "clips.npz", images=rng.integers(0, 256, (2, 2, 16, 16, 3), np.uint8))
+    np.save(folder / "codes.npy", rng.integers(0, 300, (3, 2, 2), np.int16))
+    (folder / "model_of_codes").mkdir()
+    save_file(tokens.VQ(300).state_dict(), folder / "model_of_codes" / tokens.WEIGHTS)
     (folder / "photos").mkdir()
     Image.fromarray(rng.integers(0, 256, (160, 144, 3), np.uint8)).save(folder / "photos" / "one.png")
     random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained(folder / "model")
