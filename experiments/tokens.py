@@ -4,14 +4,13 @@
     python experiments/tokens.py sizes tokens/test_codes.npy
     python experiments/tokens.py decode tokens samples.npz samples.png
 
-`encode` trains on the first file and writes the codes of both, int16 [N, 7, 7] for gray images of 28x28. `sizes` prints
-what codes take without a prior. `decode` draws codes, which may be samples of a prior.
+`encode` trains on the first file and writes codes of both, int16 [N, 7, 7] for gray images of 28x28. `sizes` prints
+what they take without a prior. `decode` draws them, or samples of a prior.
 """
 
 import lzma
 import time
 import zlib
-from math import log2
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from axial_transformers.data import DataConfig, load
+from axial_transformers.data import load
 from axial_transformers.pictures import image_grid
 from of_benchmarks import run_command
 
@@ -52,9 +51,8 @@ class VQ(nn.Module):
             *(nn.Conv2d(dim, width, 3, padding=1), Residual(width), nn.ReLU()),
             *(nn.ConvTranspose2d(width, half, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(half, 1, 4, 2, 1)),
         )
-        self.register_buffer("codebook", torch.randn(codes, dim))
-        self.register_buffer("counts", torch.zeros(codes))
-        self.register_buffer("sums", torch.zeros(codes, dim))
+        parts = torch.randn(codes, dim), torch.zeros(codes), torch.zeros(codes, dim)
+        self.codebook, self.counts, self.sums = (nn.Parameter(part, requires_grad=False) for part in parts)
 
     def nearest(self, latents: Tensor) -> Tensor:
         """Return the codes of latents [..., dim]."""
@@ -80,8 +78,7 @@ class VQ(nn.Module):
     def loss(self, images: Tensor) -> Tensor:
         """Return the mean squared error of images and of latents, and let the codebook follow."""
         latents = self.encoder(images)
-        flat = latents.movedim(1, -1)
-        codes = self.nearest(flat)
+        codes = self.nearest(flat := latents.movedim(1, -1))
         quantised = self.codebook[codes].movedim(-1, 1)
         drawn = self.decoder(latents + (quantised - latents).detach())  # gradients pass straight through
         self.follow(flat.detach().flatten(0, -2), codes.flatten())
@@ -94,7 +91,6 @@ def read(source: Path) -> Tensor:
 
 
 def train(model: VQ, images: Tensor, steps: int, batch: int) -> None:
-    """Train with Adam; the learning rate falls to a twentieth."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
     for step in range(1, steps + 1):
@@ -115,11 +111,9 @@ def codes_of(model: VQ, images: Tensor) -> tuple[Tensor, float]:
     return codes, 255 * float(torch.cat(errors).mean().sqrt())
 
 
-def encode(
-    images: Path, test: Path, out: Path, *, codes: int = 512, steps: int = 2000, batch: int = 64, seed: int = 0
-) -> None:
+def encode(images: Path, test: Path, out: Path, *, codes: int = 512, steps: int = 2000, batch: int = 64) -> None:
     """Train on images, and write the model and the codes of both files into a new folder."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model, files = VQ(codes), {"codes": read(images), "test_codes": read(test)}
     out.mkdir(parents=True)
     train(model, files["codes"], steps, batch)
@@ -130,20 +124,14 @@ def encode(
         print(f"{name}: {list(found.shape)}, {len(found.unique())} of {codes} codes, error {error:.1f} of 255")
 
 
-def sizes(codes: Path, num_values: int = 512) -> None:
+def sizes(codes: Path) -> None:
     """Print what codes take without a model: bits per code, and bytes."""
     values = np.load(codes).astype("<i2")
-    shares = np.bincount(values.reshape(-1), minlength=num_values) / values.size
-    entropy = -(shares[shares > 0] * np.log2(shares[shares > 0])).sum()
-    raw = values.tobytes()
-    found = {
-        "equal numbers of bits": values.size * log2(num_values) / 8,
-        "entropy of single codes": values.size * entropy / 8,
-        "zlib": len(zlib.compress(raw, 9)),
-        "xz": len(lzma.compress(raw, preset=9 | lzma.PRESET_EXTREME)),
-    }
-    for name, size in found.items():
-        print(f"{name:24} {8 * size / values.size:6.3f} bits a code {size:10,.0f} bytes")
+    shares = np.unique(values, return_counts=True)[1] / values.size
+    entropy = -(shares * np.log2(shares)).sum()
+    zipped = zlib.compress(values.tobytes(), 9), lzma.compress(values.tobytes(), preset=9 | lzma.PRESET_EXTREME)
+    for name, size in zip(("entropy of single codes", "zlib", "xz"), (values.size * entropy / 8, *map(len, zipped))):
+        print(f"{name:24} {8 * size / values.size:.3f} bits a code, {size:,.0f} bytes")
 
 
 @torch.no_grad()
@@ -152,8 +140,8 @@ def decode(folder: Path, codes: Path, image: Path, *, count: int = 32, columns: 
     state = load_file(folder / WEIGHTS)
     model = VQ(len(state["codebook"]))
     model.load_state_dict(state)
-    values = load(codes, DataConfig(axes="NHW"), "all").values[:count, ..., 0]
-    pixels = model.decode(torch.from_numpy(values.astype(np.int64))).clamp(0, 1) * 255
+    values = load(codes, split="all").values[:count, ..., 0]
+    pixels = 255 * model.decode(torch.from_numpy(values.astype(np.int64))).clamp(0, 1)
     image_grid(pixels.round().byte().movedim(1, -1).numpy(), columns, scale=2).save(image)
     print(image)
 

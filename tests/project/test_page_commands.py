@@ -132,6 +132,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
             (folder / name / f"{i}").mkdir(parents=True)
             for j, frame in enumerate(clip):
                 Image.fromarray(frame).save(folder / name / f"{i}" / f"{j}.png")
+    (folder / "tokens").mkdir()
+    for name, count in (("codes", 20), ("test_codes", 2)):
+        np.save(folder / "tokens" / f"{name}.npy", np.arange(count * 49, dtype=np.int16).reshape(count, 7, 7) % 512)
     (folder / "shards").mkdir()
     for part in ("train", "val"):
         for i in range(2):
