@@ -118,6 +118,7 @@ TINY = {
     "exact_functions.py": "--every 67108859",
     "exact_settings.py": "model gray.npz --count 4 --block 2 --only threads backwards together",
     "exact_speed.py": "--model model --images 2 --rounds 1",
+    "fields.py": "--steps 1 --dim 16 --side 3 --count 8 --held-out 2 --batch 2",
     "fashion_classifier.py": "clothes.npz clothes.npz --width 4 --epochs 1 --batch 4 --seeds 0",
     "gpu_report.py --only": "--dry-run --only losses",
     "optimizers.py": "--recipe digits --steps 1",
