@@ -96,7 +96,7 @@ def test_other_models_have_the_size_of_the_axial_one_but_for_their_positions():
     [
         ("digits", 100, "linear"),
         ("fashion_mnist", 200, "linear"),
-        ("clips32", 100, "linear"),
+        ("clips32", 60, "linear"),
         ("clips32_frames", 100, "cosine"),
         ("photos32", 150, "linear"),
         ("imagenet32", 5_000, "constant"),

@@ -222,8 +222,8 @@ class Mixture(NamedTuple):
     centres: Integer[Tensor, "*s"]
     num_values: int
 
-    def log_p(self, values: Integer[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        """Return log p of values, by F(u) - F(l) = F(u) F(-l) (1 - e^-(u - l)): nothing cancels."""
+    def log_p(self, values: Integer[Tensor, "*#s"]) -> Float[Tensor, "..."]:
+        """Return log p of values (shapes broadcast), by F(u) - F(l) = F(u) F(-l) (1 - e^-(u - l)): nothing cancels."""
         offsets = (values - self.centres).unsqueeze(-1).to(self.means.dtype) - self.means
         upper, lower = (offsets + 0.5) * self.precisions, (offsets - 0.5) * self.precisions
         is_first, is_last = (values == 0).unsqueeze(-1), (values == self.num_values - 1).unsqueeze(-1)
