@@ -309,6 +309,16 @@ def test_a_stored_archive_decodes_to_its_images_and_is_written_the_same():
     assert compress(model, images, label, verify=False) == archive
 
 
+@pytest.mark.parametrize("name", ["tokens", "numbers"])
+def test_a_stored_archive_of_many_values_decodes_to_them_and_is_written_the_same(name):
+    model = AxialTransformer.from_pretrained(STORED / name)
+    with np.load(STORED / f"{name}.npz") as arrays:
+        values = torch.from_numpy(arrays["values"])
+    archive = (STORED / f"{name}.axl").read_bytes()
+    assert torch.equal(decompress(model, archive).int(), values)
+    assert compress(model, values, verify=False) == archive
+
+
 def test_a_stored_archive_of_pictures_gives_its_files_and_is_written_the_same(tmp_path):
     model = AxialTransformer.from_pretrained(STORED / "model")
     decompress_files(model, STORED / "pictures.axl", tmp_path / "again")

@@ -1,4 +1,4 @@
-"""Writes this folder's archives anew, of its model, images and pictures.
+"""Writes this folder's archives anew, of its models, images, pictures and values.
 
 python make.py
 """
@@ -17,3 +17,6 @@ images = torch.from_numpy(np.load(here / "images.npz")["images"])
 (here / "labelled.axl").write_bytes(axial.compress(model, images, torch.arange(len(images)) % 4))
 (here / "pictures.axl").unlink(missing_ok=True)
 compress_files(model, here / "pictures", here / "pictures.axl", other_sizes="tile")
+for name in ("tokens", "numbers"):
+    values = torch.from_numpy(np.load(here / f"{name}.npz")["values"])
+    (here / f"{name}.axl").write_bytes(axial.compress(axial.AxialTransformer.from_pretrained(here / name), values))
