@@ -127,6 +127,9 @@ def mixture_loss(outputs: Tensor, x: Tensor, predicted: Tensor, spread: Tensor, 
 class Straightforward(nn.Module):
     """Images [B, H, W, C] and a channel [B] of each -> the mean nats/dim of those channels."""
 
+    spread: Tensor
+    coefficients: Tensor
+
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
         self.interleaved, self.num_values = config.layout == "columns", config.num_values

@@ -37,7 +37,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from axial_transformers.decoding import Choose, decode
-from axial_transformers.decoding.backend import Backend, Predictions, eager
+from axial_transformers.decoding.backend import Backend, eager
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -161,7 +162,7 @@ def decoding(model: AxialTransformer) -> dict[str, int | None]:
     def backend(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
         parts = eager(model, choose)
 
-        def row(context: torch.Tensor, positions: torch.Tensor, predictions: Predictions) -> torch.Tensor:
+        def row(context: torch.Tensor, positions: torch.Tensor, predictions: RowPredictions | None) -> torch.Tensor:
             nonlocal waiting
             before = cached.total()
             values = parts.row(context, positions, predictions)

@@ -62,6 +62,7 @@ BASELINES = {
 }
 KINDS = "lstm, index plane, rows, axis, frames, known channels, classes"
 MODELS = {name: (AxialTransformer, VARIANTS[name]) for name in KINDS.split(", ")} | BASELINES
+OF_NUMBERS = {name: (AxialTransformer, VARIANTS[name]) for name in ("ordinal convolution", "centred columns")}
 EAGER = partial(backend_choice.choose_backend, compile=False)
 every_model = pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
 
@@ -130,7 +131,7 @@ def test_likelihoods_and_steps_of_decoding_on_a_gpu_need_no_tensor_of_the_cpu(ki
         assert parts.row(slab, positions[0], None).device.type == "cuda"
 
 
-@every_model
+@pytest.mark.parametrize(("kind", "config"), (MODELS | OF_NUMBERS).values(), ids=MODELS | OF_NUMBERS)
 def test_a_step_of_training_without_values_gives_every_parameter_its_gradient(kind, config):
     """On the meta device, where gradients can be had without a GPU; it refuses tensors of a CPU likewise."""
     with torch.device("meta"):

@@ -49,7 +49,7 @@ def _recorded_row(
 ) -> Row:
     inputs = [tensor.clone() for tensor in _inputs(context, choice, predictions)]
     static = replace(choice, noise=inputs[1], known=inputs[2])
-    held = predictions and RowPredictions(*inputs[3:], predictions.num_values)
+    held = predictions and RowPredictions(inputs[3], inputs[4], inputs[5], inputs[6], predictions.num_values)
     chosen, repeat = record(lambda: walk_row(model, inputs[0], static, held), context.device)
 
     def row(context: Tensor, choice: NoiseChoice, predictions: RowPredictions | None) -> Tensor:

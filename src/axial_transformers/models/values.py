@@ -70,7 +70,7 @@ class Features(NamedTuple):
         """Return the features of differences from predictions, float64."""
         parts = [differences.double() / (differences.abs() + scale) for scale in self.scales]
         found = [feature for part in parts for feature in (part, part.abs())]
-        return torch.stack(found, dim=-1) if found else torch.zeros(*differences.shape, 0, dtype=torch.float64)
+        return torch.stack(found, dim=-1) if found else differences.double().unsqueeze(-1)[..., :0]
 
 
 def features_of(config: AxialTransformerConfig) -> Scaled | Features:

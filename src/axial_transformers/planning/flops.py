@@ -12,7 +12,7 @@ import torch
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build, class_of
 from axial_transformers.models.baselines.sequence_attention import SequenceAttention
-from axial_transformers.models.convolution import inputs
+from axial_transformers.models.convolution import FEATURES, inputs
 from axial_transformers.models.stacks import InnerAttention
 from axial_transformers.models.values import features_of
 
@@ -39,7 +39,10 @@ def forward_flops(config: AxialTransformerConfig) -> int:
 def training_flops(config: AxialTransformerConfig) -> int:
     """Return the FLOPs of the loss of one random slice and of its gradients."""
     slices = config.bijection.channels - config.known_channels
-    return 3 * forward_flops(config) // slices - prod(config.bijection.shape) * _first_layer(config)
+    without_gradient = _first_layer(config) + 2 * _features(config) * config.dim  # of their inputs
+    if config.convolution:
+        without_gradient += 2 * _features(config) * FEATURES * sum(map(bool, config.layers_of_outer_decoders))
+    return 3 * forward_flops(config) // slices - prod(config.bijection.shape) * without_gradient
 
 
 def decode_flops(config: AxialTransformerConfig) -> int:
@@ -51,18 +54,25 @@ def _flops(config: AxialTransformerConfig, cached: bool) -> int:
     layout, dim = config.bijection, config.dim
     shape, slices = layout.shape, layout.channels - config.known_channels
     per_position = 2 * dim * config.num_logits
-    embedded = 2 * dim * features_of(config).size if config.values == "ordinal" else 0
-    total = float(per_position + embedded + _first_layer(config))
+    embeddings = len(shape) if cached else 1  # decoding embeds values anew for each outer decoder
+    total = float(per_position + 2 * _features(config) * dim * embeddings + _first_layer(config))
     for group in _layer_groups(config):
         attended = group.cached if cached else group.attended
         total += group.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * attended * dim)
-    if config.convolution:
-        for level, layers in enumerate(config.layers_of_outer_decoders):
-            share = 1 - 1 / shape[level] if cached else 1.0  # decoding skips the first slab
-            total += 2 * inputs(config, level) * dim * share if layers else 0
+    if reach := config.convolution:
+        for level, length in enumerate(shape[:-1]):
+            if config.layers_of_outer_decoders[level]:
+                share = 1 - 1 / length if cached else 1.0  # decoding skips the first slab
+                seen = sum(min(i, reach) for i in range(length)) / length if cached else 1.0  # and reads slabs anew
+                total += 2 * inputs(config, level) * dim * share + 2 * _features(config) * FEATURES * seen
     if config.inner == "lstm":
         total += 16 * dim**2
     return round(total * prod(shape) * slices)
+
+
+def _features(config: AxialTransformerConfig) -> int:
+    """Return the numbers of a value that linear layers embed: none if values are categorical."""
+    return features_of(config).size if config.values == "ordinal" else 0
 
 
 def _first_layer(config: AxialTransformerConfig) -> int:
