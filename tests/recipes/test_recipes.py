@@ -14,6 +14,7 @@ from axial_transformers.cli.train import requested
 from axial_transformers.cli.training import read_training
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.linear_prediction import LinearPrediction
 from axial_transformers.planning.flops import parameters
 from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
@@ -178,3 +179,11 @@ def test_values_of_own_data_are_ordinal_where_a_linear_prediction_saves_a_bit_ea
         kinds[name] = model.values, model.centred
     ordinal, categorical = ("ordinal", True), ("categorical", False)
     assert kinds == {"smooth": ordinal, "dark scans": ordinal, "noise": categorical, "tokens": categorical}
+
+
+def test_of_large_examples_a_corner_decides_and_nothing_more_is_predicted(monkeypatch):
+    fitted, fit = [], LinearPrediction.fit
+    monkeypatch.setattr(LinearPrediction, "fit", lambda self, x: fitted.append(x.numel()) or fit(self, x))
+    rows = np.add.outer(np.arange(2000) % 200, np.arange(1500) % 50).astype(np.uint8)
+    assert recipes.custom(Examples(rows[None, :, :, None], ["large"])).model.values == "ordinal"
+    assert fitted[0] <= 1 << 18

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import log, prod
 from statistics import median_low
 from typing import TYPE_CHECKING
 
@@ -153,10 +153,15 @@ def is_predictable(examples: Examples) -> bool:
 
     from axial_transformers.models.linear_prediction import LinearPrediction
 
-    count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
+    shape = list(examples.shape)
+    while prod(shape) * examples.channels > LOOKED_AT and max(shape) > 1:  # a corner of large examples
+        longest = shape.index(max(shape))
+        shape[longest] //= 2
+    count = max(1, min(len(examples), LOOKED_AT // (prod(shape) * examples.channels)))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
-    x = torch.from_numpy(examples.values[spread]).long() - examples.lowest
-    prediction = LinearPrediction(examples.shape, examples.channels, examples.num_values)
+    corners = examples.values[(slice(None), *map(slice, shape))]
+    x = torch.from_numpy(corners[spread]).long() - examples.lowest
+    prediction = LinearPrediction(tuple(shape), examples.channels, examples.num_values)
     prediction.fit(x)
     return _entropy(x) - _entropy(x - prediction(x) + examples.num_values) >= MIN_GAIN
 
