@@ -159,8 +159,8 @@ def is_predictable(examples: Examples) -> bool:
         shape[longest] //= 2
     count = max(1, min(len(examples), LOOKED_AT // (prod(shape) * examples.channels)))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
-    corners = examples.values[(slice(None), *map(slice, shape))]
-    x = torch.from_numpy(corners[spread]).long() - examples.lowest
+    corners = examples.values[spread][(slice(None), *map(slice, shape))]
+    x = torch.from_numpy(corners).long() - examples.lowest
     prediction = LinearPrediction(tuple(shape), examples.channels, examples.num_values)
     prediction.fit(x)
     return _entropy(x) - _entropy(x - prediction(x) + examples.num_values) >= MIN_GAIN
