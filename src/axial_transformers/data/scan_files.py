@@ -206,7 +206,7 @@ def read_tiff(path: Path) -> Scan:
 
 def has_pages(path: Path) -> bool:
     """Return True if a TIFF file has a second page."""
-    with suppress(struct.error, OverflowError), path.open("rb") as file:
+    with suppress(struct.error, OverflowError, ValueError), path.open("rb") as file:
         head = file.read(16)
         order, big = ("<" if head[:2] == b"II" else ">"), b"+" in head[2:4]  # BigTIFF has version 43
         place, count, entry, form = (8, "Q", 20, "Q") if big else (4, "H", 12, "I")
