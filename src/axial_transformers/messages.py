@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from string import Formatter
 from typing import Any, Self
 
-Option = Callable[[str, str | None], str | None]
+Option = Callable[[str, str | tuple[object, ...] | None], str | None]
 """Returns the words of a command for a setting and its value, if any; None where the command has no such option."""
 
 
@@ -69,6 +69,7 @@ def _worded(template: str, values: tuple[object, ...], settings: dict[str, objec
 def _setting(field: str, form: str, conversion: str | None, settings: dict[str, object], option: Option) -> str:
     name, assigned, word = field.partition("=")
     short = name.rpartition(".")[2]
-    value = format(settings.get(short, "") if assigned and not word else word, form)
+    given = settings.get(short, "") if assigned and not word else word
+    value = format(given, form) if form else str(given)
     in_python = f"{short}={value!r}" if conversion else short + assigned + value
-    return option(name, value or None) or in_python
+    return option(name, given if isinstance(given, tuple) else value or None) or in_python

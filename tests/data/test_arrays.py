@@ -282,9 +282,11 @@ def test_shapes_of_two_readings_are_asked_about(tmp_path, shape, readings):
 
 
 def test_axes_that_are_none_are_named(tmp_path):
-    for axes in ("", "N", "NC", "HWC", "NHH", "NXY"):
+    for axes in ("", "N", "NC", "NHH", "NXY"):
         with pytest.raises(ValueError, match="such as NHWC"):
             DataConfig(axes=axes)
     np.save(tmp_path / "a.npy", _random(5, 8, 8))
+    with pytest.raises(ValueError, match=r"axes=DHW has no N.*blocks, as by size=\(16, 16, 16\)"):
+        data.load(tmp_path / "a.npy", DataConfig(axes="DHW"))
     with pytest.raises(ValueError, match=r"shape \[5, 8, 8\], not the 4 axes of axes=NCHW"):
         data.load(tmp_path / "a.npy", DataConfig(axes="NCHW"))

@@ -160,7 +160,7 @@ def _message(command: str, error: Exception) -> str | None:
 
 
 def _in_options(text: str) -> str:
-    def option(setting: str, value: str | None) -> str | None:
+    def option(setting: str, value: str | tuple[object, ...] | None) -> str | None:
         return next((found for each in OPTIONS if (found := each(setting, value))), None)
 
     return text.worded(option) if isinstance(text, Message) else text

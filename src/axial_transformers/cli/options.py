@@ -51,8 +51,9 @@ def products_in(precision: machine.Precision, device: torch.device) -> torch.aut
 class Reading:
     """Settings that replace those of the run; None: as when the model was trained."""
 
-    size: int | None = None
-    """Side in pixels of the square images and frames that a folder is fitted to."""
+    size: tuple[int, ...] | int | None = None
+    """Side in pixels of the square images and frames that a folder is fitted to; several numbers: of blocks of arrays
+    and scans."""
     fit: Fit | None = None
     """Fitting to the size: exact refuses other sizes, crop cuts out the centre, stretch resizes both sides, tiles cuts
     without overlap."""

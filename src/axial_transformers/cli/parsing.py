@@ -114,7 +114,7 @@ def parse(
     app = parser(options, command, defaults, undecided)
     OPTIONS.append(partial(as_option, app))
     try:
-        found = app(list(argv), exit_on_error=False, print_error=False, verbose=False)
+        found = app(_repeated(argv), exit_on_error=False, print_error=False, verbose=False)
     except CycloptsError as error:
         raise ValueError(_message(error, app)) from None
     if found is None:
@@ -127,10 +127,21 @@ def parse_known(options: Callable[..., Options], argv: Sequence[str], command: s
     app = parser(options, command)
     OPTIONS.append(partial(as_option, app))
     try:
-        make, bound, others, _ = app.parse_known_args(list(argv))
+        make, bound, others, _ = app.parse_known_args(_repeated(argv))
     except CycloptsError as error:
         raise ValueError(_message(error, app)) from None
     return make(*bound.args, **bound.kwargs), others
+
+
+def _repeated(argv: Sequence[str], option: str = "--data.size") -> list[str]:
+    """Return the words with the option before each of its numbers: cyclopts reads several without it as one."""
+    words = list[str]()
+    for word in argv:
+        here = next((before for before in reversed(words) if before.startswith("-")), None)
+        if word.isdecimal() and here == option != words[-1]:
+            words.append(option)
+        words.append(word)
+    return words
 
 
 def _word(argument: Argument) -> str:
@@ -154,7 +165,7 @@ def _message(error: CycloptsError, app: App) -> str:
     return str(error)
 
 
-def as_option(app: App, setting: str, value: str | None = None) -> str | None:
+def as_option(app: App, setting: str, value: str | tuple[object, ...] | None = None) -> str | None:
     """Return a setting and its value in the words of a command, or None if it is none of its options.
 
     Several options may have the name, as --frames and --data.frames have: then it is the shortest path.
@@ -170,7 +181,8 @@ def as_option(app: App, setting: str, value: str | None = None) -> str | None:
     option = min(named, key=lambda each: each.name.count("."))
     if value in ("True", "False") and option.negatives:
         return option.name if value == "True" else option.negatives[0]
-    return option.name if value is None else f"{option.name} {shlex.quote(value)}"
+    words = () if value is None else value if isinstance(value, tuple) else (value,)
+    return " ".join([option.name, *(shlex.quote(str(word)) for word in words)])
 
 
 def command(*words: object) -> str:

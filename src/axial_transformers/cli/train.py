@@ -113,7 +113,7 @@ def _named(words: Sequence[str], command: str) -> Request:
 
             check_recorded(name, begun.run.source)
         return Request(replace(begun.run, source=others[0] if others else begun.run.source), begun)
-    if not (Path(name).exists() or data.names_shards(name)):
+    if not (Path(name.split("::")[0]).exists() or data.names_shards(name)):
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
     stem = Path(name).resolve().stem if Path(name).exists() else Path(name).stem
     folder = re.split(r"\W*\{", stem)[0] or "shards"

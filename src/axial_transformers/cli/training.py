@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
-from axial_transformers.data import EmptySplitError, Examples, load, picture_sizes
+from axial_transformers.data import EmptySplitError, Examples, load, picture_sizes, scan_axes
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate
@@ -26,7 +26,7 @@ from axial_transformers.pictures.saving import save_picture
 from axial_transformers.planning.costs import describe
 from axial_transformers.planning.machine import this_machine
 from axial_transformers.progress import Bar, bar, rank
-from axial_transformers.recipes import suited, tiled
+from axial_transformers.recipes import in_blocks, suited, tiled
 from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult
 from axial_transformers.training.fit import fit
 from axial_transformers.training.plan import changes, costs_of, plan
@@ -110,17 +110,26 @@ def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
 def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
     """Read the training examples; return the run with all that depends on them decided."""
     source = run.source or ""
+    if "data.size" in run.open and (axes := scan_axes(source)):
+        run = in_blocks(run, axes)
+        say(f"{source}: {_by(axes)} positions are cut into blocks of {_by(run.data.size)}; for others: --data.size")
     if "data.size" in run.open:
         run = tiled(run, picture_sizes(source, run.data))
         if run.data.fit == "tiles":
             tiles = f"examples of large or different sizes are cut into {run.data.size}x{run.data.size} tiles"
             say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch; or --data.fit exact")
+    if isinstance(run.data.size, tuple):
+        run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, "train", bar("reading"))
     suitable = suited(run, examples)
     to_follow = f"let the model follow the data: {command('train', source)}"
     check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
     check_values(examples, suitable.model, source, advise=True)
     return suitable, examples
+
+
+def _by(lengths: Any) -> str:
+    return "x".join(map(str, lengths))
 
 
 def _absolute(source: str | None) -> str | None:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from axial_transformers.data.arrays import imagenet_version, save_arrays
     from axial_transformers.data.config import DataConfig, Split
     from axial_transformers.data.examples import Examples, examples_from
-    from axial_transformers.data.loading import load, picture_sizes
+    from axial_transformers.data.loading import load, picture_sizes, scan_axes
     from axial_transformers.data.shards import names_shards
     from axial_transformers.data.splits import EmptySplitError
 
@@ -23,6 +23,7 @@ __all__ = [
     "names_shards",
     "picture_sizes",
     "save_arrays",
+    "scan_axes",
 ]
 
 __getattr__ = opened_at_first_use(
@@ -38,5 +39,6 @@ __getattr__ = opened_at_first_use(
         "names_shards": "shards",
         "picture_sizes": "loading",
         "save_arrays": "arrays",
+        "scan_axes": "loading",
     },
 )

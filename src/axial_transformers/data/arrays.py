@@ -69,6 +69,7 @@ def save_arrays(path: str | Path, values: NDArray[np.integer], labels: NDArray[n
 def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Examples:
     """Return the examples or, with fit=tiles, the tiles of their last two axes."""
     size, shape = options.size, examples.shape
+    assert not isinstance(size, tuple)
     if options.fit != "tiles" or size is None or shape[-2:] == (size, size):
         return examples
     if len(shape) < 2 or min(shape[-2:]) < size:
@@ -90,6 +91,19 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     shape, _ = array_header(path, _name(path, names, options))
     channels = channel_axis(path, shape, options.axes)
     return tuple(length for axis, length in enumerate(shape) if axis not in (0, channels))
+
+
+def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
+    """Return the array of a file [*A, C], to be cut into blocks of several sizes."""
+    assert isinstance(options.size, tuple)
+    name = _name(path, array_names(path), options)
+    values, axes, size = read_array(path, name), options.axes, options.size
+    if axes is not None and len(axes) != values.ndim:
+        there = f"{path} has shape {list(values.shape)}"
+        raise ValueError(Message("{}, not the {} axes of {axes=}", there, len(axes), axes=axes))
+    of_colour = axes is None and values.ndim > len(size) and values.shape[-1] <= 4 and values.shape[-1] < size[-1]
+    channels = -1 if of_colour else axes.index("C") if axes and "C" in axes else None
+    return values[..., None] if channels is None else np.moveaxis(values, channels, -1)
 
 
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
@@ -136,6 +150,7 @@ def _clips(path: Path | str, values: NDArray[np.integer], options: DataConfig) -
 
 def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:
     size, channels = options.size, videos.shape[-1]
+    assert not isinstance(size, tuple)
     if options.fit not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
         return videos
     if channels not in (1, 3) or videos.dtype != np.uint8:
@@ -235,6 +250,9 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
         if len(axes) != count:
             there = f"{where} has shape {list(shape)}"
             raise ValueError(Message("{}, not the {} axes of {axes=}", there, len(axes), axes=axes))
+        if axes[0] != "N":
+            way = Message("cut one array into blocks, as by {size=}", size=(16, 16, 16))
+            raise ValueError(Message("{axes=} has no N, the axis of examples: {}", way, axes=axes))
         channels = axes.index("C") if "C" in axes else None
     elif readings := _two_readings(shape):
         ways = joined(" or ", (Message("{axes=}", axes=reading) for reading in readings))

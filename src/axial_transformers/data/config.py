@@ -14,9 +14,10 @@ Split = Literal["train", "validation", "test", "all"]
 class DataConfig:
     """Options of reading examples from a source; ValueError if one is out of its range."""
 
-    size: int | None = None
+    size: tuple[int, ...] | int | None = None
     """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it
-    (fit=tiles), or must have it."""
+    (fit=tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
+    axes before these are arrays of their own. None: an example as it is."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
     """Fitting to the size. exact: refuse other sizes. crop: resize the shorter side, cut out the centre. stretch:
@@ -52,8 +53,8 @@ class DataConfig:
 
     axes: str | None = None
     """Axes of an array, one letter each: N (examples), C (channels), T (frames), D, H, W (depth, height, width), L
-    (length), such as NCHW. None: the last axis is channels if there are 5 axes or more, or 4 and it is at most 4
-    long."""
+    (length), such as NCHW; for blocks (`size`) also without N, such as DHW. None: the last axis is channels if there
+    are 5 axes or more, or 4 and it is at most 4 long."""
 
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
@@ -64,13 +65,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_axes(self.axes)
-        if self.size is not None and self.size < 1:
-            raise ValueError(Message("{size} must be at least 1, not {}", self.size))
+        self._check_size()
         self._check_clips()
         if self.skip_bad is not None and self.skip_bad < 0:
             raise ValueError(Message("{skip_bad} must be at least 0, not {}", self.skip_bad))
-        if self.fit != "exact" and self.size is None:
-            raise ValueError(Message("{fit=} needs a size, for example {size=32}", fit=self.fit))
         if self.num_values is not None and not 2 <= self.num_values <= MAX_VALUES:
             raise ValueError(Message("{data.num_values} must be within 2..{}, not {}", MAX_VALUES, self.num_values))
         shares = self.validation_fraction, self.test_fraction or 0.0
@@ -78,26 +76,54 @@ class DataConfig:
             text = "{validation_fraction} and {test_fraction} {} must be at least 0, and below 1 together"
             raise ValueError(Message(text, shares))
 
+    def require_one_size(self) -> None:
+        """Raise ValueError for the sizes of a block, which pictures and videos do not have."""
+        if isinstance(self.size, tuple):
+            raise ValueError(
+                Message("{size=} cuts arrays and scans: give pictures and videos one size", size=self.size)
+            )
+
+    def _check_size(self) -> None:
+        sizes = (self.size,) if isinstance(self.size, int) else self.size
+        if sizes is None:
+            if self.fit != "exact":
+                raise ValueError(Message("{fit=} needs a size, for example {size=32}", fit=self.fit))
+            return
+        if not sizes or min(sizes) < 1:
+            raise ValueError(Message("{size} must be at least 1, not {}", self.size))
+        if len(sizes) == 1:
+            object.__setattr__(self, "size", sizes[0])
+        elif self.fit in ("crop", "stretch"):
+            raise ValueError(
+                Message("{size=} cuts blocks, which {fit=} does not: leave that out", size=sizes, fit=self.fit)
+            )
+
     def _check_clips(self) -> None:
         if self.frames is not None and self.frames < 1:
             raise ValueError(Message("{data.frames} must be at least 1, not {}", self.frames))
         if self.stride < 1:
             raise ValueError(Message("{stride} must be at least 1, not {}", self.stride))
-        if self.offsets == "random" and self.frames is None and self.fit != "tiles":
-            ways = Message("for example {data.frames=16}, or {fit=tiles} for pictures")
+        if (
+            self.offsets == "random"
+            and self.frames is None
+            and self.fit != "tiles"
+            and not isinstance(self.size, tuple)
+        ):
+            blocks = Message("{size=}", size=(16, 16, 16))
+            ways = Message("for example {data.frames=16}, {fit=tiles} for pictures, or blocks: {}", blocks)
             raise ValueError(Message("{offsets=random} needs the frames of a clip, {}", ways))
 
 
 def check_axes(axes: str | None) -> None:
-    """Raise ValueError unless `axes` names axes of an array, such as NCHW."""
+    """Raise ValueError unless `axes` names axes of an array, such as NCHW, or DHW."""
     if axes is None:
         return
-    others = axes[1:]
-    if axes[:1] != "N" or len(set(others)) < len(others) or set(others) - set(_LETTERS) or not set(others) - {"C"}:
+    others = axes.removeprefix("N")
+    if len(set(others)) < len(others) or set(others) - set(_LETTERS) or not set(others) - {"C"}:
         raise ValueError(
             Message(
-                "{axes=} is not N followed by different letters of C (channels), T (frames), D, H, W (depth, height,"
-                " width) and L (length), such as NHWC, NCHW, NTHWC or NL",
+                "{axes=} is not N (examples), or nothing, followed by different letters of C (channels), T (frames),"
+                " D, H, W (depth, height, width) and L (length), such as NHWC, NCHW, NTHWC, NL or DHW",
                 axes=axes,
             )
         )

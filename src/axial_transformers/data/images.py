@@ -45,6 +45,7 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
     """Return the kind as which all images are read: 16-bit if most are; by default rgb if any is."""
+    options.require_one_size()
     kinds, deep, fault = list[PixelKind](), list[Path | Member](), None
     some = files[:: max(1, len(files) // 1000)]
     for file in some:
@@ -98,6 +99,7 @@ def fitted(
 ) -> tuple[NDArray[np.integer], list[str]]:
     """Return examples [n, H, W, C] cut from one image, and the position of each as a suffix."""
     size = options.size
+    assert not isinstance(size, tuple)
     if size is not None and options.fit == "exact" and image.size != (size, size):
         sizes = f"{file} is {image.width}x{image.height} pixels, not {size}x{size}"
         raise FitError(Message("{}: remove it, or use {fit=crop}, {fit=stretch} or {fit=tiles}", sizes))

@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from axial_transformers.data import bair_videos, images, npy, picture_files, shards, video
-from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays
+from axial_transformers.data import bair_videos, images, npy, picture_files, scans, shards, video
+from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays, volume_in
+from axial_transformers.data.blocks import Blocks, Sliced, channels_last, cut
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import Selection, files_below, is_hidden, natural_key, say
@@ -39,6 +40,8 @@ def load(
         digits: the bundled digits (`./digits` is a folder of that name).
         An .npz or .npy file: arrays [N, (T,) H, W (, C)]. Its end is the test part, and the end before it the
             validation part. If its name states the wanted split (val_data, mnist_test), the whole file is that split.
+            If `config.size` has several numbers, arrays [*A (, C)] are cut into blocks; the parts are slabs.
+        A scan, or a folder of scans: see `scans`. It is cut into blocks in the same way.
         A folder of such files, whose names state the split. Without a validation file, the end of train validates.
         A folder of images. Sub-folders train, validation or val, and test are the splits. Without them, a hash of
             `config.seed` and each file's path decides. Sub-folders inside of these are classes.
@@ -85,6 +88,8 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
     if source == "digits":
         return load_digits(split)
     path = source_path(source)
+    if scans.is_scan(path):
+        return _load_file(path, config, split, progress)
     if path.is_dir():
         return _load_folder(path, config, split, progress)
     if shards.names_shards(str(source)):
@@ -96,8 +101,11 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
 
 def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
     suffix = path.suffix.lower()
-    if suffix in npy.SUFFIXES:
+    of_arrays = suffix in npy.SUFFIXES and not isinstance(config.size, tuple)
+    if of_arrays:
         examples = load_arrays([path], config)
+    elif suffix in npy.SUFFIXES or scans.is_scan(path):
+        examples = _load_volumes(Selection(path.parent, [path]), config, progress)
     elif suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
         examples = _load_video(path, config, progress)
     elif suffix in picture_files.SUFFIXES and split == "all":
@@ -113,7 +121,21 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
         )
     if part_of_file(path.stem) != split or split == "train":
         examples = _share(path, examples, config, split, {"train": [path]})
-    return _fitted(path, examples, config) if suffix in npy.SUFFIXES else examples
+    return _fitted(path, examples, config) if of_arrays else examples
+
+
+def _load_volumes(selection: Selection, config: DataConfig, progress: Progress) -> Examples:
+    volumes = {
+        file.relative_to(selection.root).as_posix(): _volume(file, config) for file in progress(selection.chosen)
+    }
+    return cut(volumes, config).examples(config)
+
+
+def _volume(file: Path, config: DataConfig) -> Sliced:
+    if not scans.is_scan(file):
+        return volume_in(file, config)
+    scan = scans.read_scan(file)
+    return channels_last(scan.values, scan.axes)
 
 
 def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
@@ -133,7 +155,11 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
         kind = video.kind_of_videos(videos, config)
         load_videos = partial(video.load_videos, options=config, kind=kind, progress=progress)
         return _load_each(folder, videos, config, split, load_videos)
+    volumes = [file for file in files if scans.is_scan(file)]
     pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]
+    if volumes and {*pictures} <= {*volumes}:  # beside pictures, a TIFF file of several pages is an unfit one
+        load_volumes = partial(_load_volumes, config=config, progress=progress)
+        return _load_each(folder, volumes, config, split, load_volumes)
     if pictures and config.frames is None:
         kind = images.kind_of_images(pictures, config)
         load_images = partial(images.load_images, options=config, kind=kind, progress=progress)
@@ -209,6 +235,10 @@ def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, 
                 f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
             )
     parts = _parts(files, lambda file: part_of_file(file.stem))
+    if isinstance(config.size, tuple):
+        return _load_parts(
+            folder, files, parts, lambda some: _load_volumes(Selection(folder, some), config, iter), config, split
+        )
     examples = _load_parts(folder, files, parts, partial(load_arrays, options=config), config, split)
     return _fitted(folder, examples, config)
 
@@ -255,10 +285,14 @@ def _parts(files: Sequence[Path], part_of: Callable[[Path], Part | None]) -> Par
 
 
 def _share(source: Path | str, examples: Examples, config: DataConfig, split: Split, parts: Parts) -> Examples:
-    chosen = consecutive_part(len(examples), split, *_fractions(config, parts, test_default=0.0))
+    values: object = examples.values
+    blocks = values if isinstance(values, Blocks) else None
+    bounds = blocks.bounds() if blocks else range(len(examples) + 1)
+    chosen = consecutive_part(len(bounds) - 1, split, *_fractions(config, parts, test_default=0.0))
     if chosen.start == chosen.stop:
-        raise _empty(source, split, parts, "example" * (len(examples) == 1))
-    return examples.part(chosen)
+        raise _empty(source, split, parts, ("slab of blocks" if blocks else "example") * (len(bounds) == 2))
+    start, stop = bounds[chosen.start], bounds[chosen.stop]
+    return blocks.between(start, stop).examples(config) if blocks else examples.part(slice(start, stop))
 
 
 def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
@@ -309,6 +343,17 @@ def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list
         except picture_files.PictureError:
             continue
     return sizes
+
+
+def scan_axes(source: str | Path) -> tuple[int, ...] | None:
+    """Return the lengths of a scan's axes, or of those of the first scan of a folder; None for other sources."""
+    path = Path(source)
+    files = [path] if scans.is_scan(path) else _shown(path) if path.is_dir() else []
+    scan = next(filter(scans.is_scan, files), None)
+    if scan is None:
+        return None
+    read = scans.read_scan(scan)
+    return tuple(length for length, letter in zip(read.values.shape, read.axes, strict=True) if letter != "C")
 
 
 def _size_in_array(file: Path, options: DataConfig) -> list[tuple[int, ...]]:

@@ -63,9 +63,9 @@ def _fraction(name: str, seed: int) -> float:
 
 
 def consecutive_part(count: int, split: Split, validation: float, test: float) -> slice:
-    """Return the positions of a split: train, then validation, then test."""
+    """Return the positions of a split: train, then validation, then test; if several, at least one validates."""
     test_start = count - round(count * test)
-    validation_start = test_start - round(count * validation)
+    validation_start = test_start - max(round(count * validation), int(validation > 0 and test_start > 1))
     return {
         "train": slice(0, validation_start),
         "validation": slice(validation_start, test_start),

@@ -130,6 +130,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
     """Return the kind as which all videos are read: by default rgb if any is."""
+    options.require_one_size()
     if any(video.suffix.lower() in SUFFIXES for video in videos if not video.is_dir()):
         pyav()
     folders = [frame for video in videos if video.is_dir() for frame in frames_in(video)]

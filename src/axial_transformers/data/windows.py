@@ -94,7 +94,7 @@ def windowed_clips(frames: Examples, length: int, stride: int) -> WindowedExampl
     for i, name in enumerate(frames.names):
         frames_of.setdefault(re.sub(r"#\d{4,}(#\d+,\d+)?$", r"\1", name), []).append(i)
     windows = ClipWindows(frames.values[:, 0], [np.array(each) for each in frames_of.values()], length, stride)
-    return _windowed(frames, windows, list(frames_of), [each[0] for each in frames_of.values()])
+    return windowed(frames, windows, list(frames_of), [each[0] for each in frames_of.values()])
 
 
 def windowed_tiles(tiles: Examples) -> WindowedExamples:
@@ -104,10 +104,11 @@ def windowed_tiles(tiles: Examples) -> WindowedExamples:
         picture, _, corner = name.rpartition("#")
         row, column = map(int, corner.split(","))
         grids[picture] = row + 1, column + 1
-    return _windowed(tiles, TileWindows(tiles.values, np.array([*grids.values()])), tiles.names, slice(None))
+    return windowed(tiles, TileWindows(tiles.values, np.array([*grids.values()])), tiles.names, slice(None))
 
 
-def _windowed(examples: Examples, windows: Windows, names: Sequence[str], of: slice | list[int]) -> WindowedExamples:
+def windowed(examples: Examples, windows: Windows, names: Sequence[str], of: slice | list[int]) -> WindowedExamples:
+    """Return examples that `windows` cuts, with their names, and the labels `of` some of them."""
     return WindowedExamples(
         values=windows.as_array(),
         names=names,

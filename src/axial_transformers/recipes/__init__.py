@@ -2,7 +2,7 @@
 
 from textwrap import wrap
 
-from axial_transformers.recipes.custom import custom, of_own_data, suited, tiled
+from axial_transformers.recipes.custom import custom, in_blocks, of_own_data, suited, tiled
 from axial_transformers.recipes.named import (
     bair,
     clips32,
@@ -44,6 +44,7 @@ __all__ = [
     "imagenet64",
     "imagenet64_released",
     "imagenet64_sparse_transformer",
+    "in_blocks",
     "of_own_data",
     "photos32",
     "suited",

@@ -46,8 +46,8 @@ class ModelOfData(AxialTransformerConfig):
 
 
 OF_DATA = (
-    "data.size", "data.fit", "model.shape", "model.channels", "model.num_values", "model.lowest", "model.num_classes",
-    "model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers",
+    "data.size", "data.fit", "data.offsets", "model.shape", "model.channels", "model.num_values", "model.lowest",
+    "model.num_classes", "model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers",
     "training.batch_size", "training.label_dropout",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
@@ -101,6 +101,16 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
         if not one_small_size and median_low(min(size) for size in sides) >= tile:
             run = run.decided({"data.size": tile, "data.fit": "tiles"})
     return run.closed(("data.size", "data.fit"))
+
+
+def in_blocks(run: RunConfig, axes: tuple[int, ...]) -> RunConfig:
+    """Return the run with data.size decided for a scan of these axes, and data.fit."""
+    return run.decided({"data.size": block_of(axes)}).closed(("data.size", "data.fit"))
+
+
+def block_of(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the lengths of a block."""
+    return tuple(min(16, length) for length in axes)
 
 
 def suited(run: RunConfig, examples: Examples) -> RunConfig:

@@ -12,6 +12,7 @@ import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
+from axial_transformers.data.scans import is_scan
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.messages import Message, joined
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -70,6 +71,8 @@ class TrainedModel:
         raise ValueError(Message("{label=}: the classes are 0 to {}{}", count - 1, called, label=word))
 
     def _data_of(self, source: str | Path | None) -> DataConfig:
+        if self.data.size is None and source is not None and is_scan(source):
+            return replace(self.data, size=self.model.config.shape)
         pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
         in_colour = self.model.config.channels == 3 and self.data.mode == "auto"
         return replace(self.data, mode="rgb") if pictures and in_colour else self.data
@@ -112,14 +115,15 @@ def check_values(examples: Examples, config: AxialTransformerConfig, source: str
 
 def check_recorded(folder: str | Path, source: str) -> None:
     """Log which data a run's record names; refuse addresses, since a foreign run may name anything."""
-    shown, path = source[:300], Path(source)
+    shown = source[:300]
     if source == "digits":
         return
     if "://" in source:
         raise ValueError(f"{folder} is of {shown}, which is fetched only if it is named: add it after the folder")
-    if not os.path.lexists(source) and "{" not in source:  # a pattern of shards, each of which is a file
+    path = Path(source.split("::")[0])  # file::dataset
+    if not os.path.lexists(path) and "{" not in source:  # a pattern of shards, each of which is a file
         raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new path after the folder")
-    if os.path.lexists(source) and not (path.is_file() or path.is_dir()):
+    if os.path.lexists(path) and not (path.is_file() or path.is_dir()):
         raise ValueError(f"{folder} is of {shown}, which is no file and no folder: name the data after the folder")
     log.info("reading %s, the data that %s names", shown, folder)
 

@@ -55,6 +55,7 @@ class ShardExamples(Examples):
 
 def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> ShardExamples:
     """Return all whole records of tar files, named SHARD.tar/MEMBER."""
+    options.require_one_size()
     if options.fit == "tiles":
         raise ValueError(
             Message("{fit=tiles} cuts the pictures of folders only, not of shards: use {fit=crop} or {fit=stretch}")
