@@ -36,13 +36,16 @@ def train_deep(axial: Axial, deep: Path) -> str:
 
 def test_samples_of_more_than_8_bits_keep_all_in_arrays_and_are_stretched_in_images(axial: Axial, deep, home):
     train_deep(axial, deep)
-    for output in ("samples", "samples.npz"):
+    for output in ("samples", "samples.npz", "samples.npy"):
         assert axial("sample", deep / "run", "--count", 2, "--output", output).status == 0
     whole = np.load("samples.npz")["images"]
     assert whole.dtype == np.int16
     assert whole.max() > 255
+    assert np.array_equal(np.load("samples.npy"), whole)
+    low, high = np.percentile(whole, (0.5, 99.5))
     with Image.open(home / "samples" / "0001.png") as picture:
-        assert np.abs(np.asarray(picture) - whole[1] * (255 / 4095)).max() < 1
+        expected = np.clip((whole[1] - low) * (255 / (high - low)), 0, 255)
+        assert np.abs(np.asarray(picture) - expected).max() < 1
 
 
 def test_12_bit_data_is_no_black_grid(axial: Axial, deep):
@@ -72,6 +75,29 @@ def test_pictures_of_any_data_are_large_enough_to_see(axial: Axial, shape, value
         with Image.open(picture) as opened:
             assert opened.width >= 500
             assert min(opened.size) >= 40
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 2), (2, 3, 4, 5), (2, 1, 2, 3, 2)], ids=["3 axes", "4 axes", "5 axes"])
+def test_volumes_of_any_axes_are_sampled_completed_scored_and_written(axial: Axial, refused, shape):
+    random_model(small_config(shape, num_values=700, lowest=-300)).float().save_pretrained("model")
+    for suffix in ("png", "npy"):
+        done = axial("sample", "model", "--count", 2, "--window", -100, 200.5, "--output", f"s.{suffix}")
+        assert (done.status, done.out) == (0, f"s.{suffix}\n"), done.err
+    volumes = np.load("s.npy")
+    assert (volumes.shape, volumes.dtype) == ((2, *shape, 1), np.int16)
+    assert "--window needs a lower and a higher number, not 4.0 2.0" in refused("sample", "model", "--window", 4, 2)
+    if len(shape) > 4:
+        return  # arrays of examples are read to four axes
+    for words in (
+        ["complete", "model", "s.npy", "--frames", 1, "--count", 1],
+        ["score", "model", "s.npy", "--heat-maps", "maps"],
+    ):
+        assert axial(*words).status == 0, axial(*words).err
+    assert sorted(path.suffix for path in Path("maps").iterdir()) == [".npy", ".npy", ".png", ".png"]
+    assert np.load(next(Path("maps").glob("*.npy"))).shape == shape
+    for picture in ("s.png", "completions.png", *Path("maps").glob("*.png")):
+        with Image.open(picture) as opened:
+            assert opened.width >= 500
 
 
 def test_heat_maps_have_a_scale_of_bits(axial: Axial):

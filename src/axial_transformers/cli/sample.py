@@ -42,9 +42,9 @@ class Sample:
     model: Model
     _: KW_ONLY
     output: Path = Path("samples.png")
-    """NAME.png: one grid; clips as strips of frames. NAME.npz: an array. A folder: one PNG file per sample. For clips
-    also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. An existing .npz, .mkv
-    or folder is not replaced."""
+    """NAME.png: one grid; clips as strips of frames, volumes as slices. NAME.npz, NAME.npy: an array. A folder: one PNG
+    file per sample. For clips also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the
+    other. An existing array, .mkv or folder is not replaced."""
     count: int = 16
     """Number of samples."""
     seed: int = 0
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
             config = trained.model.config
             require_output(options.output, clips=len(config.shape) == 3, folder=True, source=options.known)
-            label = trained.label(options.label)
+            label, look = trained.label(options.label), options.appearance.look(trained)
             require_room(config, options.count, pixels=options.appearance.pixels(options.output))
             known = _known(trained, options)
 
@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> None:
         values = sample_in_processes(config, options.count, sample_part, processes.count, processes.fill)
     if not processes.rank_zero:
         return
-    save_examples(options.output, values.numpy(), config.num_values, config.lowest, **vars(options.appearance))
+    save_examples(options.output, values.numpy(), look, options.appearance.scale, options.appearance.fps)
     print(options.output)
 
 
