@@ -8,6 +8,7 @@ import pytest
 from axial_transformers.data import DataConfig, load, save_arrays
 from axial_transformers.pictures import Look, for_display, image_grid, marks_for_display
 from axial_transformers.pictures.completions import completion_sheet
+from axial_transformers.pictures.display import BETWEEN
 from axial_transformers.pictures.heat_maps import heat_colours, heat_map, save_scores, under_examples
 
 SHAPES = [(3, 5, 2), (1, 1, 7), (2, 3, 5, 4), (2, 1, 3, 4, 5)]
@@ -43,7 +44,7 @@ def test_a_volume_is_three_slices_through_a_position(shape, at):
     shown = for_display(values, look)
     for picture, example in zip(shown, values[..., 0]):
         page = slices_of(example, position)
-        expected = np.where(np.isnan(page), 255, np.rint((np.nan_to_num(page) + 300) * (255 / 999)))
+        expected = np.where(np.isnan(page), BETWEEN, np.rint((np.nan_to_num(page) + 300) * (255 / 999)))
         np.testing.assert_array_equal(picture, expected)
 
 
@@ -57,7 +58,7 @@ def test_marks_and_heat_lie_on_the_pixels_of_their_positions(shape):
     hot, cold = heat[marks].reshape(-1, 4), heat[~marks & ~np.isnan(page)].reshape(-1, 4)
     assert len(np.unique(hot, axis=0)) <= 1
     assert len(np.unique(cold, axis=0)) <= 1
-    assert (heat[np.isnan(page)] == 255).all()
+    assert (heat[np.isnan(page)] == [BETWEEN, BETWEEN, BETWEEN, 255]).all()
 
 
 @pytest.mark.parametrize(

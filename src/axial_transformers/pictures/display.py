@@ -20,6 +20,8 @@ UNSEEN = "#8b93a340"
 
 MAX_CATEGORIES, BYTE = 12, 256
 PERCENTILES = 0.5, 99.5
+BETWEEN = 160
+"""The shade between the slices of an example."""
 _CATEGORIES = (
     "#efe3c8", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
     "#aa3377", "#222222", "#ee7733", "#44bb99", "#882255", "#7f5539",
@@ -89,7 +91,7 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
     """
     look = look.over(values)
     if look.is_volume(values.ndim - 2):
-        return joined([for_display(part, look) for part in look.parts(values, values.ndim - 2)], 255)
+        return joined([for_display(part, look) for part in look.parts(values, values.ndim - 2)])
     low, high = look.window or (look.lowest, look.lowest + look.num_values - 1)
     categories = _are_categories(values, look)
     if values.ndim == 3 and not categories:
@@ -118,7 +120,7 @@ def marks_for_display(marks: NDArray[np.bool_], width: int, look: Look = Look())
     return marks if marks.ndim == 2 else marks[None, np.arange(width) * len(marks) // width]
 
 
-def joined(slices: list[NDArray[Any]], fill: int) -> NDArray[Any]:
+def joined(slices: list[NDArray[Any]], fill: int = BETWEEN) -> NDArray[Any]:
     """Return the `parts` of volumes as one image each: the first, the second beside it, the third below."""
     first, beside, below = slices
     (count, height, width), depth = first.shape[:3], below.shape[1]

@@ -91,7 +91,8 @@ def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
     """Return the bits [B, *A, C] as colours uint8 [B, H, W, 4]."""
     axes = bits.ndim - 2
     if look.is_volume(axes):
-        return joined([heat_colours(part, look) for part in look.parts(bits, axes)], 255)
+        heat = joined([heat_colours(part, look) for part in look.parts(bits, axes)])
+        return with_alpha(heat[..., :3])
     levels = bits.mean(axis=-1) / hottest(look.num_values)
     if axes == 3:
         levels = np.concatenate(list(levels.swapaxes(0, 1)), axis=2)
