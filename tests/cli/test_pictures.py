@@ -85,7 +85,7 @@ def test_volumes_of_any_axes_are_sampled_completed_scored_and_written(axial: Axi
         assert (done.status, done.out) == (0, f"s.{suffix}\n"), done.err
     volumes = np.load("s.npy")
     assert (volumes.shape, volumes.dtype) == ((2, *shape, 1), np.int16)
-    assert "--window needs a lower and a higher number, not 4.0 2.0" in refused("sample", "model", "--window", 4, 2)
+    assert "--window needs a lower and a higher number, not 4 2" in refused("sample", "model", "--window", 4, 2)
     if len(shape) > 4:
         return  # arrays of examples are read to four axes
     for words in (

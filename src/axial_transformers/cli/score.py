@@ -86,6 +86,7 @@ def main(argv: Sequence[str]) -> None:
     with processes, products:
         with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
+            look = options.shades.look(trained)
             sources = [(options.source, options.split)] + ([(options.against, "all")] if options.against else [])
             parts = [trained.examples(*source)[0].spread(options.limit)[:] for source in sources]
         found = [
@@ -101,7 +102,7 @@ def main(argv: Sequence[str]) -> None:
     maps = (bits_map(trained.model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in shown.values)
     with products:
         named = zip(shown.names, shown.values, maps, strict=True)
-        save_scores(options.output, ranked, options.heat_maps, named, options.shades.look(trained))
+        save_scores(options.output, ranked, options.heat_maps, named, look)
     if options.output:
         print(options.output)
     else:

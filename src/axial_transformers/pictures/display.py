@@ -55,8 +55,9 @@ class Look:
     """The position that slices go through. None: the middle."""
 
     def __post_init__(self) -> None:
-        if self.window is not None and not -math.inf < self.window[0] < self.window[1] < math.inf:
-            raise ValueError(Message("{window} needs a lower and a higher number, not {} {}", *self.window))
+        low, high = self.window or (0, 1)
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(Message("{window} needs a lower and a higher number, not {:g} {:g}", low, high))
 
     def is_clip(self, axes: int) -> bool:
         """Return True if examples of so few or many axes are clips."""
