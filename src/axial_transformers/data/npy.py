@@ -13,8 +13,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 _HEADER_LIMIT = 1 << 16
-_UNPACKED_LIMIT = 1 << 28  # bytes that an array may always unpack to
-_RATIO_LIMIT = 100  # highest compression of a larger one: deflate reaches 1032 on zeros
+UNPACKED_LIMIT = 1 << 28  # bytes that an array may always unpack to
+RATIO_LIMIT = 100  # highest compression of a larger one: deflate reaches 1032 on zeros
 
 SUFFIXES = (".npy", ".npz")
 
@@ -86,7 +86,7 @@ def _member(archive: zipfile.ZipFile, path: Path, name: str) -> zipfile.ZipInfo:
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise _BadArrayError(f"{path}: array {name!r} is packed in a way numpy never does: save it again with np.savez")
     packed = min(member.compress_size, path.stat().st_size)
-    if member.file_size > max(_UNPACKED_LIMIT, _RATIO_LIMIT * packed):
+    if member.file_size > max(UNPACKED_LIMIT, RATIO_LIMIT * packed):
         raise _BadArrayError(
             f"{path}: array {name!r} would grow from {packed:,} to {member.file_size:,} bytes:"
             " refused as a decompression bomb; if it is honest, save it uncompressed with np.savez"

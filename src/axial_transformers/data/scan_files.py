@@ -1,0 +1,343 @@
+"""Parsers of scans, which may be hostile: claimed sizes are checked, and nothing is unpickled (see `scans`)."""
+
+import gzip
+import io
+import json
+import logging
+import math
+import re
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.data.npy import RATIO_LIMIT, UNPACKED_LIMIT
+from axial_transformers.messages import Message, message_of
+from axial_transformers.storage import require_extra
+from axial_transformers.storage.typed_json import read_object
+
+_AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}
+_TIFF_AXES = {"X": "W", "Y": "H", "Z": "D", "T": "T", "C": "C", "S": "C"}
+_CODECS = {"blosc", "bytes", "bz2", "crc32c", "delta", "gzip", "lz4", "lzma", "shuffle", "transpose", "zlib", "zstd"}
+_NUMBERS = re.compile(r"[<>|][biuf]\d|bool|u?int(8|16|32|64)|float(16|32|64)")
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
+_ALIKE = (
+    *("SeriesInstanceUID", "Rows", "Columns", "SamplesPerPixel", "BitsAllocated", "PixelRepresentation"),
+    *("ImageOrientationPatient", "PixelSpacing", "RescaleSlope", "RescaleIntercept"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """An array of a file, with what its values and axes mean."""
+
+    values: NDArray[Any]
+    """Integers or floats as stored, slowest axis first; mapped, or read where they are sliced, if the format allows."""
+    axes: str
+    """One letter of T, D, H, W, L, C for each axis."""
+    scale: float = 1.0
+    offset: float = 0.0
+    """A stored value v means offset + scale * v in the file's unit."""
+    suffix: str = ".npy"
+    """The suffix of files that `write_scan` makes like this one: .nii, .nii.gz, .tif or .npy."""
+    header: Any = field(default=None, repr=False)
+    """The geometry of NIfTI and DICOM, as a NIfTI header."""
+
+
+def read_nifti(path: Path) -> Scan:
+    """Return stored values; axes of length 1 behind the second are dropped, vectors become channels."""
+    nibabel, suffix = package("nibabel", path), suffix_of(path)
+    content = np.memmap(path, np.uint8, "c") if suffix == ".nii" else np.frombuffer(_unzipped(path), np.uint8)
+    start = content[:540].tobytes()
+    second = start[4:7] == b"n+2"
+    header = nibabel.Nifti2Header(start) if second else nibabel.Nifti1Header(start[:348])
+    shape, dtype, place = header.get_data_shape()[::-1], header.get_data_dtype(), int(header["vox_offset"])
+    while len(shape) > 2 and shape[0] == 1:
+        shape = shape[1:]
+    axes = _AXES.get(len(shape), "CTDHW" if len(shape) == 5 else "?")
+    if dtype.names:  # RGB
+        shape, axes, dtype = (*shape, len(dtype.names)), axes + "C", np.dtype(np.uint8)
+    _require_sound(path, shape, dtype, axes, len(content))
+    size = math.prod(shape) * dtype.itemsize
+    if not 0 <= place <= len(content) - size:
+        refuse(path, f"claims {size:,} bytes of values from byte {place:,}, but has {len(content):,}: it is cut off")
+    values = content[place : place + size].view(dtype).reshape(shape)
+    if axes[0] == "C":
+        values, axes = np.moveaxis(values, 0, -1), "TDHWC"
+        values, axes = (values[0], axes[1:]) if len(values) == 1 else (values, axes)
+    scale, offset = header.get_slope_inter()
+    return Scan(values, axes, 1.0 if scale is None else scale, offset or 0.0, suffix, header)
+
+
+def read_dicom(path: Path) -> Scan:
+    """Return the slices of a series, sorted along their normal; one slice has no depth."""
+    pixel_array, nibabel = package("pydicom", path).pixels.pixel_array, package("nibabel", path)
+    files = [path] if path.is_file() else sorted(filter(is_dicom, path.iterdir()))
+    held, slices = sum(file.stat().st_size for file in files), list[tuple[Path, int, dict[str, Any]]]()
+    for file in files:
+        with parsing(file):
+            slices += _slices(file, held)
+    if not slices:
+        refuse(path, "holds no DICOM file")
+    _require_alike(path, slices)
+    tags = slices[0][2]
+    shape = len(slices), *(int(tags[name] or 1) for name in ("Rows", "Columns", "SamplesPerPixel"))
+    _require_sound(path, shape, np.dtype(f"u{max(1, tags['BitsAllocated'] // 8)}"), "DHWC", held)
+    order, places = _in_order(path, slices)
+    whole, values = None, np.empty(0)
+    for target, (file, frame, _) in zip(np.argsort(order), slices):
+        with parsing(file):
+            whole = _dataset(file) if frame == 0 else whole
+            pixels = pixel_array(whole, index=frame)
+            values = values if values.size else np.empty((len(slices), *pixels.shape), pixels.dtype)
+            values[target] = pixels
+    header = nibabel.Nifti1Header()
+    if places is not None:
+        header.set_sform(_affine(places, tags["ImageOrientationPatient"], tags["PixelSpacing"] or (1, 1)), 1)
+        header.set_qform(header.get_sform(), 1)
+        header.set_xyzt_units("mm")
+    if shape[3] > 1:
+        header.set_data_dtype("RGB")
+    axes = ("T" if places is None and len(files) == 1 else "D") + ("HW" if shape[3] == 1 else "HWC")
+    values, axes = (values[0], axes[1:]) if len(slices) == 1 else (values, axes)
+    return Scan(values, axes, float(tags["RescaleSlope"] or 1), float(tags["RescaleIntercept"] or 0), ".nii.gz", header)
+
+
+def _dataset(file: Path, **options: Any) -> Any:
+    content = file.read_bytes()
+    if _DEFLATED in content:  # pydicom would unpack it without a bound
+        refuse(file, "is a deflated DICOM file: convert it, as by dcmconv +te")
+    return import_module("pydicom").dcmread(io.BytesIO(content), **options)
+
+
+def _slices(file: Path, held: int) -> list[tuple[Path, int, dict[str, Any]]]:
+    """Return each frame of a file, with its attributes: of the file, or of the functional groups of the frame."""
+    found = _dataset(file, stop_before_pixels=True)
+    syntax, frames = found.file_meta.TransferSyntaxUID, int(found.get("NumberOfFrames") or 1)
+    if syntax.is_compressed and not import_module("pydicom.pixels").get_decoder(syntax).is_available:
+        refuse(
+            file, f"is packed as {syntax.name}, which no installed package unpacks: convert it, as by gdcmconv --raw"
+        )
+    if not 1 <= frames <= held:
+        refuse(file, f"claims {frames:,} frames, but has {held:,} bytes: it is damaged")
+    tags = {name: found.get(name) for name in (*_ALIKE, "ImagePositionPatient", "InstanceNumber")}
+    shared = found.get("SharedFunctionalGroupsSequence") or []
+    slices = list[tuple[Path, int, dict[str, Any]]]()
+    for frame in range(frames):
+        own = (found.get("PerFrameFunctionalGroupsSequence") or [])[frame : frame + 1]
+        items = [each.value[0] for group in (*shared, *own) for each in group if each.VR == "SQ" and each.value]
+        of_groups = {name: item.get(name) for item in items for name in tags if name in item}
+        slices.append((file, frame, {**tags, "InstanceNumber": tags["InstanceNumber"] or 0, **of_groups}))
+    return slices
+
+
+def _require_alike(path: Path, slices: Sequence[tuple[Path, int, dict[str, Any]]]) -> None:
+    for file, _, tags in slices:
+        for name in _ALIKE:
+            value, first = tags[name], slices[0][2][name]
+            close = name == "ImageOrientationPatient" and value and first and np.allclose(value, first, atol=1e-3)
+            if value != first and not close:
+                both = f"{first} ({slices[0][0].name}) and {value} ({file.name})"
+                refuse(path, f"mixes slices of {name} {both}: give a folder with one series")
+
+
+def _in_order(
+    path: Path, slices: Sequence[tuple[Path, int, dict[str, Any]]]
+) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
+    """Return the order of slices along their normal, and their positions [n, 3] so sorted, or None without."""
+    facing, found = slices[0][2]["ImageOrientationPatient"], [tags["ImagePositionPatient"] for *_, tags in slices]
+    places = np.array(found, np.float64) if facing and all(found) else None
+    if places is not None:
+        along = places @ np.cross(*np.array(facing, np.float64).reshape(2, 3))
+    else:
+        along = np.array([tags["InstanceNumber"] + frame for _, frame, tags in slices], np.float64)
+    order = np.argsort(along, kind="stable")
+    steps = np.diff(along[order])
+    usual = np.median(steps) if len(steps) else 1.0
+    uneven = ~((np.abs(steps - usual) <= 0.1 * usual) & (steps > 0))
+    if uneven.any():
+        worst = int(np.argmax(uneven))
+        names = " and ".join(slices[i][0].name for i in order[worst : worst + 2])
+        refuse(path, f"lacks a slice, or has one twice: {names} are {steps[worst]:g} apart, most {usual:g}")
+    return order, None if places is None else places[order]
+
+
+def _affine(places: NDArray[np.float64], facing: Any, spacing: Any) -> NDArray[np.float64]:
+    """Return voxels [W, H, D] to millimetres right, anterior, superior; DICOM counts to the left and posterior."""
+    along, down = np.array(facing, np.float64).reshape(2, 3)
+    step = (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else np.cross(along, down)
+    affine = np.eye(4)
+    affine[:3] = np.stack([along * float(spacing[1]), down * float(spacing[0]), step, places[0]], axis=1)
+    return np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine
+
+
+def is_dicom(path: Path) -> bool:
+    """Return True for .dcm, and for DICOM files without a suffix."""
+    if path.suffix or path.name == "DICOMDIR" or not path.is_file():
+        return path.suffix.lower() == ".dcm"
+    with path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM"
+
+
+def read_tiff(path: Path) -> Scan:
+    """Return the only series of a file, mapped if it is contiguous."""
+    tifffile = package("tifffile", path)
+    with tifffile.TiffFile(path, is_mmstack=False, is_ndtiff=False) as file:  # these open other files
+        others = {*re.findall(r"FileName\s*=\s*[\"']([^\"']*)", file.ome_metadata or "")} - {path.name}
+        if others or len(file.series) != 1:
+            refuse(path, "is part of several files, or holds several arrays: save it as one array in one file")
+        series = file.series[0]
+        axes, free = "", [letter for letter in "DTC" if letter not in map(_TIFF_AXES.get, series.axes)]
+        for code in reversed(series.axes):
+            axes = (_TIFF_AXES.get(code) or (free.pop(0) if free else "?")) + axes
+        _require_sound(path, series.shape, series.dtype, axes, path.stat().st_size)
+        if series.dataoffset is None:
+            return Scan(series.asarray(), axes, suffix=".tif")
+        dtype = series.dtype.newbyteorder(file.byteorder)
+        return Scan(np.memmap(path, dtype, "c", series.dataoffset, series.shape), axes, suffix=".tif")
+
+
+def has_pages(path: Path) -> bool:
+    """Return True if a TIFF file has a second page."""
+    with suppress(struct.error, OverflowError), path.open("rb") as file:
+        head = file.read(16)
+        order, big = ("<" if head[:2] == b"II" else ">"), b"+" in head[2:4]  # BigTIFF has version 43
+        place, count, entry, form = (8, "Q", 20, "Q") if big else (4, "H", 12, "I")
+        file.seek(struct.unpack_from(order + form, head, place)[0])
+        (entries,) = struct.unpack(order + count, file.read(struct.calcsize(order + count)))
+        file.seek(entries * entry, 1)
+        return any(file.read(struct.calcsize(order + form)))
+    return False
+
+
+def read_hdf5(path: Path, name: str) -> Scan:
+    """Return the dataset of this name, or the only one; read in blocks if it is large."""
+    h5py, names = package("h5py", path), list[str]()
+    file = h5py.File(path, "r")  # open as long as its dataset
+    file.visititems(lambda each, item: names.append(each) if isinstance(item, h5py.Dataset) else None)
+    found = file[_chosen(path, name, names)]
+    if found.external or found.is_virtual:
+        refuse(path, f"refers to other files in {found.name!r}: save it as one file")
+    return _of_blocks(path, found, found.chunks or found.shape, path.stat().st_size)
+
+
+def read_zarr(path: Path, name: str) -> Scan:
+    """Do the same for a folder of Zarr, whose metadata is checked before Zarr reads it."""
+    zarr, arrays = package("zarr", path), dict[str, dict[str, Any]]()
+    files = [file for file in path.rglob("*") if file.is_file()]
+    for file in files:
+        if file.name in (".zarray", "zarr.json"):
+            found = read_object(file, "metadata of Zarr")
+            if found.get("node_type", "array") == "array":
+                arrays[file.parent.relative_to(path).as_posix()] = found
+    name = _chosen(path, name or ("." if "." in arrays else ""), list(arrays))
+    kept, kind = arrays[name], arrays[name].get("dtype", arrays[name].get("data_type"))
+    codecs = json.dumps([kept.get(key) for key in ("filters", "compressor", "codecs")])
+    unknown = {json.loads(codec) for codec in re.findall(r'"(?:id|name)": ("[^"]*")', codecs)} - _CODECS
+    if unknown or not (isinstance(kind, str) and _NUMBERS.fullmatch(kind)):
+        refuse(path, f"holds {name!r} of type {kind!r} and codecs {sorted(unknown)}: save plain numbers, as with zstd")
+    found = zarr.open_array(path / name, mode="r", zarr_format=kept["zarr_format"])
+    return _of_blocks(path, found, found.chunks, sum(file.stat().st_size for file in files))
+
+
+def _of_blocks(path: Path, found: Any, block: Sequence[int], held: int) -> Scan:
+    last = found.ndim == 5 or (found.ndim in (3, 4) and found.shape[-1] <= 4)
+    axes = _AXES.get(found.ndim - last, "?") + "C" * last
+    for shape in (found.shape, block):
+        _require_sound(path, shape, found.dtype, axes, held)
+    blocks = math.prod(-(-length // part) for length, part in zip(found.shape, block))
+    if blocks > 1 << 16 and math.prod(block) < 1 << 10:
+        refuse(path, f"is cut into {blocks:,} blocks of shape {list(block)}: save it with larger ones")
+    values: Any = _Blocks(found, path)
+    return Scan(values[...] if found.size * found.dtype.itemsize <= UNPACKED_LIMIT else values, axes)
+
+
+class _Blocks:
+    """An array that is read where it is sliced."""
+
+    def __init__(self, found: Any, path: Path) -> None:
+        self._found, self._path = found, path
+        self.shape, self.dtype, self.ndim, self.size = found.shape, found.dtype, found.ndim, found.size
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        with parsing(self._path):
+            return np.asarray(self._found[index])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[...].astype(dtype or self.dtype, copy=False)
+
+
+def _chosen(path: Path, name: str, names: Sequence[str]) -> str:
+    if not name and len(names) == 1:
+        return names[0]
+    if name.strip("/") not in names:
+        listed = ", ".join(map(repr, names[:20])) + ", ..." * (len(names) > 20)
+        refuse(path, f"holds {len(names)} arrays ({listed}): name one, as in {path.name}::name")
+    return name.strip("/")
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix in small letters, .nii.gz as a whole."""
+    return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()
+
+
+def package(name: str, path: Path) -> Any:
+    """Return a package; raise ValueError if it is missing."""
+    require_extra("scientific", name, str(path))
+    return import_module(name)
+
+
+def refuse(path: Path, what: str) -> NoReturn:
+    """Raise ValueError with a complete message."""
+    raise ValueError(Message("{} {}", path, what))
+
+
+@contextmanager
+def parsing(path: Path, done: str = "read") -> Iterator[None]:
+    """Turn a parser's errors of every kind into one line that names the path; silence its warnings and logs."""
+    with warnings.catch_warnings(), ExitStack() as restored:
+        warnings.simplefilter("ignore")
+        for logger in map(logging.getLogger, ("nibabel.global", "pydicom", "tifffile")):
+            restored.callback(setattr, logger, "disabled", logger.disabled)
+            logger.disabled = True
+        try:
+            yield
+        except Exception as error:
+            of_system = isinstance(error, OSError) and (error.filename or done == "written")
+            if of_system or isinstance(message_of(error), Message):
+                raise
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise ValueError(
+                Message("{} cannot be {} ({}): it may be damaged; copy or save it again", path, done, reason)
+            ) from error
+
+
+def _unzipped(path: Path) -> bytearray:
+    content, limit = bytearray(), max(UNPACKED_LIMIT, RATIO_LIMIT * path.stat().st_size)
+    with gzip.open(path) as file:
+        while block := file.read(1 << 24):
+            content += block
+            if len(content) > limit:
+                refuse(path, f"grows beyond {limit:,} bytes: refused as a decompression bomb; if honest, unpack it")
+    return content
+
+
+def _require_sound(path: Path, shape: Sequence[int], dtype: np.dtype[Any], axes: str, held: int) -> None:
+    if dtype.kind not in "biuf" or min(shape, default=0) < 1:
+        refuse(path, f"holds an array of shape {list(shape)} and type {dtype}: save one of integers or floats")
+    if len(set(axes)) < len(shape) or "?" in axes:
+        refuse(path, f"holds an array of shape {list(shape)}, whose axes are unclear: save it with fewer axes")
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed > max(UNPACKED_LIMIT, RATIO_LIMIT * held):
+        advice = "refused as a decompression bomb; if it is honest, save it uncompressed"
+        refuse(path, f"would grow from {held:,} to {claimed:,} bytes: {advice}")
