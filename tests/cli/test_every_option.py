@@ -230,7 +230,7 @@ def _score(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
     recorder.replace(module, "score", score)
     recorder.replace(module, "bits_map", lambda model, x: torch.zeros(x.shape))
-    recorder.replace(module, "save_scores", lambda table, rows, folder, maps, look: [*maps])
+    recorder.replace(module, "save_scores", lambda table, rows, folder, maps, *given: [*maps])
 
 
 def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:

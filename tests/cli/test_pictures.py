@@ -1,12 +1,15 @@
 """Pictures that commands write: large enough to see, with all bits, titles and scales."""
 
 import json
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from axial_transformers.training.trained_model import open_model
 from tests.conftest import TINY, Axial
 from tests.small_models import random_model, small_config
 
@@ -98,6 +101,32 @@ def test_volumes_of_any_axes_are_sampled_completed_scored_and_written(axial: Axi
     for picture in ("s.png", "completions.png", *Path("maps").glob("*.png")):
         with Image.open(picture) as opened:
             assert opened.width >= 500
+
+
+def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, refused, monkeypatch):
+    nibabel = pytest.importorskip("nibabel")
+    volumes = np.random.default_rng(0).integers(-300, 400, (2, 3, 5, 7)).astype(np.int16)
+    affine = np.diag([0.5, -0.75, 2.0, 1.0])
+    nibabel.save(nibabel.Nifti1Image(volumes.T, affine), "scan.nii.gz")
+    np.save("volumes.npy", volumes)
+    random_model(small_config((3, 5, 7), num_values=700, lowest=-300)).float().save_pretrained("model")
+    assert "b.nii is none of" in refused("sample", "model", "--output", "b.nii")
+    for command in ("sample", "complete", "score"):
+        module = import_module(f"axial_transformers.cli.{command}")
+        known = replace(open_model("model"), source="scan.nii.gz")
+        monkeypatch.setattr(module, "open_model", lambda *_, known=known: known)
+    argv = ["complete", "model", "volumes.npy", "--frames", 1, "--examples", 2]
+    for words in (["sample", "model", "--count", 1, "--output", "s.nii"], [*argv, "--count", 1, "--output", "c.nii.gz"],
+                  ["sample", "model", "--count", 2, "--output", "two.nii.gz"]):  # fmt: skip
+        done = axial(*words)
+        assert (done.status, done.out) == (0, f"{words[-1]}\n"), done.err
+        with_geometry = nibabel.load(words[-1])
+        assert np.array_equal(with_geometry.affine, affine)
+        assert with_geometry.get_data_dtype() == np.int16
+    assert nibabel.load("s.nii").shape == (7, 5, 3)
+    assert np.array_equal(np.asarray(nibabel.load("c.nii.gz").dataobj).T[:, 0], volumes[:, 0])
+    assert "c.nii.gz exists already" in refused(*argv, "--output", "c.nii.gz")
+    assert "NAME.nii.gz" in refused("sample", "model", "--output", "s.tif")
 
 
 def test_heat_maps_have_a_scale_of_bits(axial: Axial):

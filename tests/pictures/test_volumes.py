@@ -1,15 +1,19 @@
 """Volumes and spectra: three slices, a window of values, heat maps over them; arrays that are read again."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from axial_transformers.data import DataConfig, load, save_arrays
+from axial_transformers.data.scans import read_scan
 from axial_transformers.pictures import Look, for_display, image_grid, marks_for_display
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import BETWEEN
 from axial_transformers.pictures.heat_maps import heat_colours, heat_map, save_scores, under_examples
+from axial_transformers.pictures.saving import require_output, save_examples
 
 SHAPES = [(3, 5, 2), (1, 1, 7), (2, 3, 5, 4), (2, 1, 3, 4, 5)]
 DEEP = Look(1000, -300)
@@ -203,3 +207,49 @@ def test_labels_need_an_npz_file(tmp_path):
     with pytest.raises(ValueError, match=r"does not end in \.npz"):
         save_arrays(tmp_path / "a.txt", noise(2, 3, 4, 1))
     assert not list(tmp_path.iterdir())
+
+
+def scan_file(path: Path, values: np.ndarray) -> Path:
+    """A scan with a geometry of its own, or a TIFF file."""
+    if path.suffix == ".tif":
+        pytest.importorskip("tifffile").imwrite(path, values, photometric="minisblack", metadata={"axes": "ZYX"})
+    else:
+        nibabel = pytest.importorskip("nibabel")
+        affine = np.diag([0.5, -0.75, 2.0, 1.0])
+        nibabel.save(nibabel.Nifti1Image(values.T, affine), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("file", "outputs"), [("a.nii", ("b.nii", "b.nii.gz")), ("a.nii.gz", ("b.nii.gz",)), ("a.tif", ("b.tif",))]
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_scans_are_written_with_the_geometry_and_type_of_the_data(tmp_path, file, outputs, count):
+    like = read_scan(scan_file(tmp_path / file, noise(3, 5, 2)))
+    values = noise(count, 3, 4, 5, 1)
+    for output in outputs:
+        require_output(tmp_path / output, clips=False, scan=like)
+        save_examples(tmp_path / output, values, DEEP, scan=like)
+        again = read_scan(tmp_path / output)
+        assert again.values.dtype == np.int16
+        np.testing.assert_array_equal(again.values, values[0, ..., 0] if count == 1 else values[..., 0])
+        if like.header is not None:
+            np.testing.assert_array_equal(again.header.get_best_affine(), like.header.get_best_affine())
+        with pytest.raises(FileExistsError):
+            save_examples(tmp_path / output, values, DEEP, scan=like)
+    other = ".tif" if like.header is not None else ".nii"
+    with pytest.raises(ValueError, match=f"is none of .*{re.escape(outputs[0][1:])}"):
+        require_output(tmp_path / f"c{other}", clips=False, scan=like)
+    with pytest.raises(ValueError, match="is none of"):
+        require_output(tmp_path / outputs[0], clips=False)
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("file", ["a.nii.gz", "a.tif"])
+def test_bits_of_a_scan_are_a_scan(tmp_path, file):
+    like = replace(read_scan(scan_file(tmp_path / file, noise(3, 5, 2))), scale=2.0, offset=-7.0)
+    values, bits = noise(3, 5, 2, 1), np.random.default_rng(1).random((3, 5, 2, 1))
+    save_scores(None, [{"a": 1}], tmp_path / "maps", [("0.png", values, bits)], DEEP, like)
+    again = read_scan(tmp_path / "maps" / f"0001-0{like.suffix}")
+    assert (again.values.dtype, again.scale, again.offset) == (np.float32, 1, 0)
+    np.testing.assert_array_equal(again.values, bits[..., 0].astype(np.float32))

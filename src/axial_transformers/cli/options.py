@@ -8,8 +8,9 @@ import torch
 from cyclopts import Parameter
 
 from axial_transformers.cli.parsing import require_within
+from axial_transformers.data.scan_files import Scan, suffix_of
 from axial_transformers.pictures import Look, Palette
-from axial_transformers.pictures.saving import LOSSLESS
+from axial_transformers.pictures.saving import LOSSLESS, SCANS
 from axial_transformers.planning import machine
 from axial_transformers.training import trained_model
 from axial_transformers.training.config import warn_if_slow
@@ -108,6 +109,10 @@ class Appearance(Shades):
         require_within("scale", self.scale, 1, 256)
         require_within("fps", self.fps, 1)
 
+    def scan(self, output: Path, trained: TrainedModel) -> Scan | None:
+        """Return the scan of one channel that an output is like; None: the output or the model is of others."""
+        return trained.scan() if suffix_of(output) in SCANS and trained.model.config.channels == 1 else None
+
     def pixels(self, output: Path) -> int:
         """Return the pixels per position of an image."""
-        return 0 if output.suffix in ("", *LOSSLESS) else (self.scale or 1) ** 2
+        return 0 if suffix_of(output) in ("", *LOSSLESS) else (self.scale or 1) ** 2

@@ -58,7 +58,7 @@ class Score:
     """NAME.csv or NAME.json: the scores of all images. None: print the `top` least likely as CSV."""
     heat_maps: Path | None = None
     """A new folder for heat maps of the `top` least likely images: the bits of each position. Of volumes: as colours
-    over the slices through the position of the most bits, and as an array."""
+    over the slices through the position of the most bits, and as an array: .npy, or as NIfTI or TIFF like the data."""
     shades: Annotated[Shades, Parameter(name="*")] = Shades()
     top: int = 20
     """Number of the least likely images that are printed and shown."""
@@ -87,6 +87,7 @@ def main(argv: Sequence[str]) -> None:
         with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
             look = options.shades.look(trained)
+            scan = trained.scan(options.source) if options.heat_maps else None
             sources = [(options.source, options.split)] + ([(options.against, "all")] if options.against else [])
             parts = [trained.examples(*source)[0].spread(options.limit)[:] for source in sources]
         found = [
@@ -102,7 +103,7 @@ def main(argv: Sequence[str]) -> None:
     maps = (bits_map(trained.model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in shown.values)
     with products:
         named = zip(shown.names, shown.values, maps, strict=True)
-        save_scores(options.output, ranked, options.heat_maps, named, look)
+        save_scores(options.output, ranked, options.heat_maps, named, look, scan)
     if options.output:
         print(options.output)
     else:

@@ -20,8 +20,7 @@ UNSEEN = "#8b93a340"
 
 MAX_CATEGORIES, BYTE = 12, 256
 PERCENTILES = 0.5, 99.5
-BETWEEN = 160
-"""The shade between the slices of an example."""
+BETWEEN = 160  # the shade between slices
 _CATEGORIES = (
     "#efe3c8", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
     "#aa3377", "#222222", "#ee7733", "#44bb99", "#882255", "#7f5539",
@@ -39,8 +38,8 @@ _MAX_DOTS = 64
 class Look:
     """How values lowest .. lowest + num_values - 1 are shown.
 
-    Three axes are a clip if one of them is T or, where `axes` is None, if there are at most 256 values. Other examples
-    of three axes or more are volumes: the last three axes are shown as slices, those before are cut.
+    Three axes are a clip if one of them is T or, where `axes` is None, if there are at most 256 values. Otherwise they
+    are a volume, as are more axes: the last three are shown as slices, those before are cut in the middle.
     """
 
     num_values: int = BYTE
@@ -60,11 +59,11 @@ class Look:
             raise ValueError(Message("{window} needs a lower and a higher number, not {:g} {:g}", low, high))
 
     def is_clip(self, axes: int) -> bool:
-        """Return True if examples of so few or many axes are clips."""
+        """Return True if examples with this number of axes are clips."""
         return axes == 3 and ("T" in self.axes if self.axes else self.num_values <= BYTE)
 
     def is_volume(self, axes: int) -> bool:
-        """Return True if examples of so few or many axes are shown as slices."""
+        """Return True if examples with this number of axes are shown as slices."""
         return axes >= 3 and not self.is_clip(axes)
 
     def parts(self, positions: NDArray[Any], axes: int) -> list[NDArray[Any]]:

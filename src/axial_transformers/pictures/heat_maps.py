@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from axial_transformers.data.scans import Scan, write_scan
 from axial_transformers.pictures.display import HEAT, Look, Pixels, as_row, colour, for_display, joined, with_alpha
 from axial_transformers.pictures.grids import enlargement, gap_of, image_grid, sheet, with_scale
 from axial_transformers.pictures.saving import save_table
@@ -22,11 +23,11 @@ def save_scores(
     folder: Path | None,
     maps: Iterable[tuple[str, NDArray[np.integer], NDArray[np.floating]]],
     look: Look,
+    scan: Scan | None = None,
 ) -> None:
     """Write scores to a .csv or .json file, and heat maps to a folder: both appear, or neither.
 
-    Args:
-        maps: names, examples [*A, C] and their bits; those of volumes are written as arrays [*A], too.
+    The maps are names, examples [*A, C] and their bits. Those of volumes are also written as arrays [*A], like `scan`.
     """
     with ExitStack() as whole:
         if folder:
@@ -35,7 +36,9 @@ def save_scores(
                 stem = f"{rank:04d}-{Path(name).stem}"
                 heat_map(example, bits, look).save(aside / f"{stem}.png")
                 if look.is_volume(bits.ndim - 1):
-                    np.save(aside / f"{stem}.npy", bits.mean(axis=-1, dtype=np.float32))
+                    mean = bits.mean(axis=-1, dtype=np.float32)
+                    like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
+                    write_scan(aside / f"{stem}{like.suffix}", mean, like)
         if table:
             save_table(table, rows)
 

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import IO
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import save_arrays
+from axial_transformers.data.scan_files import Scan, suffix_of
+from axial_transformers.data.scans import write_scan
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.video import encode, write_lossless
 from axial_transformers.messages import Message
@@ -22,14 +25,18 @@ from axial_transformers.storage.files import folder_written_whole, require_writa
 
 MOVIES = (".mp4", ".gif", ".mkv")
 FILES = (".png", ".npz", ".npy", *MOVIES)
-LOSSLESS = (".npz", ".npy", ".mkv")
+SCANS = {".nii": "NIfTI", ".nii.gz": "NIfTI", ".tif": "TIFF", ".tiff": "TIFF"}
+LOSSLESS = (".npz", ".npy", ".mkv", *SCANS)
 """Data is not replaced; grids and movies are."""
 
 
-def require_output(output: Path, clips: bool, folder: bool = False, source: str | Path | None = None) -> None:
+def require_output(
+    output: Path, clips: bool, folder: bool = False, source: str | Path | None = None, scan: Scan | None = None
+) -> None:
     """Raise an error where `save_examples` could not write `output`."""
-    if output.suffix not in (*FILES, *[""] * folder):
-        names = ", ".join(f"NAME{suffix}" for suffix in FILES)
+    alike = [suffix for suffix, kind in SCANS.items() if scan and kind == SCANS.get(scan.suffix)]
+    if output.suffix not in (*FILES, *[""] * folder) and suffix_of(output) not in alike:
+        names = ", ".join(f"NAME{suffix}" for suffix in (*FILES, *alike))
         names += " and a folder" * folder
         raise ValueError(Message("{output=} is none of {}", names, output=output))
     if output.suffix in MOVIES and not clips:
@@ -37,7 +44,7 @@ def require_output(output: Path, clips: bool, folder: bool = False, source: str 
     if source is not None and output.is_file() and output.resolve().is_relative_to(Path(source).resolve()):
         raise ValueError(Message("{output=} is a file of the data, and would be replaced: name another", output=output))
     require_writable(output, folder=not output.suffix)
-    if output.suffix in LOSSLESS and os.path.lexists(output):
+    if suffix_of(output) in LOSSLESS and os.path.lexists(output):
         raise FileExistsError(Message("{output=} exists already: give another path, or remove it first", output=output))
 
 
@@ -47,9 +54,15 @@ def save_examples(
     look: Look,
     scale: int | None = None,
     fps: int = 8,
+    scan: Scan | None = None,
 ) -> None:
-    """Write values [N, *A, C] as its suffix says."""
-    if output.suffix in (".npz", ".npy"):
+    """Write values [N, *A, C] as its suffix says; a scan of one channel like another, [*A] if there is one example."""
+    if scan and suffix_of(output) in SCANS:
+        stored = values[0, ..., 0] if len(values) == 1 else values[..., 0]
+        axes = ("L" + scan.axes.replace("C", ""))[-stored.ndim :]
+        with written_whole(output, replace=False) as aside:
+            write_scan(aside, stored, replace(scan, axes=axes))
+    elif output.suffix in (".npz", ".npy"):
         with written_whole(output, replace=False) as aside:
             kept = ValueRange(look.lowest, look.lowest + look.num_values - 1).type
             save_arrays(aside, values.astype(kept), axes=look.axes)
