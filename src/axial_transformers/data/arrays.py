@@ -57,10 +57,7 @@ def save_arrays(
 ) -> None:
     """Write integers [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
 
-    An .npy file holds the values alone. One channel has no axis, where `load` does not need it.
-
-    Args:
-        axes: the axes of the file, as in `DataConfig`.
+    An .npy file holds the values alone. One channel has no axis where `load`, given these `axes`, does not need it.
 
     Raises:
         ValueError: the path does not end in .npz, or in .npy without labels.

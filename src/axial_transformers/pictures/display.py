@@ -38,8 +38,8 @@ _MAX_DOTS = 64
 class Look:
     """How values lowest .. lowest + num_values - 1 are shown.
 
-    Three axes are a clip if one of them is T or, where `axes` is None, if there are at most 256 values. Otherwise they
-    are a volume, as are more axes: the last three are shown as slices, those before are cut in the middle.
+    Three axes are a clip if one is T (time) or, where `axes` is None, if there are at most 256 values. Otherwise they are
+    a volume, as are more axes: the last three are shown as slices, those before are cut in the middle.
     """
 
     num_values: int = BYTE
@@ -49,7 +49,7 @@ class Look:
     """The values shown as black and white. None: of more than 256 values, the percentiles 0.5 and 99.5 of those shown;
     of fewer, and in line plots, the lowest and the highest."""
     axes: str | None = None
-    """The letters of `DataConfig.axes`."""
+    """The letters of the data's axes, such as those of `DataConfig.axes`."""
     at: tuple[int, ...] | None = None
     """The position that slices go through. None: the middle."""
 
@@ -60,7 +60,8 @@ class Look:
 
     def is_clip(self, axes: int) -> bool:
         """Return True if examples with this number of axes are clips."""
-        return axes == 3 and ("T" in self.axes if self.axes else self.num_values <= BYTE)
+        named = (self.axes or "").replace("C", "")[-3:]  # earlier axes are of examples
+        return axes == 3 and ("T" in named if named else self.num_values <= BYTE)
 
     def is_volume(self, axes: int) -> bool:
         """Return True if examples with this number of axes are shown as slices."""
