@@ -38,8 +38,8 @@ _MAX_DOTS = 64
 class Look:
     """How values lowest .. lowest + num_values - 1 are shown.
 
-    Three axes are a clip if one is T (time) or, where `axes` is None, if there are at most 256 values. Otherwise they are
-    a volume, as are more axes: the last three are shown as slices, those before are cut in the middle.
+    Three axes are a clip if one is T (time) or, where `axes` is None, if there are at most 256 values. Otherwise they
+    are a volume, as are more axes: the last three are shown as slices, those before are cut in the middle.
     """
 
     num_values: int = BYTE
