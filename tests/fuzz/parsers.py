@@ -1,5 +1,6 @@
 """Everything of the product that parses files: sound files of each kind, and how they are read."""
 
+import gzip
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +25,7 @@ from PIL import Image
 from axial_transformers.compression import compress, compress_files, container, decompress, decompress_files
 from axial_transformers.data import DataConfig, bair_videos, load, npy, save_arrays
 from axial_transformers.data.arrays import load_arrays
+from axial_transformers.data.scans import is_scan, read_scan, write_scan
 from axial_transformers.data.shards import expand, shard_examples
 from axial_transformers.data.shards.index import class_of, decode_picture, read
 from axial_transformers.data.shards.tar import records
@@ -37,6 +40,7 @@ from tests.fuzz import checksums
 from tests.fuzz.checksums import BETWEEN
 from tests.fuzz.mutations import INTEGERS, TEXTS, mutated, mutated_json
 from tests.paths import DATA
+from tests.scan_writer import make_scan
 from tests.shard_writer import array, picture, tar_of
 from tests.small_models import random_model, small_config
 from tests.tensor_bundle_writer import entry, header, table_bytes, varint, write_bundle
@@ -483,9 +487,40 @@ def _changed(variables: dict[str, np.ndarray], draw: Random) -> dict[str, np.nda
     return {**variables, **changed}
 
 
+def _scans(place: Path, kinds: tuple[str, ...]) -> Parser:
+    """Scans by the libraries of their formats; files in a folder of Zarr are mutated one by one."""
+    for kind in kinds:
+        make_scan(place / kind, PIXELS[..., 0].reshape(3, 2, 7).astype(np.int16))
+    files = {file.relative_to(place).as_posix(): file for file in place.rglob("*") if file.is_file()}
+    seeds = [(name, file.read_bytes()) for name, file in files.items()]
+
+    def parse(name: str, content: bytes) -> object:
+        if ".zarr" in name:
+            for other, sound in seeds:
+                put(place / other, sound)
+        path = put(place / name, content)
+        is_scan(path)
+        found = read_scan(next((folder for folder in path.parents if folder.suffix == ".zarr"), path))
+        corner = found.values[(slice(9),) * found.values.ndim]
+        write_scan(place / "written" / "a.nii", corner, found)
+        return corner.shape
+
+    def structured(name: str, content: bytes, draw: Random) -> bytes:
+        if name.endswith(".gz"):
+            return gzip.compress(mutated(gzip.decompress(content), content, draw))
+        is_json = name.endswith(("json", ".zarray"))
+        return mutated_json(content, draw) if is_json else mutated(content, content, draw)
+
+    return Parser(seeds=seeds, parse=parse, structured=structured)
+
+
 PARSERS: dict[str, Callable[[Path], Parser]] = {
     "tar": tar_files, "shard-index": shard_index, "shard-names": shard_names, "images": images, "npy": npy_files,
     "arrays": array_files, "video": videos, "container": containers, "archive": archives, "model-folder": model_folders,
     "json": json_files, "tfrecord": tfrecord, "tf-bundle": bundles,
+    "nifti": partial(_scans, kinds=("a.nii", "a.nii.gz", "second.nii")),
+    "dicom": partial(_scans, kinds=("a.dcm", "packed.dcm", "frames.dcm")),
+    "tiff": partial(_scans, kinds=("a.tif", "packed.tif", "ome.tif", "imagej.tif")),
+    "hdf5": partial(_scans, kinds=("a.h5", "packed.h5")), "zarr": partial(_scans, kinds=("a.zarr", "second.zarr")),
 }  # fmt: skip
 """Each is made with an empty folder, to work in."""

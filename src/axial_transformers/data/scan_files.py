@@ -25,7 +25,9 @@ from axial_transformers.storage.typed_json import read_object
 
 _AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}
 _TIFF_AXES = {"X": "W", "Y": "H", "Z": "D", "T": "T", "C": "C", "S": "C"}
-_CODECS = {"blosc", "bytes", "bz2", "crc32c", "delta", "gzip", "lz4", "lzma", "shuffle", "transpose", "zlib", "zstd"}
+_PACKINGS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
+_STEPS = {"bytes", "crc32c", "delta", "shuffle", "transpose"}
+_HDF5_STEPS = {2, 3}  # shuffle and checksum
 _NUMBERS = re.compile(r"[<>|][biuf]\d|bool|u?int(8|16|32|64)|float(16|32|64)")
 _DEFLATED = b"1.2.840.10008.1.2.1.99"
 _ALIKE = (
@@ -197,7 +199,10 @@ def read_tiff(path: Path) -> Scan:
         axes, free = "", [letter for letter in "DTC" if letter not in map(_TIFF_AXES.get, series.axes)]
         for code in reversed(series.axes):
             axes = (_TIFF_AXES.get(code) or (free.pop(0) if free else "?")) + axes
-        _require_sound(path, series.shape, series.dtype, axes, path.stat().st_size)
+        size = path.stat().st_size
+        _require_sound(path, series.shape, series.dtype, axes, size)
+        if (strips := len(series.pages) * math.prod(series.keyframe.chunked)) > size:
+            refuse(path, f"claims {strips:,} strips of pixels, but has {size:,} bytes: it is damaged")
         if series.dataoffset is None:
             return Scan(series.asarray(), axes, suffix=".tif")
         dtype = series.dtype.newbyteorder(file.byteorder)
@@ -206,7 +211,7 @@ def read_tiff(path: Path) -> Scan:
 
 def has_pages(path: Path) -> bool:
     """Return True if a TIFF file has a second page."""
-    with suppress(struct.error, OverflowError), path.open("rb") as file:
+    with suppress(struct.error, OverflowError, ValueError), path.open("rb") as file:
         head = file.read(16)
         order, big = ("<" if head[:2] == b"II" else ">"), b"+" in head[2:4]  # BigTIFF has version 43
         place, count, entry, form = (8, "Q", 20, "Q") if big else (4, "H", 12, "I")
@@ -225,7 +230,10 @@ def read_hdf5(path: Path, name: str) -> Scan:
     found = file[_chosen(path, name, names)]
     if found.external or found.is_virtual:
         refuse(path, f"refers to other files in {found.name!r}: save it as one file")
-    return _of_blocks(path, found, found.chunks or found.shape, path.stat().st_size)
+    plan = found.id.get_create_plist()
+    if sum(plan.get_filter(i)[0] not in _HDF5_STEPS for i in range(plan.get_nfilters())) > 1:
+        refuse(path, f"packs {found.name!r} more than once: refused as a decompression bomb")
+    return _of_blocks(path, found, found.chunks or found.shape, path.stat().st_size, 1 << 20)
 
 
 def read_zarr(path: Path, name: str) -> Scan:
@@ -240,23 +248,27 @@ def read_zarr(path: Path, name: str) -> Scan:
     name = _chosen(path, name or ("." if "." in arrays else ""), list(arrays))
     kept, kind = arrays[name], arrays[name].get("dtype", arrays[name].get("data_type"))
     codecs = json.dumps([kept.get(key) for key in ("filters", "compressor", "codecs")])
-    unknown = {json.loads(codec) for codec in re.findall(r'"(?:id|name)": ("[^"]*")', codecs)} - _CODECS
-    if unknown or not (isinstance(kind, str) and _NUMBERS.fullmatch(kind)):
-        refuse(path, f"holds {name!r} of type {kind!r} and codecs {sorted(unknown)}: save plain numbers, as with zstd")
+    names = [json.loads(codec) for codec in re.findall(r'"(?:id|name)": ("[^"]*")', codecs)]
+    steps = [codec for codec in names if codec not in _STEPS]
+    if not ({*steps} <= _PACKINGS and len(steps) < 2 and isinstance(kind, str) and _NUMBERS.fullmatch(kind)):
+        refuse(
+            path, f"holds {name!r} of type {kind!r} packed by {steps}: save numbers, packed at most once, as by zstd"
+        )
     found = zarr.open_array(path / name, mode="r", zarr_format=kept["zarr_format"])
-    return _of_blocks(path, found, found.chunks, sum(file.stat().st_size for file in files))
+    return _of_blocks(path, found, found.chunks, sum(file.stat().st_size for file in files), 1 << 13)
 
 
-def _of_blocks(path: Path, found: Any, block: Sequence[int], held: int) -> Scan:
+def _of_blocks(path: Path, found: Any, block: Sequence[int], held: int, many: int) -> Scan:
     last = found.ndim == 5 or (found.ndim in (3, 4) and found.shape[-1] <= 4)
     axes = _AXES.get(found.ndim - last, "?") + "C" * last
     for shape in (found.shape, block):
         _require_sound(path, shape, found.dtype, axes, held)
     blocks = math.prod(-(-length // part) for length, part in zip(found.shape, block))
-    if blocks > 1 << 16 and math.prod(block) < 1 << 10:
+    if blocks > many and math.prod(block) < 1 << 10:
         refuse(path, f"is cut into {blocks:,} blocks of shape {list(block)}: save it with larger ones")
     values: Any = _Blocks(found, path)
-    return Scan(values[...] if found.size * found.dtype.itemsize <= UNPACKED_LIMIT else values, axes)
+    small = blocks <= many and found.size * found.dtype.itemsize <= UNPACKED_LIMIT
+    return Scan(values[...] if small else values, axes)
 
 
 class _Blocks:
@@ -278,6 +290,8 @@ class _Blocks:
 
 
 def _chosen(path: Path, name: str, names: Sequence[str]) -> str:
+    if not names:
+        refuse(path, "holds no arrays")
     if not name and len(names) == 1:
         return names[0]
     if name.strip("/") not in names:

@@ -73,12 +73,11 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
             content = _nifti_image(path, values, like).to_bytes()
             aside.write_bytes(gzip.compress(content, 6, mtime=0) if suffix == ".nii.gz" else content)
         elif suffix in (".tif", ".tiff"):
-            colour = like.axes[-1] == "C" and values.shape[-1:] in ((3,), (4,))
-            codes = like.axes.translate(str.maketrans("LWHD", "QXYZ")) if values.ndim == len(like.axes) else None
-            package("tifffile", path).imwrite(
-                aside, values, photometric="rgb" if colour else "minisblack",
-                metadata={"axes": codes[:-1] + "S" if colour else codes} if codes else None,
-            )  # fmt: skip
+            codes = like.axes.translate(str.maketrans("LWHD", "QXYZ")) if values.ndim == len(like.axes) else ""
+            colour = codes.endswith("C") and values.shape[-1] in (3, 4)
+            axes = {"axes": codes[:-1] + "S" if colour else codes} if codes else {}
+            photometric = "rgb" if colour else "minisblack"
+            package("tifffile", path).imwrite(aside, values, photometric=photometric, metadata=axes)
         elif suffix == ".npy":
             np.save(aside, values, allow_pickle=False)
         else:
@@ -111,7 +110,8 @@ def _typed(values: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
         return found
     if values.dtype.kind not in "iu":
         return values
-    return values.astype(np.result_type(*map(np.min_scalar_type, (values.min(), values.max()))))
+    lowest, highest = int(values.min()), int(values.max())
+    return values.astype(np.min_scalar_type(highest if lowest >= 0 else min(lowest, -1 - highest)))
 
 
 def _parted(path: str | Path) -> tuple[Path, str]:
