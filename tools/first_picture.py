@@ -4,7 +4,6 @@
 """
 
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +29,9 @@ def main() -> None:
     filled = axial.complete(model, images, rows=14, count=DRAWN, seed=0)
     known = np.zeros(images.shape[1:], bool)
     known[:14] = True
-    show = partial(for_display, num_values=256)
-    grid = sheet(with_alpha(show(samples.numpy())), columns=DRAWN + 2, scale=SCALE, gap=gap_of(SCALE))
+    grid = sheet(with_alpha(for_display(samples.numpy())), columns=DRAWN + 2, scale=SCALE, gap=gap_of(SCALE))
     left = above(grid, [("samples", 0.5)])
-    right = completion_sheet(images.numpy(), known, filled.numpy(), show, scale=SCALE, strips=False)
+    right = completion_sheet(images.numpy(), known, filled.numpy(), scale=SCALE, strips=False)
     assert left.size == right.size
     both = Image.new("RGB", (2 * left.width + APART, left.height), "white")
     both.paste(left, (0, 0))

@@ -18,7 +18,7 @@ def test_what_is_known_stays(axial: Axial, trained, tmp_path):
     done = axial("complete", trained, "--rows", 5, "--examples", 3, "--count", 2, "--output", tmp_path / "c.npz")
     assert done.status == 0, done.err
     spread = [0, 0, 99, 99, 198, 198]  # of 297: neighbours may be tiles of one picture
-    filled, whole = np.load(tmp_path / "c.npz")["images"], load("digits", split="test").values[spread]
+    filled, whole = np.load(tmp_path / "c.npz")["images"], load("digits", split="test").values[spread, ..., 0]
     assert np.array_equal(filled[:, :5], whole[:, :5])
     assert not np.array_equal(filled[:, 5:], whole[:, 5:])
 
@@ -56,7 +56,7 @@ def test_other_masks_need_approximate_and_are_captioned(axial: Axial, refused, t
     assert "approximate" in refused(*argv, "--output", tmp_path / "c.png")
     assert not (tmp_path / "c.png").exists()
     axial(*argv, "--approximate", "--output", tmp_path / "c.npz", "--count", 1)
-    filled, whole = np.load(tmp_path / "c.npz")["images"], load("digits", split="test").values[[0, 148]]
+    filled, whole = np.load(tmp_path / "c.npz")["images"], load("digits", split="test").values[[0, 148], ..., 0]
     assert np.array_equal(filled[:, mask], whole[:, mask])
     axial(*argv, "--approximate", "--output", tmp_path / "c.png", "--count", 1, "--scale", 2)
     with Image.open(tmp_path / "c.png") as picture:

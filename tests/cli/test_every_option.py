@@ -78,7 +78,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
     "sample": {name: (KNOWN, f"{KNOWN} --{name} {value}") for name, value in READING.items()} | OPENING | COMPILING | {
         "model": ("run", "other"), "output": "other.png", "count": "3", "seed": "1", "temperature": "0.5",
         "top-k": "2", "top-p": "0.5", "label": "1", "known": ("run --count 3", KNOWN), "scale": "2",
-        "precision": "bfloat16", "palette": "categories",
+        "precision": "bfloat16", "palette": "categories", "window": "1 3",
         "fps": ("run --output clips.gif", "run --output clips.gif --fps 3"),
     },
     "complete": READING | OPENING | COMPILING | {
@@ -89,13 +89,15 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "frames": ("run --frames 1", "run --frames 2"),
         "mask": ("run --frames 1 --approximate", "run --mask mask.npy --approximate"),
         "approximate": "", "examples": "3", "only": "4 1", "label": "1", "count": "2", "output": "other.png",
-        "scale": "2", "palette": "categories", "seed": "1", "temperature": "0.5", "precision": "bfloat16",
+        "scale": "2", "palette": "categories", "window": "1 3", "seed": "1", "temperature": "0.5",
+        "precision": "bfloat16",
         "fps": ("run --frames 1 --output clips.gif", "run --frames 1 --output clips.gif --fps 3"),
     },
     "score": READING | OPENING | {
         "model": ("run", "other"), "source": ("run", "run data"), "split": "train",
         "output": "scores.csv", "heat-maps": "maps", "top": ("run --heat-maps maps", "run --heat-maps maps --top 2"),
         "limit": "3", "against": ("run", "run --against others"), "batch-size": "2", "precision": "bfloat16",
+        "palette": "categories", "window": "1 3",
     },
     "studio": READING | OPENING | {
         "model": ("run", "other"), "source": ("run", "run data"), "limit": "3", "host": "localhost", "port": "8000",
@@ -214,8 +216,8 @@ def _sample(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 def _complete(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     recorder.replace(module, "complete", lambda model, known, count, **options: known.repeat_interleave(count, 0))
 
-    def drawn(known: Any, mask: Any, filled: Any, show: Callable[[Any], Any], **options: Any) -> Image.Image:
-        return Image.new("L", show(known).shape[1:3])
+    def drawn(known: Any, mask: Any, filled: Any, look: Any, **options: Any) -> Image.Image:
+        return Image.new("L", completions.for_display(known, look).shape[1:3])
 
     recorder.watch(completions, "for_display")
     recorder.replace(completions, "completion_sheet", drawn)
@@ -228,7 +230,7 @@ def _score(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
     recorder.replace(module, "score", score)
     recorder.replace(module, "bits_map", lambda model, x: torch.zeros(x.shape))
-    recorder.replace(module, "save_scores", lambda table, rows, folder, maps, num_values: [*maps])
+    recorder.replace(module, "save_scores", lambda table, rows, folder, maps, *given: [*maps])
 
 
 def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,8 @@ READING = {
     "data.axes": "HH", "data.key": "train pair.npz --data.key none", "data.skip-bad": "-1",
 }  # fmt: skip
 OPENING = {"weights": "new", "device": "tpu"}
-APPEARANCE = {"scale": "0", "palette": "blue", "fps": "0"}
+SHADES = {"palette": "blue", "window": "2 1"}
+APPEARANCE = SHADES | {"scale": "0", "fps": "0"}
 
 WRONG: dict[str, dict[str, str]] = {
     "train": READING | {
@@ -72,7 +73,7 @@ WRONG: dict[str, dict[str, str]] = {
         "examples": "0", "label": "2", "count": "0", "output": "a.txt", "seed": "x", "temperature": "-1",
         "precision": "half",
     },
-    "score": READING | OPENING | {
+    "score": READING | OPENING | SHADES | {
         "split": "some", "output": "a.txt", "top": "0", "limit": "0", "batch-size": "0", "precision": "half",
     },
     "studio": READING | OPENING | {"limit": "0", "port": "0", "palette": "blue", "fps": "0"},

@@ -1,12 +1,15 @@
 """Pictures that commands write: large enough to see, with all bits, titles and scales."""
 
 import json
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from axial_transformers.training.trained_model import open_model
 from tests.conftest import TINY, Axial
 from tests.small_models import random_model, small_config
 
@@ -36,13 +39,16 @@ def train_deep(axial: Axial, deep: Path) -> str:
 
 def test_samples_of_more_than_8_bits_keep_all_in_arrays_and_are_stretched_in_images(axial: Axial, deep, home):
     train_deep(axial, deep)
-    for output in ("samples", "samples.npz"):
+    for output in ("samples", "samples.npz", "samples.npy"):
         assert axial("sample", deep / "run", "--count", 2, "--output", output).status == 0
     whole = np.load("samples.npz")["images"]
     assert whole.dtype == np.int16
     assert whole.max() > 255
+    assert np.array_equal(np.load("samples.npy"), whole)
+    low, high = np.percentile(whole, (0.5, 99.5))
     with Image.open(home / "samples" / "0001.png") as picture:
-        assert np.abs(np.asarray(picture) - whole[1] * (255 / 4095)).max() < 1
+        expected = np.clip((whole[1] - low) * (255 / (high - low)), 0, 255)
+        assert np.abs(np.asarray(picture) - expected).max() < 1
 
 
 def test_12_bit_data_is_no_black_grid(axial: Axial, deep):
@@ -72,6 +78,55 @@ def test_pictures_of_any_data_are_large_enough_to_see(axial: Axial, shape, value
         with Image.open(picture) as opened:
             assert opened.width >= 500
             assert min(opened.size) >= 40
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 2), (2, 3, 4, 5), (2, 1, 2, 3, 2)], ids=["3 axes", "4 axes", "5 axes"])
+def test_volumes_of_any_axes_are_sampled_completed_scored_and_written(axial: Axial, refused, shape):
+    random_model(small_config(shape, num_values=700, lowest=-300)).float().save_pretrained("model")
+    for suffix in ("png", "npy"):
+        done = axial("sample", "model", "--count", 2, "--window", -100, 200.5, "--output", f"s.{suffix}")
+        assert (done.status, done.out) == (0, f"s.{suffix}\n"), done.err
+    volumes = np.load("s.npy")
+    assert (volumes.shape, volumes.dtype) == ((2, *shape, 1), np.int16)
+    assert "--window needs a lower and a higher number, not 4 2" in refused("sample", "model", "--window", 4, 2)
+    if len(shape) > 4:
+        return  # arrays of examples are read to four axes
+    for words in (
+        ["complete", "model", "s.npy", "--frames", 1, "--count", 1],
+        ["score", "model", "s.npy", "--heat-maps", "maps"],
+    ):
+        assert axial(*words).status == 0, axial(*words).err
+    assert sorted(path.suffix for path in Path("maps").iterdir()) == [".npy", ".npy", ".png", ".png"]
+    assert np.load(next(Path("maps").glob("*.npy"))).shape == shape
+    for picture in ("s.png", "completions.png", *Path("maps").glob("*.png")):
+        with Image.open(picture) as opened:
+            assert opened.width >= 500
+
+
+def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, refused, monkeypatch):
+    nibabel = pytest.importorskip("nibabel")
+    volumes = np.random.default_rng(0).integers(-300, 400, (2, 3, 5, 7)).astype(np.int16)
+    affine = np.diag([0.5, -0.75, 2.0, 1.0])
+    nibabel.save(nibabel.Nifti1Image(volumes.T, affine), "scan.nii.gz")
+    np.save("volumes.npy", volumes)
+    random_model(small_config((3, 5, 7), num_values=700, lowest=-300)).float().save_pretrained("model")
+    assert "b.nii is none of" in refused("sample", "model", "--output", "b.nii")
+    for command in ("sample", "complete", "score"):
+        module = import_module(f"axial_transformers.cli.{command}")
+        known = replace(open_model("model"), source="scan.nii.gz")
+        monkeypatch.setattr(module, "open_model", lambda *_, known=known: known)
+    argv = ["complete", "model", "volumes.npy", "--frames", 1, "--examples", 2]
+    for words in (["sample", "model", "--count", 1, "--output", "s.nii"], [*argv, "--count", 1, "--output", "c.nii.gz"],
+                  ["sample", "model", "--count", 2, "--output", "two.nii.gz"]):  # fmt: skip
+        done = axial(*words)
+        assert (done.status, done.out) == (0, f"{words[-1]}\n"), done.err
+        with_geometry = nibabel.load(words[-1])
+        assert np.array_equal(with_geometry.affine, affine)
+        assert with_geometry.get_data_dtype() == np.int16
+    assert nibabel.load("s.nii").shape == (7, 5, 3)
+    assert np.array_equal(np.asarray(nibabel.load("c.nii.gz").dataobj).T[:, 0], volumes[:, 0])
+    assert "c.nii.gz exists already" in refused(*argv, "--output", "c.nii.gz")
+    assert "NAME.nii.gz" in refused("sample", "model", "--output", "s.tif")
 
 
 def test_heat_maps_have_a_scale_of_bits(axial: Axial):

@@ -3,6 +3,7 @@
 import io
 import struct
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -255,7 +256,7 @@ def test_a_grid_shows_every_example_where_it_belongs(values, columns, scale):
 
 def test_display_stretches_the_values_there_are():
     values = np.arange(17).reshape(1, 1, 17, 1)
-    shown = pictures.for_display(values, num_values=17)
+    shown = pictures.for_display(values, pictures.Look(17))
     assert (shown.min(), shown.max(), shown.shape) == (0, 255, (1, 1, 17))
 
 
@@ -268,12 +269,13 @@ def test_display_covers_clips_and_sequences():
 
 def test_values_of_more_than_8_bits_are_shown_from_black_to_white():
     deep = np.linspace(-1024, 3071, 64).astype(np.int16).reshape(1, 8, 8, 1)
-    shown = pictures.for_display(deep, num_values=4096, lowest=-1024)
+    whole = pictures.Look(4096, -1024, window=(-1024, 3071))
+    shown = pictures.for_display(deep, whole)
     np.testing.assert_array_equal(shown.ravel(), np.rint((deep.ravel() + 1024.0) * 255 / 4095))
-    clip = pictures.for_display(deep.reshape(1, 2, 4, 8, 1), 4096, -1024)
+    clip = pictures.for_display(deep.reshape(1, 2, 4, 8, 1), replace(whole, axes="NTHW"))
     np.testing.assert_array_equal(clip[0], shown[0].reshape(2, 4, 8).swapaxes(0, 1).reshape(4, 16))
-    coloured = pictures.for_display(np.arange(-2, 2).reshape(1, 2, 2, 1), num_values=4, lowest=-2)
-    np.testing.assert_array_equal(coloured, pictures.for_display(np.arange(4).reshape(1, 2, 2, 1), num_values=4))
+    coloured = pictures.for_display(np.arange(-2, 2).reshape(1, 2, 2, 1), pictures.Look(4, -2))
+    np.testing.assert_array_equal(coloured, pictures.for_display(np.arange(4).reshape(1, 2, 2, 1), pictures.Look(4)))
 
 
 @pytest.mark.parametrize(("length", "width"), [(1, 256), (7, 259), (200, 200), (512, 512), (5000, 512)])
@@ -292,14 +294,15 @@ def test_a_sequence_is_a_line_plot(length, width):
 
 def test_few_values_are_categories_with_a_colour_each():
     values = np.arange(12, dtype=np.uint8).reshape(1, 3, 4, 1)
-    shown = pictures.for_display(values, num_values=12)
+    shown = pictures.for_display(values, pictures.Look(12))
     assert len(np.unique(shown.reshape(-1, 3), axis=0)) == 12
-    assert pictures.for_display(values, num_values=12, palette="gray").shape == (1, 3, 4)
-    assert pictures.for_display(values, num_values=17).shape == (1, 3, 4)
-    assert pictures.for_display(values % 2, num_values=2).shape == (1, 3, 4)
-    many = pictures.for_display(np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), palette="categories")
+    assert pictures.for_display(values, pictures.Look(12, palette="gray")).shape == (1, 3, 4)
+    assert pictures.for_display(values, pictures.Look(17)).shape == (1, 3, 4)
+    assert pictures.for_display(values % 2, pictures.Look(2)).shape == (1, 3, 4)
+    every = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
+    many = pictures.for_display(every, pictures.Look(palette="categories"))
     assert len(np.unique(many.reshape(-1, 3), axis=0)) > 200
-    row = pictures.for_display(values.reshape(1, 12, 1), num_values=12)
+    row = pictures.for_display(values.reshape(1, 12, 1), pictures.Look(12))
     np.testing.assert_array_equal(row[0, 0], shown.reshape(12, 3))
 
 

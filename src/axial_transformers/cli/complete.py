@@ -23,9 +23,10 @@ from axial_transformers.cli.options import (
 from axial_transformers.cli.parsing import command, parse, require_within
 from axial_transformers.data import Split
 from axial_transformers.data.images import read_mask
+from axial_transformers.data.scan_files import suffix_of
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, require_room
 from axial_transformers.pictures.completions import save_completions
-from axial_transformers.pictures.saving import require_output, save_examples
+from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import TrainedModel, open_model
 
@@ -71,8 +72,9 @@ class Complete:
     count: int = 4
     """Completions of each."""
     output: Path = Path("completions.png")
-    """NAME.png: known part, completions and original side by side. NAME.npz: the completions. For clips also NAME.mp4
-    and NAME.gif, which play; NAME.mkv: the completions, lossless. An existing .npz or .mkv is not replaced."""
+    """NAME.png: known part, completions and original side by side. NAME.npz, NAME.npy: the completions; for data in
+    NIfTI, DICOM or TIFF also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4 and NAME.gif, which play;
+    NAME.mkv: the completions, lossless. Only images and movies are replaced."""
     appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
     seed: int = 0
     """Equal seeds give equal completions."""
@@ -91,8 +93,9 @@ def main(argv: Sequence[str]) -> None:
     options.appearance.check()
     require_within("seed", options.seed, -(2**63))
     trained = options.data.of(open_model(options.model, options.weights, options.device))
-    config, appearance = trained.model.config, options.appearance
-    require_output(options.output, clips=len(config.shape) == 3, source=options.source)
+    config, appearance, look = trained.model.config, options.appearance, options.appearance.look(trained)
+    scan = appearance.scan(options.output, trained)
+    require_output(options.output, clips=len(config.shape) == 3, source=options.source, scan=scan)
     label = trained.label(options.label)
     mask = _known_positions(trained, options, argv)
     examples = trained.examples(options.source, options.split)[0]
@@ -111,14 +114,12 @@ def main(argv: Sequence[str]) -> None:
             compile=options.compile,
             progress=bar(f"sampling {options.count} completions of {len(known)} examples"),
         )
-    values, look = filled.cpu().numpy(), vars(appearance)
-    if options.output.suffix in (".npz", ".mkv"):
-        save_examples(options.output, values, config.num_values, config.lowest, **look)
+    values, scale, fps = filled.cpu().numpy(), appearance.scale, appearance.fps
+    if suffix_of(options.output) in LOSSLESS:
+        save_examples(options.output, values, look, scale, fps, scan)
     else:
         note = APPROXIMATE if options.approximate else ""
-        save_completions(
-            options.output, known, mask.numpy(), values, config.num_values, config.lowest, **look, note=note
-        )
+        save_completions(options.output, known, mask.numpy(), values, look, scale, fps, note)
     print(options.output)
 
 

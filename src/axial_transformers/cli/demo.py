@@ -20,7 +20,7 @@ from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.evaluation import Evaluation, evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import for_display, html, image_grid
+from axial_transformers.pictures import Look, html, image_grid
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
 from axial_transformers.recipes import NAMED
@@ -102,7 +102,7 @@ def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, code
 
 
 def _image_sections(model: AxialTransformer, others: Examples, test: Examples) -> list[str]:
-    grid = partial(image_grid, columns=CLASSES, num_values=VALUES)
+    grid = partial(image_grid, columns=CLASSES, look=Look(VALUES))
     of_classes = sample(model, label=torch.arange(CLASSES).repeat(5), seed=0).numpy()
     samples = sample(model, CLASSES, seed=1).numpy()
     return [
@@ -146,4 +146,4 @@ def _completions(model: AxialTransformer, truth: Tensor) -> Image.Image:
     filled = complete(model, truth, rows=KNOWN_ROWS, count=4, seed=0).numpy()
     known = np.zeros(truth.shape[1:], bool)
     known[:KNOWN_ROWS] = True
-    return completion_sheet(truth.numpy(), known, filled, partial(for_display, num_values=VALUES))
+    return completion_sheet(truth.numpy(), known, filled, Look(VALUES))

@@ -8,7 +8,9 @@ import torch
 from cyclopts import Parameter
 
 from axial_transformers.cli.parsing import require_within
-from axial_transformers.pictures import Palette
+from axial_transformers.data.scan_files import Scan, suffix_of
+from axial_transformers.pictures import Look, Palette
+from axial_transformers.pictures.saving import LOSSLESS, SCANS
 from axial_transformers.planning import machine
 from axial_transformers.training import trained_model
 from axial_transformers.training.config import warn_if_slow
@@ -80,13 +82,27 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Appearance:
+class Shades:
+    """How values are shown."""
+
+    palette: Palette = "auto"
+    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
+    window: tuple[float, float] | None = None
+    """The values shown as black and white. None: of more than 256 values, the percentiles 0.5 and 99.5 of those shown;
+    of fewer, the lowest and the highest."""
+
+    def look(self, trained: TrainedModel) -> Look:
+        """Return how values of the model are shown."""
+        config = trained.model.config
+        return Look(config.num_values, config.lowest, self.palette, self.window, trained.data.axes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Appearance(Shades):
     """How sampled examples are shown."""
 
     scale: int | None = None
     """Enlargement of an image. None: a whole factor for a width of at least 512 pixels."""
-    palette: Palette = "auto"
-    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
     fps: int = 8
     """Frames per second of a movie."""
 
@@ -94,6 +110,10 @@ class Appearance:
         require_within("scale", self.scale, 1, 256)
         require_within("fps", self.fps, 1)
 
+    def scan(self, output: Path, trained: TrainedModel) -> Scan | None:
+        """Return the scan of one channel that an output is like; None: the output or the model is of others."""
+        return trained.scan() if suffix_of(output) in SCANS and trained.model.config.channels == 1 else None
+
     def pixels(self, output: Path) -> int:
         """Return the pixels per position of an image."""
-        return 0 if output.suffix in ("", ".npz", ".mkv") else (self.scale or 1) ** 2
+        return 0 if suffix_of(output) in ("", *LOSSLESS) else (self.scale or 1) ** 2

@@ -42,9 +42,10 @@ class Sample:
     model: Model
     _: KW_ONLY
     output: Path = Path("samples.png")
-    """NAME.png: one grid; clips as strips of frames. NAME.npz: an array. A folder: one PNG file per sample. For clips
-    also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. An existing .npz, .mkv
-    or folder is not replaced."""
+    """NAME.png: one grid; clips as strips of frames, volumes as slices. A folder: one PNG file per sample. NAME.npz,
+    NAME.npy: an array; for data in NIfTI, DICOM or TIFF also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4
+    and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. Only images and movies are
+    replaced."""
     count: int = 16
     """Number of samples."""
     seed: int = 0
@@ -79,8 +80,9 @@ def main(argv: Sequence[str]) -> None:
         with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
             config = trained.model.config
-            require_output(options.output, clips=len(config.shape) == 3, folder=True, source=options.known)
-            label = trained.label(options.label)
+            scan, clips = options.appearance.scan(options.output, trained), len(config.shape) == 3
+            require_output(options.output, clips, folder=True, source=options.known, scan=scan)
+            label, look = trained.label(options.label), options.appearance.look(trained)
             require_room(config, options.count, pixels=options.appearance.pixels(options.output))
             known = _known(trained, options)
 
@@ -103,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
         values = sample_in_processes(config, options.count, sample_part, processes.count, processes.fill)
     if not processes.rank_zero:
         return
-    save_examples(options.output, values.numpy(), config.num_values, config.lowest, **vars(options.appearance))
+    save_examples(options.output, values.numpy(), look, options.appearance.scale, options.appearance.fps, scan)
     print(options.output)
 
 

@@ -4,12 +4,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from cyclopts import Parameter
 
 from axial_transformers.cli.console import printable, rank_zero_output
-from axial_transformers.cli.options import BatchSize, Device, Model, Precision, Reading, Source, Weights, products_in
+from axial_transformers.cli.options import (
+    BatchSize,
+    Device,
+    Model,
+    Precision,
+    Reading,
+    Shades,
+    Source,
+    Weights,
+    products_in,
+)
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.data import Split
 from axial_transformers.likelihood.bits import bits_map
@@ -45,7 +57,9 @@ class Score:
     output: Path | None = None
     """NAME.csv or NAME.json: the scores of all images. None: print the `top` least likely as CSV."""
     heat_maps: Path | None = None
-    """A new folder for heat maps of the `top` least likely images: the bits of each position."""
+    """A new folder for heat maps of the `top` least likely images: the bits of each position. Of volumes: as colours
+    over the slices through the position of the most bits, and as an array: .npy, or as NIfTI or TIFF like the data."""
+    shades: Annotated[Shades, Parameter(name="*")] = Shades()
     top: int = 20
     """Number of the least likely images that are printed and shown."""
     limit: int | None = None
@@ -72,6 +86,8 @@ def main(argv: Sequence[str]) -> None:
     with processes, products:
         with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
+            look = options.shades.look(trained)
+            scan = trained.scan(options.source) if options.heat_maps else None
             sources = [(options.source, options.split)] + ([(options.against, "all")] if options.against else [])
             parts = [trained.examples(*source)[0].spread(options.limit)[:] for source in sources]
         found = [
@@ -83,11 +99,11 @@ def main(argv: Sequence[str]) -> None:
     order = np.argsort(-scores.bits, kind="stable")
     rows = rows_of(scores, examples.names)
     ranked = [{"rank": rank, **rows[i]} for rank, i in enumerate(order, start=1)]
-    model, shown = trained.model, examples[order[: options.top]]
-    maps = (bits_map(model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in shown.values)
-    named = zip(shown.names, maps, strict=True)
+    shown = examples[order[: options.top]]
+    maps = (bits_map(trained.model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in shown.values)
     with products:
-        save_scores(options.output, ranked, options.heat_maps, named, model.config.num_values)
+        named = zip(shown.names, shown.values, maps, strict=True)
+        save_scores(options.output, ranked, options.heat_maps, named, look, scan)
     if options.output:
         print(options.output)
     else:

@@ -20,7 +20,7 @@ from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers.pictures import can_be_shown, image_grid
+from axial_transformers.pictures import Look, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.pictures.saving import save_picture
 from axial_transformers.planning.costs import describe
@@ -110,10 +110,11 @@ def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
 def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
     """Read the training examples; return the run with all that depends on them decided."""
     source = run.source or ""
-    if "data.size" in run.open and (axes := scan_axes(source)):
+    if axes := scan_axes(source):
         run = in_blocks(run, axes)
-        say(f"{source}: {_by(axes)} positions are cut into blocks of {_by(run.data.size)}; for others: --data.size")
-    if "data.size" in run.open:
+        said = f"{source}: {_by(axes.values())} positions are cut into blocks of {_by(run.data.size)}"
+        say(f"{said}; for others: --data.size")
+    elif "data.size" in run.open:
         run = tiled(run, picture_sizes(source, run.data))
         if run.data.fit == "tiles":
             tiles = f"examples of large or different sizes are cut into {run.data.size}x{run.data.size} tiles"
@@ -138,10 +139,8 @@ def _absolute(source: str | None) -> str | None:
 
 
 def _lines(run: RunConfig, rows: Mapping[str, str]) -> list[str]:
-    source, axes = run.source or "", len(run.model.shape)
+    source = run.source or ""
     rows = {name: text for name, text in rows.items() if name not in ("source", "data")}
-    if not can_be_shown(axes):
-        rows["pictures"] = "none: samples of one to three axes are drawn"
     rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
     rows[""] = f"axial train {shlex.quote(source)} --help"
     return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
@@ -166,8 +165,8 @@ def pictures_of(
     validation: Examples, run: RunConfig
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
     """Return a callback of `fit` that draws samples, and bits of the examples, or None."""
-    config = run.model
-    if not run.samples or not can_be_shown(len(config.shape)):
+    config, look = run.model, Look(run.model.num_values, run.model.lowest, axes=run.data.axes)
+    if not run.samples:
         return None
     known = torch.from_numpy(validation.values[: run.samples]) if config.known_channels else None
     most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, run.training.batch_size // run.training.accumulate)
@@ -177,10 +176,10 @@ def pictures_of(
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
         count = run.samples if known is None else len(known)
         values = sample(model, count, seed=step, known=known)
-        grid = image_grid(values.cpu().numpy(), num_values=config.num_values, lowest=config.lowest)
+        grid = image_grid(values.cpu().numpy(), look=look)
         save_picture(run.out / f"samples/step-{step:08d}.png", grid)
         bits = bits_map(model, shown, label).cpu().numpy()
-        save_picture(run.out / BITS, under_examples(shown.numpy(), bits, config.num_values, config.lowest))
+        save_picture(run.out / BITS, under_examples(shown.numpy(), bits, look))
         return {"samples": np.asarray(grid)}
 
     return callback

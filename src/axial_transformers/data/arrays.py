@@ -49,21 +49,39 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     )
 
 
-def save_arrays(path: str | Path, values: NDArray[np.integer], labels: NDArray[np.integer] | None = None) -> None:
+def save_arrays(
+    path: str | Path,
+    values: NDArray[np.integer],
+    labels: NDArray[np.integer] | None = None,
+    axes: str | None = None,
+) -> None:
     """Write integers [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
 
+    An .npy file holds the values alone. One channel has no axis where `load`, given these `axes`, does not need it.
+
     Raises:
-        ValueError: the path does not end in .npz.
+        ValueError: the path does not end in .npz, or in .npy without labels.
     """
     path = Path(path)
-    if path.suffix != ".npz":
+    if path.suffix != ".npz" and (path.suffix != ".npy" or labels is not None):
         raise ValueError(f"{path} does not end in .npz")
     key = {4: "images", 5: "videos"}.get(values.ndim, "values")
-    arrays: dict[str, Any] = {key: values}
-    if labels is not None:
-        arrays["labels"] = labels
+    arrays: dict[str, Any] = {key: _as_stored(values, axes)} | ({} if labels is None else {"labels": labels})
     with written_whole(path) as aside:
-        np.savez_compressed(aside, **arrays)
+        if path.suffix == ".npy":
+            np.save(aside, arrays[key])
+        else:
+            np.savez_compressed(aside, **arrays)
+
+
+def _as_stored(values: NDArray[np.integer], axes: str | None) -> NDArray[np.integer]:
+    """Return values [N, *A, C] in the shape from which `_integers` makes them."""
+    letters, bare = axes or "", values[..., 0]
+    if "C" in letters and len(letters) == values.ndim:
+        return np.moveaxis(values, -1, letters.index("C"))
+    named = "C" not in letters and len(letters) == bare.ndim
+    known = bare.ndim < 5 and not _two_readings(bare.shape) and channel_axis("", bare.shape) is None
+    return bare if values.shape[-1] == 1 and (named or known) else values
 
 
 def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Examples:

@@ -345,15 +345,13 @@ def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list
     return sizes
 
 
-def scan_axes(source: str | Path) -> tuple[int, ...] | None:
-    """Return the lengths of a scan's axes, or of those of the first scan of a folder; None for other sources."""
+def scan_axes(source: str | Path) -> dict[str, int]:
+    """Return the letters and lengths of the axes of a scan, or of the first scan of a folder; none of other sources."""
     path = Path(source)
     files = [path] if scans.is_scan(path) else _shown(path) if path.is_dir() else []
-    scan = next(filter(scans.is_scan, files), None)
-    if scan is None:
-        return None
-    read = scans.read_scan(scan)
-    return tuple(length for length, letter in zip(read.values.shape, read.axes, strict=True) if letter != "C")
+    for scan in map(scans.read_scan, filter(scans.is_scan, files)):
+        return {letter: length for letter, length in zip(scan.axes, scan.values.shape, strict=True) if letter != "C"}
+    return {}
 
 
 def _size_in_array(file: Path, options: DataConfig) -> list[tuple[int, ...]]:

@@ -1,13 +1,13 @@
 """Images of examples, grids, heat maps, movies, and the elements of HTML pages."""
 
-from axial_transformers.pictures.display import Palette, can_be_shown, for_display, marks_for_display
+from axial_transformers.pictures.display import Look, Palette, for_display, marks_for_display
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.pictures.saving import MOVIES, save_clips, save_grid, save_images, save_movie
 
 __all__ = [
     "MOVIES",
+    "Look",
     "Palette",
-    "can_be_shown",
     "for_display",
     "image_grid",
     "marks_for_display",

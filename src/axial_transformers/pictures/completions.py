@@ -1,21 +1,12 @@
 """Completions beside what was known."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.pictures.display import (
-    Palette,
-    Pixels,
-    for_display,
-    marks_for_display,
-    unseen,
-    with_alpha,
-)
+from axial_transformers.pictures.display import Look, Pixels, for_display, marks_for_display, unseen, with_alpha
 from axial_transformers.pictures.grids import WIDTH, above, below, beside, enlargement, gap_of, sheet
 from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
 
@@ -24,39 +15,35 @@ WIDEST_TITLE = 80
 MARK = "#e5484db0"
 
 
-def save_completions(  # noqa: PLR0913
+def save_completions(
     output: Path,
     known: NDArray[np.integer],
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
-    num_values: int,
-    lowest: int = 0,
-    *,
+    look: Look,
     scale: int | None = None,
-    palette: Palette = "auto",
     fps: int = 8,
     note: str = "",
 ) -> None:
     """Write `completion_sheet` as an image or a movie, with a note below."""
-    show = partial(for_display, num_values=num_values, lowest=lowest, palette=palette)
+    look = look.over(known)
 
     def page(at: int | slice, strips: bool | None) -> Image.Image:
-        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, lowest=lowest, scale=scale, strips=strips)
+        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], look, scale=scale, strips=strips)
         return below(drawn, note) if note else drawn
 
     if output.suffix in MOVIES:
         save_movie(output, np.stack([np.asarray(page(t, strips=False)) for t in range(len(mask))]), fps)
     else:
-        save_picture(output, page(slice(None), strips=True if known.ndim == 5 else None))
+        save_picture(output, page(slice(None), strips=True if look.is_clip(mask.ndim - 1) else None))
 
 
 def completion_sheet(
     known: NDArray[np.integer],
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
-    show: Callable[[NDArray[np.integer]], Pixels],
+    look: Look = Look(),
     *,
-    lowest: int = 0,
     marked: NDArray[np.bool_] | None = None,
     scale: int | None = None,
     strips: bool | None = None,
@@ -67,12 +54,11 @@ def completion_sheet(
         known: [N, *A, C].
         mask: [*A, C], true where known.
         filled: [N * count, *A, C].
-        lowest: the value that is shown for unknown channels of a position.
         marked: [*A].
         strips: a row for each tile.
     """
     count = len(filled) // len(known)
-    tiles = _tiles(known, mask, filled, show, marked, lowest)
+    tiles = _tiles(known, mask, filled, look.over(known), marked)
     height, width = tiles.shape[1:3]
     if strips is None:
         strips = width > LONG * height
@@ -89,17 +75,16 @@ def _tiles(
     known: NDArray[np.integer],
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
-    show: Callable[[NDArray[np.integer]], Pixels],
+    look: Look,
     marked: NDArray[np.bool_] | None,
-    lowest: int,
 ) -> Pixels:
-    whole, shown = (with_alpha(show(each)) for each in (known, filled))
+    whole, shown = (with_alpha(for_display(each, look)) for each in (known, filled))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
-        given = with_alpha(show(np.where(mask, known, lowest)))
-    given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2]))
+        given = with_alpha(for_display(np.where(mask, known, look.lowest), look))
+    given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2], look))
     if marked is not None:
-        given = unseen(given, marks_for_display(marked, whole.shape[2]), MARK)
+        given = unseen(given, marks_for_display(marked, whole.shape[2], look), MARK)
     shown = shown.reshape(len(whole), -1, *whole.shape[1:])
     tiles = np.concatenate([given[:, None], shown, whole[:, None]], axis=1)
     return tiles.reshape(-1, *whole.shape[1:])

@@ -1,11 +1,15 @@
 """Numbers as pixels: shades, colours and line plots."""
 
 import colorsys
-from typing import Any, Literal
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+
+from axial_transformers.messages import Message
 
 Palette = Literal["auto", "gray", "categories"]
 """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
@@ -14,7 +18,9 @@ Pixels = NDArray[np.uint8]
 HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
 UNSEEN = "#8b93a340"
 
-MAX_CATEGORIES = 12
+MAX_CATEGORIES, BYTE = 12, 256
+PERCENTILES = 0.5, 99.5
+BETWEEN = 160  # the shade between slices
 _CATEGORIES = (
     "#efe3c8", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
     "#aa3377", "#222222", "#ee7733", "#44bb99", "#882255", "#7f5539",
@@ -28,50 +34,100 @@ _PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
 _MAX_DOTS = 64
 
 
-def can_be_shown(axes: int) -> bool:
-    """Return True if images can show these axes."""
-    return 1 <= axes <= 3
+@dataclass(frozen=True)
+class Look:
+    """How values lowest .. lowest + num_values - 1 are shown.
 
-
-def for_display(
-    values: NDArray[np.integer],
-    num_values: int = 256,
-    lowest: int = 0,
-    palette: Palette = "auto",
-) -> NDArray[np.uint8]:
-    """Return integers [N, *A, C] of one to three axes as images uint8 [N, H, W] or [N, H, W, 3].
-
-    Values lowest ... lowest + num_values - 1 are stretched to 0 ... 255. Of two channels the first is shown, of four
-    or more the first three. A clip is a strip of frames; a sequence is a line plot, or cells.
-
-    Raises:
-        ValueError: another number of axes.
+    Three axes are a clip if one is T (time) or, where `axes` is None, if there are at most 256 values. Otherwise they
+    are a volume, as are more axes: the last three are shown as slices, those before are cut in the middle.
     """
-    if not can_be_shown(values.ndim - 2):
-        raise ValueError(f"values [N, *A, C] with one to three axes can be shown, not {list(values.shape)}")
-    low, high = lowest, lowest + num_values - 1
-    categories = _are_categories(values, num_values, palette)
+
+    num_values: int = BYTE
+    lowest: int = 0
+    palette: Palette = "auto"
+    window: tuple[float, float] | None = None
+    """The values shown as black and white. None: of more than 256 values, the percentiles 0.5 and 99.5 of those shown;
+    of fewer, and in line plots, the lowest and the highest."""
+    axes: str | None = None
+    """The letters of the data's axes, such as those of `DataConfig.axes`."""
+    at: tuple[int, ...] | None = None
+    """The position that slices go through. None: the middle."""
+
+    def __post_init__(self) -> None:
+        low, high = self.window or (0, 1)
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(Message("{window} needs a lower and a higher number, not {:g} {:g}", low, high))
+
+    def is_clip(self, axes: int) -> bool:
+        """Return True if examples with this number of axes are clips."""
+        named = (self.axes or "").replace("C", "")[-3:]  # earlier axes are of examples
+        return axes == 3 and ("T" in named if named else self.num_values <= BYTE)
+
+    def is_volume(self, axes: int) -> bool:
+        """Return True if examples with this number of axes are shown as slices."""
+        return axes >= 3 and not self.is_clip(axes)
+
+    def parts(self, positions: NDArray[Any], axes: int) -> list[NDArray[Any]]:
+        """Return the slices [N, H, W, ...], [N, H, D, ...] and [N, D, W, ...] of positions [N, *A, ...]; or all."""
+        if not self.is_volume(axes):
+            return [positions]
+        *before, depth, row, column = self.at or [side // 2 for side in positions.shape[1 : axes + 1]]
+        volumes = positions[(slice(None), *before)]
+        return [volumes[:, depth], volumes[:, :, :, column].swapaxes(1, 2), volumes[:, :, row]]
+
+    def over(self, values: NDArray[np.integer]) -> Self:
+        """Return the look with the window of these values [N, *A, C], to show others alike."""
+        if self.window or self.num_values <= BYTE or values.ndim == 3 or not values.size:
+            return self
+        shown = np.concatenate([_colours(part).ravel() for part in self.parts(values, values.ndim - 2)])
+        low, high = np.percentile(shown, PERCENTILES).tolist()
+        return replace(self, window=(low, high) if low < high else (self.lowest, self.lowest + self.num_values - 1))
+
+
+def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.uint8]:
+    """Return integers [N, *A, C] as images uint8 [N, H, W] or [N, H, W, 3].
+
+    Values within the window are stretched to 0 ... 255. Of two channels the first is shown, of four or more the first
+    three. A clip is a strip of frames, a volume three slices; a sequence is a line plot, or cells.
+    """
+    look = look.over(values)
+    if look.is_volume(values.ndim - 2):
+        return joined([for_display(part, look) for part in look.parts(values, values.ndim - 2)])
+    low, high = look.window or (look.lowest, look.lowest + look.num_values - 1)
+    categories = _are_categories(values, look)
     if values.ndim == 3 and not categories:
-        return line_plots((values.astype(float) - low) / (high - low), str(low), str(high))
+        return line_plots((values.astype(float) - low) / (high - low), f"{low:.10g}", f"{high:.10g}")
     if values.ndim == 3:
         values = np.stack([as_row(each) for each in values])
     if values.ndim == 5:
         count, frames, height, width, channels = values.shape
         values = values.swapaxes(1, 2).reshape(count, height, frames * width, channels)
     if categories:
-        return _colours_of(num_values)[values[..., 0].astype(np.int64) - low]
+        return _colours_of(look.num_values)[values[..., 0].astype(np.int64) - look.lowest]
+    values = _colours(values)
     if (low, high) != (0, 255):
         stretched = (np.asarray(values, np.float32) - low) * (255 / (high - low))
         values = np.rint(np.clip(stretched, 0, 255))
     shown = values.astype(np.uint8)
-    return shown[..., :3] if shown.shape[-1] >= 3 else shown[..., 0]
+    return shown if shown.shape[-1] == 3 else shown[..., 0]
 
 
-def marks_for_display(marks: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
+def marks_for_display(marks: NDArray[np.bool_], width: int, look: Look = Look()) -> NDArray[np.bool_]:
     """Return marks of positions [*A] at the pixels of `for_display`."""
+    if look.is_volume(marks.ndim):
+        return joined(look.parts(marks[None], marks.ndim), False)[0]
     if marks.ndim == 3:
         return np.concatenate(list(marks), axis=1)
     return marks if marks.ndim == 2 else marks[None, np.arange(width) * len(marks) // width]
+
+
+def joined(slices: list[NDArray[Any]], fill: int = BETWEEN) -> NDArray[Any]:
+    """Return the `parts` of volumes as one image each: the first, the second beside it, the third below."""
+    first, beside, below = slices
+    (count, height, width), depth = first.shape[:3], below.shape[1]
+    page = np.full((count, height + 1 + depth, width + 1 + depth, *first.shape[3:]), fill, first.dtype)
+    page[:, :height, :width], page[:, :height, width + 1 :], page[:, height + 1 :, :width] = first, beside, below
+    return page
 
 
 def as_row(positions: NDArray[Any]) -> NDArray[Any]:
@@ -99,10 +155,14 @@ def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pix
     return np.where(where[..., None], np.array(_rgba(cover), np.uint8), pixels)
 
 
-def _are_categories(values: NDArray[np.integer], num_values: int, palette: Palette) -> bool:
-    if palette == "auto":
-        return values.shape[-1] == 1 and 3 <= num_values <= MAX_CATEGORIES
-    return palette == "categories"
+def _colours(values: NDArray[np.integer]) -> NDArray[np.integer]:
+    return values[..., : 3 if values.shape[-1] >= 3 else 1]
+
+
+def _are_categories(values: NDArray[np.integer], look: Look) -> bool:
+    if look.palette == "auto":
+        return values.shape[-1] == 1 and 3 <= look.num_values <= MAX_CATEGORIES and not look.window
+    return look.palette == "categories"
 
 
 def _colours_of(count: int) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from axial_transformers.pictures.display import Palette, Pixels, colour, for_display
+from axial_transformers.pictures.display import Look, Pixels, colour, for_display
 
 WIDTH, MAX_HEIGHT = 512, 4096
 LETTER = (7, 14)
@@ -20,23 +20,19 @@ def image_grid(
     values: NDArray[np.integer],
     columns: int | None = None,
     scale: int | None = None,
-    num_values: int = 256,
-    lowest: int = 0,
-    palette: Palette = "auto",
+    look: Look = Look(),
 ) -> Image.Image:
     """Return one image of integers [N, *A, C], `columns` a row, each enlarged `scale` times.
 
-    Other arguments as for `for_display`.
-
     Raises:
-        ValueError: no examples, or a shape that `for_display` does not show.
+        ValueError: no examples.
     """
-    pictures = for_display(values, num_values, lowest, palette)
+    pictures = for_display(values, look)
     count, height, width, *colours = pictures.shape
     if not count:
         raise ValueError("there are no examples to show")
     if columns is None:
-        columns = 1 if values.ndim == 5 else max(1, round(math.sqrt(count * height / width)))
+        columns = 1 if look.is_clip(values.ndim - 2) else max(1, round(math.sqrt(count * height / width)))
     columns = min(count, columns)
     if scale is None:
         scale = enlargement(columns * width, -(-count // columns) * height)

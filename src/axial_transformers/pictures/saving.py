@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import IO
@@ -13,23 +14,29 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import save_arrays
+from axial_transformers.data.scan_files import Scan, suffix_of
+from axial_transformers.data.scans import write_scan
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.video import encode, write_lossless
 from axial_transformers.messages import Message
-from axial_transformers.pictures.display import Palette, for_display
+from axial_transformers.pictures.display import Look, for_display
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")
-FILES = (".png", ".npz", *MOVIES)
-LOSSLESS = (".npz", ".mkv")
+FILES = (".png", ".npz", ".npy", *MOVIES)
+SCANS = {".nii": "NIfTI", ".nii.gz": "NIfTI", ".tif": "TIFF", ".tiff": "TIFF"}
+LOSSLESS = (".npz", ".npy", ".mkv", *SCANS)
 """Data is not replaced; grids and movies are."""
 
 
-def require_output(output: Path, clips: bool, folder: bool = False, source: str | Path | None = None) -> None:
+def require_output(
+    output: Path, clips: bool, folder: bool = False, source: str | Path | None = None, scan: Scan | None = None
+) -> None:
     """Raise an error where `save_examples` could not write `output`."""
-    if output.suffix not in (*FILES, *[""] * folder):
-        names = ", ".join(f"NAME{suffix}" for suffix in FILES)
+    alike = [suffix for suffix, kind in SCANS.items() if scan and kind == SCANS.get(scan.suffix)]
+    if output.suffix not in (*FILES, *[""] * folder) and suffix_of(output) not in alike:
+        names = ", ".join(f"NAME{suffix}" for suffix in (*FILES, *alike))
         names += " and a folder" * folder
         raise ValueError(Message("{output=} is none of {}", names, output=output))
     if output.suffix in MOVIES and not clips:
@@ -37,33 +44,37 @@ def require_output(output: Path, clips: bool, folder: bool = False, source: str 
     if source is not None and output.is_file() and output.resolve().is_relative_to(Path(source).resolve()):
         raise ValueError(Message("{output=} is a file of the data, and would be replaced: name another", output=output))
     require_writable(output, folder=not output.suffix)
-    if output.suffix in LOSSLESS and os.path.lexists(output):
+    if suffix_of(output) in LOSSLESS and os.path.lexists(output):
         raise FileExistsError(Message("{output=} exists already: give another path, or remove it first", output=output))
 
 
 def save_examples(
     output: Path,
     values: NDArray[np.integer],
-    num_values: int,
-    lowest: int = 0,
-    *,
+    look: Look,
     scale: int | None = None,
-    palette: Palette = "auto",
     fps: int = 8,
+    scan: Scan | None = None,
 ) -> None:
-    """Write values [N, *A, C] as its suffix says."""
-    if output.suffix == ".npz":
+    """Write values [N, *A, C] as its suffix says; a scan of one channel like another, [*A] if there is one example."""
+    if scan and suffix_of(output) in SCANS:
+        stored = values[0, ..., 0] if len(values) == 1 else values[..., 0]
+        axes = ("L" + scan.axes.replace("C", ""))[-stored.ndim :]
         with written_whole(output, replace=False) as aside:
-            save_arrays(aside, values.astype(ValueRange(lowest, lowest + num_values - 1).type))
+            write_scan(aside, stored, replace(scan, axes=axes))
+    elif output.suffix in (".npz", ".npy"):
+        with written_whole(output, replace=False) as aside:
+            kept = ValueRange(look.lowest, look.lowest + look.num_values - 1).type
+            save_arrays(aside, values.astype(kept), axes=look.axes)
     elif output.suffix == ".mkv":
         with written_whole(output, replace=False) as aside:
-            save_clips(aside, values, None, scale, num_values, lowest, fps, palette)
+            save_clips(aside, values, None, scale, look, fps)
     elif output.suffix in MOVIES:
-        save_clips(output, values, None, scale, num_values, lowest, fps, palette)
+        save_clips(output, values, None, scale, look, fps)
     elif output.suffix == ".png":
-        save_grid(output, values, None, scale, num_values, lowest, palette)
+        save_grid(output, values, None, scale, look)
     else:
-        save_images(output, values, num_values=num_values, lowest=lowest, palette=palette)
+        save_images(output, values, look=look)
 
 
 def save_picture(path: str | Path, picture: Image.Image) -> None:
@@ -104,28 +115,24 @@ def save_grid(
     values: NDArray[np.integer],
     columns: int | None = None,
     scale: int | None = None,
-    num_values: int = 256,
-    lowest: int = 0,
-    palette: Palette = "auto",
+    look: Look = Look(),
 ) -> None:
     """Write `image_grid` as a PNG file."""
-    save_picture(path, image_grid(values, columns, scale, num_values, lowest, palette))
+    save_picture(path, image_grid(values, columns, scale, look))
 
 
 def save_images(
     folder: str | Path,
     values: NDArray[np.integer],
     names: Sequence[str] | None = None,
-    num_values: int = 256,
-    lowest: int = 0,
-    palette: Palette = "auto",
+    look: Look = Look(),
 ) -> None:
     """Write integers [N, *A, C], as `for_display` shows them, to PNG files of a new folder: 0000.png, ... or `names`.
 
     Raises:
         FileExistsError: the folder exists and is not empty.
     """
-    pictures = for_display(values, num_values, lowest, palette)
+    pictures = for_display(values, look)
     with folder_written_whole(folder) as aside:
         for i, picture in enumerate(pictures):
             Image.fromarray(picture).save(aside / f"{names[i] if names else f'{i:04d}'}.png")
@@ -136,10 +143,8 @@ def save_clips(
     values: NDArray[np.integer],
     columns: int | None = None,
     scale: int | None = None,
-    num_values: int = 256,
-    lowest: int = 0,
+    look: Look = Look(),
     fps: int = 8,
-    palette: Palette = "auto",
 ) -> None:
     """Write clips [N, T, H, W, C] as a movie: .mp4 and .gif show a grid.
 
@@ -150,11 +155,11 @@ def save_clips(
     """
     if values.ndim != 5 or not len(values):
         raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
+    look = look.over(values)
     if Path(path).suffix == ".mkv":
-        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, lowest, palette)
+        movie = for_display(values.reshape(-1, *values.shape[2:]), look)
     else:
-        frames = values.swapaxes(0, 1)
-        grids = (image_grid(frame, columns, scale, num_values, lowest, palette) for frame in frames)
+        grids = (image_grid(frame, columns, scale, look) for frame in values.swapaxes(0, 1))
         movie = np.stack([np.asarray(grid) for grid in grids])
     save_movie(path, movie, fps)
 

@@ -1,6 +1,6 @@
 """The recipe for any other data: its model has the shape of the data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, prod
 from statistics import median_low
@@ -46,8 +46,8 @@ class ModelOfData(AxialTransformerConfig):
 
 
 OF_DATA = (
-    "data.size", "data.fit", "data.offsets", "model.shape", "model.channels", "model.num_values", "model.lowest",
-    "model.num_classes", "model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers",
+    "data.size", "data.fit", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
+    "model.lowest", "model.num_classes", "model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers",
     "training.batch_size", "training.label_dropout",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
@@ -103,9 +103,10 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
     return run.closed(("data.size", "data.fit"))
 
 
-def in_blocks(run: RunConfig, axes: tuple[int, ...]) -> RunConfig:
-    """Return the run with data.size decided for a scan of these axes, and data.fit."""
-    return run.decided({"data.size": block_of(axes)}).closed(("data.size", "data.fit"))
+def in_blocks(run: RunConfig, axes: Mapping[str, int]) -> RunConfig:
+    """Return the run with data.axes and data.size decided for a scan with axes of these letters and lengths."""
+    settings = {"data.axes": "".join(axes), "data.size": block_of(tuple(axes.values()))}
+    return run.decided(settings).closed((*settings, "data.fit"))
 
 
 def block_of(axes: tuple[int, ...]) -> tuple[int, ...]:

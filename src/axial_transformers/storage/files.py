@@ -99,7 +99,8 @@ def written_whole(path: str | Path, replace: bool = True) -> Iterator[Path]:
     if kind and not replace:
         raise _exists(path)
     # The suffix is kept, since libraries choose a file's format by it; no name has more than 255 bytes.
-    suffix = path.suffix if len(path.suffix) <= 16 else ""
+    suffixes = "".join(path.suffixes[-2:]), path.suffix, ""  # .nii.gz
+    suffix = next(each for each in suffixes if len(each) <= 16)
     aside = path.with_name(f".{path.stem[:_KEPT]}.{secrets.token_hex(8)}.part{suffix}")
     with errors_name(path, aside):
         os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # follows no link

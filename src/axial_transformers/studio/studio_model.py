@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import Palette
+from axial_transformers.pictures import Look, Palette
 
 MAX_FILES, MAX_EXAMPLES, MAX_MEGABYTES, MAX_STORED = 64, 1024, 32, 1024
 
@@ -30,6 +30,11 @@ class StudioModel:
     def __post_init__(self) -> None:
         if len(self.model.config.shape) > 3:
             raise ValueError(f"sequences, images and clips can be shown, not {len(self.model.config.shape)} axes")
+
+    @property
+    def look(self) -> Look:
+        """Return how values are shown; three axes as frames, which can be painted on."""
+        return Look(self.model.config.num_values, self.model.config.lowest, self.palette, axes="NTHW")
 
     @property
     def are_clips(self) -> bool:

@@ -2,7 +2,6 @@
 
 import base64
 import tempfile
-from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from axial_transformers.pictures import for_display, html, image_grid, save_clip
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import HEAT, with_alpha
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
-from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_examples
+from axial_transformers.pictures.heat_maps import heat_colours, hottest, laid_over, under_examples
 from axial_transformers.studio.actions import sampled_early, share_below
 from axial_transformers.studio.studio_model import StudioModel
 
@@ -48,20 +47,18 @@ def to_paint(studio: StudioModel, example: NDArray[np.integer]) -> tuple[NDArray
 
 def displayed(studio: StudioModel, values: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Return examples [N, *A, C] as images [N, H, W] or [N, H, W, 3]."""
-    config = studio.model.config
-    return for_display(values, config.num_values, config.lowest, studio.palette)
+    return for_display(values, studio.look)
 
 
 def samples(studio: StudioModel, values: NDArray[np.integer]) -> str:
     """Return samples [N, *A, C] as a grid, clips as one that plays."""
-    what, config = f"{len(values)} samples", studio.model.config
+    what = f"{len(values)} samples"
     if not studio.are_clips:
-        grid = image_grid(values, num_values=config.num_values, lowest=config.lowest, palette=studio.palette)
-        return _picture(grid, what, "samples")
+        return _picture(image_grid(values, look=studio.look), what, "samples")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.mp4"
         columns = max(1, round(len(values) ** 0.5))
-        save_clips(path, values, columns, None, config.num_values, config.lowest, studio.fps, studio.palette)
+        save_clips(path, values, columns, None, studio.look, studio.fps)
         return _player(path, what)
 
 
@@ -77,11 +74,11 @@ def completions(
             f"Approximate: the model samples in a fixed order. {int(early.sum()):,} of {int(erased.sum()):,} erased"
             " positions, marked red, come before a known one and cannot take it into account."
         )
-    show, lowest = partial(displayed, studio), studio.model.config.lowest
+    look = studio.look.over(example[None])
 
     def page(chosen: slice | int, strips: bool | None) -> Image.Image:
         given, filled = example[None, chosen], values[:, chosen]
-        return completion_sheet(given, known[chosen], filled, show, lowest=lowest, marked=early[chosen], strips=strips)
+        return completion_sheet(given, known[chosen], filled, look, marked=early[chosen], strips=strips)
 
     every, clips = slice(None), studio.are_clips
     parts = [f"<p><strong>{escape(text)}</strong></p>"]
@@ -103,11 +100,10 @@ def bits(studio: StudioModel, example: NDArray[np.integer], label: int | None = 
     given = None if label is None else torch.tensor([label])
     total, costs = bits_per_dim(model, x, given).item(), bits_map(model, x, given).cpu().numpy()
     if example.ndim == 2:
-        page = under_examples(example[None], costs, model.config.num_values, model.config.lowest)
+        page = under_examples(example[None], costs, studio.look)
     else:
-        plain, heat = with_alpha(displayed(studio, example[None])), heat_colours(costs, model.config.num_values)
-        over = np.rint(plain + opacity * (heat - plain.astype(float))).astype(np.uint8)
-        tiles = np.concatenate([plain, over, heat])
+        plain, heat = with_alpha(displayed(studio, example[None])), heat_colours(costs, studio.look)
+        tiles = np.concatenate([plain, laid_over(plain, heat, opacity), heat])
         columns = 1 if studio.are_clips else 3
         height, width = plain.shape[1:3]
         scale = enlargement(columns * width, 3 // columns * height)
@@ -128,7 +124,7 @@ def ranking(
     chosen = values[order]
     costs = bits_map(studio.model, torch.from_numpy(chosen)).cpu().numpy()
     num_values = studio.model.config.num_values
-    pictures, heat = displayed(studio, chosen), heat_colours(costs, num_values)
+    pictures, heat = displayed(studio, chosen), heat_colours(costs, studio.look)
     heads = ["", "picture", "bits of each position", "name", "bits/dim", "less PNG"]
     heads += [] if typical is None else ["above"]
     above_data = None if typical is None else share_below(getattr(typical, by), score)

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from axial_transformers.data.picture_files import PictureError, opened, upright
-from axial_transformers.pictures import can_be_shown, html, image_grid
+from axial_transformers.pictures import Look, html, save_grid
 from axial_transformers.pictures.charts import SMALL, ChartLine, line_chart
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import holder
@@ -50,7 +50,7 @@ class RunPage:
             return None
         with self._warning():
             if not (self._folder / DATA).is_file():
-                _write_examples(self._folder / DATA, examples)
+                _write_examples(self._folder / DATA, examples, self._record.run.data.axes)
         self.write(status)
         return None if self._warned else self._folder / PAGE
 
@@ -105,14 +105,11 @@ def _write(
     return path
 
 
-def _write_examples(path: Path, examples: TrainingExamples) -> None:
+def _write_examples(path: Path, examples: TrainingExamples, axes: str | None) -> None:
     total, *shape = examples.values.shape
-    if can_be_shown(len(shape) - 1):
-        count = max(1, min(EXAMPLES, total, MAX_VALUES // int(np.prod(shape))))
-        shown = examples.values[np.linspace(0, total - 1, count).astype(np.int64)]
-        with written_whole(path) as aside:
-            grid = image_grid(np.asarray(shown), num_values=examples.num_values, lowest=examples.lowest)
-            grid.save(aside, format="PNG")
+    count = max(1, min(EXAMPLES, total, MAX_VALUES // int(np.prod(shape))))
+    shown = examples.values[np.linspace(0, total - 1, count).astype(np.int64)]
+    save_grid(path, np.asarray(shown), look=Look(examples.num_values, examples.lowest, axes=axes))
 
 
 def _page(folder: Path, record: RunRecord, status: str | None, refresh: int | None, sections: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
-from axial_transformers.data.scans import is_scan
+from axial_transformers.data.scans import Scan, is_scan, read_scan
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.messages import Message, joined
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -55,6 +55,11 @@ class TrainedModel:
         check_shape(examples, self.model.config, where)
         check_values(examples, self.model.config, where)
         return examples, f"{where}, {split}"
+
+    def scan(self, source: str | Path | None = None) -> Scan | None:
+        """Return the file of `source`, or of the model's data, if it is a scan."""
+        where = source or self.source
+        return read_scan(where) if where is not None and is_scan(where) else None
 
     def label(self, word: str | None) -> torch.Tensor | None:
         """Return the class of this name or number as a tensor without axes."""
