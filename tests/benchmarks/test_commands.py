@@ -137,6 +137,8 @@ TINY = {
     "triangle.py": "--residues 4 --dim 8 --heads 2 --rounds 1",
     "varied_photos.py": "photos varied --copies 2",
     "video.py": "model_of_clips clips.npz --strips-to strips.png",
+    "volumes.py halves": "halves --data volume.npy --out new/halves",
+    "volumes.py table": "table --data volume.npy --small",
 }
 """The smallest arguments of each command, in a folder with tiny data."""
 
@@ -162,11 +164,14 @@ def tiny(tmp_path_factory):
     np.savez(folder / "clothes.npz", images=rng.integers(0, 256, (8, 28, 28), np.uint8), labels=np.arange(8))
     np.savez(folder / "clips.npz", images=rng.integers(0, 256, (2, 2, 16, 16, 3), np.uint8))
     np.save(folder / "codes.npy", rng.integers(0, 300, (3, 2, 2), np.int16))
+    np.save(folder / "volume.npy", rng.integers(-9, 300, (16, 9, 20), np.int16))
     (folder / "model_of_codes").mkdir()
     save_file(tokens.VQ(300).state_dict(), folder / "model_of_codes" / tokens.WEIGHTS)
     (folder / "photos").mkdir()
     Image.fromarray(rng.integers(0, 256, (160, 144, 3), np.uint8)).save(folder / "photos" / "one.png")
     random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained(folder / "model")
+    volume = small_config((4, 4, 8), num_values=400, lowest=-20, **CENTRED)
+    random_model(volume, torch.float32).save_pretrained(folder / "runs" / "volume")
     clips = small_config((2, 16, 16), 3, "columns", num_values=256)
     random_model(clips, torch.float32).save_pretrained(folder / "model_of_clips")
     return folder

@@ -18,6 +18,7 @@ from axial_transformers.models.linear_prediction import LinearPrediction
 from axial_transformers.planning.flops import parameters
 from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
+from axial_transformers.recipes.custom import block_of
 from axial_transformers.training.optimizer import learning_rate
 from tests.conftest import TINY, Axial
 
@@ -187,3 +188,30 @@ def test_of_large_examples_a_corner_decides_and_nothing_more_is_predicted(monkey
     rows = np.add.outer(np.arange(2000) % 200, np.arange(1500) % 50).astype(np.uint8)
     assert recipes.custom(Examples(rows[None, :, :, None], ["large"])).model.values == "ordinal"
     assert fitted[0] <= 1 << 18
+
+
+@pytest.mark.parametrize(
+    ("shape", "block"),
+    [
+        ((145, 145, 200), (8, 8, 200)),
+        ((2, 24, 96, 128), (8, 8, 128)),
+        ((108, 256, 256), (8, 8, 256)),
+        ((10, 300, 513), (8, 8, 171)),
+        ((5, 300, 257), (5, 8, 128)),
+        ((1, 1, 1), (1, 1, 1)),
+    ],
+)
+def test_a_block_of_a_volume_has_whole_rows_up_to_256(shape, block):
+    assert block_of(shape) == block
+
+
+def test_the_model_of_a_volume_is_narrow_and_learns_from_few_blocks_at_once():
+    slopes = np.random.default_rng(0).uniform(0, 9, (20, 1, 1, 1, 1))
+    ramp = (slopes * np.indices((8, 8, 200)).sum(axis=0)[..., None]).astype(np.int32)
+    for x, few in ((ramp, True), (ramp[:, :2, :3, :4], True), (ramp[:, 0], False), (ramp.repeat(3, axis=-1), False)):
+        run = recipes.custom(Examples(x, ["ramp"] * 20, num_values=3000))
+        assert run.model.values == "ordinal"
+        assert (run.model.dim == 32) is few
+        if few:
+            assert run.model.outer_layers == (3, 2)
+            assert run.training.batch_size == (1 if x is ramp else 16)

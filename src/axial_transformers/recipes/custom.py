@@ -23,6 +23,10 @@ MAX_CLIP = 63
 """Longest side of frames of clips that are modelled whole by default."""
 TILE = 32
 """Side of a tile, unless a model to start from has another."""
+SIDE, MAX_ROW = 8, 256
+"""Of a block of a volume: its sides but the last one, and the longest last one."""
+VALUES_IN_BATCH = 1 << 14
+"""Of blocks, about."""
 MIN_GAIN = 1.0
 """Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
 LOG2 = log(2)
@@ -47,8 +51,8 @@ class ModelOfData(AxialTransformerConfig):
 
 OF_DATA = (
     "data.size", "data.fit", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
-    "model.lowest", "model.num_classes", "model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers",
-    "training.batch_size", "training.label_dropout",
+    "model.lowest", "model.num_classes", "model.layout", "model.values", "model.centred", "model.convolution",
+    "model.outer_layers", "model.heads", "training.batch_size", "training.label_dropout",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
 
@@ -109,9 +113,17 @@ def in_blocks(run: RunConfig, axes: Mapping[str, int]) -> RunConfig:
     return run.decided(settings).closed((*settings, "data.fit"))
 
 
-def block_of(axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the lengths of a block."""
-    return tuple(min(16, length) for length in axes)
+def block_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the block into which an image, a volume or a spectrum [.., D, H, W] is cut.
+
+    It has the last three axes; those before are examples. The last axis stays whole up to 256 values: a band of a
+    spectrum then has the same position in every block. A longer one is cut into the fewest equal parts. The other two
+    axes are cut every 8 values. Images are cut into tiles.
+    """
+    *others, last = shape[-3:]
+    if len(others) < 2:
+        return tuple(min(size, TILE) for size in shape)
+    return (*(min(size, SIDE) for size in others), last // -(-last // MAX_ROW))
 
 
 def suited(run: RunConfig, examples: Examples) -> RunConfig:
@@ -141,6 +153,13 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
         "training.batch_size": 4 if several else 16,
         "training.label_dropout": 0.1 if examples.num_classes else 0.0,
     }
+    if kind == "ordinal" and axes >= 3 and not several:  # volumes: many positions, and the prediction knows much
+        settings |= {
+            "model.dim": 32,
+            "model.heads": 2,
+            "model.outer_layers": tuple(axes - level for level in range(axes - 1)),
+            "training.batch_size": min(16, max(1, VALUES_IN_BATCH // prod(examples.shape))),
+        }
     found = run.decided(settings)
     if isinstance(found.model, ModelOfData):
         found = replace(found, model=AxialTransformerConfig(**vars(found.model)))
