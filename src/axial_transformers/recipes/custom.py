@@ -27,7 +27,7 @@ SIDE, MAX_ROW = 8, 256
 """Of a block of a volume: its sides but the last one, and the longest last one."""
 VALUES_IN_BATCH = 1 << 14
 """Of blocks, about."""
-MIN_GAIN = 1.0
+MIN_GAIN = 0.25
 """Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
 LOG2 = log(2)
 LOOKED_AT = 1 << 18
