@@ -51,8 +51,8 @@ class ModelOfData(AxialTransformerConfig):
 
 OF_DATA = (
     "data.size", "data.fit", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
-    "model.lowest", "model.num_classes", "model.layout", "model.values", "model.centred", "model.convolution",
-    "model.outer_layers", "model.heads", "training.batch_size", "training.label_dropout",
+    "model.lowest", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
+    "model.convolution", "model.outer_layers", "model.heads", "training.batch_size", "training.label_dropout",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
 
@@ -145,6 +145,7 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
         "model.layout": "columns" if several else "channels",
         "model.num_values": examples.num_values,
         "model.lowest": examples.lowest,
+        "model.grid": examples.grid,
         "model.num_classes": examples.num_classes,
         "model.values": kind,
         "model.centred": kind == "ordinal",
