@@ -52,7 +52,7 @@ class ModelOfData(AxialTransformerConfig):
 OF_DATA = (
     "data.size", "data.fit", "model.shape", "model.channels", "model.num_values", "model.lowest", "model.num_classes",
     "model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers",
-    "model.heads", "training.batch_size", "training.label_dropout", "validate_on", "samples",
+    "model.heads", "training.steps", "training.batch_size", "training.label_dropout", "validate_on", "samples",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
 
@@ -150,6 +150,7 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
             "model.dim": 32,
             "model.heads": 2,
             "model.outer_layers": tuple(axes - level for level in range(axes - 1)),
+            "training.steps": 3_000,
             "training.batch_size": min(16, max(1, VALUES_IN_BATCH // prod(examples.shape))),
             "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // prod(examples.shape))),
             "samples": 4,
