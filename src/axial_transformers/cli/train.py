@@ -116,7 +116,7 @@ def _named(words: Sequence[str], command: str) -> Request:
     if not (Path(name.split("::")[0]).exists() or data.names_shards(name)):
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
     stem = Path(name).resolve().stem if Path(name).exists() else Path(name).stem
-    folder = re.split(r"\W*\{", stem)[0] or "shards"
+    folder = re.split(r"\W*\{", stem.removesuffix(".nii"))[0] or "shards"
     return Request(replace(recipes.of_own_data(name), out=Path("runs") / folder))
 
 

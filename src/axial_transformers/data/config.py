@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from axial_transformers.data.grid import Grid
 from axial_transformers.messages import Message
 
 MAX_VALUES = 1 << 16
@@ -52,7 +51,7 @@ class DataConfig:
     """Number of values that arrays can take, from 0 on or, if some are negative, from the smallest on. None: 256 for
     images in uint8; otherwise what the training part holds."""
 
-    grid: Grid | None = None
+    grid: tuple[float, float] | None = None
     """Step and offset of the floats of arrays: offset + step * v is modelled as the integer v. None: found in the
     data, of which all values must lie at such steps."""
 

@@ -10,7 +10,7 @@ from typing import get_args
 
 from axial_transformers.data import bair_videos, images, npy, picture_files, scans, shards, video
 from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays, volume_in
-from axial_transformers.data.blocks import Blocks, Sliced, channels_last, cut
+from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, cut
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import Selection, files_below, is_hidden, natural_key, say

@@ -85,7 +85,7 @@ class ValueRange(NamedTuple):
         return {"num_values": max(2, self.high - self.low + 1), "lowest": self.low, "grid": self.grid}
 
 
-def range_of(where: object, parts: Iterable[NDArray[Any]], known: Grid | None = None) -> ValueRange:
+def range_of(where: object, parts: Iterable[NDArray[Any]], known: tuple[float, float] | None = None) -> ValueRange:
     """Return the range of an array's parts; of floats, that of their integers on the `known` grid, or on their own.
 
     Raises:
@@ -107,9 +107,9 @@ def range_of(where: object, parts: Iterable[NDArray[Any]], known: Grid | None = 
             raise ValueError(f"{where} holds {part.dtype} values: numbers are modelled; save uint8, int16 or int32")
     if floats:
         (values,) = floats
-        grid = known or (Grid.of(values) if len(values) <= MAX_STEPS else None)
+        grid = Grid(*known) if known else Grid.of(values) if len(values) <= MAX_STEPS else None
         if grid is None or not grid.holds(values):
-            raise ValueError(f"{where} holds {_described(values, known)}")
+            raise ValueError(f"{where} holds {_described(values, grid)}")
         ranges = [ValueRange.of(grid.integers(values))._replace(grid=None if grid == (1, 0) else grid)]
     found = ValueRange.around(ranges)
     found.counted(where)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
-from axial_transformers.data.blocks import Blocks
+from axial_transformers.data.blocks_of_arrays import Blocks
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.data.scans import Scan, is_scan, read_scan
@@ -52,7 +52,7 @@ class TrainedModel:
             check_recorded(self.folder, self.source)
         where = str(source or self.source or "")
         options = self.data if split is None and source is None else self._data_of(source)
-        options = replace(options, grid=grid_of(self.model.config))
+        options = replace(options, grid=self.model.config.grid)
         wanted: list[Split] = [split] if split else ["all"] if source else ["test", "validation"]
         examples, split = _first_there(where, options, wanted)
         check_shape(examples, self.model.config, where)

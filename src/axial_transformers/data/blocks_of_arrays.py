@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, Indices
-from axial_transformers.data.grid import Grid
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.data.windows import Windows, windowed
 from axial_transformers.messages import Message
@@ -64,24 +63,24 @@ class Blocks(Windows):
         self.shape = (len(self.part), *block, self._arrays[0].shape[-1])
 
     def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
-        places = map(self._place, np.arange(len(self))[indices])
-        return self._read([(volume, np.multiply(place, self.block)) for volume, place in places])
+        found = map(self._located, np.arange(len(self))[indices])
+        return self._read([(volume, np.multiply(block, self.block)) for volume, block in found])
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         corners = list[tuple[int, NDArray[np.int64]]]()
         for index, uniform in zip(indices, uniforms, strict=True):
-            volume, _ = self._place(index)
+            volume, _ = self._located(index)
             first, last = self._corners_of_part(volume)
-            places = last - first + 1
-            chosen = np.unravel_index(int(uniform * prod(places.tolist())), tuple(places))
+            counts = last - first + 1
+            chosen = np.unravel_index(int(uniform * prod(counts.tolist())), tuple(counts))
             corners.append((volume, first + np.array(chosen)))
         return self._read(corners)
 
     def bounds(self) -> list[int]:
         """Return the numbers of the blocks at which slabs begin, and the end.
 
-        A slab is what lies at one place of an array's first axis with several blocks. Parts made of whole slabs share
-        no position, wherever `cut` places their blocks.
+        A slab is what lies at one index of an array's first axis with several blocks. Parts made of whole slabs share
+        no position, wherever `cut` cuts their blocks.
         """
         firsts = zip(self._ends[:-1], self._ends[1:], map(self._blocks_of_slab, range(len(self._arrays))), strict=True)
         return [*(start for first, end, each in firsts for start in range(int(first), int(end), each)), len(self.part)]
@@ -90,17 +89,17 @@ class Blocks(Windows):
         return Blocks(self.volumes, self.block, self.range, slice(start, stop))
 
     def examples(self, options: DataConfig) -> Examples:
-        """Return the blocks as examples, named ARRAY#place; for random offsets with `cut`."""
+        """Return the blocks as examples, named ARRAY#i,j,..; for random offsets with `cut`."""
         names, where = list(self.volumes), next(iter(self.volumes))
-        places = map(self._place, range(len(self)))
+        found = map(self._located, range(len(self)))
         examples = Examples(
             values=self.as_array(),
-            names=[f"{names[volume]}#{','.join(map(str, place))}" for volume, place in places],
+            names=[f"{names[volume]}#{','.join(map(str, block))}" for volume, block in found],
             **self.range.counted(where, options.num_values),
         )
         return windowed(examples, self, examples.names, slice(None)) if options.offsets == "random" else examples
 
-    def _place(self, index: int) -> tuple[int, tuple[int, ...]]:
+    def _located(self, index: int) -> tuple[int, tuple[int, ...]]:
         number = self.part[int(index)]
         volume = int(np.searchsorted(self._ends, number, side="right")) - 1
         return volume, tuple(map(int, np.unravel_index(number - self._ends[volume], self._grids[volume])))
@@ -140,9 +139,9 @@ def cut(volumes: Mapping[str, Sliced], options: DataConfig) -> Blocks:
         raise ValueError(Message("{} differ: {}", few, way))
     ((block, _),) = forms
     arrays = {
-        name + "".join(f"#{i}" for i in place): array[place] if place else array
+        name + "".join(f"#{i}" for i in index): array[index] if index else array
         for name, array in volumes.items()
-        for place in product(*map(range, array.shape[: -len(block) - 1]))
+        for index in product(*map(range, array.shape[: -len(block) - 1]))
     }
     return Blocks(
         arrays, block, ValueRange.around([_range(name, array, options.grid) for name, array in volumes.items()])
@@ -160,6 +159,6 @@ def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, 
     return block
 
 
-def _range(name: str, array: Sliced, known: Grid | None) -> ValueRange:
+def _range(name: str, array: Sliced, known: tuple[float, float] | None) -> ValueRange:
     rows = max(1, _AT_A_TIME // prod(array.shape[1:]))
     return range_of(name, (np.asarray(array[row : row + rows]) for row in range(0, array.shape[0], rows)), known)

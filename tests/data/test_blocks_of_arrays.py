@@ -5,7 +5,7 @@ import pytest
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
-from axial_transformers.data.blocks import Blocks, cut
+from axial_transformers.data.blocks_of_arrays import Blocks, cut
 
 
 def numbered(*shape):
