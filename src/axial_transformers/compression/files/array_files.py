@@ -14,6 +14,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from axial_transformers.compression.container import DamagedError
+from axial_transformers.compression.files import volumes
 from axial_transformers.compression.files.source import (
     Contents,
     OtherSizes,
@@ -31,9 +32,12 @@ _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int3
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Read the one array [N, *A] or [N, *A, C] that can be images of the model."""
+    """Read the one array [N, *A] or [N, *A, C] that can be images of the model, or else one of other axes before *A."""
     names = array_names(path)
     fitting = [name for name in names if _fits(*array_header(path, name), config)]
+    others = [name for name in names if volumes.fits(*array_header(path, name), config)]
+    if not fitting and len(others) == 1:
+        return volumes.read(path, config, others[0])
     if len(fitting) != 1:
         wanted = " or ".join(str(["N", *config.shape, *c]) for c in ([], [config.channels]))
         headers = {name: array_header(path, name) for name in names}
