@@ -12,7 +12,7 @@ from axial_transformers.data import scan_files
 from axial_transformers.data.scan_files import Scan, is_dicom, package, parsing, refuse, suffix_of
 from axial_transformers.storage.files import source_path, written_whole
 
-__all__ = ["SUFFIXES", "Scan", "bare", "is_scan", "parted", "read_scan", "write_scan"]
+__all__ = ["SUFFIXES", "WRITTEN", "Scan", "bare", "is_scan", "parted", "read_scan", "write_scan"]
 
 _READERS = {
     **dict.fromkeys((".nii", ".nii.gz"), scan_files.read_nifti),
@@ -23,11 +23,9 @@ _READERS_OF_DATASETS = {
     **dict.fromkeys((".h5", ".hdf5"), scan_files.read_hdf5),
     ".zarr": scan_files.read_zarr,
 }
-_GEOMETRY = (
-    *("datatype", "bitpix", "pixdim", "xyzt_units", "qform_code", "quatern_b", "quatern_c", "quatern_d"),
-    *("qoffset_x", "qoffset_y", "qoffset_z", "sform_code", "srow_x", "srow_y", "srow_z"),
-)
 SUFFIXES = (*_READERS, *_READERS_OF_DATASETS)
+WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
+"""Suffixes of what `write_scan` writes."""
 
 
 def is_scan(path: str | Path) -> bool:
@@ -86,7 +84,7 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
         elif suffix == ".npy":
             np.save(aside, values, allow_pickle=False)
         else:
-            refuse(path, "has no suffix of a scan that is written: give .nii, .nii.gz, .tif or .npy")
+            refuse(path, f"has no suffix of a scan that is written: give {', '.join(WRITTEN)}")
 
 
 def bare(scan: Scan) -> Scan:
@@ -94,8 +92,9 @@ def bare(scan: Scan) -> Scan:
     if scan.header is None:
         return scan
     header = type(scan.header)()
-    for name in _GEOMETRY:
-        header[name] = scan.header[name]
+    for name in scan.header:
+        if name.startswith(("datatype", "bitpix", "pixdim", "xyzt_units", "q", "sform", "srow")):
+            header[name] = scan.header[name]
     return replace(scan, header=header)
 
 

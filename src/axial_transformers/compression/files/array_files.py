@@ -32,12 +32,11 @@ _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int3
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Read the one array [N, *A] or [N, *A, C] that can be images of the model, or else one of other axes before *A."""
+    """Read the one array [N, *A] or [N, *A, C] that can be images of the model, or an array alone of other axes."""
     names = array_names(path)
     fitting = [name for name in names if _fits(*array_header(path, name), config)]
-    others = [name for name in names if volumes.fits(*array_header(path, name), config)]
-    if not fitting and len(others) == 1:
-        return volumes.read(path, config, others[0])
+    if not fitting and len(names) == 1 and array_header(path, names[0])[1].kind in "bui":
+        return volumes.read(path, config, names[0])
     if len(fitting) != 1:
         wanted = " or ".join(str(["N", *config.shape, *c]) for c in ([], [config.channels]))
         headers = {name: array_header(path, name) for name in names}

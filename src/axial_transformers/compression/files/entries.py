@@ -29,7 +29,7 @@ _NOT_ON_WINDOWS = re.compile(
     r'[\x00-\x1f\\:<>"|?*]|[. ](/|$)|(^|/)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\s*(\.|/|$)', re.IGNORECASE
 )
 
-_KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"}, {"scan", "dtype", "shape", "order"})
+_KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"}, {"scan"})
 
 _ALWAYS = 1 << 24
 """Bytes."""
@@ -198,7 +198,7 @@ def unpack(packed: bytes, contents: int) -> dict[str, Any]:
     return description
 
 
-def pack_frame(description: list[Any], content: bytes) -> bytes:
+def pack_frame(description: dict[str, Any], content: bytes) -> bytes:
     """Return what the files of a scan hold beside its values: a line of JSON, and bytes."""
     return _packed(description, b"\n" + content, unpack_frame)
 

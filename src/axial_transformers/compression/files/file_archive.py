@@ -165,7 +165,7 @@ def decompress_files(
         files_held = sum(not entry.images for entry in reader.header.chunks)
         description = unpack(reader.header.metadata, reader.header.images + files_held)
         if "scan" in description:
-            _write_scan(reader, target, description, only, progress)
+            _write_scan(reader, target, only, progress)
             return []
         chosen = _chosen(description, only, model.config, range(reader.header.images), range(files_held))
         as_array, one = chosen.array is not None, len(chosen.entries) == 1 and target.suffix.lower() in _SUFFIXES
@@ -184,18 +184,16 @@ def decompress_files(
             raise ArchiveError(f"{archive}: every chunk is damaged or missing, nothing can be restored") from None
 
 
-def _write_scan(
-    reader: ArchiveReader, target: Path, description: dict[str, Any], only: str | None, progress: Progress
-) -> None:
+def _write_scan(reader: ArchiveReader, target: Path, only: str | None, progress: Progress) -> None:
     chunks, count = reader.header.chunks, reader.header.images
     if only is not None:
-        raise ValueError(f"the archive holds one scan, {description['scan']!r:.100}: it is restored whole")
+        raise ValueError(f"the archive holds one scan, which is restored whole, not {only!r:.100} alone")
     if [entry.images for entry in chunks].count(0) != 1 or chunks[-1].images:
         raise DamagedError("the archive of a scan must end with one file")
     if not target.is_dir() or any(target.iterdir()):
         _require_new(target)
     images = _images(reader, range(count), False, progress)
-    volumes.write(target, description, reader.config, images, count, reader.content(len(chunks) - 1))
+    volumes.write(target, reader.config, images, count, reader.content(len(chunks) - 1))
 
 
 def _require_new(target: Path) -> None:
