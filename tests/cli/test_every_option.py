@@ -107,7 +107,8 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "model": ("run images.npz a.axl", "other images.npz a.axl"),
         "source": ("run images.npz a.axl", "run others.npz a.axl"),
         "archive": ("run images.npz a.axl", "run images.npz b.axl"),
-        "force": "", "other-sizes": "tile", "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
+        "force": "", "other-sizes": "tile", "drop-header": "",
+        "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
         "compare": "", "weights": "raw", "json": "",
     },
     "decompress": {

@@ -23,12 +23,12 @@ from itertools import chain, zip_longest
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.compression.container import DamagedError
+from axial_transformers.compression.container import ArchiveError, DamagedError
 from axial_transformers.compression.files.entries import Names, check_name, pack_frame, unpack_frame
 from axial_transformers.compression.files.source import (
     Contents,
@@ -48,6 +48,7 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.files import folder_written_whole, written_whole
 from axial_transformers.storage.typed_json import from_json, to_json
 
+_LEVELS = (6, 9, 1)
 _MAX_KEPT = 1 << 26
 _DAMAGED = "the archive's description of a scan is damaged"
 
@@ -59,7 +60,7 @@ log = logging.getLogger("axial_transformers")
 @dataclass(frozen=True)
 class _File:
     name: str
-    level: Literal[0, 1, 6, 9]
+    level: int
     """Of zlib, which packs all but the first and the last gap; 0: nothing is packed."""
     gaps: tuple[int, ...]
     """Their lengths in bytes."""
@@ -67,7 +68,8 @@ class _File:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if min(self.gaps, default=-1) < 0 or len(self.gaps) != len(self.slices) + (3 if self.level else 1):
+        count = len(self.slices) + (3 if self.level else 1)
+        if self.level not in (0, *_LEVELS) or len(self.gaps) != count or min(self.gaps) < 0:
             raise DamagedError(_DAMAGED)
 
     def content(self, kept: BinaryIO, slices: Sequence[memoryview]) -> bytes:
@@ -83,9 +85,7 @@ class _Frame:
 
     folder: bool
     dataset: str
-    dtype: Literal[
-        "|b1", "|u1", "|i1", "<u2", ">u2", "<i2", ">i2", "<u4", ">u4", "<i4", ">i4", "<u8", ">u8", "<i8", ">i8"
-    ]
+    dtype: str
     shape: tuple[int, ...]
     order: tuple[int, ...]
     """Axes of the stored array, slowest first."""
@@ -137,22 +137,18 @@ def read(path: Path, config: AxialTransformerConfig, array: str | None = None, d
     packed = pack_frame(to_json(frame), kept + np.diff(positions, prepend=0).astype("<u8").tobytes() + others)
     examples = values.reshape(-1, *values.shape[-1 - len(config.shape) :])
     counts = [prod(tile_grid(examples.shape[1:-1], config.shape))] * len(examples)
-    tiles = Tiles(
-        counts,
-        lambda i: cut_tiles(examples[i : i + 1].astype(known.type), config.shape),
-        (*config.shape, config.channels),
-    )
-    left_out = source_of(file).left_out if frame.folder else []
+
+    def of(i: int) -> NDArray[np.integer]:
+        return cut_tiles(examples[i : i + 1].astype(known.type), config.shape)
+
+    tiles, left_out = Tiles(counts, of, (*config.shape, config.channels)), source_of(file).left_out * frame.folder
     return Contents(tiles, {"scan": len(frame.files)}, [partial(bytes, packed)], left_out, examples=len(examples))
 
 
 def write(
-    target: Path,
-    config: AxialTransformerConfig,
-    images: Iterable[NDArray[np.integer] | None],
-    count: int,
+    target: Path, config: AxialTransformerConfig, images: Iterable[NDArray[np.integer] | None], count: int,
     packed: bytes,
-) -> None:
+) -> None:  # fmt: skip
     """Write the file or the folder; or, where the target has another suffix, another file of the same values."""
     described, content = unpack_frame(packed)
     try:
@@ -185,7 +181,10 @@ def write(
                 write_new(folder / file.name, file.content(kept, slices))
         if converted:
             place = f"{temporary}/scan" + f"/{name}" * (not frame.folder) + f"::{frame.dataset}" * bool(frame.dataset)
-            scan = read_scan(place)
+            try:
+                scan = read_scan(place)
+            except ValueError as error:
+                raise ArchiveError(*error.args) from error
             write_scan(target, np.asarray(scan.values), scan)
             log.info(f"{target} holds the values, the type and the geometry of {name}, not its other bytes")
 
@@ -243,7 +242,7 @@ def _around(path: Path, parts: list[memoryview], array: str | None) -> tuple[int
     else:
         unpacked = bytes(unzipped(path))
     if gaps := _gaps(unpacked, parts):
-        for level in (6, 9, 1):
+        for level in _LEVELS:
             if around := _gaps(content, [_deflated(unpacked, level)]):
                 return level, [around[0], *gaps, around[1]]
         if suffix == ".nii.gz":
