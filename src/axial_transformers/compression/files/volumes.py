@@ -6,7 +6,7 @@ A file is the slices of its values, with gaps of other bytes around them, which 
     a.nii.gz    [head of gzip] zlib([header] values []) [checksum]
     series/     [header] slice 1 []   and   [header] slice 0 []
 
-Where values do not lie in the files as they are, as with packed pixels, a file by `write_scan` takes their place.
+Where values do not lie in the files as they are, as with packed pixels, a file by `write_scan` take their place.
 """
 
 import gzip
@@ -180,9 +180,9 @@ def write(
             for file in frame.files:
                 write_new(folder / file.name, file.content(kept, slices))
         if converted:
-            place = f"{temporary}/scan" + f"/{name}" * (not frame.folder) + f"::{frame.dataset}" * bool(frame.dataset)
+            start = f"{temporary}/scan" + f"/{name}" * (not frame.folder) + f"::{frame.dataset}" * bool(frame.dataset)
             try:
-                scan = read_scan(place)
+                scan = read_scan(start)
             except ValueError as error:
                 raise ArchiveError(*error.args) from error
             write_scan(target, np.asarray(scan.values), scan)
@@ -213,10 +213,10 @@ def _framed(file: Path, dataset: str, array: str | None, scan: Scan, values: NDA
         return None, b"", ""
     for dtype in (values.dtype.str, values.dtype.newbyteorder().str):
         for count in [len(scan.slices)] if scan.slices else [1, values.shape[order[0]]]:
-            places = scan.slices or [(file, i) for i in range(count)]
+            within = scan.slices or [(file, i) for i in range(count)]
             slices, numbers = _slices(values.transpose(order), dtype, count), defaultdict[Path, list[int]](list)
-            for i in sorted(range(count), key=lambda i: places[i][1]):
-                numbers[places[i][0]].append(i)
+            for i in sorted(range(count), key=lambda i: within[i][1]):
+                numbers[within[i][0]].append(i)
             found = [_around(each, [slices[i] for i in numbers[each]], array) for each in source.files]
             if all(gaps for _, gaps in found) and len(numbers) == len(found):
                 files = tuple(
@@ -261,10 +261,10 @@ def _gaps(content: bytes, parts: Sequence[bytes | memoryview]) -> list[bytes]:
     """Return what lies between parts of the content, and around them; nothing if they are not all there in order."""
     gaps, end = list[bytes](), 0
     for part in parts:
-        if (place := content.find(part, end)) < 0:
+        if (start := content.find(part, end)) < 0:
             return []
-        gaps.append(content[end:place])
-        end = place + len(part)
+        gaps.append(content[end:start])
+        end = start + len(part)
     return [*gaps, content[end:]]
 
 
