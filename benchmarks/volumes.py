@@ -90,13 +90,13 @@ def codecs(values: Whole, effort: int) -> dict[str, float]:
 
     volumes = values.reshape(-1, *(1,) * (3 - values.ndim), *values.shape[-3:])
     axes = range(3 if volumes.shape[1] > 1 else 1)
-    whole = np.ascontiguousarray(values)
+    whole = values.tobytes()
     sizes = {
         "JPEG XL": min(jpeg_xl(slices(volumes, axis)) for axis in axes),
         "JPEG XL, differences": min(jpeg_xl(differences(volumes, axis)) for axis in axes),
         "JPEG 2000": sum(len(imagecodecs.jpeg2k_encode(x, reversible=True)) for x in slices(volumes, 0)),
         "zstd": len(imagecodecs.zstd_encode(whole, level=19)),
-        "blosc": len(imagecodecs.blosc_encode(whole, 9, compressor="zstd", shuffle=2, typesize=whole.itemsize)),
+        "blosc": len(imagecodecs.blosc_encode(whole, 9, compressor="zstd", shuffle=2, typesize=values.itemsize)),
     }
     return {name: 8 * size / values.size for name, size in sizes.items()}
 
@@ -113,15 +113,16 @@ def model_bits(net: AxialTransformer, values: Whole, batch: int = 8) -> NDArray[
     block = net.config.shape
     examples = values.reshape(-1, *values.shape[-len(block) :])
     found = np.full(examples.shape, np.nan, np.float32)
-    corners = [*product(range(len(examples)), *map(starts, examples.shape[1:], block))]
-    for first in range(0, len(corners), batch):
-        chosen = [
-            (example, *(slice(start, start + size) for start, size in zip(corner, block)))
-            for example, *corner in corners[first : first + batch]
-        ]
-        x = torch.from_numpy(np.stack([examples[each] for each in chosen]).astype(np.int64))
-        for each, bits in zip(chosen, bits_map(net, x[..., None])[..., 0].numpy()):
-            found[each] = np.where(np.isnan(found[each]), bits, found[each])
+    places = [
+        (example, tuple(slice(start, start + size) for start, size in zip(corner, block)))
+        for example, *corner in product(range(len(examples)), *map(starts, examples.shape[1:], block))
+    ]
+    for first in range(0, len(places), batch):
+        chosen = places[first : first + batch]
+        x = torch.from_numpy(np.stack([examples[example][window] for example, window in chosen]).astype(np.int64))
+        for (example, window), bits in zip(chosen, bits_map(net, x[..., None])[..., 0].numpy()):
+            here = found[example][window]
+            here[...] = np.where(np.isnan(here), bits, here)
     return found.reshape(values.shape)
 
 

@@ -87,7 +87,7 @@ def make_scan(path: Path, values: np.ndarray) -> None:
         path.write_bytes(dicom(values, packed=kind == "packed", **tags))
     elif suffix == ".tif":
         options: dict[str, Any] = {"ome": {"ome": True}, "imagej": {"imagej": True}, "packed": {"compression": "zlib"}}
-        tifffile.imwrite(path, values, **options.get(kind, {}), metadata={"axes": "ZYX"})
+        tifffile.imwrite(path, values, **options.get(kind, {}), metadata={"axes": "ZYX"}, photometric="minisblack")
     elif suffix == ".zarr":
         zarr.create_array(path, data=values, chunks=(2, 2, 7), zarr_format=2 if kind == "second" else 3)
     else:

@@ -137,6 +137,7 @@ TINY = {
     "triangle.py": "--residues 4 --dim 8 --heads 2 --rounds 1",
     "varied_photos.py": "photos varied --copies 2",
     "video.py": "model_of_clips clips.npz --strips-to strips.png",
+    "volume_outliers.py": "runs/volume volume.npy --contrasts 1",
     "volumes.py halves": "halves --data volume.npy --out new/halves",
     "volumes.py table": "table --data volume.npy --small",
 }

@@ -11,6 +11,7 @@ from tests.small_models import CENTRED, random_model, small_config
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import volume_outliers
 import volumes
 
 
@@ -37,3 +38,20 @@ def test_halves_and_differences_lose_nothing():
     changes = volumes.differences(values, axis=2)
     changes[1:] -= 1 << 15
     assert np.array_equal(changes.cumsum(axis=0, dtype=np.uint16), volumes.slices(values, axis=2))
+
+
+def test_a_defect_changes_what_it_says_and_nothing_else():
+    random, block = np.random.default_rng(0), np.full((8, 9, 10), 100)
+    for kind, most in (("blob", 123), ("line", 10), ("noise", 216)):
+        changed, where = volume_outliers.defect(kind, block, 20.0, random)
+        assert 1 <= where.sum() <= most
+        assert np.array_equal(changed[~where], block[~where])
+        assert (changed != block).sum() >= 0.9 * where.sum()
+
+
+def test_blocks_of_a_volume_are_its_parts_in_order():
+    x = np.arange(2 * 4 * 7 * 6).reshape(2, 4, 7, 6)
+    blocks = volume_outliers.blocks_of(x, (2, 3, 3))
+    assert len(blocks) == 2 * 2 * 2 * 2
+    assert np.array_equal(blocks[-1], x[1, 2:, 3:6, 3:])
+    assert np.array_equal(blocks[1], x[0, :2, :3, 3:])

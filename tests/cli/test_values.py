@@ -72,8 +72,8 @@ def test_every_command_takes_integers_of_any_range(axial: Axial, name):
     ("values", "says"),
     [
         (noise(-1, 65535, 4, 4), "data.npz holds values -1..65535: at most 65,536 values"),
-        (np.full((12, 3, 3), np.nan), "data.npz holds float64 and NaN"),
-        (np.full((12, 3, 3), 3.0), "data.npz holds float64 values 3..3: integers are modelled; these are whole"),
+        (np.full((12, 3, 3), np.nan), "data.npz holds float64 values with NaN"),
+        (np.geomspace(1, 2, 108).reshape(12, 3, 3), "data.npz holds float64 values 1..2 that are not at equal steps"),
     ],
 )
 def test_other_data_is_refused_in_one_line(axial: Axial, values, says):

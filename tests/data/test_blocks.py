@@ -87,7 +87,7 @@ def test_a_mapped_array_is_read_where_it_is_cut(tmp_path):
     [
         (numbered(3, 4, 5), (4, 4, 4), "3x4x5 positions, less than one block of size=(4, 4, 4)"),
         (numbered(3, 4), (2, 2, 2), "3x4 positions, less than one block"),
-        (numbered(3, 4, 5) / 7, (2, 2, 2), "integers are modelled"),
+        (np.geomspace(1, 9, 60).reshape(3, 4, 5), (2, 2, 2), "not at equal steps"),
         (np.array([[0, 70_000]] * 2), (1, 1), "at most 65,536 values"),
     ],
 )

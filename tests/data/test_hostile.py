@@ -135,7 +135,7 @@ _BAD_NPY = {
     "deep header": (_npy("(" * 9000), "cannot be read"),
     "header of gigabytes": (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 100, "cannot be read"),
     "structured": (_npy("{'descr': [('a', '|u1')], 'fortran_order': False, 'shape': (10, 10)}", b"x" * 100), "uint8"),
-    "floats": (_npy(_header("(2, 5)", "<f8"), b"x" * 80), "integers are modelled"),
+    "floats": (_npy(_header("(2, 5)", "<f8"), np.geomspace(1, 2, 10).tobytes()), "not at equal steps"),
     "complex": (_npy(_header("(2, 5)", "<c8"), b"x" * 80), "complex64"),
     "one axis": (_npy(_header("(100,)"), b"x" * 100), "shape"),
     "no examples": (_npy(_header("(0, 5, 5)")), "shape"),

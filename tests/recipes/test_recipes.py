@@ -214,4 +214,5 @@ def test_the_model_of_a_volume_is_narrow_and_learns_from_few_blocks_at_once():
         assert (run.model.dim == 32) is few
         if few:
             assert run.model.outer_layers == (3, 2)
-            assert run.training.batch_size == (1 if x is ramp else 16)
+            assert run.training.steps == 3_000
+            assert (run.training.batch_size, run.validate_on) == ((1, 20) if x is ramp else (16, 250))

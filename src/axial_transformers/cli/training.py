@@ -122,7 +122,7 @@ def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, "train", bar("reading"))
-    suitable = suited(run, examples)
+    suitable = suited(run, examples).changed({"data.grid": examples.grid})
     to_follow = f"let the model follow the data: {command('train', source)}"
     check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
     check_values(examples, suitable.model, source, advise=True)

@@ -15,7 +15,7 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.data.images import fitted, tiles
 from axial_transformers.data.npy import array_header, array_names, read_array
-from axial_transformers.data.value_range import ValueRange, integers
+from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.messages import Message, joined
 from axial_transformers.storage.files import written_whole
 
@@ -51,11 +51,11 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
 
 def save_arrays(
     path: str | Path,
-    values: NDArray[np.integer],
+    values: NDArray[Any],
     labels: NDArray[np.integer] | None = None,
     axes: str | None = None,
 ) -> None:
-    """Write integers [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
+    """Write integers or floats [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
 
     An .npy file holds the values alone. One channel has no axis where `load`, given these `axes`, does not need it.
 
@@ -74,7 +74,7 @@ def save_arrays(
             np.savez_compressed(aside, **arrays)
 
 
-def _as_stored(values: NDArray[np.integer], axes: str | None) -> NDArray[np.integer]:
+def _as_stored(values: NDArray[Any], axes: str | None) -> NDArray[Any]:
     """Return values [N, *A, C] in the shape from which `_integers` makes them."""
     letters, bare = axes or "", values[..., 0]
     if "C" in letters and len(letters) == values.ndim:
@@ -200,8 +200,8 @@ def _integers(
     """Return values [N, *A, C], and their range; 0..255 for images in uint8."""
     values = values[..., None] if channels is None else np.moveaxis(values, channels, -1)
     images = values.dtype == np.uint8 and values.ndim > 3 and options.num_values is None
-    found = integers(path, values)
-    return found, _BYTES if images else ValueRange.of(found)
+    found = range_of(path, [values], options.grid)
+    return integers(values, found), _BYTES if images else found
 
 
 def _check_image(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> None:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, Indices
-from axial_transformers.data.value_range import ValueRange, integers
+from axial_transformers.data.grid import Grid
+from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.data.windows import Windows, windowed
 from axial_transformers.messages import Message
 
@@ -120,7 +121,7 @@ class Blocks(Windows):
     def _read(self, corners: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.integer]:
         blocks = np.empty((len(corners), *self.shape[1:]), self.dtype)
         for block, (volume, corner) in zip(blocks, corners, strict=True):
-            block[...] = self._arrays[volume][tuple(map(slice, corner, corner + self.block))]
+            block[...] = integers(self._arrays[volume][tuple(map(slice, corner, corner + self.block))], self.range)
         return blocks
 
 
@@ -143,7 +144,9 @@ def cut(volumes: Mapping[str, Sliced], options: DataConfig) -> Blocks:
         for name, array in volumes.items()
         for place in product(*map(range, array.shape[: -len(block) - 1]))
     }
-    return Blocks(arrays, block, ValueRange.around([_range(name, array) for name, array in volumes.items()]))
+    return Blocks(
+        arrays, block, ValueRange.around([_range(name, array, options.grid) for name, array in volumes.items()])
+    )
 
 
 def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
@@ -157,7 +160,6 @@ def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, 
     return block
 
 
-def _range(name: str, array: Sliced) -> ValueRange:
+def _range(name: str, array: Sliced, known: Grid | None) -> ValueRange:
     rows = max(1, _AT_A_TIME // prod(array.shape[1:]))
-    parts = (np.asarray(array[start : start + rows]) for start in range(0, array.shape[0], rows))
-    return ValueRange.around([ValueRange.of(integers(name, part)) for part in parts])
+    return range_of(name, (np.asarray(array[row : row + rows]) for row in range(0, array.shape[0], rows)), known)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from axial_transformers.data.grid import Grid
 from axial_transformers.messages import Message
 
 MAX_VALUES = 1 << 16
@@ -50,6 +51,10 @@ class DataConfig:
     num_values: int | None = None
     """Number of values that arrays can take, from 0 on or, if some are negative, from the smallest on. None: 256 for
     images in uint8; otherwise what the training part holds."""
+
+    grid: Grid | None = None
+    """Step and offset of the floats of arrays: offset + step * v is modelled as the integer v. None: found in the
+    data, of which all values must lie at such steps."""
 
     axes: str | None = None
     """Axes of an array, one letter each: N (examples), C (channels), T (frames), D, H, W (depth, height, width), L

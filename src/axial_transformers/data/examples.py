@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.data.grid import Grid
 from axial_transformers.data.value_range import TYPES, ValueRange
 
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
@@ -43,6 +44,9 @@ class Examples:
     lowest: int = 0
     """The smallest value that a position can take."""
 
+    grid: Grid | None = None
+    """The floats that values are of; None: values are those of the source."""
+
     skipped: tuple[str, ...] = ()
     """A line about each record or file that was left out."""
 
@@ -68,12 +72,13 @@ class Examples:
             class_names=self.class_names,
             num_values=self.num_values,
             lowest=self.lowest,
+            grid=self.grid,
             skipped=self.skipped,
         )
 
     def in_own_range(self, where: object, num_values: int | None) -> "Examples":
         """Return the examples with the range of their own values, in the smallest type; see `ValueRange.counted`."""
-        found = ValueRange.of(self.values)
+        found = ValueRange.of(self.values)._replace(grid=self.grid)
         values = self.values.astype(found.type, copy=False)
         return replace(self, values=values, **found.counted(where, num_values))
 
@@ -124,7 +129,7 @@ class Examples:
             "dtype": str(self.values.dtype),
             "num_values": self.num_values,
             "uint16": False,  # published fingerprints have it
-        } | ({"lowest": self.lowest} if self.lowest else {})
+        } | {name: getattr(self, name) for name in ("lowest", "grid") if getattr(self, name)}
         digest = hashlib.sha256(json.dumps(head).encode() + b"\0")
         for start in range(0, len(self), 1024):
             digest.update(np.ascontiguousarray(self.values[start : start + 1024]).data)

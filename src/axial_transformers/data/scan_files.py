@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import logging
 import math
 import re
@@ -29,6 +28,7 @@ _PACKINGS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 _STEPS = {"bytes", "crc32c", "delta", "shuffle", "transpose"}
 _HDF5_STEPS = {2, 3}  # shuffle and checksum
 _NUMBERS = re.compile(r"[<>|][biuf]\d|bool|u?int(8|16|32|64)|float(16|32|64)")
+_Slices = list[tuple[Path, int, dict[str, Any]]]
 _DEFLATED = b"1.2.840.10008.1.2.1.99"
 _ALIKE = (
     *("SeriesInstanceUID", "Rows", "Columns", "SamplesPerPixel", "BitsAllocated", "PixelRepresentation"),
@@ -59,10 +59,9 @@ def read_nifti(path: Path) -> Scan:
     """Return stored values; axes of length 1 behind the second are dropped, vectors become channels."""
     nibabel, suffix = package("nibabel", path), suffix_of(path)
     content = np.memmap(path, np.uint8, "c") if suffix == ".nii" else np.frombuffer(unzipped(path), np.uint8)
-    start = content[:540].tobytes()
-    second = start[4:7] == b"n+2"
-    header = nibabel.Nifti2Header(start) if second else nibabel.Nifti1Header(start[:348])
-    shape, dtype, place = header.get_data_shape()[::-1], header.get_data_dtype(), int(header["vox_offset"])
+    head = content[:540].tobytes()
+    header = nibabel.Nifti2Header(head) if head[4:7] == b"n+2" else nibabel.Nifti1Header(head[:348])
+    shape, dtype, start = header.get_data_shape()[::-1], header.get_data_dtype(), int(header["vox_offset"])
     while len(shape) > 2 and shape[0] == 1:
         shape = shape[1:]
     axes = _AXES.get(len(shape), "CTDHW" if len(shape) == 5 else "?")
@@ -70,12 +69,13 @@ def read_nifti(path: Path) -> Scan:
         shape, axes, dtype = (*shape, len(dtype.names)), axes + "C", np.dtype(np.uint8)
     _require_sound(path, shape, dtype, axes, len(content))
     size = math.prod(shape) * dtype.itemsize
-    if not 0 <= place <= len(content) - size:
-        refuse(path, f"claims {size:,} bytes of values from byte {place:,}, but has {len(content):,}: it is cut off")
-    values = content[place : place + size].view(dtype).reshape(shape)
+    if not 0 <= start <= len(content) - size:
+        refuse(path, f"claims {size:,} bytes of values from byte {start:,}, but has {len(content):,}: it is cut off")
+    values = content[start : start + size].view(dtype).reshape(shape)
     if axes[0] == "C":
         values, axes = np.moveaxis(values, 0, -1), "TDHWC"
-        values, axes = (values[0], axes[1:]) if len(values) == 1 else (values, axes)
+        while len(values) == 1 and values.ndim > 3:
+            values, axes = values[0], axes[1:]
     scale, offset = header.get_slope_inter()
     return Scan(values, axes, 1.0 if scale is None else scale, offset or 0.0, suffix, header)
 
@@ -84,7 +84,7 @@ def read_dicom(path: Path) -> Scan:
     """Return the slices of a series, sorted along their normal; one slice has no depth."""
     pixel_array, nibabel = package("pydicom", path).pixels.pixel_array, package("nibabel", path)
     files = [path] if path.is_file() else sorted(filter(is_dicom, path.iterdir()))
-    held, slices = sum(file.stat().st_size for file in files), list[tuple[Path, int, dict[str, Any]]]()
+    held, slices = sum(file.stat().st_size for file in files), _Slices()
     for file in files:
         with parsing(file):
             slices += _slices(file, held)
@@ -94,7 +94,7 @@ def read_dicom(path: Path) -> Scan:
     tags = slices[0][2]
     shape = len(slices), *(int(tags[name] or 1) for name in ("Rows", "Columns", "SamplesPerPixel"))
     _require_sound(path, shape, np.dtype(f"u{max(1, tags['BitsAllocated'] // 8)}"), "DHWC", held)
-    order, places = _in_order(path, slices)
+    order, positions = _in_order(path, slices)
     whole, values = None, np.empty(0)
     for target, (file, frame, _) in zip(np.argsort(order), slices):
         with parsing(file):
@@ -103,13 +103,13 @@ def read_dicom(path: Path) -> Scan:
             values = values if values.size else np.empty((len(slices), *pixels.shape), pixels.dtype)
             values[target] = pixels
     header = nibabel.Nifti1Header()
-    if places is not None:
-        header.set_sform(_affine(places, tags["ImageOrientationPatient"], tags["PixelSpacing"] or (1, 1)), 1)
+    if positions is not None:
+        header.set_sform(_affine(positions, tags["ImageOrientationPatient"], tags["PixelSpacing"] or (1, 1)), 1)
         header.set_qform(header.get_sform(), 1)
         header.set_xyzt_units("mm")
     if shape[3] > 1:
         header.set_data_dtype("RGB")
-    axes = ("T" if places is None and len(files) == 1 else "D") + ("HW" if shape[3] == 1 else "HWC")
+    axes = ("T" if positions is None and len(files) == 1 else "D") + ("HW" if shape[3] == 1 else "HWC")
     values, axes = (values[0], axes[1:]) if len(slices) == 1 else (values, axes)
     scale, offset = float(tags["RescaleSlope"] or 1), float(tags["RescaleIntercept"] or 0)
     return Scan(values, axes, scale, offset, ".nii.gz", header, [slices[i][:2] for i in order])
@@ -122,19 +122,16 @@ def _dataset(file: Path, **options: Any) -> Any:
     return import_module("pydicom").dcmread(io.BytesIO(content), **options)
 
 
-def _slices(file: Path, held: int) -> list[tuple[Path, int, dict[str, Any]]]:
+def _slices(file: Path, held: int) -> _Slices:
     """Return each frame of a file, with its attributes: of the file, or of the functional groups of the frame."""
     found = _dataset(file, stop_before_pixels=True)
-    syntax, frames = found.file_meta.TransferSyntaxUID, int(found.get("NumberOfFrames") or 1)
-    if syntax.is_compressed and not import_module("pydicom.pixels").get_decoder(syntax).is_available:
-        refuse(
-            file, f"is packed as {syntax.name}, which no installed package unpacks: convert it, as by gdcmconv --raw"
-        )
+    frames, slices = int(found.get("NumberOfFrames") or 1), _Slices()
+    if not (found.get("Rows") and found.get("Columns") and found.get("BitsAllocated")):
+        refuse(file, "holds no image: give the files of the images only")
     if not 1 <= frames <= held:
         refuse(file, f"claims {frames:,} frames, but has {held:,} bytes: it is damaged")
     tags = {name: found.get(name) for name in (*_ALIKE, "ImagePositionPatient", "InstanceNumber")}
     shared = found.get("SharedFunctionalGroupsSequence") or []
-    slices = list[tuple[Path, int, dict[str, Any]]]()
     for frame in range(frames):
         own = (found.get("PerFrameFunctionalGroupsSequence") or [])[frame : frame + 1]
         items = [each.value[0] for group in (*shared, *own) for each in group if each.VR == "SQ" and each.value]
@@ -143,7 +140,7 @@ def _slices(file: Path, held: int) -> list[tuple[Path, int, dict[str, Any]]]:
     return slices
 
 
-def _require_alike(path: Path, slices: Sequence[tuple[Path, int, dict[str, Any]]]) -> None:
+def _require_alike(path: Path, slices: _Slices) -> None:
     for file, _, tags in slices:
         for name in _ALIKE:
             value, first = tags[name], slices[0][2][name]
@@ -153,14 +150,12 @@ def _require_alike(path: Path, slices: Sequence[tuple[Path, int, dict[str, Any]]
                 refuse(path, f"mixes slices of {name} {both}: give a folder with one series")
 
 
-def _in_order(
-    path: Path, slices: Sequence[tuple[Path, int, dict[str, Any]]]
-) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
+def _in_order(path: Path, slices: _Slices) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
     """Return the order of slices along their normal, and their positions [n, 3] so sorted, or None without."""
     facing, found = slices[0][2]["ImageOrientationPatient"], [tags["ImagePositionPatient"] for *_, tags in slices]
-    places = np.array(found, np.float64) if facing and all(found) else None
-    if places is not None:
-        along = places @ np.cross(*np.array(facing, np.float64).reshape(2, 3))
+    positions = np.array(found, np.float64) if facing and all(found) else None
+    if positions is not None:
+        along = positions @ np.cross(*np.array(facing, np.float64).reshape(2, 3))
     else:
         along = np.array([tags["InstanceNumber"] + frame for _, frame, tags in slices], np.float64)
     order = np.argsort(along, kind="stable")
@@ -171,15 +166,15 @@ def _in_order(
         worst = int(np.argmax(uneven))
         names = " and ".join(slices[i][0].name for i in order[worst : worst + 2])
         refuse(path, f"lacks a slice, or has one twice: {names} are {steps[worst]:g} apart, most {usual:g}")
-    return order, None if places is None else places[order]
+    return order, None if positions is None else positions[order]
 
 
-def _affine(places: NDArray[np.float64], facing: Any, spacing: Any) -> NDArray[np.float64]:
+def _affine(positions: NDArray[np.float64], facing: Any, spacing: Any) -> NDArray[np.float64]:
     """Return voxels [W, H, D] to millimetres right, anterior, superior; DICOM counts to the left and posterior."""
     along, down = np.array(facing, np.float64).reshape(2, 3)
-    step = (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else np.cross(along, down)
+    step = (positions[-1] - positions[0]) / (len(positions) - 1) if len(positions) > 1 else np.cross(along, down)
     affine = np.eye(4)
-    affine[:3] = np.stack([along * float(spacing[1]), down * float(spacing[0]), step, places[0]], axis=1)
+    affine[:3] = np.stack([along * float(spacing[1]), down * float(spacing[0]), step, positions[0]], axis=1)
     return np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine
 
 
@@ -217,8 +212,8 @@ def has_pages(path: Path) -> bool:
     with suppress(struct.error, OverflowError, ValueError), path.open("rb") as file:
         head = file.read(16)
         order, big = ("<" if head[:2] == b"II" else ">"), b"+" in head[2:4]  # BigTIFF has version 43
-        place, count, entry, form = (8, "Q", 20, "Q") if big else (4, "H", 12, "I")
-        file.seek(struct.unpack_from(order + form, head, place)[0])
+        start, count, entry, form = (8, "Q", 20, "Q") if big else (4, "H", 12, "I")
+        file.seek(struct.unpack_from(order + form, head, start)[0])
         (entries,) = struct.unpack(order + count, file.read(struct.calcsize(order + count)))
         file.seek(entries * entry, 1)
         return any(file.read(struct.calcsize(order + form)))
@@ -241,23 +236,22 @@ def read_hdf5(path: Path, name: str) -> Scan:
 
 def read_zarr(path: Path, name: str) -> Scan:
     """Do the same for a folder of Zarr, whose metadata is checked before Zarr reads it."""
-    zarr, arrays = package("zarr", path), dict[str, dict[str, Any]]()
+    zarr, arrays = package("zarr", path), dict[str, tuple[int, dict[str, Any]]]()
     files = [file for file in path.rglob("*") if file.is_file()]
     for file in files:
         if file.name in (".zarray", "zarr.json"):
             found = read_object(file, "metadata of Zarr")
             if found.get("node_type", "array") == "array":
-                arrays[file.parent.relative_to(path).as_posix()] = found
+                arrays[file.parent.relative_to(path).as_posix()] = (2 if file.name == ".zarray" else 3), found
     name = _chosen(path, name or ("." if "." in arrays else ""), list(arrays))
-    kept, kind = arrays[name], arrays[name].get("dtype", arrays[name].get("data_type"))
-    codecs = json.dumps([kept.get(key) for key in ("filters", "compressor", "codecs")])
-    names = [json.loads(codec) for codec in re.findall(r'"(?:id|name)": ("[^"]*")', codecs)]
-    steps = [codec for codec in names if codec not in _STEPS]
-    if not ({*steps} <= _PACKINGS and len(steps) < 2 and isinstance(kind, str) and _NUMBERS.fullmatch(kind)):
-        refuse(
-            path, f"holds {name!r} of type {kind!r} packed by {steps}: save numbers, packed at most once, as by zstd"
-        )
-    found = zarr.open_array(path / name, mode="r", zarr_format=kept["zarr_format"])
+    version, about = arrays[name]
+    kind = about.get("dtype" if version == 2 else "data_type")
+    steps = [*(about.get("filters") or []), about.get("compressor")] if version == 2 else about["codecs"]
+    packings = [each["id" if version == 2 else "name"] for each in steps if each is not None]
+    packings = [each for each in packings if each not in _STEPS]
+    if not ({*packings} <= _PACKINGS and len(packings) < 2 and isinstance(kind, str) and _NUMBERS.fullmatch(kind)):
+        refuse(path, f"holds {name!r} of type {kind!r}, packed by {packings}: save numbers, packed once, as by zstd")
+    found = zarr.open_array(path / name, mode="r", zarr_format=version)
     return _of_blocks(path, found, found.chunks, sum(file.stat().st_size for file in files), 1 << 13)
 
 

@@ -1,11 +1,13 @@
 """The range of a data set's values: how many a position can take, and the smallest."""
 
-from typing import Any, NamedTuple, Self, TypedDict
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import MAX_VALUES
+from axial_transformers.data.grid import MAX_STEPS, Grid
 from axial_transformers.messages import Message
 
 TYPES: tuple[type[np.integer], ...] = (np.uint8, np.int16, np.uint16, np.int32)
@@ -17,6 +19,7 @@ class Counted(TypedDict):
 
     num_values: int
     lowest: int
+    grid: Grid | None
 
 
 class ValueRange(NamedTuple):
@@ -24,6 +27,8 @@ class ValueRange(NamedTuple):
 
     low: int
     high: int
+    grid: Grid | None = None
+    """The floats that values are of; None for integers, and for whole floats."""
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> Self:
@@ -31,10 +36,14 @@ class ValueRange(NamedTuple):
 
     @classmethod
     def around(cls, ranges: "list[ValueRange]") -> Self:
-        return cls(min(each.low for each in ranges), max(each.high for each in ranges))
+        if len({each.grid for each in ranges}) > 1:
+            raise ValueError("integers and floats, or floats at other steps, do not mix: convert them to one kind")
+        return cls(min(each.low for each in ranges), max(each.high for each in ranges), ranges[0].grid)
 
     def require_within(self, known: "ValueRange", where: object, advise: bool = False) -> None:
         """Raise ValueError unless a model knows these values too; `advise` what to train it with."""
+        if self.grid != known.grid:
+            raise ValueError(f"{where} holds {self.grid or 'integers'}, but the model knows {known.grid or 'integers'}")
         if not known.low <= self.low <= self.high <= known.high:
             said, both = f"values {self} of {where}, but the model knows {known}", ValueRange.around([self, known])
             if not advise:
@@ -70,29 +79,56 @@ class ValueRange(NamedTuple):
             allowed = ValueRange(min(self.low, 0), min(self.low, 0) + num_values - 1)
             if self.high > allowed.high:
                 raise ValueError(Message("{} holds values {}, not {}: correct {data.num_values}", where, self, allowed))
-            return {"num_values": num_values, "lowest": allowed.low}
+            return {"num_values": num_values, "lowest": allowed.low, "grid": self.grid}
         if 0 <= self.low <= self.high < 256:
-            return {"num_values": 256 if self.high >= 128 else max(2, self.high + 1), "lowest": 0}
-        return {"num_values": max(2, self.high - self.low + 1), "lowest": self.low}
+            return {"num_values": 256 if self.high >= 128 else max(2, self.high + 1), "lowest": 0, "grid": self.grid}
+        return {"num_values": max(2, self.high - self.low + 1), "lowest": self.low, "grid": self.grid}
 
 
-def integers(where: object, values: NDArray[Any]) -> NDArray[np.integer]:
-    """Return values in the smallest of `TYPES`; ValueError, in one line, for other numbers than integers."""
-    if values.dtype.kind == "f":
-        raise ValueError(f"{where} holds {_described(values)}")
-    if values.dtype.kind not in "bui":
-        raise ValueError(f"{where} holds {values.dtype} values: integers are modelled; save uint8, int16 or int32")
-    found = ValueRange.of(values)
+def range_of(where: object, parts: Iterable[NDArray[Any]], known: Grid | None = None) -> ValueRange:
+    """Return the range of an array's parts; of floats, that of their integers on the `known` grid, or on their own.
+
+    Raises:
+        ValueError: in one line, for floats on no grid, and for other numbers than integers.
+    """
+    floats, ranges = list[NDArray[np.floating]](), list[ValueRange]()
+    for part in parts:
+        if part.dtype.kind == "f":
+            if not np.isfinite(part).all():
+                raise ValueError(
+                    f"{where} holds {part.dtype} values with NaN or infinity: replace these, or cut them off"
+                )
+            floats = [np.unique(np.concatenate([*floats, np.unique(part)]))]
+            if len(floats[0]) > MAX_STEPS:
+                break
+        elif part.dtype.kind in "bui":
+            ranges.append(ValueRange.of(part))
+        else:
+            raise ValueError(f"{where} holds {part.dtype} values: numbers are modelled; save uint8, int16 or int32")
+    if floats:
+        (values,) = floats
+        grid = known or (Grid.of(values) if len(values) <= MAX_STEPS else None)
+        if grid is None or not grid.holds(values):
+            raise ValueError(f"{where} holds {_described(values, known)}")
+        ranges = [ValueRange.of(grid.integers(values))._replace(grid=None if grid == (1, 0) else grid)]
+    found = ValueRange.around(ranges)
     found.counted(where)
-    return values.astype(found.type, copy=False)
+    return found
 
 
-def _described(values: NDArray[np.floating]) -> str:
-    finite = values[np.isfinite(values)]
-    numbers = f"{values.dtype} values {finite.min():.6g}..{finite.max():.6g}" if finite.size else f"{values.dtype}"
-    if finite.size < values.size:
-        return f"{numbers} and NaN or infinity: integers are modelled; replace these, then convert to integers"
-    if np.array_equal(values, np.rint(values)) and max(abs(finite.min()), abs(finite.max())) < 1 << 31:
-        return f"{numbers}: integers are modelled; these are whole, convert them by x.astype(np.int32)"
-    advice = "quantise them first, values x of 0..1 as by (x * 255).round().astype(np.uint8)"
-    return f"{numbers}: integers are modelled; {advice}"
+def integers(values: NDArray[Any], found: ValueRange) -> NDArray[np.integer]:
+    """Return values of a range in its type: of floats, their integers on the grid."""
+    whole = found.grid.integers(values) if found.grid and values.dtype.kind == "f" else values
+    return cast(NDArray[np.integer], whole.astype(found.type, copy=False))
+
+
+def _described(values: NDArray[np.floating], known: Grid | None) -> str:
+    low, high = float(values[0]), float(values[-1])
+    numbers = f"{values.dtype} values {low:.6g}..{high:.6g}"
+    if known is not None:
+        return f"{numbers}, not all at {known}, as the model knows them: round them to it"
+    step = float(f"{(high - low) / 65_000:.3g}") or 1.0
+    line = f"np.rint(x / {step:g}).astype(np.int32)"
+    return (
+        f"{numbers} that are not at equal steps: round them, as by {line}, which changes them by at most {step / 2:.3g}"
+    )

@@ -116,6 +116,7 @@ def windowed(examples: Examples, windows: Windows, names: Sequence[str], of: sli
         class_names=examples.class_names,
         num_values=examples.num_values,
         lowest=examples.lowest,
+        grid=examples.grid,
         skipped=examples.skipped,
         whole=examples,
     )

@@ -1,7 +1,7 @@
 """The configuration: with the weights, it rebuilds the model."""
 
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Literal
 
 from axial_transformers.messages import Message
@@ -34,6 +34,9 @@ class AxialTransformerConfig:
     """Number of values V that a position can take."""
     lowest: int = 0
     """The smallest value of the data; values are lowest .. lowest + V - 1."""
+
+    grid: tuple[float, float] | None = None
+    """Step and offset of the floats that values are of: offset + step * value. None: values are those of the data."""
     num_classes: int | None = None
     """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
@@ -98,6 +101,10 @@ class AxialTransformerConfig:
         _require(
             self.lowest >= -(1 << 31) and self.highest < 1 << 31,
             "{model.lowest} must leave all values within 32 bits, not be {}", self.lowest,
+        )  # fmt: skip
+        _require(
+            self.grid is None or (all(map(isfinite, self.grid)) and self.grid[0] > 0),
+            "{model.grid} must be a step above 0 and an offset, not {}", self.grid,
         )  # fmt: skip
         _require(
             self.num_classes is None or 1 <= self.num_classes <= MAXIMUM,

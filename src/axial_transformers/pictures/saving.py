@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import save_arrays
+from axial_transformers.data.grid import Grid
 from axial_transformers.data.scan_files import Scan, suffix_of
 from axial_transformers.data.scans import write_scan
 from axial_transformers.data.value_range import ValueRange
@@ -55,17 +56,22 @@ def save_examples(
     scale: int | None = None,
     fps: int = 8,
     scan: Scan | None = None,
+    grid: Grid | None = None,
 ) -> None:
-    """Write values [N, *A, C] as its suffix says; a scan of one channel like another, [*A] if there is one example."""
+    """Write values [N, *A, C] as its suffix says; a scan of one channel like another, [*A] if there is one example.
+
+    Arrays and scans hold the floats of the grid.
+    """
+    kept = ValueRange(look.lowest, look.lowest + look.num_values - 1).type
+    numbers = grid.floats(values) if grid else values.astype(kept)
     if scan and suffix_of(output) in SCANS:
-        stored = values[0, ..., 0] if len(values) == 1 else values[..., 0]
+        stored = numbers[0, ..., 0] if len(values) == 1 else numbers[..., 0]
         axes = ("L" + scan.axes.replace("C", ""))[-stored.ndim :]
         with written_whole(output, replace=False) as aside:
             write_scan(aside, stored, replace(scan, axes=axes))
     elif output.suffix in (".npz", ".npy"):
         with written_whole(output, replace=False) as aside:
-            kept = ValueRange(look.lowest, look.lowest + look.num_values - 1).type
-            save_arrays(aside, values.astype(kept), axes=look.axes)
+            save_arrays(aside, numbers, axes=look.axes)
     elif output.suffix == ".mkv":
         with written_whole(output, replace=False) as aside:
             save_clips(aside, values, None, scale, look, fps)

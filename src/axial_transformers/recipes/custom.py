@@ -25,9 +25,9 @@ TILE = 32
 """Side of a tile, unless a model to start from has another."""
 SIDE, MAX_ROW = 8, 256
 """Of a block of a volume: its sides but the last one, and the longest last one."""
-VALUES_IN_BATCH = 1 << 14
-"""Of blocks, about."""
-MIN_GAIN = 1.0
+VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 14, 1 << 18
+"""Of blocks: about as many values in a batch, and at most about as many in an evaluation during training."""
+MIN_GAIN = 0.25
 """Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
 LOG2 = log(2)
 LOOKED_AT = 1 << 18
@@ -51,8 +51,9 @@ class ModelOfData(AxialTransformerConfig):
 
 OF_DATA = (
     "data.size", "data.fit", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
-    "model.lowest", "model.num_classes", "model.layout", "model.values", "model.centred", "model.convolution",
-    "model.outer_layers", "model.heads", "training.batch_size", "training.label_dropout",
+    "model.lowest", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
+    "model.convolution", "model.outer_layers", "model.heads", "training.steps", "training.batch_size",
+    "training.label_dropout", "validate_on", "samples",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
 
@@ -145,6 +146,7 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
         "model.layout": "columns" if several else "channels",
         "model.num_values": examples.num_values,
         "model.lowest": examples.lowest,
+        "model.grid": examples.grid,
         "model.num_classes": examples.num_classes,
         "model.values": kind,
         "model.centred": kind == "ordinal",
@@ -158,7 +160,10 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
             "model.dim": 32,
             "model.heads": 2,
             "model.outer_layers": tuple(axes - level for level in range(axes - 1)),
+            "training.steps": 3_000,
             "training.batch_size": min(16, max(1, VALUES_IN_BATCH // prod(examples.shape))),
+            "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // prod(examples.shape))),
+            "samples": 4,
         }
     found = run.decided(settings)
     if isinstance(found.model, ModelOfData):

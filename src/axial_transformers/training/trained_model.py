@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
+from axial_transformers.data.blocks import Blocks
+from axial_transformers.data.grid import Grid
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.data.scans import Scan, is_scan, read_scan
 from axial_transformers.data.value_range import ValueRange
@@ -50,6 +52,7 @@ class TrainedModel:
             check_recorded(self.folder, self.source)
         where = str(source or self.source or "")
         options = self.data if split is None and source is None else self._data_of(source)
+        options = replace(options, grid=grid_of(self.model.config))
         wanted: list[Split] = [split] if split else ["all"] if source else ["test", "validation"]
         examples, split = _first_there(where, options, wanted)
         check_shape(examples, self.model.config, where)
@@ -114,8 +117,16 @@ def check_shape(
 
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
     """Raise ValueError where values in memory are beyond those of the model; others are checked when they are read."""
-    if isinstance(examples.values, np.ndarray):
-        ValueRange.of(examples.values).require_within(ValueRange(config.lowest, config.highest), source, advise)
+    values: object = examples.values
+    if isinstance(values, np.ndarray | Blocks):
+        found = values.range if isinstance(values, Blocks) else ValueRange.of(values)
+        known = ValueRange(config.lowest, config.highest, grid_of(config))
+        found._replace(grid=examples.grid).require_within(known, source, advise)
+
+
+def grid_of(config: AxialTransformerConfig) -> Grid | None:
+    """Return the floats that a model's values are of."""
+    return Grid(*config.grid) if config.grid else None
 
 
 def check_recorded(folder: str | Path, source: str) -> None:

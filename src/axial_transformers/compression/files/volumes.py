@@ -6,7 +6,7 @@ A file is the slices of its values, with gaps of other bytes around them, which 
     a.nii.gz    [head of gzip] zlib([header] values []) [checksum]
     series/     [header] slice 1 []   and   [header] slice 0 []
 
-Where values do not lie in the files as they are, as with packed pixels, a file by `write_scan` take their place.
+Where values do not lie in the files as they are, as with packed pixels, a file by `write_scan` takes their place.
 """
 
 import gzip
@@ -43,7 +43,7 @@ from axial_transformers.data.blocks import channels_last
 from axial_transformers.data.npy import read_array
 from axial_transformers.data.scan_files import suffix_of, unzipped
 from axial_transformers.data.scans import WRITTEN, Scan, bare, parted, read_scan, write_scan
-from axial_transformers.data.value_range import ValueRange, integers
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.files import folder_written_whole, written_whole
 from axial_transformers.storage.typed_json import from_json, to_json
@@ -133,7 +133,8 @@ def read(path: Path, config: AxialTransformerConfig, array: str | None = None, d
         ValueRange.of(values).require_within(known, path)
     if len(positions):
         log.info(f"{len(positions):,} values of {path} are not within {known}: they are stored as they are")
-        values = np.clip(values, *ValueRange.of(values[~outside]))
+        within = values[~outside]
+        values = np.clip(values, within.min(), within.max())
     packed = pack_frame(to_json(frame), kept + np.diff(positions, prepend=0).astype("<u8").tobytes() + others)
     examples = values.reshape(-1, *values.shape[-1 - len(config.shape) :])
     counts = [prod(tile_grid(examples.shape[1:-1], config.shape))] * len(examples)
@@ -180,9 +181,11 @@ def write(
             for file in frame.files:
                 write_new(folder / file.name, file.content(kept, slices))
         if converted:
-            start = f"{temporary}/scan" + f"/{name}" * (not frame.folder) + f"::{frame.dataset}" * bool(frame.dataset)
+            restored = (
+                f"{temporary}/scan" + f"/{name}" * (not frame.folder) + f"::{frame.dataset}" * bool(frame.dataset)
+            )
             try:
-                scan = read_scan(start)
+                scan = read_scan(restored)
             except ValueError as error:
                 raise ArchiveError(*error.args) from error
             write_scan(target, np.asarray(scan.values), scan)
@@ -201,7 +204,7 @@ def _read(path: Path, array: str | None, config: AxialTransformerConfig) -> tupl
         blocks = [*config.shape, config.channels]
         raise ValueError(f"{path} is of {list(values.shape)}, channels last: the model is of blocks {blocks}")
     if values.dtype.kind not in "bui":
-        integers(path, values)
+        raise ValueError(f"{path} holds {values.dtype} values, not integers: save it as integers")
     return scan, values
 
 
@@ -213,10 +216,10 @@ def _framed(file: Path, dataset: str, array: str | None, scan: Scan, values: NDA
         return None, b"", ""
     for dtype in (values.dtype.str, values.dtype.newbyteorder().str):
         for count in [len(scan.slices)] if scan.slices else [1, values.shape[order[0]]]:
-            within = scan.slices or [(file, i) for i in range(count)]
+            owners = scan.slices or [(file, i) for i in range(count)]
             slices, numbers = _slices(values.transpose(order), dtype, count), defaultdict[Path, list[int]](list)
-            for i in sorted(range(count), key=lambda i: within[i][1]):
-                numbers[within[i][0]].append(i)
+            for i in sorted(range(count), key=lambda i: owners[i][1]):
+                numbers[owners[i][0]].append(i)
             found = [_around(each, [slices[i] for i in numbers[each]], array) for each in source.files]
             if all(gaps for _, gaps in found) and len(numbers) == len(found):
                 files = tuple(

@@ -22,15 +22,15 @@ class BlockTransformerConfig(AxialTransformerConfig):
 
     layout: str = "raster"  # type: ignore[assignment]
     blocks: tuple[tuple[int, ...], ...] = ()
-    """Sizes that divide those of `grid`."""
+    """Sizes that divide those of `plane`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.blocks:
-            raise ValueError(f"blocks must name at least one shape that tiles {self.grid}")
+            raise ValueError(f"blocks must name at least one shape that tiles {self.plane}")
 
     @property
-    def grid(self) -> tuple[int, ...]:
+    def plane(self) -> tuple[int, ...]:
         """Return the data's axes, with channels interleaved along the last one."""
         return (*self.shape[:-1], self.shape[-1] * self.channels)
 

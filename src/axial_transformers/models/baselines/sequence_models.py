@@ -37,7 +37,7 @@ class BlockTransformer(AxialTransformer):
         assert isinstance(config, BlockTransformerConfig)
         shapes = (config.blocks[i % len(config.blocks)] for i in range(config.inner_layers))
         return InnerAttention(
-            config, (BlockAttention(config.dim, config.heads, config.grid, block) for block in shapes)
+            config, (BlockAttention(config.dim, config.heads, config.plane, block) for block in shapes)
         )
 
 

@@ -1,0 +1,67 @@
+"""Floats at equal steps are integers, and come back with the same bits; others are refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from axial_transformers import data
+from axial_transformers.data import DataConfig
+from axial_transformers.data.grid import Grid
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(st.integers(1, 1000), st.sets(st.integers(-3000, 3000), min_size=30, max_size=60))
+def test_fractions_of_an_integer_come_back_with_the_same_bits(dtype, whole, numbers):
+    values = (np.array(sorted(numbers)) / whole).astype(dtype)
+    grid = Grid.of(values)
+    assert grid is not None
+    assert grid.floats(grid.integers(values), dtype).tobytes() == values.tobytes()
+    assert np.ptp(grid.integers(values)) <= 65_536
+
+
+@pytest.mark.parametrize(
+    ("values", "grid"),
+    [
+        (np.arange(-5, 9) * 0.25 + 100, (0.25, 0)),
+        (np.arange(256) / 255, (1 / 255, 0)),
+        (np.array([0, 2, 5, 7, 100]) * 0.5, (0.5, 0)),
+        (np.arange(1000) / 100 + 273.15, (0.01, 0)),
+        (np.array([7.5]), (1, 7.5)),
+        (np.random.default_rng(0).normal(size=3000), None),
+        (np.array([-0.0, 1]), None),
+    ],
+)
+def test_the_coarsest_grid_is_found_or_none(values, grid):
+    found = Grid.of(values.astype(np.float32))
+    assert (found and tuple(found)) == (grid and pytest.approx(grid))
+
+
+def _loaded(folder, values, **options):
+    np.save(folder / "x.npy", values)
+    return data.load(folder / "x.npy", DataConfig(**options), "all")
+
+
+@pytest.mark.parametrize("options", [{}, {"size": (4, 3)}])
+def test_floats_are_loaded_as_integers_on_their_grid(tmp_path, options):
+    numbers = np.random.default_rng(0).integers(-300, 500, (6, 4, 3))
+    examples = _loaded(tmp_path, (numbers / 10).astype(np.float32), **options)
+    assert examples.grid == Grid(0.1, 0)
+    assert np.array_equal(examples.values[:][..., 0], numbers)
+    assert examples.fingerprint != _loaded(tmp_path, numbers, **options).fingerprint
+    whole = _loaded(tmp_path, numbers.astype(np.float64), **options)
+    assert (whole.grid, whole.fingerprint) == (None, _loaded(tmp_path, numbers, **options).fingerprint)
+
+
+def test_other_floats_are_one_line_that_says_how_to_round_them(tmp_path):
+    values = np.random.default_rng(0).normal(size=(5, 4, 4)).astype(np.float32)
+    with pytest.raises(
+        ValueError, match=r"x\.npy holds float32 values -.* not at equal steps.*np\.rint\(x / "
+    ) as error:
+        _loaded(tmp_path, values)
+    step = float(str(error.value).split("x / ")[1].split(")")[0])
+    assert _loaded(tmp_path, np.rint(values / step).astype(np.int32)).num_values <= 65_536
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        _loaded(tmp_path, np.where(values > 0, np.nan, values))
+    with pytest.raises(ValueError, match=r"not all at steps of 0\.5 from 0, as the model knows them"):
+        _loaded(tmp_path, np.arange(60, dtype=np.float32).reshape(5, 4, 3) / 10, grid=Grid(0.5, 0))
