@@ -11,6 +11,7 @@ from PIL import Image
 from axial_transformers.cli import main
 from axial_transformers.data.video import frames_of, lossless_movie
 from tests.conftest import Axial
+from tests.scan_writer import make_scan
 from tests.small_models import CHUNKS_OF_64, archiving_model, random_model, small_config
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -163,3 +164,15 @@ def test_videos_come_back_as_lossless_movies_which_is_said(axial: Axial):
     assert axial("decompress", "model", "films.axl", "back").status == 0
     found = [np.asarray(frame) for frame in frames_of(Path("back/a.webm.mkv"), "rgb")]
     assert np.array_equal(found, frames)
+
+
+def test_a_scan_is_said_to_come_back_byte_for_byte(axial: Axial):
+    random_model(small_config((2, 4, 4), num_values=250)).float().save_pretrained("model")
+    make_scan(Path("a.nii.gz"), np.random.default_rng(0).integers(0, 250, (3, 5, 7)).astype(np.uint8))
+    done = axial("compress", "model", "a.nii.gz", "a.axl")
+    assert "a.nii.gz comes back byte for byte\n" in done.err
+    assert "a.axl: 8 tiles of 1 volumes, " in done.out
+    assert "stored as headers, not by the model: 1 files, " in done.out
+    assert axial("decompress", "model", "a.axl", "b.nii.gz").status == 0
+    assert Path("b.nii.gz").read_bytes() == Path("a.nii.gz").read_bytes()
+    assert axial("decompress", "model", "a.axl", "b.nii.gz").status == 2

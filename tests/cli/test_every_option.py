@@ -26,6 +26,7 @@ from axial_transformers.pictures import completions, saving
 from axial_transformers.recipes import NAMED
 from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord
 from axial_transformers.training.trained_model import TrainedModel
+from tests.scan_writer import make_scan
 from tests.small_models import random_model, random_values, small_config
 
 COUNT = 6
@@ -107,7 +108,8 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "model": ("run images.npz a.axl", "other images.npz a.axl"),
         "source": ("run images.npz a.axl", "run others.npz a.axl"),
         "archive": ("run images.npz a.axl", "run images.npz b.axl"),
-        "force": "", "other-sizes": "tile", "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
+        "force": "", "other-sizes": "tile", "drop-header": ("run a.nii a.axl", "run a.nii a.axl --drop-header"),
+        "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
         "compare": "", "weights": "raw", "json": "",
     },
     "decompress": {
@@ -303,6 +305,7 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     for name in ("images", "others"):
         np.savez(folder / f"{name}.npz", images=VALUES[:, 0, ..., 0])
+    make_scan(folder / "a.nii", VALUES[:, 0, ..., 0].astype(np.uint8))
     known = np.zeros((3, 2, 2), bool)
     known[0, 1] = True
     np.save(folder / "mask.npy", known)

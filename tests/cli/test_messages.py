@@ -95,7 +95,7 @@ RIGHT = {
     "complete": "approximate only compile",
     "score": "heat-maps against",
     "studio": "host",
-    "compress": "force verify compare json",
+    "compress": "force drop-header verify compare json",
     "decompress": "salvage only",
     "import-official": "output raw verify",
     "inspect": "dependencies json machine page",
@@ -132,6 +132,7 @@ LATER = {
     "sample model --output photos.npz": "--output photos.npz exists already",
     "evaluate model clips.npz": "fit pictures with --data.fit crop, --data.fit stretch or --data.fit tiles",
     "compress model photos.npz photos.npz": "or --force to replace it",
+    "compress model photos.npz new.axl --drop-header": "no scan, whose header --drop-header leaves out",
     f"import-official {OFFICIAL} --output converted": "import its raw weights (--raw)",
     f"import-official {OFFICIAL} --output converted --raw --heads 3": "dim 16 must be a multiple of --heads 3",
 }

@@ -306,7 +306,9 @@ def archives(place: Path) -> Parser:
         Image.fromarray(values[i, ..., 0].numpy()).save(source / f"{i}.png")
     Image.new("RGB", (5, 4), (1, 2, 3)).save(source / "colour.png")  # stored whole
     save_arrays(place / "array.npz", values.numpy())
-    for name, made_of in (("pictures.axl", source), ("array.axl", place / "array.npz")):
+    np.save(place / "volume.npy", values[0, :, :5, 0].numpy())
+    made = {"pictures.axl": source, "array.axl": place / "array.npz", "volume.axl": place / "volume.npy"}
+    for name, made_of in made.items():
         compress_files(model, made_of, place / name)
         seeds.append((name, (place / name).read_bytes()))
 
@@ -314,7 +316,7 @@ def archives(place: Path) -> Parser:
         if name == "images.axl":
             return decompress(model, content).numpy().tobytes()
         shutil.rmtree(room := place / "room", ignore_errors=True)
-        to = room / ("again" if name == "pictures.axl" else "again.npz")
+        to = room / {"pictures.axl": "again", "array.axl": "again.npz", "volume.axl": "again.npy"}[name]
         try:
             decompress_files(model, put(room / name, content), to)
             return {file.relative_to(room).as_posix(): file.read_bytes() for file in room.rglob("again*/**/*.*")}
@@ -325,6 +327,12 @@ def archives(place: Path) -> Parser:
         """Another description of files, in an archive that is otherwise sound; few bytes that unpack to many."""
         name, content = draw.choice(seeds[1:])
         found = container.read_header(io.BytesIO(content))
+        if name == "volume.axl":  # its description is in the last chunk
+            first, last = found.start(0), found.start(len(found.chunks) - 1)
+            line, _, kept = zlib.decompress(content[last:]).partition(b"\n")
+            packed = zlib.compress(mutated_json(line, draw) + b"\n" + kept)
+            changed = replace(found, chunks=(*found.chunks[:-1], container.entry(0, packed)))
+            return name, changed.pack() + content[first:last] + packed
         description = mutated_json(zlib.decompress(found.metadata), draw)
         packed = zlib.compress(description if draw.random() < 0.95 else b" " * (1 << 25))
         return name, replace(found, metadata=packed).pack() + content[found.start(0) :]

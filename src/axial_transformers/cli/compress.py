@@ -1,4 +1,4 @@
-"""axial compress: images to one file, losslessly."""
+"""axial compress: images or a scan to one file, losslessly."""
 
 import json
 from collections.abc import Sequence
@@ -19,14 +19,17 @@ from axial_transformers.pictures import other_codecs as comparison
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import open_model
 
+_KINDS = {"pictures": "pictures", "videos": "videos", "array": "examples", "scan": "volumes"}
+
 
 @dataclass(frozen=True)
 class Compress:
-    """Compress images, videos or an array of images into one file, which only the same model can decompress.
+    """Compress images, videos, an array or a scan into one file, which only the same model can decompress.
 
     For example:
       axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
       axial compress runs/photos photos/ photos.axl --compare
+      axial compress runs/head head.nii.gz head.axl
     """
 
     model: str | Path
@@ -34,7 +37,8 @@ class Compress:
     source: Path
     """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
     folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder, of at most 64 MiB
-    each, are stored as they are."""
+    each, are stored as they are. Or a scan: NIfTI, DICOM, TIFF, HDF5 or Zarr; or an array without examples. The last
+    axes are those of the model, of any length. It comes back byte for byte, or a line says what is kept."""
     archive: Path
     """The file to write, NAME.axl."""
     _: KW_ONLY
@@ -42,7 +46,9 @@ class Compress:
     """Replace the archive if it is a regular file, but never a file of the source."""
     other_sizes: Literal["auto", "refuse", "tile"] = "auto"
     """Images of another size than the model's: refuse them, or cut them into tiles. auto: tile if the run was trained
-    on tiles."""
+    on tiles. Scans are always cut."""
+    drop_header: bool = False
+    """Keep values, type and geometry of a scan, but no other fields of its header, such as patient data and dates."""
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
@@ -61,10 +67,10 @@ def main(argv: Sequence[str]) -> None:
     if other_sizes == "auto":
         other_sizes = "tile" if trained.data.fit == "tiles" else "refuse"
     written = compress_files(
-        model, options.source, options.archive, other_sizes=other_sizes, verify=options.verify,
-        force=options.force, progress=bar("chunks"),
+        model, options.source, options.archive, other_sizes=other_sizes, drop_header=options.drop_header,
+        verify=options.verify, force=options.force, progress=bar("chunks"),
     )  # fmt: skip
-    kind = _kind(options.source, model)
+    kind = _KINDS[next(iter(written.description))]
     count, rates = len(written.images), _rates(model, written, options.compare)
     ratio = written.input_size / written.size
     if options.json:
@@ -86,14 +92,9 @@ def main(argv: Sequence[str]) -> None:
     if written.webp:
         print(f"stored as WebP, not by the model: {len(written.webp):,} images, {sum(written.webp):,} bytes")
     if sizes := written.file_sizes:
-        print(f"stored as files, not by the model: {len(sizes):,} files, {sum(sizes):,} bytes")
+        what = "headers" if kind == "volumes" else "files"
+        print(f"stored as {what}, not by the model: {len(sizes):,} files, {sum(sizes):,} bytes")
     print(f"input {written.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
-
-
-def _kind(source: Path, model: AxialTransformer) -> Literal["pictures", "videos", "examples"]:
-    if source.suffix.lower() in (".npz", ".npy") and not source.is_dir():
-        return "examples"
-    return "videos" if len(model.config.shape) == 3 else "pictures"
 
 
 def _rates(model: AxialTransformer, written: Written, compare: bool) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""axial decompress: the images of an archive, bit for bit."""
+"""axial decompress: the images or the scan of an archive, bit for bit."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -20,6 +20,7 @@ class Decompress:
       axial decompress runs/fashion_mnist test.axl test.npz
       axial decompress runs/photos photos.axl restored/
       axial decompress runs/photos photos.axl cat.png --only cat.png
+      axial decompress runs/head head.axl head.nii.gz
     """
 
     model: str | Path
@@ -28,12 +29,12 @@ class Decompress:
     """The .axl file."""
     output: Path
     """A new folder for images or videos; for one alone, a new file such as x.png or x.mkv; for an array, a new .npz or
-    .npy file."""
+    .npy file. A scan takes the suffix that it had, or a folder; with .nii.gz, .nii, .tif or .npy it is converted."""
     _: KW_ONLY
     salvage: bool = False
     """Write what intact chunks contain, and name what is lost."""
     only: str | None = None
-    """Restore only the image or video of this name, or the example of this number."""
+    """Restore only the image or video of this name, or the example of this number. A scan is restored whole."""
     most_values: int | None = None
     """Refuse an archive of more values (pixels x channels) than this, to bound the time."""
     weights: Weights = "ema"

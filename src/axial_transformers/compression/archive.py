@@ -198,7 +198,7 @@ class ArchiveReader:
         _check_header(self.header, model)
         _check_conditioning(self.header, self._conditioning)
         _check_number(self.header, most_values)
-        self._model, self._network = model, exact_network(model)
+        self.config, self._model, self._network = model.config, model, exact_network(model)
 
     def content(self, chunk: int) -> bytes:
         """Return the bytes of a chunk."""

@@ -51,12 +51,14 @@ class Scan:
     """The suffix of files that `write_scan` makes like this one: .nii, .nii.gz, .tif or .npy."""
     header: Any = field(default=None, repr=False)
     """The geometry of NIfTI and DICOM, as a NIfTI header."""
+    slices: Sequence[tuple[Path, int]] = field(default=(), repr=False)
+    """Of DICOM, the file of each slice and its number among the frames of that file."""
 
 
 def read_nifti(path: Path) -> Scan:
     """Return stored values; axes of length 1 behind the second are dropped, vectors become channels."""
     nibabel, suffix = package("nibabel", path), suffix_of(path)
-    content = np.memmap(path, np.uint8, "c") if suffix == ".nii" else np.frombuffer(_unzipped(path), np.uint8)
+    content = np.memmap(path, np.uint8, "c") if suffix == ".nii" else np.frombuffer(unzipped(path), np.uint8)
     head = content[:540].tobytes()
     header = nibabel.Nifti2Header(head) if head[4:7] == b"n+2" else nibabel.Nifti1Header(head[:348])
     shape, dtype, start = header.get_data_shape()[::-1], header.get_data_dtype(), int(header["vox_offset"])
@@ -109,7 +111,8 @@ def read_dicom(path: Path) -> Scan:
         header.set_data_dtype("RGB")
     axes = ("T" if positions is None and len(files) == 1 else "D") + ("HW" if shape[3] == 1 else "HWC")
     values, axes = (values[0], axes[1:]) if len(slices) == 1 else (values, axes)
-    return Scan(values, axes, float(tags["RescaleSlope"] or 1), float(tags["RescaleIntercept"] or 0), ".nii.gz", header)
+    scale, offset = float(tags["RescaleSlope"] or 1), float(tags["RescaleIntercept"] or 0)
+    return Scan(values, axes, scale, offset, ".nii.gz", header, [slices[i][:2] for i in order])
 
 
 def _dataset(file: Path, **options: Any) -> Any:
@@ -330,7 +333,8 @@ def parsing(path: Path, done: str = "read") -> Iterator[None]:
             ) from error
 
 
-def _unzipped(path: Path) -> bytearray:
+def unzipped(path: Path) -> bytearray:
+    """Return the content of a gzip file; ValueError for a decompression bomb."""
     content, limit = bytearray(), max(UNPACKED_LIMIT, RATIO_LIMIT * path.stat().st_size)
     with gzip.open(path) as file:
         while block := file.read(1 << 24):

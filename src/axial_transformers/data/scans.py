@@ -1,6 +1,7 @@
 """Scans and measurements in scientific formats: NIfTI, DICOM, TIFF, HDF5 and Zarr, by the extra `scientific`."""
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from axial_transformers.data import scan_files
 from axial_transformers.data.scan_files import Scan, is_dicom, package, parsing, refuse, suffix_of
 from axial_transformers.storage.files import source_path, written_whole
 
-__all__ = ["SUFFIXES", "Scan", "is_scan", "read_scan", "write_scan"]
+__all__ = ["SUFFIXES", "WRITTEN", "Scan", "bare", "is_scan", "parted", "read_scan", "write_scan"]
 
 _READERS = {
     **dict.fromkeys((".nii", ".nii.gz"), scan_files.read_nifti),
@@ -23,6 +24,8 @@ _READERS_OF_DATASETS = {
     ".zarr": scan_files.read_zarr,
 }
 SUFFIXES = (*_READERS, *_READERS_OF_DATASETS)
+WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
+"""Suffixes of what `write_scan` writes."""
 
 
 def is_scan(path: str | Path) -> bool:
@@ -30,7 +33,7 @@ def is_scan(path: str | Path) -> bool:
 
     Names decide, but a TIFF file needs a second page, and a folder one DICOM file: .dcm, or DICOM without a suffix.
     """
-    file, _ = _parted(path)
+    file, _ = parted(path)
     suffix = suffix_of(file)
     if suffix in (".tif", ".tiff"):
         return file.is_file() and scan_files.has_pages(file)
@@ -45,7 +48,7 @@ def read_scan(path: str | Path) -> Scan:
             one scan; and without the extra `scientific`.
         OSError: for files that cannot be opened.
     """
-    file, name = _parted(path)
+    file, name = parted(path)
     suffix = suffix_of(file)
     if source_path(file).is_dir() and suffix != ".zarr":
         suffix = ".dcm"
@@ -81,7 +84,18 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
         elif suffix == ".npy":
             np.save(aside, values, allow_pickle=False)
         else:
-            refuse(path, "has no suffix of a scan that is written: give .nii, .nii.gz, .tif or .npy")
+            refuse(path, f"has no suffix of a scan that is written: give {', '.join(WRITTEN)}")
+
+
+def bare(scan: Scan) -> Scan:
+    """Return the scan with nothing in its header but geometry and type."""
+    if scan.header is None:
+        return scan
+    header = type(scan.header)()
+    for name in scan.header:
+        if name.startswith(("datatype", "bitpix", "pixdim", "xyzt_units", "q", "sform", "srow")):
+            header[name] = scan.header[name]
+    return replace(scan, header=header)
 
 
 def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
@@ -114,6 +128,7 @@ def _typed(values: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
     return values.astype(np.min_scalar_type(highest if lowest >= 0 else min(lowest, -1 - highest)))
 
 
-def _parted(path: str | Path) -> tuple[Path, str]:
+def parted(path: str | Path) -> tuple[Path, str]:
+    """Return the file and the dataset of `file::dataset`; no dataset of other paths."""
     file, separator, name = str(path).rpartition("::")
     return (Path(file), name) if separator and suffix_of(Path(file)) in _READERS_OF_DATASETS else (Path(path), "")

@@ -14,6 +14,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from axial_transformers.compression.container import DamagedError
+from axial_transformers.compression.files import volumes
 from axial_transformers.compression.files.source import (
     Contents,
     OtherSizes,
@@ -31,9 +32,11 @@ _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int3
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Read the one array [N, *A] or [N, *A, C] that can be images of the model."""
+    """Read the one array [N, *A] or [N, *A, C] that can be images of the model, or an array alone of other axes."""
     names = array_names(path)
     fitting = [name for name in names if _fits(*array_header(path, name), config)]
+    if not fitting and len(names) == 1 and array_header(path, names[0])[1].kind in "bui":
+        return volumes.read(path, config, names[0])
     if len(fitting) != 1:
         wanted = " or ".join(str(["N", *config.shape, *c]) for c in ([], [config.channels]))
         headers = {name: array_header(path, name) for name in names}

@@ -8,7 +8,7 @@ import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import prod
@@ -29,7 +29,7 @@ _NOT_ON_WINDOWS = re.compile(
     r'[\x00-\x1f\\:<>"|?*]|[. ](/|$)|(^|/)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\s*(\.|/|$)', re.IGNORECASE
 )
 
-_KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"})
+_KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"}, {"scan"})
 
 _ALWAYS = 1 << 24
 """Bytes."""
@@ -37,6 +37,7 @@ _MAX_UNPACKED = 1 << 27
 _RATIO = 64
 """Highest compression of a larger one: deflate reaches 1032."""
 _MAX_VALUES = 1 << 23
+_MAX_VALUES_OF_FRAME = 1 << 20
 _VALUES_PER_FILE = 8
 
 
@@ -185,34 +186,54 @@ class Names:
 
 def pack(description: dict[str, Any], contents: int) -> bytes:
     """Return the description as bytes."""
-    text = json.dumps(description, separators=(",", ":")).encode()
+    return _packed(description, b"", lambda packed: unpack(packed, contents))
+
+
+def unpack(packed: bytes, contents: int) -> dict[str, Any]:
+    """Return the description in these bytes."""
+    missing = "the archive holds images, but no description of files: use axial.decompress"
+    description, rest = _unpacked(packed, min(_MAX_VALUES, _VALUES_PER_FILE * contents + 100), missing)
+    if not isinstance(description, dict) or set(description) not in _KINDS or rest:
+        raise DamagedError("the archive's description of files is damaged")
+    return description
+
+
+def pack_frame(description: dict[str, Any], content: bytes) -> bytes:
+    """Return what the files of a scan hold beside its values: a line of JSON, and bytes."""
+    return _packed(description, b"\n" + content, unpack_frame)
+
+
+def unpack_frame(packed: bytes) -> tuple[Any, bytes]:
+    """Invert `pack_frame`."""
+    return _unpacked(packed, _MAX_VALUES_OF_FRAME, "what the archive holds beside the values of a scan is damaged")
+
+
+def _packed(description: Any, content: bytes, unpack: Callable[[bytes], object]) -> bytes:
+    text = json.dumps(description, separators=(",", ":")).encode() + content
     for level in (9, 0):  # one that compresses too well is stored as it is
         packed = zlib.compress(text, level)
         try:
-            if unpack(packed, contents) == description:
-                return packed
+            unpack(packed)
+            return packed
         except DamagedError as error:
             reason = error
     raise ValueError(f"too many files for one archive, or names that are too long ({reason}): split the folder")
 
 
-def unpack(packed: bytes, contents: int) -> dict[str, Any]:
-    """Return the description in these bytes."""
+def _unpacked(packed: bytes, most: int, wrong: str) -> tuple[Any, bytes]:
     try:
         decompressor = zlib.decompressobj()
         text = decompressor.decompress(packed, min(_MAX_UNPACKED, max(_ALWAYS, _RATIO * len(packed))))
         if decompressor.unconsumed_tail:
             raise DamagedError(f"the archive's description of files has more than {len(text):,} bytes")
-        if _values(text) > min(_MAX_VALUES, _VALUES_PER_FILE * contents + 100):
-            raise DamagedError(f"the archive's description is of more than its {contents:,} images and files")
-        description = json.loads(text)
+        line, _, content = text.partition(b"\n")
+        if _values(line) > most:
+            raise DamagedError(f"the archive's description has more than {most:,} values, too many for its files")
+        return json.loads(line), content
     except DamagedError:
         raise
     except (zlib.error, ValueError, RecursionError) as error:
-        raise DamagedError("the archive holds images, but no description of files: use axial.decompress") from error
-    if not isinstance(description, dict) or set(description) not in _KINDS:
-        raise DamagedError("the archive's description of files is damaged")
-    return description
+        raise DamagedError(wrong) from error
 
 
 def _values(text: bytes) -> int:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.compression.archive import ArchiveReader, write_archive
-from axial_transformers.compression.container import ArchiveError
-from axial_transformers.compression.files import array_files
+from axial_transformers.compression.container import ArchiveError, DamagedError
+from axial_transformers.compression.files import array_files, volumes
 from axial_transformers.compression.files.entries import (
     FileEntry,
     Names,
@@ -38,7 +38,7 @@ from axial_transformers.compression.files.source import (
     write_new,
 )
 from axial_transformers.compression.files.videos import VideoEntry
-from axial_transformers.data import picture_files, video
+from axial_transformers.data import picture_files, scans, video
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Progress
@@ -69,17 +69,22 @@ def compress_files(
     target: str | Path,
     *,
     other_sizes: OtherSizes = "refuse",
+    drop_header: bool = False,
     force: bool = False,
     verify: bool = True,
     progress: Progress = iter,
 ) -> Written:
-    """Write the archive of an image, a folder of images, or the array of images in an .npz or .npy file.
+    """Write the archive of an image, a folder of images, the array of images in an .npz or .npy file, or a scan.
 
     Pixels, names and modes of images are kept; values, name, type and shape of an array; other files of a folder byte
-    for byte. Models of clips take videos. The archive appears only when it is complete and, with `verify`, checked.
+    for byte. Models of clips take videos. A scan of any lengths becomes tiles. It comes back byte for byte where its
+    file holds the values as they are, otherwise with the same values, type and geometry; the log says which. The
+    archive appears only when it is complete and, with `verify`, checked.
 
     Args:
+        source: for scans, all that `read_scan` takes.
         other_sizes: refuse images of another size than the model's, or cut them into tiles.
+        drop_header: of a scan, keep values, type and geometry alone: no name, no data of patients.
         force: replace a regular file at `target`, which must not be of the source.
         verify, progress: as for `compress`.
 
@@ -88,9 +93,10 @@ def compress_files(
         FileExistsError: `target` exists.
         ValueError: no images of this model, or of another size.
     """
-    source, target = source_path(source), Path(target)
+    whole, target = source_path(source), Path(target)
+    source, _ = scans.parted(whole)
     require_free(target, source, force)
-    contents = _read(source, model, other_sizes)
+    contents = _read(whole, model, other_sizes, drop_header)
     found = source_of(source)
     input_size = sum(file.stat().st_size for file in found.files)
     _tell(contents, found)
@@ -158,14 +164,17 @@ def decompress_files(
         reader = ArchiveReader(model, file, most_values=most_values)
         files_held = sum(not entry.images for entry in reader.header.chunks)
         description = unpack(reader.header.metadata, reader.header.images + files_held)
+        if "scan" in description:
+            _write_scan(reader, target, only, progress)
+            return []
         chosen = _chosen(description, only, model.config, range(reader.header.images), range(files_held))
         as_array, one = chosen.array is not None, len(chosen.entries) == 1 and target.suffix.lower() in _SUFFIXES
         plan = planned(chosen.entries, target.name if one else None)
         if as_array and target.suffix not in (".npz", ".npy"):
             raise ValueError(f"{archive} holds an array: give a target that ends in .npz or .npy, not {target}")
         in_place = not as_array and not one and target.is_dir() and not any(target.iterdir())
-        if os.path.lexists(target) and not in_place:
-            raise FileExistsError(f"{target} exists already: give another target, or remove it first")
+        if not in_place:
+            _require_new(target)
         images, files = _images(reader, chosen.images, salvage, progress), _files(reader, chosen.files, salvage)
         try:
             if as_array:
@@ -173,6 +182,23 @@ def decompress_files(
             return _write_files(target, plan, one, restored(plan, model.config, images, files))
         except _NothingLeft:
             raise ArchiveError(f"{archive}: every chunk is damaged or missing, nothing can be restored") from None
+
+
+def _write_scan(reader: ArchiveReader, target: Path, only: str | None, progress: Progress) -> None:
+    chunks, count = reader.header.chunks, reader.header.images
+    if only is not None:
+        raise ValueError(f"the archive holds one scan, which is restored whole, not {only!r:.100} alone")
+    if [entry.images for entry in chunks].count(0) != 1 or chunks[-1].images:
+        raise DamagedError("the archive of a scan must end with one file")
+    if not target.is_dir() or any(target.iterdir()):
+        _require_new(target)
+    images = _images(reader, range(count), False, progress)
+    volumes.write(target, reader.config, images, count, reader.content(len(chunks) - 1))
+
+
+def _require_new(target: Path) -> None:
+    if os.path.lexists(target):
+        raise FileExistsError(f"{target} exists already: give another target, or remove it first")
 
 
 class _NothingLeft(Exception):
@@ -280,10 +306,14 @@ def require_free(target: Path, source: Path, force: bool) -> None:
         raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")
 
 
-def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes) -> Contents:
+def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes, drop_header: bool) -> Contents:
     config = model.config
-    if not source.exists():
+    if not scans.parted(source)[0].exists():
         raise FileNotFoundError(f"{source}: no such folder or file")
+    if scans.is_scan(source):
+        return volumes.read(source, config, drop_header=drop_header)
+    if drop_header:
+        raise ValueError(Message("{} is no scan, whose header {drop_header} leaves out: omit that", source))
     if source.suffix.lower() in (".npz", ".npy") and not source.is_dir():
         return array_files.read(source, config, other_sizes)
     if len(config.shape) not in (2, 3):

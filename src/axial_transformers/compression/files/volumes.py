@@ -1,0 +1,281 @@
+"""Scans and arrays of any lengths: to tiles of the model's size, and back to files of the same bytes.
+
+A file is the slices of its values, with gaps of other bytes around them, which the archive keeps:
+
+    a.nii       [header] values []
+    a.nii.gz    [head of gzip] zlib([header] values []) [checksum]
+    series/     [header] slice 1 []   and   [header] slice 0 []
+
+Where values do not lie in the files as they are, as with packed pixels, a file by `write_scan` takes their place.
+"""
+
+import gzip
+import io
+import logging
+import re
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, zip_longest
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.compression.container import ArchiveError, DamagedError
+from axial_transformers.compression.files.entries import Names, check_name, pack_frame, unpack_frame
+from axial_transformers.compression.files.source import (
+    Contents,
+    Tiles,
+    cut_tiles,
+    join_tiles,
+    source_of,
+    tile_grid,
+    write_new,
+)
+from axial_transformers.data.blocks import channels_last
+from axial_transformers.data.npy import read_array
+from axial_transformers.data.scan_files import suffix_of, unzipped
+from axial_transformers.data.scans import WRITTEN, Scan, bare, parted, read_scan, write_scan
+from axial_transformers.data.value_range import ValueRange
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.storage.files import folder_written_whole, written_whole
+from axial_transformers.storage.typed_json import from_json, to_json
+
+_LEVELS = (6, 9, 1)
+_MAX_KEPT = 1 << 26
+_DAMAGED = "the archive's description of a scan is damaged"
+
+_Framed = tuple["_Frame | None", bytes, str]
+
+log = logging.getLogger("axial_transformers")
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    level: int
+    """Of zlib, which packs all but the first and the last gap; 0: nothing is packed."""
+    gaps: tuple[int, ...]
+    """Their lengths in bytes."""
+    slices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        count = len(self.slices) + (3 if self.level else 1)
+        if self.level not in (0, *_LEVELS) or len(self.gaps) != count or min(self.gaps) < 0:
+            raise DamagedError(_DAMAGED)
+
+    def content(self, kept: BinaryIO, slices: Sequence[memoryview]) -> bytes:
+        gaps, own = [kept.read(length) for length in self.gaps], [slices[i] for i in self.slices]
+        if not self.level:
+            return _joined(gaps, own)
+        return _joined([gaps[0], gaps[-1]], [_deflated(_joined(gaps[1:-1], own), self.level)])
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """How values [*examples, *A, C] lie in files."""
+
+    folder: bool
+    dataset: str
+    dtype: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    """Axes of the stored array, slowest first."""
+    files: tuple[_File, ...]
+
+    def __post_init__(self) -> None:
+        Names([file.name for file in self.files])
+        numbers, axes = sorted(i for file in self.files for i in file.slices), [*range(len(self.shape))]
+        sound = min(self.shape, default=0) > 0 and len(axes) <= 16 and sorted(self.order) == axes
+        whole = numbers and numbers == [*range(len(numbers))] and prod(self.shape) % len(numbers) == 0
+        of_numbers = re.fullmatch(r"\|[biu]1|[<>][iu][248]", self.dtype)
+        if not (sound and whole and of_numbers and (self.folder or len(self.files) == 1)):
+            raise DamagedError(_DAMAGED)
+
+    @property
+    def kept(self) -> int:
+        return sum(sum(file.gaps) for file in self.files)
+
+    def slices(self, values: NDArray[Any]) -> list[memoryview]:
+        return _slices(values.transpose(self.order), self.dtype, sum(len(file.slices) for file in self.files))
+
+
+def read(path: Path, config: AxialTransformerConfig, array: str | None = None, drop_header: bool = False) -> Contents:
+    """Read a scan, or one array of a file. The last axes are those of the model, those before them examples."""
+    file, dataset = parted(path)
+    scan, values = _read(path, array, config)
+    frame, kept, how = (None, b"", "") if drop_header else _framed(file, dataset, array, scan, values)
+    if frame is None:
+        with TemporaryDirectory() as folder:
+            name = ("scan" if drop_header else file.name[: -len(suffix_of(file)) or None]) + scan.suffix
+            write_scan(Path(folder, name), np.asarray(scan.values), bare(scan) if drop_header else scan)
+            held = _read(Path(folder, name), "arr_0" if scan.suffix == ".npy" else None, config)
+            frame, kept, _ = _framed(Path(folder, name), "", None, *held)
+            if frame is None or not np.array_equal(held[1], values):
+                raise ValueError(f"{path} does not come back from {scan.suffix} as it was: save its values as .npy")
+            del held  # an open file, which Windows does not remove
+        how = f"as {name}: values, type and geometry" + " alone" * drop_header
+    elif scan.slices:
+        log.info("the archive holds the headers of DICOM, with data of patients: drop_header leaves them out")
+    log.info(f"{path} comes back {how}")
+    known = ValueRange(config.lowest, config.highest)
+    outside = (values < known.low) | (values > known.high)
+    others, positions = values[outside].astype(frame.dtype).tobytes(), np.flatnonzero(outside)
+    if len(positions) * 100 > values.size:
+        ValueRange.of(values).require_within(known, path)
+    if len(positions):
+        log.info(f"{len(positions):,} values of {path} are not within {known}: they are stored as they are")
+        within = values[~outside]
+        values = np.clip(values, within.min(), within.max())
+    packed = pack_frame(to_json(frame), kept + np.diff(positions, prepend=0).astype("<u8").tobytes() + others)
+    examples = values.reshape(-1, *values.shape[-1 - len(config.shape) :])
+    counts = [prod(tile_grid(examples.shape[1:-1], config.shape))] * len(examples)
+
+    def of(i: int) -> NDArray[np.integer]:
+        return cut_tiles(examples[i : i + 1].astype(known.type), config.shape)
+
+    tiles, left_out = Tiles(counts, of, (*config.shape, config.channels)), source_of(file).left_out * frame.folder
+    return Contents(tiles, {"scan": len(frame.files)}, [partial(bytes, packed)], left_out, examples=len(examples))
+
+
+def write(
+    target: Path, config: AxialTransformerConfig, images: Iterable[NDArray[np.integer] | None], count: int,
+    packed: bytes,
+) -> None:  # fmt: skip
+    """Write the file or the folder; or, where the target has another suffix, another file of the same values."""
+    described, content = unpack_frame(packed)
+    try:
+        frame = from_json(_Frame, described, "the archive of a scan")
+    except ValueError as error:
+        raise DamagedError(str(error)) from error
+    dtype, axes, kept = np.dtype(frame.dtype), frame.shape[-1 - len(config.shape) : -1], io.BytesIO(content)
+    outside, rest = divmod(len(content) - frame.kept, 8 + dtype.itemsize)
+    fits = len(frame.shape) > len(config.shape) and frame.shape[-1] == config.channels and outside >= 0 == rest
+    if not fits or count != prod(frame.shape[: -1 - len(axes)]) * prod(tile_grid(axes, config.shape)):
+        raise DamagedError(_DAMAGED)
+    positions = np.cumsum(np.frombuffer(content, "<u8", outside, frame.kept))
+    if (positions >= prod(frame.shape)).any():
+        raise DamagedError(_DAMAGED)
+    name, suffix = frame.files[0].name, suffix_of(target)
+    converted = suffix in WRITTEN if frame.folder else suffix != suffix_of(Path(name))
+    if converted and suffix not in WRITTEN:
+        raise ValueError(f"the archive holds {name!r:.100}: give a target of this suffix, or {', '.join(WRITTEN)}")
+    tiles = np.stack([image.astype(dtype) for image in images if image is not None])
+    values = np.ascontiguousarray(join_tiles(tiles, axes)).reshape(frame.shape)
+    values.reshape(-1)[positions] = np.frombuffer(content, dtype, outside, frame.kept + 8 * outside)
+    slices = frame.slices(values)
+    if not (converted or frame.folder):
+        with written_whole(target, replace=False) as aside:
+            aside.write_bytes(frame.files[0].content(kept, slices))
+        return
+    with TemporaryDirectory() as temporary:
+        with folder_written_whole(Path(temporary, "scan") if converted else target) as folder:
+            for file in frame.files:
+                write_new(folder / file.name, file.content(kept, slices))
+        if converted:
+            restored = (
+                f"{temporary}/scan" + f"/{name}" * (not frame.folder) + f"::{frame.dataset}" * bool(frame.dataset)
+            )
+            try:
+                scan = read_scan(restored)
+            except ValueError as error:
+                raise ArchiveError(*error.args) from error
+            write_scan(target, np.asarray(scan.values), scan)
+            log.info(f"{target} holds the values, the type and the geometry of {name}, not its other bytes")
+
+
+def _read(path: Path, array: str | None, config: AxialTransformerConfig) -> tuple[Scan, NDArray[Any]]:
+    if array is None:
+        scan = read_scan(path)
+    else:
+        found, axes = read_array(path, array), len(config.shape)
+        with_channels = config.channels > 1 or found.shape[axes:] == (1,)
+        scan = Scan(found, "?" * (found.ndim - 1) + "?C"[with_channels])
+    values: NDArray[Any] = channels_last(np.asarray(scan.values), scan.axes)[...]
+    if values.ndim <= len(config.shape) or values.shape[-1] != config.channels:
+        blocks = [*config.shape, config.channels]
+        raise ValueError(f"{path} is of {list(values.shape)}, channels last: the model is of blocks {blocks}")
+    if values.dtype.kind not in "bui":
+        raise ValueError(f"{path} holds {values.dtype} values, not integers: save it as integers")
+    return scan, values
+
+
+def _framed(file: Path, dataset: str, array: str | None, scan: Scan, values: NDArray[Any]) -> _Framed:
+    """Return the frame, its gaps, and how files come back; no frame if values do not lie in them as they are."""
+    source, order = source_of(file), sorted(range(values.ndim), key=lambda axis: -values.strides[axis])
+    too_large = sum(each.stat().st_size for each in source.files) > values.nbytes + _MAX_KEPT
+    if too_large or (file.is_dir() and not scan.slices):
+        return None, b"", ""
+    for dtype in (values.dtype.str, values.dtype.newbyteorder().str):
+        for count in [len(scan.slices)] if scan.slices else [1, values.shape[order[0]]]:
+            owners = scan.slices or [(file, i) for i in range(count)]
+            slices, numbers = _slices(values.transpose(order), dtype, count), defaultdict[Path, list[int]](list)
+            for i in sorted(range(count), key=lambda i: owners[i][1]):
+                numbers[owners[i][0]].append(i)
+            found = [_around(each, [slices[i] for i in numbers[each]], array) for each in source.files]
+            if all(gaps for _, gaps in found) and len(numbers) == len(found):
+                files = tuple(
+                    _File(source.name(each), level, tuple(map(len, gaps)), tuple(numbers[each]))
+                    for each, (level, gaps) in zip(source.files, found)
+                )
+                kept = b"".join(gap for _, gaps in found for gap in gaps)
+                reader = io.BytesIO(kept)
+                same = all(to.content(reader, slices) == each.read_bytes() for to, each in zip(files, source.files))
+                how = "byte for byte" if same else "with the same bytes, which gzip packs anew"
+                return _Frame(file.is_dir(), dataset, dtype, values.shape, tuple(order), files), kept, how
+    return None, b"", ""
+
+
+def _around(path: Path, parts: list[memoryview], array: str | None) -> tuple[int, list[bytes]]:
+    """Return the level and the gaps of one file, or no gaps."""
+    content, suffix = path.read_bytes(), suffix_of(path)
+    if (gaps := _gaps(content, parts)) or suffix not in (".nii.gz", ".npz"):
+        return 0, gaps
+    if suffix == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            unpacked = archive.read(f"{array}.npy")
+    else:
+        unpacked = bytes(unzipped(path))
+    if gaps := _gaps(unpacked, parts):
+        for level in _LEVELS:
+            if around := _gaps(content, [_deflated(unpacked, level)]):
+                return level, [around[0], *gaps, around[1]]
+        if suffix == ".nii.gz":
+            packed = gzip.compress(unpacked, 6, mtime=0)
+            return 6, [packed[:10], *gaps, packed[-8:]]
+    return 0, []
+
+
+def _slices(stored: NDArray[Any], dtype: str, count: int) -> list[memoryview]:
+    content = memoryview(stored.astype(dtype, copy=False).tobytes())
+    size = len(content) // count
+    return [content[size * i : size * (i + 1)] for i in range(count)]
+
+
+def _gaps(content: bytes, parts: Sequence[bytes | memoryview]) -> list[bytes]:
+    """Return what lies between parts of the content, and around them; nothing if they are not all there in order."""
+    gaps, end = list[bytes](), 0
+    for part in parts:
+        if (start := content.find(part, end)) < 0:
+            return []
+        gaps.append(content[end:start])
+        end = start + len(part)
+    return [*gaps, content[end:]]
+
+
+def _joined(gaps: Sequence[bytes], parts: Sequence[bytes | memoryview]) -> bytes:
+    """Invert `_gaps`."""
+    return b"".join(chain.from_iterable(zip_longest(gaps, parts, fillvalue=b"")))
+
+
+def _deflated(content: bytes, level: int) -> bytes:
+    packer = zlib.compressobj(level, zlib.DEFLATED, -15)
+    return packer.compress(content) + packer.flush()
