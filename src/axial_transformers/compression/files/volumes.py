@@ -39,7 +39,7 @@ from axial_transformers.compression.files.source import (
     tile_grid,
     write_new,
 )
-from axial_transformers.data.blocks import channels_last
+from axial_transformers.data.blocks_of_arrays import channels_last
 from axial_transformers.data.npy import read_array
 from axial_transformers.data.scan_files import suffix_of, unzipped
 from axial_transformers.data.scans import WRITTEN, Scan, bare, parted, read_scan, write_scan
