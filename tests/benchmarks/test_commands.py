@@ -126,6 +126,7 @@ TINY = {
     "peers.py trial": "trial . fashion 'gated PixelCNN' muon 0.01 0 0.01",
     "peers.py table": f"table --out {MEASURED}/peers_fashion",
     "random_calls.py": "--calls 28",
+    "scan_sets.py": "new/scans",
     "shards.py": "--records 9 --folder new/shards --batch-size 4 --workers 0",
     "shards.py --simulated": "--records 9 --batch-size 4 --workers 0 --simulated",
     "table1.py": "--depths 1 3 --reach-sizes 8 --decode-size 4",

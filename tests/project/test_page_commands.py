@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 import torch
@@ -52,6 +53,8 @@ SLOW = {
     "evaluate runs/train shards/val-{000..004}.tar",
     "inspect imagenet64 --model.mlp-ratio 4",
     "inspect imagenet64_released",
+    "train brain.nii.gz --data.size 16 32 32",
+    "train spectra.npy --data.size 8 8 200",
 }
 """Commands that take about a second of CPU time or more, and those that need what these make."""
 
@@ -136,6 +139,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     for name, count in (("codes", 20), ("test_codes", 2)):
         np.save(folder / "tokens" / f"{name}.npy", np.arange(count * 49, dtype=np.int16).reshape(count, 7, 7) % 512)
     (folder / "shards").mkdir()
+    for name, shape in (("brain", (32, 32, 16)), ("scans/mri", (16, 9, 16, 2))):
+        nibabel.save(nibabel.Nifti1Image(ramps(*shape).astype(np.int16), np.eye(4)), folder / f"{name}.nii.gz")
+    np.save(folder / "spectra.npy", ramps(16, 8, 200).astype(np.uint16))
     for part in ("train", "val"):
         for i in range(2):
             write(folder / "shards" / f"{part}-{i:03d}.tar", png_members(ramps(6, 64, 64, 3)))
@@ -174,7 +180,7 @@ def made_small(words: list[str]) -> list[str]:
     layers = [] if "--model.outer-layers" in words else TINY[depth:]
     if words[1] == "my_videos/":
         words = [{"16": "3", "32": "8"}.get(word, word) for word in words]
-    if words[1] in ("clips32", "my_videos/"):  # of three axes
+    if words[1] in ("clips32", "my_videos/", "spectra.npy") or words[1].endswith(".nii.gz"):  # of three axes
         layers = ["--model.outer-layers", "3", "--model.outer-layers", "2"]
     return [*words, *TINY[:depth], *layers, *few]
 
