@@ -181,11 +181,9 @@ def write(
             for file in frame.files:
                 write_new(folder / file.name, file.content(kept, slices))
         if converted:
-            restored = (
-                f"{temporary}/scan" + f"/{name}" * (not frame.folder) + f"::{frame.dataset}" * bool(frame.dataset)
-            )
+            within = [] if frame.folder else [name + f"::{frame.dataset}" * bool(frame.dataset)]
             try:
-                scan = read_scan(restored)
+                scan = read_scan(Path(temporary, "scan", *within))
             except ValueError as error:
                 raise ArchiveError(*error.args) from error
             write_scan(target, np.asarray(scan.values), scan)
