@@ -17,9 +17,9 @@ from tests.conftest import TINY, Axial
 from tests.paths import ROOT
 from tests.project.test_docs import PACKAGE, PAGES, commands
 from tests.project.test_readme import FEW_STEPS
+from tests.scan_writer import make_scan
 from tests.shard_writer import pictures as png_members
 from tests.shard_writer import write
-from tests.scan_writer import make_scan
 from tests.small_models import random_model, small_config
 
 WITHOUT_ARGUMENTS = {"recipes"}
