@@ -18,6 +18,7 @@ from tests.conftest import TINY, Axial
 from tests.paths import ROOT
 from tests.project.test_docs import PACKAGE, PAGES, commands
 from tests.project.test_readme import FEW_STEPS
+from tests.scan_writer import make_scan
 from tests.shard_writer import pictures as png_members
 from tests.shard_writer import write
 from tests.small_models import random_model, small_config
@@ -147,6 +148,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
             write(folder / "shards" / f"{part}-{i:03d}.tar", png_members(ramps(6, 64, 64, 3)))
     gray = random_model(small_config((28, 28), num_values=256), torch.float32)
     gray.save_pretrained(folder / "models" / "gray")
+    volume = random_model(small_config((4, 4, 4), num_values=256), torch.float32)
+    volume.save_pretrained(folder / "models" / "volume")
+    make_scan(folder / "head.nii.gz", ramps(1, 5, 6, 7)[0])
     shutil.copytree(trained, folder / "models" / "digits")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -157,7 +161,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
 def provide(words: list[str], data: Path, axial: Axial) -> None:
     """Put the runs, models and archives that a command reads and no command before it has made in their place."""
     if re.match(r"(runs|models|demo)/\w+$", " ".join(words[1:2])) and not Path(words[1]).exists():
-        kind = {"fashion_mnist": "gray", "digits": "digits", "run": "digits"}.get(Path(words[1]).name, "colour")
+        kind = {"fashion_mnist": "gray", "digits": "digits", "run": "digits", "head": "volume"}.get(
+            Path(words[1]).name, "colour"
+        )
         shutil.copytree(data / "models" / kind, words[1])
     if words[0] == "decompress" and not Path(words[2]).exists():
         source = "my_photos/cat.png" if words[2] == "one.axl" else "my_photos"

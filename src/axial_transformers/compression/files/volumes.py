@@ -112,17 +112,19 @@ def read(path: Path, config: AxialTransformerConfig, array: str | None = None, d
     """Read a scan, or one array of a file. The last axes are those of the model, those before them examples."""
     file, dataset = parted(path)
     scan, values = _read(path, array, config)
+    source = source_of(file)
+    left_out = [*source.left_out] if scan.slices else []
     frame, kept, how = (None, b"", "") if drop_header else _framed(file, dataset, array, scan, values)
     if frame is None:
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             name = ("scan" if drop_header else file.name[: -len(suffix_of(file)) or None]) + scan.suffix
             write_scan(Path(folder, name), np.asarray(scan.values), bare(scan) if drop_header else scan)
             held = _read(Path(folder, name), "arr_0" if scan.suffix == ".npy" else None, config)
             frame, kept, _ = _framed(Path(folder, name), "", None, *held)
             if frame is None or not np.array_equal(held[1], values):
                 raise ValueError(f"{path} does not come back from {scan.suffix} as it was: save its values as .npy")
-            del held  # an open file, which Windows does not remove
-        how = f"as {name}: values, type and geometry" + " alone" * drop_header
+        how = f"as {name}: " + ("values and type" if scan.header is None else "values, type and geometry")
+        left_out += [source.name(each) for each in source.files if scan.slices and each not in dict(scan.slices)]
     elif scan.slices:
         log.info("the archive holds the headers of DICOM, with data of patients: drop_header leaves them out")
     log.info(f"{path} comes back {how}")
@@ -142,7 +144,7 @@ def read(path: Path, config: AxialTransformerConfig, array: str | None = None, d
     def of(i: int) -> NDArray[np.integer]:
         return cut_tiles(examples[i : i + 1].astype(known.type), config.shape)
 
-    tiles, left_out = Tiles(counts, of, (*config.shape, config.channels)), source_of(file).left_out * frame.folder
+    tiles = Tiles(counts, of, (*config.shape, config.channels))
     return Contents(tiles, {"scan": len(frame.files)}, [partial(bytes, packed)], left_out, examples=len(examples))
 
 
@@ -176,16 +178,14 @@ def write(
         with written_whole(target, replace=False) as aside:
             aside.write_bytes(frame.files[0].content(kept, slices))
         return
-    with TemporaryDirectory() as temporary:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:  # Windows removes no open file
         with folder_written_whole(Path(temporary, "scan") if converted else target) as folder:
             for file in frame.files:
                 write_new(folder / file.name, file.content(kept, slices))
         if converted:
-            restored = (
-                f"{temporary}/scan" + f"/{name}" * (not frame.folder) + f"::{frame.dataset}" * bool(frame.dataset)
-            )
+            within = [] if frame.folder else [name + f"::{frame.dataset}" * bool(frame.dataset)]
             try:
-                scan = read_scan(restored)
+                scan = read_scan(Path(temporary, "scan", *within))
             except ValueError as error:
                 raise ArchiveError(*error.args) from error
             write_scan(target, np.asarray(scan.values), scan)
