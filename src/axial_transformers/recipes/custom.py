@@ -25,7 +25,7 @@ TILE = 32
 """Side of a tile, unless a model to start from has another."""
 SIDE, MAX_ROW = 8, 256
 """Of a block of a volume: its sides but the last one, and the longest last one."""
-VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 14, 1 << 18
+VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
 """Of blocks: about as many values in a batch, and at most about as many in an evaluation during training."""
 MIN_GAIN = 0.25
 """Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
