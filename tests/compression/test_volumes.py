@@ -250,6 +250,28 @@ def test_values_that_the_model_does_not_know_are_stored_if_they_are_few(tmp_path
         compress_files(model, tmp_path / "c.npy", tmp_path / "c.axl")
 
 
+@pytest.mark.parametrize(
+    ("name", "grid", "dtype"),
+    [
+        ("a.nii.gz", (0.1, 0.0), "<f4"),
+        ("a.nii.gz", None, ">f4"),
+        ("a.npy", (0.1, 0.0), ">f8"),
+        ("a.npy", (0.25, 7.5), "<f2"),
+    ],
+)
+def test_floats_at_the_steps_of_the_model_come_back_byte_for_byte(tmp_path, name, grid, dtype):
+    step, offset = grid or (1, 0)
+    values, source, model = (offset + noise(*SHAPE) / (1 / step)).astype(dtype), tmp_path / name, model_of(grid=grid)
+    if name == "a.npy":
+        np.save(source, values)
+    else:
+        nifti(source, values)
+    assert there_and_back(model, source, tmp_path / f"back_{name}").read_bytes() == source.read_bytes()
+    np.save(tmp_path / "b.npy", noise(*SHAPE) / 7)
+    with pytest.raises(ValueError, match=r"b\.npy holds .* the model knows"):
+        compress_files(model, tmp_path / "b.npy", tmp_path / "b.axl")
+
+
 @pytest.mark.parametrize("shape", [(5, 7, 9), (5, 7, 9, 1), (1, 1, 1), (2, 3, 4, 5, 2)])
 def test_axes_before_those_of_the_model_are_examples(tmp_path, model, shape):
     np.save(tmp_path / "a.npy", noise(*shape))
@@ -268,7 +290,7 @@ def test_slices_are_examples_of_a_model_of_pictures(tmp_path):
 
 
 def test_what_cannot_be_done_is_one_line(tmp_path, model):
-    np.save(tmp_path / "floats.npy", np.zeros(SHAPE))
+    np.save(tmp_path / "floats.npy", np.geomspace(1, 2, 315).reshape(SHAPE))
     np.save(tmp_path / "flat.npy", noise(9, 9))
     nifti(tmp_path / "a.nii", noise(*SHAPE))
     np.save(tmp_path / "a.npy", noise(3, 2, 4, 4))
@@ -316,7 +338,7 @@ def framed(model, tmp_path, change, content=b"") -> Path:
         {"slices": [0, 0], "gaps": [0, 0, 352]}, {"slices": [1]}, {"slices": []}, {"slices": [-1]}, {"files": []},
         {"shape": [2, 4, 5, 1]}, {"shape": [2, 4, -4, 1]}, {"shape": []}, {"shape": [1] * 40}, {"shape": [9, 4, 4, 1]},
         {"shape": [2, 4, 4]}, {"shape": [2, 4, 2, 2]}, {"shape": [1 << 40, 2, 4, 4, 1], "order": [0, 1, 2, 3, 4]},
-        {"order": [0, 1, 2, 2]}, {"order": [0, 1, 2]}, {"order": None}, {"dtype": "O"}, {"dtype": "<f4"},
+        {"order": [0, 1, 2, 2]}, {"order": [0, 1, 2]}, {"order": None}, {"dtype": "O"}, {"dtype": "<c8"},
         {"dtype": "<i3"}, {"dtype": "i2,i2"}, {"folder": 1}, {"dataset": 7}, {"unknown": 1},
         {"slices": [0, 1, 2], "gaps": [352, 0, 0, 0]},
     ],

@@ -1,11 +1,11 @@
 """The work of `axial train`: data, plan, model, and the callbacks of the run."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -52,6 +52,7 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
         rows = describe(costs)
     torch.manual_seed(planned.training.seed)
     # a model that is sharded may be larger than a device
+    seen = parts.validation.spread(planned.validate_on)
     with torch.device("cpu" if planned.training.shard else planned.training.torch_device()):
         model = build(planned.model)
     counts = {"validation": len(parts.validation), "test": parts.test}
@@ -69,8 +70,8 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
         replace(planned, source=_absolute(planned.source)),
         begun=begun,
         facts=facts,
-        evaluate=evaluation_of(parts.validation[: planned.validate_on], planned),
-        sample=pictures_of(parts.validation[: planned.validate_on], planned),
+        evaluate=evaluation_of(seen, planned),
+        sample=pictures_of(seen, planned),
         progress=Bar("training"),
     )
 
@@ -112,8 +113,9 @@ def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
     source = run.source or ""
     if axes := scan_axes(source):
         run = in_blocks(run, axes)
-        said = f"{source}: {_by(axes.values())} positions are cut into blocks of {_by(run.data.size)}"
-        say(f"{said}; for others: --data.size")
+        if isinstance(run.data.size, tuple):
+            said = f"{source}: {_by(axes.values())} positions are cut into blocks of {_by(run.data.size)}"
+            say(f"{said}; for others: --data.size")
     elif "data.size" in run.open:
         run = tiled(run, picture_sizes(source, run.data))
         if run.data.fit == "tiles":
@@ -122,14 +124,14 @@ def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, "train", bar("reading"))
-    suitable = suited(run, examples).changed({"data.grid": examples.grid})
+    suitable = suited(run, examples).changed({"data.grid": examples.grid or run.data.grid})
     to_follow = f"let the model follow the data: {command('train', source)}"
     check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
     check_values(examples, suitable.model, source, advise=True)
     return suitable, examples
 
 
-def _by(lengths: Any) -> str:
+def _by(lengths: Iterable[int]) -> str:
     return "x".join(map(str, lengths))
 
 

@@ -155,9 +155,8 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
         kind = video.kind_of_videos(videos, config)
         load_videos = partial(video.load_videos, options=config, kind=kind, progress=progress)
         return _load_each(folder, videos, config, split, load_videos)
-    volumes = [file for file in files if scans.is_scan(file)]
     pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]
-    if volumes and {*pictures} <= {*volumes}:  # beside pictures, a TIFF file of several pages is an unfit one
+    if volumes := _scans(files):
         load_volumes = partial(_load_volumes, config=config, progress=progress)
         return _load_each(folder, volumes, config, split, load_volumes)
     if pictures and config.frames is None:
@@ -180,6 +179,13 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
 
 def _shown(folder: Path) -> list[Path]:
     return [file for file in files_below(folder) if not is_hidden(file.relative_to(folder))]
+
+
+def _scans(files: Sequence[Path]) -> list[Path]:
+    """Return the scans among files, but none beside pictures, where a TIFF file of several pages is an unfit one."""
+    found = [file for file in files if scans.is_scan(file)]
+    pictures = {file for file in files if file.suffix.lower() in picture_files.SUFFIXES}
+    return found if pictures <= {*found} else []
 
 
 def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
@@ -348,8 +354,8 @@ def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list
 def scan_axes(source: str | Path) -> dict[str, int]:
     """Return the letters and lengths of the axes of a scan, or of the first scan of a folder; none of other sources."""
     path = Path(source)
-    files = [path] if scans.is_scan(path) else _shown(path) if path.is_dir() else []
-    for scan in map(scans.read_scan, filter(scans.is_scan, files)):
+    files = [path] if scans.is_scan(path) else _scans(_shown(path)) if path.is_dir() else []
+    for scan in map(scans.read_scan, files):
         return {letter: length for letter, length in zip(scan.axes, scan.values.shape, strict=True) if letter != "C"}
     return {}
 

@@ -35,7 +35,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     """Read the one array [N, *A] or [N, *A, C] that can be images of the model, or an array alone of other axes."""
     names = array_names(path)
     fitting = [name for name in names if _fits(*array_header(path, name), config)]
-    if not fitting and len(names) == 1 and array_header(path, names[0])[1].kind in "bui":
+    if not fitting and len(names) == 1 and array_header(path, names[0])[1].kind in "buif":
         return volumes.read(path, config, names[0])
     if len(fitting) != 1:
         wanted = " or ".join(str(["N", *config.shape, *c]) for c in ([], [config.channels]))

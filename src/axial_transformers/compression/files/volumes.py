@@ -40,10 +40,11 @@ from axial_transformers.compression.files.source import (
     write_new,
 )
 from axial_transformers.data.blocks_of_arrays import channels_last
+from axial_transformers.data.grid import Grid
 from axial_transformers.data.npy import read_array
 from axial_transformers.data.scan_files import suffix_of, unzipped
 from axial_transformers.data.scans import WRITTEN, Scan, bare, parted, read_scan, write_scan
-from axial_transformers.data.value_range import ValueRange
+from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.files import folder_written_whole, written_whole
 from axial_transformers.storage.typed_json import from_json, to_json
@@ -96,7 +97,7 @@ class _Frame:
         numbers, axes = sorted(i for file in self.files for i in file.slices), [*range(len(self.shape))]
         sound = min(self.shape, default=0) > 0 and len(axes) <= 16 and sorted(self.order) == axes
         whole = numbers and numbers == [*range(len(numbers))] and prod(self.shape) % len(numbers) == 0
-        of_numbers = re.fullmatch(r"\|[biu]1|[<>][iu][248]", self.dtype)
+        of_numbers = re.fullmatch(r"\|[biu]1|[<>][iuf][248]", self.dtype)
         if not (sound and whole and of_numbers and (self.folder or len(self.files) == 1)):
             raise DamagedError(_DAMAGED)
 
@@ -104,23 +105,23 @@ class _Frame:
     def kept(self) -> int:
         return sum(sum(file.gaps) for file in self.files)
 
-    def slices(self, values: NDArray[Any]) -> list[memoryview]:
-        return _slices(values.transpose(self.order), self.dtype, sum(len(file.slices) for file in self.files))
+    def slices(self, values: NDArray[Any], grid: Grid) -> list[memoryview]:
+        return _slices(values.transpose(self.order), self.dtype, sum(len(file.slices) for file in self.files), grid)
 
 
 def read(path: Path, config: AxialTransformerConfig, array: str | None = None, drop_header: bool = False) -> Contents:
     """Read a scan, or one array of a file. The last axes are those of the model, those before them examples."""
     file, dataset = parted(path)
-    scan, values = _read(path, array, config)
+    (scan, values), grid = _read(path, array, config), _grid(config)
     source = source_of(file)
     left_out = [*source.left_out] if scan.slices else []
-    frame, kept, how = (None, b"", "") if drop_header else _framed(file, dataset, array, scan, values)
+    frame, kept, how = (None, b"", "") if drop_header else _framed(file, dataset, array, scan, values, grid)
     if frame is None:
         with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             name = ("scan" if drop_header else file.name[: -len(suffix_of(file)) or None]) + scan.suffix
             write_scan(Path(folder, name), np.asarray(scan.values), bare(scan) if drop_header else scan)
             held = _read(Path(folder, name), "arr_0" if scan.suffix == ".npy" else None, config)
-            frame, kept, _ = _framed(Path(folder, name), "", None, *held)
+            frame, kept, _ = _framed(Path(folder, name), "", None, *held, grid)
             if frame is None or not np.array_equal(held[1], values):
                 raise ValueError(f"{path} does not come back from {scan.suffix} as it was: save its values as .npy")
         how = f"as {name}: " + ("values and type" if scan.header is None else "values, type and geometry")
@@ -170,10 +171,11 @@ def write(
     converted = suffix in WRITTEN if frame.folder else suffix != suffix_of(Path(name))
     if converted and suffix not in WRITTEN:
         raise ValueError(f"the archive holds {name!r:.100}: give a target of this suffix, or {', '.join(WRITTEN)}")
-    tiles = np.stack([image.astype(dtype) for image in images if image is not None])
+    whole = np.int64 if dtype.kind == "f" else dtype
+    tiles = np.stack([image.astype(whole) for image in images if image is not None])
     values = np.ascontiguousarray(join_tiles(tiles, axes)).reshape(frame.shape)
     values.reshape(-1)[positions] = np.frombuffer(content, dtype, outside, frame.kept + 8 * outside)
-    slices = frame.slices(values)
+    slices = frame.slices(values, _grid(config))
     if not (converted or frame.folder):
         with written_whole(target, replace=False) as aside:
             aside.write_bytes(frame.files[0].content(kept, slices))
@@ -203,21 +205,29 @@ def _read(path: Path, array: str | None, config: AxialTransformerConfig) -> tupl
     if values.ndim <= len(config.shape) or values.shape[-1] != config.channels:
         blocks = [*config.shape, config.channels]
         raise ValueError(f"{path} is of {list(values.shape)}, channels last: the model is of blocks {blocks}")
-    if values.dtype.kind not in "bui":
-        raise ValueError(f"{path} holds {values.dtype} values, not integers: save it as integers")
-    return scan, values
+    if values.dtype.kind in "bui":
+        return scan, values
+    on_grid = range_of(path, [values], config.grid)
+    if on_grid.grid and not config.grid:
+        raise ValueError(f"{path} holds {on_grid.grid}, but the model knows integers: give a model of such data")
+    return scan, integers(values, on_grid)
 
 
-def _framed(file: Path, dataset: str, array: str | None, scan: Scan, values: NDArray[Any]) -> _Framed:
+def _grid(config: AxialTransformerConfig) -> Grid:
+    return Grid(*config.grid) if config.grid else Grid(1, 0)
+
+
+def _framed(file: Path, dataset: str, array: str | None, scan: Scan, values: NDArray[Any], grid: Grid) -> _Framed:
     """Return the frame, its gaps, and how files come back; no frame if values do not lie in them as they are."""
     source, order = source_of(file), sorted(range(values.ndim), key=lambda axis: -values.strides[axis])
     too_large = sum(each.stat().st_size for each in source.files) > values.nbytes + _MAX_KEPT
     if too_large or (file.is_dir() and not scan.slices):
         return None, b"", ""
-    for dtype in (values.dtype.str, values.dtype.newbyteorder().str):
+    stored = scan.values.dtype
+    for dtype in (stored.str, stored.newbyteorder().str):
         for count in [len(scan.slices)] if scan.slices else [1, values.shape[order[0]]]:
             owners = scan.slices or [(file, i) for i in range(count)]
-            slices, numbers = _slices(values.transpose(order), dtype, count), defaultdict[Path, list[int]](list)
+            slices, numbers = _slices(values.transpose(order), dtype, count, grid), defaultdict[Path, list[int]](list)
             for i in sorted(range(count), key=lambda i: owners[i][1]):
                 numbers[owners[i][0]].append(i)
             found = [_around(each, [slices[i] for i in numbers[each]], array) for each in source.files]
@@ -254,8 +264,10 @@ def _around(path: Path, parts: list[memoryview], array: str | None) -> tuple[int
     return 0, []
 
 
-def _slices(stored: NDArray[Any], dtype: str, count: int) -> list[memoryview]:
-    content = memoryview(stored.astype(dtype, copy=False).tobytes())
+def _slices(stored: NDArray[Any], dtype: str, count: int, grid: Grid) -> list[memoryview]:
+    """Return stored values as bytes of a type; floats are those of the grid."""
+    numbers = grid.floats(stored, dtype) if np.dtype(dtype).kind == "f" else stored.astype(dtype, copy=False)
+    content = memoryview(numbers.tobytes())
     size = len(content) // count
     return [content[size * i : size * (i + 1)] for i in range(count)]
 
