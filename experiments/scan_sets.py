@@ -11,11 +11,12 @@
 """
 
 import shutil
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+
+from of_benchmarks import run_command
 
 SETS = {
     "mri.nii.gz": "nibabel/tests/data/example4d.nii.gz",
@@ -44,6 +45,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("python experiments/scan_sets.py FOLDER")
-    main(Path(sys.argv[1]))
+    run_command(main, description=__doc__)

@@ -52,7 +52,7 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
         rows = describe(costs)
     torch.manual_seed(planned.training.seed)
     # a model that is sharded may be larger than a device
-    seen = parts.validation.spread(planned.validate_on)
+    seen = parts.validation.spread(planned.validate_on)[:]
     with torch.device("cpu" if planned.training.shard else planned.training.torch_device()):
         model = build(planned.model)
     counts = {"validation": len(parts.validation), "test": parts.test}
