@@ -1,13 +1,13 @@
 """Write five scans and measurements that packages bring along into a folder, in their own formats.
 
-    pip install nibabel dipy stardist tensorly matplotlib
-    python experiments/scan_sets.py scans
+pip install nibabel dipy stardist tensorly matplotlib
+python experiments/scan_sets.py scans
 
-    mri.nii.gz         nibabel: two volumes of a head by magnetic resonance, int16 [2, 24, 96, 128]
-    diffusion.nii.gz   dipy: slices of a head, weighted by diffusion, uint16 [10, 128, 128]
-    nuclei.tif         stardist: cells of a worm by a microscope, uint16 [31, 61, 57]
-    fields.npy         tensorly: Indian Pines, fields seen from a plane in 200 bands, uint16 [145, 145, 200]
-    elevation.npy      matplotlib: height of land above the sea in metres, int16 [344, 403]
+mri.nii.gz         nibabel: two volumes of a head by magnetic resonance, int16 [2, 24, 96, 128]
+diffusion.nii.gz   dipy: slices of a head, weighted by diffusion, uint16 [10, 128, 128]
+nuclei.tif         stardist: cells of a worm by a microscope, uint16 [31, 61, 57]
+fields.npy         tensorly: Indian Pines, fields seen from a plane in 200 bands, uint16 [145, 145, 200]
+elevation.npy      matplotlib: height of land above the sea in metres, int16 [344, 403]
 """
 
 import shutil

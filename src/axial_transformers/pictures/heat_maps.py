@@ -1,6 +1,7 @@
 """Heat maps: the bits of each position as a colour, from 0 to the bits of a uniform guess."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -33,7 +34,8 @@ def save_scores(
         if folder:
             aside = whole.enter_context(folder_written_whole(folder))
             for rank, (name, example, bits) in enumerate(maps, start=1):
-                stem = f"{rank:04d}-{Path(name).stem}"
+                bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(name).name)  # of mri.nii.gz#0,4 it is mri#0,4
+                stem = f"{rank:04d}-{bare}"
                 heat_map(example, bits, look).save(aside / f"{stem}.png")
                 if look.is_volume(bits.ndim - 1):
                     mean = bits.mean(axis=-1, dtype=np.float32)
