@@ -296,7 +296,11 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
     bounds = blocks.bounds() if blocks else range(len(examples) + 1)
     chosen = consecutive_part(len(bounds) - 1, split, *_fractions(config, parts, test_default=0.0))
     if chosen.start == chosen.stop:
-        raise _empty(source, split, parts, ("slab of blocks" if blocks else "example") * (len(bounds) == 2))
+        if blocks:
+            fact = f"{source} has {len(bounds) - 1} slabs of blocks {list(blocks.block)}, too few for a {split} part"
+            smaller = tuple(max(1, length // 2) for length in blocks.block)
+            raise EmptySplitError(fact, Message("cut it into smaller ones, as by {size=}", size=smaller))
+        raise _empty(source, split, parts, "example" * (len(bounds) == 2))
     start, stop = bounds[chosen.start], bounds[chosen.stop]
     return blocks.between(start, stop).examples(config) if blocks else examples.part(slice(start, stop))
 
