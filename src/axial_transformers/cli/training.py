@@ -121,6 +121,8 @@ def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
         if run.data.fit == "tiles":
             tiles = f"examples of large or different sizes are cut into {run.data.size}x{run.data.size} tiles"
             say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch; or --data.fit exact")
+            if Path(source).is_file():
+                say("the first axis of an array counts examples; blocks of one volume: --data.size 8 8 128")
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, "train", bar("reading"))
