@@ -98,14 +98,14 @@ def test_arrays_come_back_with_name_type_and_shape(tmp_path, channels, array, su
 
 
 def test_sources_without_images_of_the_model_are_refused(tmp_path, gray):
-    np.savez(tmp_path / "floats.npz", images=np.zeros((4, 3, 5)))
+    np.savez(tmp_path / "floats.npz", images=np.geomspace(1, 2, 60).reshape(4, 3, 5))
     np.savez(tmp_path / "large.npz", images=np.full((4, 3, 5), 300))
     np.savez(tmp_path / "two.npz", a=noise(4, 3, 5), b=noise(4, 3, 5))
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "readme.txt").write_text("no picture")
     for name, message in [
-        ("floats.npz", "holds 0 arrays"), ("large.npz", r"300\.\.300 of .* 0\.\.255"), ("two.npz", "holds 2 arrays"),
+        ("floats.npz", "not at equal steps"), ("large.npz", r"300\.\.300 of .* 0\.\.255"), ("two.npz", "holds 2 arrays"),
         ("empty", "no pictures"), ("notes", "no pictures"), ("notes/readme.txt", "no picture that can be read"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):

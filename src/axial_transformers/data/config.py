@@ -75,7 +75,7 @@ class DataConfig:
         if self.skip_bad is not None and self.skip_bad < 0:
             raise ValueError(Message("{skip_bad} must be at least 0, not {}", self.skip_bad))
         if self.grid is not None and not (self.grid[0] > 0 and all(map(isfinite, self.grid))):
-            raise ValueError(Message("{data.grid} must be a step above 0 and an offset, not {} and {}", *self.grid))
+            raise ValueError(Message("{data.grid} must be a step above 0 and an offset, not {}", self.grid))
         if self.num_values is not None and not 2 <= self.num_values <= MAX_VALUES:
             raise ValueError(Message("{data.num_values} must be within 2..{}, not {}", MAX_VALUES, self.num_values))
         shares = self.validation_fraction, self.test_fraction or 0.0
