@@ -105,7 +105,8 @@ def test_sources_without_images_of_the_model_are_refused(tmp_path, gray):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "readme.txt").write_text("no picture")
     for name, message in [
-        ("floats.npz", "not at equal steps"), ("large.npz", r"300\.\.300 of .* 0\.\.255"), ("two.npz", "holds 2 arrays"),
+        ("floats.npz", "not at equal steps"), ("large.npz", r"300\.\.300 of .* 0\.\.255"),
+        ("two.npz", "holds 2 arrays"),
         ("empty", "no pictures"), ("notes", "no pictures"), ("notes/readme.txt", "no picture that can be read"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):

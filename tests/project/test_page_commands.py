@@ -9,6 +9,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 
@@ -107,6 +108,11 @@ def cases() -> tuple[dict[str, list[list[str]]], dict[str, int]]:
 RUNS, COUNTS = cases()
 
 
+VOLUMES = {
+    "spectra.npy": (16, 8, 200), "scans/fields.npy": (32, 8, 200), "halves/diffusion.npy": (5, 16, 128),
+}  # fmt: skip
+
+
 def ramps(count: int, *shape: int) -> np.ndarray:
     """Smooth images uint8 [count, *shape]."""
     return (np.arange(count * np.prod(shape)).reshape(count, *shape) // 7 % 256).astype(np.uint8)
@@ -140,9 +146,13 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     for name, count in (("codes", 20), ("test_codes", 2)):
         np.save(folder / "tokens" / f"{name}.npy", np.arange(count * 49, dtype=np.int16).reshape(count, 7, 7) % 512)
     (folder / "shards").mkdir()
-    for name, shape in (("brain", (32, 32, 16)), ("scans/mri", (16, 9, 16, 2))):
+    for name, shape in (("brain", (32, 32, 32)), ("scans/mri", (16, 9, 16, 2))):
         nibabel.save(nibabel.Nifti1Image(ramps(*shape).astype(np.int16), np.eye(4)), folder / f"{name}.nii.gz")
-    np.save(folder / "spectra.npy", ramps(16, 8, 200).astype(np.uint16))
+    (folder / "halves").mkdir()
+    for name, shape in VOLUMES.items():
+        np.save(folder / name, ramps(*shape).astype(np.int16))
+    np.save(folder / "halves" / "elevation.npy", ramps(32, 62).astype(np.int16))
+    tifffile.imwrite(folder / "scans" / "nuclei.tif", ramps(16, 8, 57))
     for part in ("train", "val"):
         for i in range(2):
             write(folder / "shards" / f"{part}-{i:03d}.tar", png_members(ramps(6, 64, 64, 3)))
@@ -186,7 +196,7 @@ def made_small(words: list[str]) -> list[str]:
     layers = [] if "--model.outer-layers" in words else TINY[depth:]
     if words[1] == "my_videos/":
         words = [{"16": "3", "32": "8"}.get(word, word) for word in words]
-    if words[1] in ("clips32", "my_videos/", "spectra.npy") or words[1].endswith(".nii.gz"):  # of three axes
+    if words[1] in ("clips32", "my_videos/", *VOLUMES) or words[1].endswith((".nii.gz", ".tif")):  # of three axes
         layers = ["--model.outer-layers", "3", "--model.outer-layers", "2"]
     return [*words, *TINY[:depth], *layers, *few]
 
