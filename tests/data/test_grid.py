@@ -20,6 +20,14 @@ def test_fractions_of_an_integer_come_back_with_the_same_bits(dtype, whole, numb
     assert np.ptp(grid.integers(values)) <= 65_536
 
 
+@given(st.sets(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=9))
+def test_any_floats_have_a_grid_that_holds_them_or_none(numbers):
+    values = np.unique(np.array([*numbers]))
+    with np.errstate(all="ignore"):
+        grid = Grid.of(values)
+        assert grid is None or len(values) < 2 or grid.holds(values)
+
+
 @pytest.mark.parametrize(
     ("values", "grid"),
     [
@@ -27,7 +35,8 @@ def test_fractions_of_an_integer_come_back_with_the_same_bits(dtype, whole, numb
         (np.arange(256) / 255, (1 / 255, 0)),
         (np.array([0, 2, 5, 7, 100]) * 0.5, (0.5, 0)),
         (np.arange(1000) / 100 + 273.15, (0.01, 0)),
-        (np.array([7.5]), (1, 7.5)),
+        (np.array([7.5]), (1, 0.5)),
+        (np.array([3.0]), (1, 0)),
         (np.random.default_rng(0).normal(size=3000), None),
         (np.array([-0.0, 1]), None),
     ],

@@ -19,7 +19,9 @@ from axial_transformers.training.trained_model import TrainedModel
 Model = Annotated[str | Path, Parameter(help="Folder of a run or of an exported model, or a hub id.")]
 Source = Annotated[
     str | Path | None,
-    Parameter(help="Folder, picture, array, video or TFRecord file, shards, or digits. None: the run's own data."),
+    Parameter(
+        help="Folder, picture, array, scan, video or TFRecord file, shards, or digits. None: the run's own data."
+    ),
 ]
 Weights = Annotated[
     trained_model.Weights,

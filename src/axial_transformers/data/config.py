@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
+from axial_transformers.data.grid import MIN_STEP
 from axial_transformers.messages import Message
 
 MAX_VALUES = 1 << 16
@@ -74,7 +75,7 @@ class DataConfig:
         self._check_clips()
         if self.skip_bad is not None and self.skip_bad < 0:
             raise ValueError(Message("{skip_bad} must be at least 0, not {}", self.skip_bad))
-        if self.grid is not None and not (self.grid[0] > 0 and all(map(isfinite, self.grid))):
+        if self.grid is not None and not (self.grid[0] >= MIN_STEP and all(map(isfinite, self.grid))):
             raise ValueError(Message("{data.grid} must be a step above 0 and an offset, not {}", self.grid))
         if self.num_values is not None and not 2 <= self.num_values <= MAX_VALUES:
             raise ValueError(Message("{data.num_values} must be within 2..{}, not {}", MAX_VALUES, self.num_values))

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_STEPS = 1 << 16
+MIN_STEP = 1e-250
+"""The reciprocal of a smaller one might be infinite."""
 
 
 class Grid(NamedTuple):
@@ -20,12 +22,14 @@ class Grid(NamedTuple):
         """Return the coarsest grid found on which all values lie, or None; `values` are sorted and differ."""
         exact = values.astype(np.float64)
         if len(exact) < 2:
-            return cls(1.0, float(exact[0]))
+            return cls(1.0, float(exact[0] % 1)) if abs(exact[0]) < 1 << 31 else None
+        if not MIN_STEP < np.abs(exact[exact != 0]).min() <= np.abs(exact).max() < 1 / MIN_STEP:
+            return None
         rounding = float(np.finfo(values.dtype).eps * np.abs(exact).max())
         apart = np.unique(np.diff(exact))
         for numbers in (np.union1d(apart, abs(exact[exact != 0][:1])), apart):  # from 0, or from anywhere
             divisor = _common_divisor(numbers, rounding)
-            for step in _round(_refined(exact - exact[0], divisor)) if divisor else ():
+            for step in _round(_refined(exact - exact[0], divisor)) if divisor > MIN_STEP else ():
                 phase = float(exact[0] - step * round(exact[0] / step))
                 for offset in (0.0, float(f"{phase:.6g}"), phase, float(exact[0])):
                     if (grid := cls(step, offset)).holds(values):

@@ -41,8 +41,9 @@ def load(
         An .npz or .npy file: arrays [N, (T,) H, W (, C)]. Its end is the test part, and the end before it the
             validation part. If its name states the wanted split (val_data, mnist_test), the whole file is that split.
             If `config.size` has several numbers, arrays [*A (, C)] are cut into blocks; the parts are slabs.
-        A scan, or a folder of scans: see `scans`. It is cut into blocks in the same way.
         A folder of such files, whose names state the split. Without a validation file, the end of train validates.
+        A scan, or a folder of scans (see `scans`), cut into blocks in the same way. The range of values is that of the
+            whole file.
         A folder of images. Sub-folders train, validation or val, and test are the splits. Without them, a hash of
             `config.seed` and each file's path decides. Sub-folders inside of these are classes.
         A folder of videos, if `config.frames` is set: video files, and folders of frames, split like images. TFRecord

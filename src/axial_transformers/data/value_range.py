@@ -109,7 +109,7 @@ def range_of(where: object, parts: Iterable[NDArray[Any]], known: tuple[float, f
         (values,) = floats
         grid = Grid(*known) if known else Grid.of(values) if len(values) <= MAX_STEPS else None
         if grid is None or not grid.holds(values):
-            raise ValueError(f"{where} holds {_described(values, grid)}")
+            raise ValueError(f"{where} holds {_described(values, grid if known else None)}")
         ranges = [ValueRange.of(grid.integers(values))._replace(grid=None if grid == (1, 0) else grid)]
     found = ValueRange.around(ranges)
     found.counted(where)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import isfinite, prod
 from typing import Literal
 
+from axial_transformers.data.grid import MIN_STEP
 from axial_transformers.messages import Message
 from axial_transformers.models.layouts import LAYOUTS, Layout
 
@@ -103,7 +104,7 @@ class AxialTransformerConfig:
             "{model.lowest} must leave all values within 32 bits, not be {}", self.lowest,
         )  # fmt: skip
         _require(
-            self.grid is None or (all(map(isfinite, self.grid)) and self.grid[0] > 0),
+            self.grid is None or (all(map(isfinite, self.grid)) and self.grid[0] >= MIN_STEP),
             "{model.grid} must be a step above 0 and an offset, not {}", self.grid,
         )  # fmt: skip
         _require(
