@@ -24,6 +24,7 @@ from axial_transformers.compression import (
     compress_files,
     decompress_files,
 )
+from axial_transformers.compression.files import volumes
 from axial_transformers.compression.files.entries import pack, pack_frame, unpack_frame
 from axial_transformers.data.scans import read_scan
 from axial_transformers.models import AxialTransformer
@@ -188,6 +189,21 @@ def test_gzip_files_of_other_packers_keep_their_content(tmp_path, model, caplog)
     assert gzip.decompress((tmp_path / "b.nii.gz").read_bytes()) == content
 
 
+def test_a_zlib_that_packs_otherwise_is_told(tmp_path, model, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "axial_transformers")
+    source = nifti(tmp_path / "a.nii.gz", noise(*SHAPE))
+    compress_files(model, source, tmp_path / "a.axl")
+    monkeypatch.setattr(volumes, "_deflated", lambda content, level: _stored(content))
+    assert decompress_files(model, tmp_path / "a.axl", tmp_path / "b.nii.gz") == []
+    assert "a.nii.gz: this machine's zlib packs otherwise" in caplog.text
+    assert gzip.decompress((tmp_path / "b.nii.gz").read_bytes()) == gzip.decompress(source.read_bytes())
+
+
+def _stored(content: bytes) -> bytes:
+    packer = zlib.compressobj(0, zlib.DEFLATED, -15)
+    return packer.compress(content) + packer.flush()
+
+
 @pytest.mark.parametrize("name", ["packed.tif", "packed.dcm", "packed.h5", "a.zarr"])
 def test_packed_values_come_back_as_another_file_of_them(tmp_path, model, name, caplog):
     caplog.set_level(logging.INFO, "axial_transformers")
@@ -267,6 +283,11 @@ def test_floats_at_the_steps_of_the_model_come_back_byte_for_byte(tmp_path, name
     else:
         nifti(source, values)
     assert there_and_back(model, source, tmp_path / f"back_{name}").read_bytes() == source.read_bytes()
+    values.flat[3] = offset + (5970 if dtype == "<f2" else 30_001) / (1 / step)
+    np.save(tmp_path / "c.npy", values)  # the model does not know one of its values
+    assert (
+        there_and_back(model, tmp_path / "c.npy", tmp_path / "d.npy").read_bytes() == (tmp_path / "c.npy").read_bytes()
+    )
     np.save(tmp_path / "b.npy", noise(*SHAPE) / 7)
     with pytest.raises(ValueError, match=r"b\.npy holds .* the model knows"):
         compress_files(model, tmp_path / "b.npy", tmp_path / "b.axl")

@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, zip_longest
 from math import prod
@@ -66,6 +66,8 @@ class _File:
     gaps: tuple[int, ...]
     """Their lengths in bytes."""
     slices: tuple[int, ...]
+    crc: int = 0
+    """CRC-32 of the file, which another zlib may pack otherwise."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -102,6 +104,11 @@ class _Frame:
             raise DamagedError(_DAMAGED)
 
     @property
+    def integers(self) -> np.dtype[Any]:
+        """The type of values in memory: of floats, their integers on the model's grid."""
+        return np.dtype("<i8" if self.dtype[1] == "f" else self.dtype)
+
+    @property
     def kept(self) -> int:
         return sum(sum(file.gaps) for file in self.files)
 
@@ -134,7 +141,7 @@ def read(path: Path, config: AxialTransformerConfig, array: str | None = None, d
     log.info(f"{path} comes back {how}")
     known = ValueRange(config.lowest, config.highest)
     outside = (values < known.low) | (values > known.high)
-    others, positions = values[outside].astype(frame.dtype).tobytes(), np.flatnonzero(outside)
+    others, positions = values[outside].astype(frame.integers).tobytes(), np.flatnonzero(outside)
     if len(positions) * 100 > values.size:
         ValueRange.of(values).require_within(known, path)
     if len(positions):
@@ -162,7 +169,7 @@ def write(
         frame = from_json(_Frame, described, "the archive of a scan")
     except ValueError as error:
         raise DamagedError(str(error)) from error
-    dtype, axes, kept = np.dtype(frame.dtype), frame.shape[-1 - len(config.shape) : -1], io.BytesIO(content)
+    dtype, axes, kept = frame.integers, frame.shape[-1 - len(config.shape) : -1], io.BytesIO(content)
     outside, rest = divmod(len(content) - frame.kept, 8 + dtype.itemsize)
     fits = len(frame.shape) > len(config.shape) and frame.shape[-1] == config.channels and outside >= 0 == rest
     if not fits or count != prod(frame.shape[: -1 - len(axes)]) * prod(tile_grid(axes, config.shape)):
@@ -174,19 +181,18 @@ def write(
     converted = suffix in WRITTEN if frame.folder else suffix != suffix_of(Path(name))
     if converted and suffix not in WRITTEN:
         raise ValueError(f"the archive holds {name!r:.100}: give a target of this suffix, or {', '.join(WRITTEN)}")
-    whole = np.int64 if dtype.kind == "f" else dtype
-    tiles = np.stack([image.astype(whole) for image in images if image is not None])
+    tiles = np.stack([image.astype(dtype) for image in images if image is not None])
     values = np.ascontiguousarray(join_tiles(tiles, axes)).reshape(frame.shape)
     values.reshape(-1)[positions] = np.frombuffer(content, dtype, outside, frame.kept + 8 * outside)
     slices = frame.slices(values, _grid(config))
     if not (converted or frame.folder):
         with written_whole(target, replace=False) as aside:
-            aside.write_bytes(frame.files[0].content(kept, slices))
+            aside.write_bytes(_checked(frame.files[0], kept, slices))
         return
     with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:  # Windows removes no open file
         with folder_written_whole(Path(temporary, "scan") if converted else target) as folder:
             for file in frame.files:
-                write_new(folder / file.name, file.content(kept, slices))
+                write_new(folder / file.name, _checked(file, kept, slices))
         if converted:
             within = [] if frame.folder else [name + f"::{frame.dataset}" * bool(frame.dataset)]
             try:
@@ -195,6 +201,13 @@ def write(
                 raise ArchiveError(*error.args) from error
             write_scan(target, np.asarray(scan.values), scan)
             log.info(f"{target} holds the values, the type and the geometry of {name}, not its other bytes")
+
+
+def _checked(file: _File, kept: BinaryIO, slices: Sequence[memoryview]) -> bytes:
+    content = file.content(kept, slices)
+    if zlib.crc32(content) != file.crc:
+        log.info(f"warning: {file.name}: this machine's zlib packs otherwise; the same content, in other bytes")
+    return content
 
 
 def _read(path: Path, array: str | None, config: AxialTransformerConfig) -> tuple[Scan, NDArray[Any]]:
@@ -241,7 +254,9 @@ def _framed(file: Path, dataset: str, array: str | None, scan: Scan, values: NDA
                 )
                 kept = b"".join(gap for _, gaps in found for gap in gaps)
                 reader = io.BytesIO(kept)
-                same = all(to.content(reader, slices) == each.read_bytes() for to, each in zip(files, source.files))
+                restored = [to.content(reader, slices) for to in files]
+                files = tuple(replace(to, crc=zlib.crc32(content)) for to, content in zip(files, restored))
+                same = all(content == each.read_bytes() for content, each in zip(restored, source.files))
                 how = "byte for byte" if same else "with the same bytes, which gzip packs anew"
                 return _Frame(file.is_dir(), dataset, dtype, values.shape, tuple(order), files), kept, how
     return None, b"", ""
