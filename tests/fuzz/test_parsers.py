@@ -97,7 +97,7 @@ def _fail(name: str, content: bytes) -> object:
 
 
 def test_each_kind_of_failure_is_found_and_the_inputs_behind_it_are_parsed(monkeypatch):
-    monkeypatch.setattr(worker, "SECONDS", 0.0)
+    monkeypatch.setattr(worker, "SECONDS", 3.0)
     expected = {
         "ok": "ok", "refused": "refused", "untyped": "untyped", "two lines": "untyped", "memory": "memory",
         "hang": "hang", "crash": "crash", "sleep": "hang", "again": "ok",

@@ -2,6 +2,7 @@
 
 import errno
 import faulthandler
+import gc
 import multiprocessing
 import os
 import resource
@@ -63,6 +64,7 @@ class Worker:
 def _work(parse: Callable[[str, bytes], Any], pipe: Connection) -> None:
     warnings.simplefilter("ignore")
     faulthandler.disable()  # pytest has enabled it
+    gc.freeze()  # else a collection copies the whole memory of the suite, which takes longer than an input may
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
