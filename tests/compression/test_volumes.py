@@ -85,7 +85,7 @@ def write(path: Path, dtype: str) -> Path:
     elif path.suffix == ".npy":
         np.save(path, np.asfortranarray(values) if kind == "fortran" else values)
     elif path.suffix == ".npz":
-        (np.savez_compressed if kind == "packed" else np.savez)(path, scan=values)
+        np.savez(path, scan=values)
     elif path.suffix == ".h5":
         with h5py.File(path, "w") as file:
             file["group/x"] = values
@@ -96,7 +96,7 @@ def write(path: Path, dtype: str) -> Path:
 
 
 WRITTEN = (
-    *("a.nii", "a.nii.gz", "a.tif", "big.tif", "imagej.tif", "a.npy", "fortran.npy", "a.npz", "packed.npz", "a.h5"),
+    *("a.nii", "a.nii.gz", "a.tif", "big.tif", "imagej.tif", "a.npy", "fortran.npy", "a.npz", "a.h5"),
     "series",
 )
 
@@ -218,20 +218,17 @@ def test_packed_values_come_back_as_another_file_of_them(tmp_path, model, name, 
     assert np.array_equal(found, values)
 
 
-def test_geometry_and_scale_stay_when_values_are_converted_or_headers_dropped(tmp_path, model, caplog):
+def test_geometry_and_scale_stay_when_headers_are_dropped(tmp_path, model, caplog):
     caplog.set_level(logging.INFO, "axial_transformers")
     source = nifti(tmp_path / "smith.nii.gz", noise(*SHAPE, dtype=">i2"), scl_slope=2, scl_inter=3)
-    there_and_back(model, source, tmp_path / "converted.nii")
-    assert "not its other bytes" in caplog.text
     there_and_back(model, source, tmp_path / "dropped.nii.gz", drop_header=True)
     assert "comes back as scan.nii.gz: values, type and geometry" in caplog.text
     there_and_back(model, write(tmp_path / "series", "int16"), tmp_path / "series.nii.gz", drop_header=True)
-    for name in ("converted.nii", "dropped.nii.gz"):
-        scan, back = read_scan(source), read_scan(tmp_path / name)
-        assert (back.scale, back.offset, back.axes) == (2, 3, "DHW")
-        assert np.array_equal(back.values, scan.values)
-        assert np.array_equal(back.header.get_best_affine(), scan.header.get_best_affine())
-        assert (b"of a patient" in back.header.binaryblock) == (name == "converted.nii")
+    scan, back = read_scan(source), read_scan(tmp_path / "dropped.nii.gz")
+    assert (back.scale, back.offset, back.axes) == (2, 3, "DHW")
+    assert np.array_equal(back.values, scan.values)
+    assert np.array_equal(back.header.get_best_affine(), scan.header.get_best_affine())
+    assert b"of a patient" not in back.header.binaryblock
     found, scan = read_scan(tmp_path / "series.nii.gz"), read_scan(tmp_path / "series")
     assert np.array_equal(found.values, scan.values)
     assert np.allclose(found.header.get_best_affine(), scan.header.get_best_affine())
@@ -239,7 +236,7 @@ def test_geometry_and_scale_stay_when_values_are_converted_or_headers_dropped(tm
     assert not any(word in archive for word in (b"smith", b"patient", b"series"))
 
 
-def test_what_a_converted_series_leaves_out_is_said(tmp_path, model):
+def test_what_a_packed_series_leaves_out_is_said(tmp_path, model):
     series = dicom_series(tmp_path / "series", noise(*SHAPE), packed=True)
     for name in ("notes.txt", ".hidden"):
         (series / name).write_text("of a patient")
@@ -247,12 +244,6 @@ def test_what_a_converted_series_leaves_out_is_said(tmp_path, model):
     assert written.left_out == [".hidden", "notes.txt"]
     decompress_files(model, tmp_path / "a.axl", tmp_path / "b.nii.gz")
     assert np.array_equal(read_scan(tmp_path / "b.nii.gz").values, noise(*SHAPE))
-
-
-def test_a_series_is_converted_to_one_file(tmp_path, model):
-    source = write(tmp_path / "series", "int16")
-    back = read_scan(there_and_back(model, source, tmp_path / "b.nii"))
-    assert np.array_equal(back.values, read_scan(source).values)
 
 
 def test_values_that_the_model_does_not_know_are_stored_if_they_are_few(tmp_path, model):
@@ -327,7 +318,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, model):
         compress_files(model, f"{tmp_path / 'a.h5'}::x", tmp_path / "a.h5", force=True)
     compress_files(model, tmp_path / "a.nii", tmp_path / "a.axl")
     for target, options, message in [
-        ("b.png", {}, r"holds 'a\.nii': give a target of this suffix, or \.nii"),
+        ("b.png", {}, r"holds 'a\.nii': give a target of this suffix"),
         ("b.nii", {"only": "0"}, "holds one scan, which is restored whole"),
         ("a.nii", {}, "exists already"),
     ]:
@@ -360,7 +351,7 @@ def framed(model, tmp_path, change, content=b"") -> Path:
         {"shape": [2, 4, 5, 1]}, {"shape": [2, 4, -4, 1]}, {"shape": []}, {"shape": [1] * 40}, {"shape": [9, 4, 4, 1]},
         {"shape": [2, 4, 4]}, {"shape": [2, 4, 2, 2]}, {"shape": [1 << 40, 2, 4, 4, 1], "order": [0, 1, 2, 3, 4]},
         {"order": [0, 1, 2, 2]}, {"order": [0, 1, 2]}, {"order": None}, {"dtype": "O"}, {"dtype": "<c8"},
-        {"dtype": "<i3"}, {"dtype": "i2,i2"}, {"folder": 1}, {"dataset": 7}, {"unknown": 1},
+        {"dtype": "<i3"}, {"dtype": "i2,i2"}, {"folder": 1}, {"dataset": "x"}, {"unknown": 1},
         {"slices": [0, 1, 2], "gaps": [352, 0, 0, 0]},
     ],
     ids=str,

@@ -23,7 +23,7 @@ import zarr
 from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGLSLossless
 
 from axial_transformers import storage
-from axial_transformers.data import npy, scan_files
+from axial_transformers.data import DataConfig, load, npy, scan_files
 from axial_transformers.data.scans import Scan, is_scan, read_scan, write_scan
 from tests.scan_writer import dicom, dicom_series, frames_with_places
 
@@ -352,12 +352,14 @@ def test_kinds_of_tiff_are_read(tmp_path, kind, dtype):
     _agree(read_scan(tmp_path / "a.tif"), values, "TDHW")
 
 
-def test_tiff_files_of_one_page_or_of_no_tiff_are_no_scans(tmp_path):
+def test_tiff_files_of_one_page_are_no_scans_and_damaged_ones_are_refused(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", _values(4, 5))
     (tmp_path / "b.tif").write_bytes(b"II*\0\xff\xff\xff\xff")
     (tmp_path / "c.tif").write_bytes(b"")
     (tmp_path / "d.tif").write_bytes(b"MM\0+\0\x08\0\0" + b"\xff" * 8)
-    assert not any(is_scan(tmp_path / f"{name}.tif") for name in "abcde")
+    assert not any(is_scan(tmp_path / f"{name}.tif") for name in "ae")
+    for name in "bcd":
+        assert f"{name}.tif" in _line(tmp_path / f"{name}.tif")
 
 
 def test_tiff_files_that_name_others_are_refused(tmp_path):
@@ -434,15 +436,14 @@ def test_large_datasets_are_read_where_they_are_sliced(tmp_path, monkeypatch):
     for name in ("a.h5", "a.zarr"):
         found = read_scan(tmp_path / name).values
         assert not isinstance(found, np.ndarray)
-        assert (found.shape, found.dtype, found.ndim, len(found)) == (values.shape, values.dtype, 3, 30)
+        assert (found.shape, found.dtype, found.ndim) == (values.shape, values.dtype, 3)
         assert np.array_equal(found[3:7, :, 2], values[3:7, :, 2])
         assert np.array_equal(np.asarray(found), values)
         write_scan(tmp_path / "b.npy", found, read_scan(tmp_path / name))
         assert np.array_equal(np.load(tmp_path / "b.npy"), values)
     (tmp_path / "a.zarr" / "c" / "0" / "0" / "0").write_bytes(b"damaged")
-    found = read_scan(tmp_path / "a.zarr").values
     with pytest.raises(ValueError, match=r"a\.zarr cannot be read"):
-        found[0]
+        load(tmp_path / "a.zarr", DataConfig(size=(5, 10, 10)))
 
 
 def test_hdf5_that_refers_to_other_files_is_refused(tmp_path):

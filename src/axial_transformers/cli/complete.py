@@ -28,7 +28,7 @@ from axial_transformers.decoding.sampling import complete, exact_layouts, known_
 from axial_transformers.pictures.completions import save_completions
 from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples
 from axial_transformers.progress import bar
-from axial_transformers.training.trained_model import TrainedModel, grid_of, open_model
+from axial_transformers.training.trained_model import TrainedModel, open_model
 
 APPROXIMATE = "approximate: values sampled before a known position do not depend on it"
 
@@ -116,7 +116,7 @@ def main(argv: Sequence[str]) -> None:
         )
     values, scale, fps = filled.cpu().numpy(), appearance.scale, appearance.fps
     if suffix_of(options.output) in LOSSLESS:
-        save_examples(options.output, values, look, scale, fps, scan, grid_of(trained.model.config))
+        save_examples(options.output, values, look, scale, fps, scan, trained.model.config.floats)
     else:
         note = APPROXIMATE if options.approximate else ""
         save_completions(options.output, known, mask.numpy(), values, look, scale, fps, note)

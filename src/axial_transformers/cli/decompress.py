@@ -29,7 +29,7 @@ class Decompress:
     """The .axl file."""
     output: Path
     """A new folder for images or videos; for one alone, a new file such as x.png or x.mkv; for an array, a new .npz or
-    .npy file. A scan takes the suffix that it had, or a folder; with .nii.gz, .nii, .tif or .npy it is converted."""
+    .npy file. A scan takes the suffix that it had, or a folder."""
     _: KW_ONLY
     salvage: bool = False
     """Write what intact chunks contain, and name what is lost."""

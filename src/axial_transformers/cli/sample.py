@@ -25,7 +25,7 @@ from axial_transformers.decoding.sampling import require_room, sample, sample_in
 from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
-from axial_transformers.training.trained_model import TrainedModel, grid_of, open_model
+from axial_transformers.training.trained_model import TrainedModel, open_model
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> None:
     if not processes.rank_zero:
         return
     save_examples(
-        options.output, values.numpy(), look, options.appearance.scale, options.appearance.fps, scan, grid_of(config)
+        options.output, values.numpy(), look, options.appearance.scale, options.appearance.fps, scan, config.floats
     )
     print(options.output)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, Indices
+from axial_transformers.data.scan_files import parsing
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.data.windows import Windows, windowed
 from axial_transformers.messages import Message
@@ -161,4 +163,9 @@ def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, 
 
 def _range(name: str, array: Sliced, known: tuple[float, float] | None) -> ValueRange:
     rows = max(1, _AT_A_TIME // prod(array.shape[1:]))
-    return range_of(name, (np.asarray(array[row : row + rows]) for row in range(0, array.shape[0], rows)), known)
+
+    def part(row: int) -> NDArray[Any]:
+        with parsing(Path(name)):
+            return np.asarray(array[row : row + rows])
+
+    return range_of(name, map(part, range(0, array.shape[0], rows)), known)

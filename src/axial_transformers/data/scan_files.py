@@ -5,10 +5,9 @@ import io
 import logging
 import math
 import re
-import struct
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from axial_transformers.data.npy import RATIO_LIMIT, UNPACKED_LIMIT
 from axial_transformers.messages import Message, message_of
@@ -192,7 +192,7 @@ def read_tiff(path: Path) -> Scan:
     with tifffile.TiffFile(path, is_mmstack=False, is_ndtiff=False) as file:  # these open other files
         others = {*re.findall(r"FileName\s*=\s*[\"']([^\"']*)", file.ome_metadata or "")} - {path.name}
         if others or len(file.series) != 1:
-            refuse(path, "is part of several files, or holds several arrays: save it as one array in one file")
+            refuse(path, "is part of several files, or holds no array or several: save one array in one file")
         series = file.series[0]
         axes, free = "", [letter for letter in "DTC" if letter not in map(_TIFF_AXES.get, series.axes)]
         for code in reversed(series.axes):
@@ -208,16 +208,15 @@ def read_tiff(path: Path) -> Scan:
 
 
 def has_pages(path: Path) -> bool:
-    """Return True if a TIFF file has a second page."""
-    with suppress(struct.error, OverflowError, ValueError), path.open("rb") as file:
-        head = file.read(16)
-        order, big = ("<" if head[:2] == b"II" else ">"), b"+" in head[2:4]  # BigTIFF has version 43
-        start, count, entry, form = (8, "Q", 20, "Q") if big else (4, "H", 12, "I")
-        file.seek(struct.unpack_from(order + form, head, start)[0])
-        (entries,) = struct.unpack(order + count, file.read(struct.calcsize(order + count)))
-        file.seek(entries * entry, 1)
-        return any(file.read(struct.calcsize(order + form)))
-    return False
+    """Return True if a TIFF file has a second page, or is none that pillow reads."""
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
+            image.seek(1)
+    except EOFError:
+        return False
+    except Exception:  # parsers of damaged files raise errors of every kind
+        return True
+    return True
 
 
 def read_hdf5(path: Path, name: str) -> Scan:
@@ -263,27 +262,8 @@ def _of_blocks(path: Path, found: Any, block: Sequence[int], held: int, many: in
     blocks = math.prod(-(-length // part) for length, part in zip(found.shape, block))
     if blocks > many and math.prod(block) < 1 << 10:
         refuse(path, f"is cut into {blocks:,} blocks of shape {list(block)}: save it with larger ones")
-    values: Any = _Blocks(found, path)
     small = blocks <= many and found.size * found.dtype.itemsize <= UNPACKED_LIMIT
-    return Scan(values[...] if small else values, axes)
-
-
-class _Blocks:
-    """An array that is read where it is sliced."""
-
-    def __init__(self, found: Any, path: Path) -> None:
-        self._found, self._path = found, path
-        self.shape, self.dtype, self.ndim, self.size = found.shape, found.dtype, found.ndim, found.size
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        with parsing(self._path):
-            return np.asarray(self._found[index])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self[...].astype(dtype or self.dtype, copy=False)
+    return Scan(found[...] if small else found, axes)
 
 
 def _chosen(path: Path, name: str, names: Sequence[str]) -> str:

@@ -80,9 +80,9 @@ class ValueRange(NamedTuple):
             if self.high > allowed.high:
                 raise ValueError(Message("{} holds values {}, not {}: correct {data.num_values}", where, self, allowed))
             return {"num_values": num_values, "lowest": allowed.low, "grid": self.grid}
-        if 0 <= self.low <= self.high < 256:
-            return {"num_values": 256 if self.high >= 128 else max(2, self.high + 1), "lowest": 0, "grid": self.grid}
-        return {"num_values": max(2, self.high - self.low + 1), "lowest": self.low, "grid": self.grid}
+        lowest = 0 if 0 <= self.low <= self.high < 256 else self.low
+        count = 256 if lowest == 0 and 128 <= self.high < 256 else self.high - lowest + 1
+        return {"num_values": max(2, count), "lowest": lowest, "grid": self.grid}
 
 
 def range_of(where: object, parts: Iterable[NDArray[Any]], known: tuple[float, float] | None = None) -> ValueRange:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import isfinite, prod
 from typing import Literal
 
-from axial_transformers.data.grid import MIN_STEP
+from axial_transformers.data.grid import MIN_STEP, Grid
 from axial_transformers.messages import Message
 from axial_transformers.models.layouts import LAYOUTS, Layout
 
@@ -214,6 +214,11 @@ class AxialTransformerConfig:
     @property
     def highest(self) -> int:
         return self.lowest + self.num_values - 1
+
+    @property
+    def floats(self) -> Grid | None:
+        """Return the floats that values are of."""
+        return self.grid and Grid(*self.grid)
 
     @property
     def of_bytes(self) -> bool:

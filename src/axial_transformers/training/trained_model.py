@@ -12,7 +12,6 @@ import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.blocks_of_arrays import Blocks
-from axial_transformers.data.grid import Grid
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.data.scans import Scan, is_scan, read_scan
 from axial_transformers.data.value_range import ValueRange
@@ -120,13 +119,8 @@ def check_values(examples: Examples, config: AxialTransformerConfig, source: str
     values: object = examples.values
     if isinstance(values, np.ndarray | Blocks):
         found = values.range if isinstance(values, Blocks) else ValueRange.of(values)
-        known = ValueRange(config.lowest, config.highest, grid_of(config))
+        known = ValueRange(config.lowest, config.highest, config.floats)
         found._replace(grid=examples.grid).require_within(known, source, advise)
-
-
-def grid_of(config: AxialTransformerConfig) -> Grid | None:
-    """Return the floats that a model's values are of."""
-    return Grid(*config.grid) if config.grid else None
 
 
 def check_recorded(folder: str | Path, source: str) -> None:

@@ -13,7 +13,6 @@ import gzip
 import io
 import logging
 import re
-import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -28,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.compression.container import ArchiveError, DamagedError
+from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files.entries import Names, check_name, pack_frame, unpack_frame
 from axial_transformers.compression.files.source import (
     Contents,
@@ -43,7 +42,7 @@ from axial_transformers.data.blocks_of_arrays import channels_last
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.npy import read_array
 from axial_transformers.data.scan_files import suffix_of, unzipped
-from axial_transformers.data.scans import WRITTEN, Scan, bare, parted, read_scan, write_scan
+from axial_transformers.data.scans import Scan, bare, parted, read_scan, write_scan
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.files import folder_written_whole, written_whole
@@ -87,7 +86,6 @@ class _Frame:
     """How values [*examples, *A, C] lie in files."""
 
     folder: bool
-    dataset: str
     dtype: str
     shape: tuple[int, ...]
     order: tuple[int, ...]
@@ -112,23 +110,23 @@ class _Frame:
     def kept(self) -> int:
         return sum(sum(file.gaps) for file in self.files)
 
-    def slices(self, values: NDArray[Any], grid: Grid) -> list[memoryview]:
+    def slices(self, values: NDArray[Any], grid: Grid | None) -> list[memoryview]:
         return _slices(values.transpose(self.order), self.dtype, sum(len(file.slices) for file in self.files), grid)
 
 
 def read(path: Path, config: AxialTransformerConfig, array: str | None = None, drop_header: bool = False) -> Contents:
     """Read a scan, or one array of a file. The last axes are those of the model, those before them examples."""
-    file, dataset = parted(path)
-    (scan, values), grid = _read(path, array, config), _grid(config)
+    file, _ = parted(path)
+    (scan, values), grid = _read(path, array, config), config.floats
     source = source_of(file)
     left_out = [*source.left_out] if scan.slices else []
-    frame, kept, how = (None, b"", "") if drop_header else _framed(file, dataset, array, scan, values, grid)
+    frame, kept, how = (None, b"", "") if drop_header else _framed(file, scan, values, grid)
     if frame is None:
         with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             name = ("scan" if drop_header else file.name[: -len(suffix_of(file)) or None]) + scan.suffix
             write_scan(Path(folder, name), np.asarray(scan.values), bare(scan) if drop_header else scan)
             held = _read(Path(folder, name), "arr_0" if scan.suffix == ".npy" else None, config)
-            frame, kept, _ = _framed(Path(folder, name), "", None, *held, grid)
+            frame, kept, _ = _framed(Path(folder, name), *held, grid)
             if frame is None or not np.array_equal(held[1], values):
                 raise ValueError(f"{path} does not come back from {scan.suffix} as it was: save its values as .npy")
         how = f"as {name}: " + ("values and type" if scan.header is None else "values, type and geometry")
@@ -163,7 +161,7 @@ def write(
     target: Path, config: AxialTransformerConfig, images: Iterable[NDArray[np.integer] | None], count: int,
     packed: bytes,
 ) -> None:  # fmt: skip
-    """Write the file or the folder; or, where the target has another suffix, another file of the same values."""
+    """Write the file, whose suffix the target must have, or the folder."""
     described, content = unpack_frame(packed)
     try:
         frame = from_json(_Frame, described, "the archive of a scan")
@@ -177,30 +175,20 @@ def write(
     positions = np.cumsum(np.frombuffer(content, "<u8", outside, frame.kept))
     if (positions >= prod(frame.shape)).any():
         raise DamagedError(_DAMAGED)
-    name, suffix = frame.files[0].name, suffix_of(target)
-    converted = suffix in WRITTEN if frame.folder else suffix != suffix_of(Path(name))
-    if converted and suffix not in WRITTEN:
-        raise ValueError(f"the archive holds {name!r:.100}: give a target of this suffix, or {', '.join(WRITTEN)}")
+    name = frame.files[0].name
+    if not frame.folder and suffix_of(target) != suffix_of(Path(name)):
+        raise ValueError(f"the archive holds {name!r:.100}: give a target of this suffix")
     tiles = np.stack([image.astype(dtype) for image in images if image is not None])
     values = np.ascontiguousarray(join_tiles(tiles, axes)).reshape(frame.shape)
     values.reshape(-1)[positions] = np.frombuffer(content, dtype, outside, frame.kept + 8 * outside)
-    slices = frame.slices(values, _grid(config))
-    if not (converted or frame.folder):
+    slices = frame.slices(values, config.floats)
+    if not frame.folder:
         with written_whole(target, replace=False) as aside:
             aside.write_bytes(_checked(frame.files[0], kept, slices))
         return
-    with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:  # Windows removes no open file
-        with folder_written_whole(Path(temporary, "scan") if converted else target) as folder:
-            for file in frame.files:
-                write_new(folder / file.name, _checked(file, kept, slices))
-        if converted:
-            within = [] if frame.folder else [name + f"::{frame.dataset}" * bool(frame.dataset)]
-            try:
-                scan = read_scan(Path(temporary, "scan", *within))
-            except ValueError as error:
-                raise ArchiveError(*error.args) from error
-            write_scan(target, np.asarray(scan.values), scan)
-            log.info(f"{target} holds the values, the type and the geometry of {name}, not its other bytes")
+    with folder_written_whole(target) as folder:
+        for file in frame.files:
+            write_new(folder / file.name, _checked(file, kept, slices))
 
 
 def _checked(file: _File, kept: BinaryIO, slices: Sequence[memoryview]) -> bytes:
@@ -229,62 +217,52 @@ def _read(path: Path, array: str | None, config: AxialTransformerConfig) -> tupl
     return scan, integers(values, on_grid)
 
 
-def _grid(config: AxialTransformerConfig) -> Grid:
-    return Grid(*config.grid) if config.grid else Grid(1, 0)
-
-
-def _framed(file: Path, dataset: str, array: str | None, scan: Scan, values: NDArray[Any], grid: Grid) -> _Framed:
+def _framed(file: Path, scan: Scan, values: NDArray[Any], grid: Grid | None) -> _Framed:
     """Return the frame, its gaps, and how files come back; no frame if values do not lie in them as they are."""
     source, order = source_of(file), sorted(range(values.ndim), key=lambda axis: -values.strides[axis])
     too_large = sum(each.stat().st_size for each in source.files) > values.nbytes + _MAX_KEPT
     if too_large or (file.is_dir() and not scan.slices):
         return None, b"", ""
-    stored = scan.values.dtype
-    for dtype in (stored.str, stored.newbyteorder().str):
-        for count in [len(scan.slices)] if scan.slices else [1, values.shape[order[0]]]:
-            owners = scan.slices or [(file, i) for i in range(count)]
-            slices, numbers = _slices(values.transpose(order), dtype, count, grid), defaultdict[Path, list[int]](list)
-            for i in sorted(range(count), key=lambda i: owners[i][1]):
-                numbers[owners[i][0]].append(i)
-            found = [_around(each, [slices[i] for i in numbers[each]], array) for each in source.files]
-            if all(gaps for _, gaps in found) and len(numbers) == len(found):
-                files = tuple(
-                    _File(source.name(each), level, tuple(map(len, gaps)), tuple(numbers[each]))
-                    for each, (level, gaps) in zip(source.files, found)
-                )
-                kept = b"".join(gap for _, gaps in found for gap in gaps)
-                reader = io.BytesIO(kept)
-                restored = [to.content(reader, slices) for to in files]
-                files = tuple(replace(to, crc=zlib.crc32(content)) for to, content in zip(files, restored))
-                same = all(content == each.read_bytes() for content, each in zip(restored, source.files))
-                how = "byte for byte" if same else "with the same bytes, which gzip packs anew"
-                return _Frame(file.is_dir(), dataset, dtype, values.shape, tuple(order), files), kept, how
+    dtype = scan.values.dtype.str
+    for count in [len(scan.slices)] if scan.slices else [1, values.shape[order[0]]]:
+        owners = scan.slices or [(file, i) for i in range(count)]
+        slices, numbers = _slices(values.transpose(order), dtype, count, grid), defaultdict[Path, list[int]](list)
+        for i in sorted(range(count), key=lambda i: owners[i][1]):
+            numbers[owners[i][0]].append(i)
+        found = [_around(each, [slices[i] for i in numbers[each]]) for each in source.files]
+        if all(gaps for _, gaps in found) and len(numbers) == len(found):
+            files = tuple(
+                _File(source.name(each), level, tuple(map(len, gaps)), tuple(numbers[each]))
+                for each, (level, gaps) in zip(source.files, found)
+            )
+            kept = b"".join(gap for _, gaps in found for gap in gaps)
+            reader = io.BytesIO(kept)
+            restored = [to.content(reader, slices) for to in files]
+            files = tuple(replace(to, crc=zlib.crc32(content)) for to, content in zip(files, restored))
+            same = all(content == each.read_bytes() for content, each in zip(restored, source.files))
+            how = "byte for byte" if same else "with the same bytes, which gzip packs anew"
+            return _Frame(file.is_dir(), dtype, values.shape, tuple(order), files), kept, how
     return None, b"", ""
 
 
-def _around(path: Path, parts: list[memoryview], array: str | None) -> tuple[int, list[bytes]]:
+def _around(path: Path, parts: list[memoryview]) -> tuple[int, list[bytes]]:
     """Return the level and the gaps of one file, or no gaps."""
     content, suffix = path.read_bytes(), suffix_of(path)
-    if (gaps := _gaps(content, parts)) or suffix not in (".nii.gz", ".npz"):
+    if (gaps := _gaps(content, parts)) or suffix != ".nii.gz":
         return 0, gaps
-    if suffix == ".npz":
-        with zipfile.ZipFile(path) as archive:
-            unpacked = archive.read(f"{array}.npy")
-    else:
-        unpacked = bytes(unzipped(path))
+    unpacked = bytes(unzipped(path))
     if gaps := _gaps(unpacked, parts):
         for level in _LEVELS:
             if around := _gaps(content, [_deflated(unpacked, level)]):
                 return level, [around[0], *gaps, around[1]]
-        if suffix == ".nii.gz":
-            packed = gzip.compress(unpacked, 6, mtime=0)
-            return 6, [packed[:10], *gaps, packed[-8:]]
+        packed = gzip.compress(unpacked, 6, mtime=0)
+        return 6, [packed[:10], *gaps, packed[-8:]]
     return 0, []
 
 
-def _slices(stored: NDArray[Any], dtype: str, count: int, grid: Grid) -> list[memoryview]:
+def _slices(stored: NDArray[Any], dtype: str, count: int, grid: Grid | None) -> list[memoryview]:
     """Return stored values as bytes of a type; floats are those of the grid."""
-    numbers = grid.floats(stored, dtype) if np.dtype(dtype).kind == "f" else stored.astype(dtype, copy=False)
+    numbers = grid.floats(stored, dtype) if grid and dtype[1] == "f" else stored.astype(dtype, copy=False)
     content = memoryview(numbers.tobytes())
     size = len(content) // count
     return [content[size * i : size * (i + 1)] for i in range(count)]
