@@ -18,7 +18,7 @@ def pages() -> dict[str, str]:
         f"| [axial {command}]({command}.md) | {summary} | `{example}` |"
         for command, (summary, example) in cli.COMMANDS.items()
     ]
-    listed = ["# The command `axial`", "", "| | | for example |", "|---|---|---|", *rows, ""]
+    listed = ["# The command `axial`", "", "| command | does | for example |", "|---|---|---|", *rows, ""]
     return {"index": "\n".join(listed), **{command: page(command) for command in cli.COMMANDS}}
 
 

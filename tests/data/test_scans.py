@@ -1,5 +1,6 @@
 """Scans: values and geometry survive a round trip, and bad files give one line that names them."""
 
+import errno
 import gzip
 import importlib
 import io
@@ -621,3 +622,20 @@ def test_parsers_are_imported_at_their_first_use_and_stay_silent(tmp_path, caplo
 
 def test_limits_are_those_of_arrays():
     assert scan_files.UNPACKED_LIMIT == npy.UNPACKED_LIMIT
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.tif", "a.npy"])
+def test_files_that_memory_cannot_hold_are_mapped_for_reading(tmp_path, monkeypatch, name):
+    values, original = _values(4, 5, 6), np.memmap
+
+    class Short(original):
+        def __new__(cls, path, dtype=np.uint8, mode="r+", *others, **options):
+            if mode == "c":
+                raise OSError(errno.ENOMEM, "Cannot allocate memory")
+            return original.__new__(cls, path, dtype, mode, *others, **options)
+
+    write_scan(tmp_path / name, values, Scan(values, "DHW"))
+    monkeypatch.setattr(np, "memmap", Short)
+    examples = load(tmp_path / name, DataConfig(size=(2, 3, 3)), "all")
+    assert len(examples) == 4
+    assert np.array_equal(examples.values[:][0, ..., 0], values[:2, :3, :3])

@@ -98,5 +98,5 @@ def test_every_number_of_the_readme_is_on_the_results_or_the_benchmarks_page():
 
 def test_the_readme_fits_one_screen_and_its_version_is_the_packages():
     text = (ROOT / "README.md").read_text()
-    assert len(text.split()) <= 700
+    assert len(text.split()) <= 900  # the words of its prose: test_prose.py
     assert f"Version {version}:" in text

@@ -1,12 +1,13 @@
 """Reading .npy and .npz files that may be hostile: nothing is unpickled, and claimed sizes are checked."""
 
+import errno
 import io
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -34,15 +35,25 @@ def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:
-    """Return one array; those of .npy files are mapped copy-on-write."""
+    """Return one array; those of .npy files are mapped."""
     with _opened(path, name) as (stream, size, where):
         _header(stream.read(_HEADER_LIMIT), size, where)
         if path.suffix.lower() == ".npy":
-            return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+            return np.asarray(mapped(lambda mode: np.load(path, mmap_mode=mode, allow_pickle=False)))
         stream.seek(0)
         array: NDArray[Any] = npy_format.read_array(stream, allow_pickle=False)
         stream.read(1)  # the end of the stream is where its checksum is compared
         return array
+
+
+def mapped(map_in: Callable[[Literal["c", "r"]], NDArray[Any]]) -> NDArray[Any]:
+    """Return the array of a file, mapped copy-on-write or, if it is larger than memory, for reading only."""
+    try:
+        return map_in("c")
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        return map_in("r")
 
 
 def array_of(content: bytes, where: str) -> NDArray[Any]:

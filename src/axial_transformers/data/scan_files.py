@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.npy import RATIO_LIMIT, UNPACKED_LIMIT
+from axial_transformers.data.npy import RATIO_LIMIT, UNPACKED_LIMIT, mapped
 from axial_transformers.messages import Message, message_of
 from axial_transformers.storage import require_extra
 from axial_transformers.storage.typed_json import read_object
@@ -58,7 +58,10 @@ class Scan:
 def read_nifti(path: Path) -> Scan:
     """Return stored values; axes of length 1 behind the second are dropped, vectors become channels."""
     nibabel, suffix = package("nibabel", path), suffix_of(path)
-    content = np.memmap(path, np.uint8, "c") if suffix == ".nii" else np.frombuffer(unzipped(path), np.uint8)
+    if suffix == ".nii":
+        content = mapped(lambda mode: np.memmap(path, np.uint8, mode))
+    else:
+        content = np.frombuffer(unzipped(path), np.uint8)
     head = content[:540].tobytes()
     header = nibabel.Nifti2Header(head) if head[4:7] == b"n+2" else nibabel.Nifti1Header(head[:348])
     shape, dtype, start = header.get_data_shape()[::-1], header.get_data_dtype(), int(header["vox_offset"])
@@ -204,7 +207,8 @@ def read_tiff(path: Path) -> Scan:
         if series.dataoffset is None:
             return Scan(series.asarray(), axes, suffix=".tif")
         dtype = series.dtype.newbyteorder(file.byteorder)
-        return Scan(np.memmap(path, dtype, "c", series.dataoffset, series.shape), axes, suffix=".tif")
+        start, shape = series.dataoffset, series.shape
+        return Scan(mapped(lambda mode: np.memmap(path, dtype, mode, start, shape)), axes, suffix=".tif")
 
 
 def has_pages(path: Path) -> bool:
