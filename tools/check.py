@@ -38,10 +38,18 @@ FOUND_BY = {
     "window size": {"layers/line_attention", "tutorials/attention"},
     "EMA": {"how-to/train_and_resume"},
     "KV cache": {"explanation/how_the_model_works"},
-    **dict.fromkeys(
-        ("time limit", "out of memory", "float data", "torch.compile", "int16", "DICOM", "slow first run"),
-        {"how-to/troubleshooting"},
-    ),
+    **{
+        symptom: {"how-to/troubleshooting"}
+        for symptom in (
+            "time limit",
+            "out of memory",
+            "float data",
+            "torch.compile",
+            "int16",
+            "DICOM",
+            "slow first run",
+        )
+    },  # fmt: skip
 }
 """Words of the search, and the pages of which one has to come first."""
 RESULT = ".md-search-result__link"

@@ -267,7 +267,7 @@ def test_workers_leave_ctrl_c_to_their_parent():
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [4_000, 200_000])
 def test_memory_does_not_grow_with_the_records(tmp_path, records):
-    """For ten million: docs/project/robustness.md. The benchmark also checks that each comes once, at its own position."""
+    """For ten million: docs/project/robustness.md. Its benchmark also checks that each comes once, in order."""
     script = ROOT / "benchmarks" / "shards.py"
     command = [sys.executable, script, "--records", str(records), "--folder", tmp_path, "--workers", "0"]
     returned = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}  # arrays that are freed do not count as held
