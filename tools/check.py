@@ -49,7 +49,7 @@ FOUND_BY = {
             "DICOM",
             "slow first run",
         )
-    },  # fmt: skip
+    },
 }
 """Words of the search, and the pages of which one has to come first."""
 RESULT = ".md-search-result__link"
