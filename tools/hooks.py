@@ -39,7 +39,9 @@ PLACES = {
     **{name.removesuffix("/README.md"): to for name, to in CARRIED.items()},
 }
 COMMANDS = "commands"
-BOOSTS = {"reference/": 0.001, f"{COMMANDS}/": 0.001, "project/": 0.001, "glossary.md": 0.3}
+BOOSTS = {
+    "reference/": 0.001, f"{COMMANDS}/": 0.001, "project/": 0.001, "glossary.md": 0.3, "how-to/troubleshooting.md": 1.5
+}  # fmt: skip
 """Weights of pages in the search by the beginning of their path: pages that explain a word come before lists of names.
 
 A word in a title counts a thousand times as much as one in a text.
