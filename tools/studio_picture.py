@@ -12,6 +12,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from axial_transformers.cli import studio
+from axial_transformers.cli.commands import Studio
 from axial_transformers.studio.page import served
 from axial_transformers.training.trained_model import open_model
 
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("source")
     parser.add_argument("--example", default="3")
     words = parser.parse_args()
-    options = studio.Studio(model=words.model, source=words.source)
+    options = Studio(model=words.model, source=words.source)
     shown = studio.studio_model(open_model(options.model), options)
     with served(shown) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

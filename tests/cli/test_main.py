@@ -40,13 +40,30 @@ def test_every_command_is_in_one_group_of_the_help(axial: Axial):
     assert titles == [*cli.GROUPS]
 
 
-@pytest.mark.parametrize("words", ["train --help", "train digits --help", "train digits --training.stepz 3"])
-def test_settings_are_read_and_refused_without_torch(words):
-    command = [sys.executable, "-X", "importtime", "-m", "axial_transformers", *words.split()]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == (2 if "stepz" in words else 0)
-    assert "torch" not in run.stderr.split()
-    assert "cyclopts" in run.stderr.split(), "the imports are listed"
+def test_options_are_read_and_refused_without_torch_and_data(tmp_path):
+    """In one process, so that the test is cheap: after each command, it prints what was imported for the first time."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_text("no image, which would be said if it were read")
+    words = [f"{verb} {option}" for verb in cli.COMMANDS if verb != "inspect" for option in ("--help", "--halp")]
+    settings = ["--help", "--model.dimm 3", "--training.stepz 3"]
+    words += [f"{verb} {name} {each}" for verb in ("train",) for name in ("digits", "photos") for each in settings]
+    script = (
+        "import sys; from axial_transformers.cli import main\n"
+        "before = set()\n"
+        "for line in sys.stdin.read().splitlines():\n"
+        "    try:\n"
+        "        status = main(line.split())\n"
+        "    except SystemExit as end:\n"
+        "        status = end.code\n"
+        "    slow = {'torch', 'numba', 'scipy', 'gradio', 'matplotlib'} & {*sys.modules} - before\n"
+        "    before |= slow\n"
+        "    print('\\nended:', line, status, *slow, file=sys.stderr)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], input="\n".join(words), capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    ends = [line.removeprefix("ended: ") for line in run.stderr.splitlines() if line.startswith("ended: ")]
+    assert ends == [f"{line} {0 if '--help' in line else 2}" for line in words]
 
 
 def test_help_waits_for_no_library():
@@ -98,48 +115,48 @@ def test_an_unknown_verb_is_one_line_with_the_nearest_one(axial: Axial):
     ],
 )
 def test_what_a_user_got_wrong_is_one_line(axial: Axial, monkeypatch, error, line):
-    def fail(argv):
+    def fail(options):
         raise error
 
     monkeypatch.setattr(sample, "main", fail)
-    assert axial("sample") == (2, "", line)
+    assert axial("sample", "model") == (2, "", line)
     monkeypatch.setenv("AXIAL_TRACEBACK", "1")
     with pytest.raises(type(error)):
-        axial("sample")
+        axial("sample", "model")
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, SystemError])
 def test_a_mistake_of_ours_keeps_its_traceback(axial: Axial, monkeypatch, kind):
-    def fail(argv):
+    def fail(options):
         raise kind("a bug")
 
     monkeypatch.setattr(sample, "main", fail)
     with pytest.raises(kind, match="a bug"):
-        axial("sample")
+        axial("sample", "model")
 
 
 def test_each_record_of_the_packages_log_is_one_line_on_stderr(axial: Axial, monkeypatch):
     log = logging.getLogger("axial_transformers.kernels.some_module")
 
-    def work(argv):
+    def work(options):
         log.info("reading [8, 8] %s", "and a long path /" * 20)
         log.warning("compiling")
 
     monkeypatch.setattr(sample, "main", work)
     for _ in range(2):
-        _, out, err = axial("sample")
+        _, out, err = axial("sample", "model")
         assert (out, err) == ("", f"reading [8, 8] {'and a long path /' * 20}\ncompiling\n")
     monkeypatch.setenv("RANK", "1")  # of the processes that torchrun started, the first one speaks
-    assert axial("sample").err == ""
+    assert axial("sample", "model").err == ""
     assert len(logging.getLogger("axial_transformers").handlers) == 1
 
 
 def test_an_interrupt_is_status_130(axial: Axial, monkeypatch):
-    def interrupt(argv):
+    def interrupt(options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sample, "main", interrupt)
-    assert axial("sample").status == 130
+    assert axial("sample", "model").status == 130
 
 
 def test_a_reader_that_stops_early_is_no_error():

@@ -17,9 +17,9 @@ from cyclopts import Argument
 
 from axial_transformers import cli
 from axial_transformers.cli import sample
+from axial_transformers.cli.commands import Sample
 from axial_transformers.cli.completion import parser_of
-from axial_transformers.cli.parsing import as_option, parse
-from axial_transformers.cli.sample import Sample
+from axial_transformers.cli.parsing import as_option
 from axial_transformers.messages import Message, joined, message_of
 from tests.conftest import Axial
 from tests.paths import DATA, ROOT
@@ -245,8 +245,7 @@ def test_an_error_within_a_message_is_worded_too():
 
 
 def test_a_warning_names_options(axial: Axial, monkeypatch):
-    def warn(argv: list[str]) -> None:
-        parse(Sample, argv, "sample")
+    def warn(options: Sample) -> None:
         warnings.warn(Message("{precision=bfloat16} is slow"), stacklevel=1)
         warnings.warn("precision=bfloat16 is slow", stacklevel=1)
 

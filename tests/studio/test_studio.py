@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from axial_transformers.cli import studio as verb
+from axial_transformers.cli.commands import Studio
 from axial_transformers.data import Examples
 from axial_transformers.decoding.sampling import complete, exact_layouts, sample
 from axial_transformers.likelihood.bits import bits_per_dim
@@ -253,7 +254,7 @@ def test_without_gradio_the_verb_says_how_to_install_it(axial: Axial, monkeypatc
 
 
 def test_the_models_own_data_is_read_where_it_is_at_hand(trained, tmp_path, capsys):
-    options = verb.Studio(model=str(trained), limit=7)
+    options = Studio(model=str(trained), limit=7)
     studio = verb.studio_model(verb.open_model(options.model), options)
     assert len(studio.examples) == 7
     Image.new("L", (20, 20)).save(tmp_path / "a.png")

@@ -21,6 +21,7 @@ pytest.importorskip("gradio", reason="Gradio has an environment of its own: make
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: make studio-test")
 
 from axial_transformers.cli import studio as verb
+from axial_transformers.cli.commands import Studio
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.studio import actions
 from axial_transformers.studio.page import served
@@ -94,7 +95,7 @@ def page(browser, address) -> Iterator[object]:
 
 
 def _served(folder: Path, name: str, source: str | None = None):
-    options = verb.Studio(model=str(folder / name), source=str(folder / (source or f"{name}.npz")))
+    options = Studio(model=str(folder / name), source=str(folder / (source or f"{name}.npz")))
     if source == "":
         options = replace(options, source=None)
     return served(verb.studio_model(verb.open_model(options.model), options))

@@ -1,13 +1,14 @@
-"""The command `axial`: one file per command, imported only when it is called."""
+"""The command `axial`: its words are read without torch, then its file is imported."""
 
 import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
+from typing import Any
 
-from axial_transformers.cli.console import prepare_streams, printable, show_log
-from axial_transformers.messages import Message, Option, message_of
+from axial_transformers.cli.console import OPTIONS, prepare_streams, printable, rank_zero_output, show_log
+from axial_transformers.messages import Message, message_of
 
 GROUPS = {
     "Train": {
@@ -50,9 +51,6 @@ GROUPS = {
 COMMANDS = {name: texts for group in GROUPS.values() for name, texts in group.items()}
 
 USAGE_ERROR, INTERRUPTED = 2, 130
-
-OPTIONS: list[Option] = []
-"""For each parser that the running command has used, the function that names its options in messages."""
 
 WAITING, SHORT_WAIT = "GOMP_SPINCOUNT", "1000"
 """Environment variable of GNU OpenMP."""
@@ -114,7 +112,14 @@ def _run(command: str, argv: Sequence[str]) -> int:
     if any(not word or (word.startswith("--") and word.endswith("=")) for word in argv):
         return _fail(f"axial {command}", "a word is empty, as where a variable is not set: give a name or a value")
     show_log()
-    return import_module(f"{__name__}.{command.replace('-', '_')}").main(argv) or 0
+    options: Any = argv
+    if command not in ("train", "inspect"):  # whose words say which options there are
+        from axial_transformers.cli.commands import OPTIONS_OF  # slow to import
+        from axial_transformers.cli.parsing import parse
+
+        with rank_zero_output():
+            options = parse(OPTIONS_OF[command], argv, command)
+    return import_module(f"{__name__}.{command.replace('-', '_')}").main(options) or 0
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:

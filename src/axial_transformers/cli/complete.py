@@ -1,27 +1,10 @@
 """axial complete: the missing parts of partly known examples."""
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
-from typing import Annotated
-
 import torch
-from cyclopts import Parameter
 
-from axial_transformers.cli.options import (
-    Appearance,
-    Compile,
-    Device,
-    Model,
-    Precision,
-    Reading,
-    Source,
-    Temperature,
-    Weights,
-    products_in,
-)
-from axial_transformers.cli.parsing import command, parse, require_within
-from axial_transformers.data import Split
+from axial_transformers.cli.commands import Complete
+from axial_transformers.cli.options import products_in
+from axial_transformers.cli.parsing import require_within
 from axial_transformers.data.images import read_mask
 from axial_transformers.data.scan_files import suffix_of
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, require_room
@@ -33,61 +16,8 @@ from axial_transformers.training.trained_model import TrainedModel, open_model
 APPROXIMATE = "approximate: values sampled before a known position do not depend on it"
 
 
-@dataclass(frozen=True)
-class Complete:
-    """Complete images, clips or sequences that are partly known (inpainting), several times each.
-
-    For example:
-      axial complete runs/digits --rows 4
-      axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
-      axial complete runs/digits --mask mask.png --approximate --only 3 17
-      axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
-
-    Completions are exact samples from p(missing | known) where the known positions come first in the generation order.
-    Otherwise an error names layouts where they do.
-    """
-
-    model: Model
-    source: Source = None
-    _: KW_ONLY
-    split: Split | None = None
-    """Part of the data; as for axial evaluate."""
-    rows: int | None = None
-    """The first rows are known."""
-    channels: int | None = None
-    """The first channels are known."""
-    frames: int | None = None
-    """The first frames are known."""
-    mask: Path | None = None
-    """An image, white where known; or an .npy file of booleans per position (and channel), true where known."""
-    approximate: bool = False
-    """Allow any mask. Earlier values then do not depend on the known ones after them."""
-    examples: int = 8
-    """Number of examples to complete, evenly spaced over the source."""
-    only: tuple[str, ...] | None = None
-    """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
-    label: str | None = None
-    """Class of all completions, for class-conditional models: its name or its number. None: no label."""
-    data: Reading = Reading()
-    count: int = 4
-    """Completions of each."""
-    output: Path = Path("completions.png")
-    """NAME.png: known part, completions and original side by side. NAME.npz, NAME.npy: the completions; for data in
-    NIfTI, DICOM or TIFF also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4 and NAME.gif, which play;
-    NAME.mkv: the completions, lossless. Only images and movies are replaced."""
-    appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
-    seed: int = 0
-    """Equal seeds give equal completions."""
-    temperature: Temperature = 1.0
-    weights: Weights = "ema"
-    precision: Precision = "auto"
-    device: Device = "auto"
-    compile: Compile = None
-
-
-def main(argv: Sequence[str]) -> None:
+def main(options: Complete) -> None:
     """Run the command."""
-    options = parse(Complete, argv, "complete")
     require_within("examples", options.examples, 1)
     require_within("count", options.count, 1)
     options.appearance.check()
@@ -97,7 +27,7 @@ def main(argv: Sequence[str]) -> None:
     scan = appearance.scan(options.output, trained)
     require_output(options.output, clips=len(config.shape) == 3, source=options.source, scan=scan)
     label = trained.label(options.label)
-    mask = _known_positions(trained, options, argv)
+    mask = _known_positions(trained, options)
     examples = trained.examples(options.source, options.split)[0]
     known = (examples.spread(options.examples) if options.only is None else examples.named(options.only)).values
     require_room(config, options.count, len(known), appearance.pixels(options.output))
@@ -123,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
     print(options.output)
 
 
-def _known_positions(trained: TrainedModel, options: Complete, argv: Sequence[str]) -> torch.Tensor:
+def _known_positions(trained: TrainedModel, options: Complete) -> torch.Tensor:
     given = [f"--{name}" for name in ("mask", "rows", "channels", "frames") if getattr(options, name) is not None]
     if len(given) != 1:
         said = " and ".join(given) or "none"
@@ -141,7 +71,7 @@ def _known_positions(trained: TrainedModel, options: Complete, argv: Sequence[st
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(
             f"what {given[0]} says is known does not come first in generation order with layout {layout}, so the "
-            f"completions would not be exact ({would}); allow {APPROXIMATE.replace(':', ' ones, where', 1)} with: "
-            f"{command('complete', *argv, '--approximate')}"
+            f"completions would not be exact ({would}); allow {APPROXIMATE.replace(':', ' ones, where', 1)}: add "
+            "--approximate"
         )
     return mask

@@ -1,45 +1,29 @@
 """axial completion: a script for a shell."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from importlib import import_module
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from axial_transformers import recipes
 from axial_transformers.cli import COMMANDS
+from axial_transformers.cli.commands import OPTIONS_OF, Completion
 from axial_transformers.cli.inspect import Inspect
-from axial_transformers.cli.parsing import parse, parser
+from axial_transformers.cli.parsing import parser
 from axial_transformers.cli.train import options_of
 from axial_transformers.models import AxialTransformerConfig
 
 
-@dataclass(frozen=True)
-class Completion:
-    """Print a script that completes commands, options and recipes in a shell.
-
-    For example:
-      axial completion bash > ~/.local/share/bash-completion/completions/axial
-      axial completion zsh > ~/.zfunc/_axial    (a folder of fpath, before compinit)
-      axial completion fish > ~/.config/fish/completions/axial.fish
-    """
-
-    shell: Literal["bash", "zsh", "fish"]
-    """The shell that reads the script."""
-
-
-def main(argv: Sequence[str]) -> None:
+def main(options: Completion) -> None:
     """Run the command."""
-    shell = parse(Completion, argv, "completion").shell
     app = App(name="axial", version_flags=(), help_format="plaintext")
     for name, (summary, _) in COMMANDS.items():
         command = parser_of(name)
         command.help = summary
         app.command(command, name=name)
-    script = app.generate_completion(shell=shell)
-    if shell == "zsh":
+    script = app.generate_completion(shell=options.shell)
+    if options.shell == "zsh":
         script += '\n_cyclopts_axial "$@"\n'  # the script only defines it, but a file of fpath is what zsh runs
     print(script.replace("complete -F _axial", "complete -o default -F _axial"))  # files where nothing else fits
 
@@ -49,8 +33,7 @@ def parser_of(command: str) -> App:
     if command in ("train", "inspect"):
         defaults = asdict(recipes.NAMED["digits"]())
         return parser(_train if command == "train" else _inspect, command, defaults)
-    module = import_module(f"axial_transformers.cli.{command.replace('-', '_')}")
-    return parser(getattr(module, command.title().replace("-", "")), command)
+    return parser(OPTIONS_OF[command], command)
 
 
 class _Options(options_of(AxialTransformerConfig)):  # type: ignore[misc]

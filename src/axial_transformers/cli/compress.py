@@ -1,17 +1,12 @@
 """axial compress: images or a scan to one file, losslessly."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
 from math import prod
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
+from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import print_rows
-from axial_transformers.cli.options import Weights
-from axial_transformers.cli.parsing import parse
 from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.models import AxialTransformer
@@ -22,45 +17,8 @@ from axial_transformers.training.trained_model import open_model
 _KINDS = {"pictures": "pictures", "videos": "videos", "array": "examples", "scan": "volumes"}
 
 
-@dataclass(frozen=True)
-class Compress:
-    """Compress images, videos, an array or a scan into one file, which only the same model can decompress.
-
-    For example:
-      axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
-      axial compress runs/photos photos/ photos.axl --compare
-      axial compress runs/head head.nii.gz head.axl
-    """
-
-    model: str | Path
-    """Folder of a run or of an exported model, or a hub id. Decompressing needs the same model."""
-    source: Path
-    """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
-    folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder, of at most 64 MiB
-    each, are stored as they are. Or a scan: NIfTI, DICOM, TIFF, HDF5 or Zarr; or an array without examples. The last
-    axes are those of the model, of any length. It comes back byte for byte, or a line says what is kept."""
-    archive: Path
-    """The file to write, NAME.axl."""
-    _: KW_ONLY
-    force: bool = False
-    """Replace the archive if it is a regular file, but never a file of the source."""
-    other_sizes: Literal["auto", "refuse", "tile"] = "auto"
-    """Images of another size than the model's: refuse them, or cut them into tiles. auto: tile if the run was trained
-    on tiles. Scans are always cut."""
-    drop_header: bool = False
-    """Keep values, type and geometry of a scan, but no other fields of its header, such as patient data and dates."""
-    verify: bool = True
-    """Decompress and compare before the file appears."""
-    compare: bool = False
-    """Also print bits/dim as PNG, WebP and (with the extra `codecs`) JPEG XL."""
-    weights: Weights = "ema"
-    json: bool = False
-    """Print one JSON object."""
-
-
-def main(argv: Sequence[str]) -> None:
+def main(options: Compress) -> None:
     """Run the command."""
-    options = parse(Compress, argv, "compress")
     require_free(options.archive, options.source, options.force)
     trained = open_model(options.model, options.weights, "cpu")
     model, other_sizes = trained.model, options.other_sizes

@@ -8,8 +8,13 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from axial_transformers.messages import Option
+
 if TYPE_CHECKING:
     from rich.status import Status
+
+OPTIONS: list[Option] = []
+"""For each parser that the running command has used, the function that names its options in messages."""
 
 
 def prepare_streams() -> None:

@@ -1,10 +1,8 @@
 """axial demo: a model of the bundled digits."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from html import escape
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,8 +10,8 @@ from PIL import Image
 from torch import Tensor
 
 from axial_transformers.cli import INTERRUPTED
+from axial_transformers.cli.commands import Demo
 from axial_transformers.cli.console import working
-from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.train import Request
 from axial_transformers.cli.training import run
 from axial_transformers.data import Examples, load
@@ -33,30 +31,12 @@ KNOWN_ROWS = 4
 THIS_MODEL = "this model"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demo:
-    """Train a small model on the bundled digits in a few minutes, and show its results on one page.
-
-    For example:
-      axial demo
-      axial demo --out somewhere --steps 300
-
-    A second call finds the trained model in OUT/run and only writes the page again.
-    """
-
-    out: Path = Path("demo")
-    """Folder for the page and the run."""
-    steps: int | None = None
-    """Training steps. None: the recipe's."""
-
-
-def main(argv: Sequence[str]) -> int:
+def main(options: Demo) -> int:
     """Run the command."""
-    options = parse(Demo, argv, "demo")
     request = _request(options)
     training, folder = request.run.training, request.run.out
     print(f"training on the digits: {training.steps:,} steps, at most {MAX_MINUTES} minutes", flush=True)
-    result = run(*request, ("demo", *argv))
+    result = run(*request, ("demo", "--out", str(options.out), "--steps", str(training.steps)))
     if result.ending == "interrupted":
         print("stopped; the same command continues from there")
         return INTERRUPTED

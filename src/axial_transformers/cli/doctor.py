@@ -6,8 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from axial_transformers import data
+from axial_transformers.cli.commands import Doctor
 from axial_transformers.cli.console import print_rows, working
-from axial_transformers.cli.parsing import parse
 from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.inference.exact_network import ExactNetwork, has_kernels
@@ -37,20 +36,8 @@ SECONDS = 120
 """Longest time for two processes to start and train."""
 
 
-@dataclass(frozen=True)
-class Doctor:
-    """Check what differs between processors, and say which parts can be trusted here. It takes about ten seconds.
-
-    The exit status is 1 if a check fails. Put the output into a report of an error.
-
-    For example:
-      axial doctor
-    """
-
-
-def main(argv: Sequence[str]) -> int:
+def main(_: Doctor) -> int:
     """Run the command."""
-    parse(Doctor, argv, "doctor")
     for title, facts in machine_rows(machine_facts()).items():
         print_rows(facts, title)
     failed, rows = [], {}

@@ -2,17 +2,16 @@
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from typing import Any
 
 import torch
 
+from axial_transformers.cli.commands import Evaluate
 from axial_transformers.cli.console import print_rows, rank_zero_output
-from axial_transformers.cli.options import BatchSize, Device, Model, Precision, Reading, Source, Weights, products_in
-from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.data import Examples, Split, imagenet_version
+from axial_transformers.cli.options import products_in
+from axial_transformers.cli.parsing import require_within
+from axial_transformers.data import Examples, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
@@ -20,43 +19,9 @@ from axial_transformers.training.processes import processes_on
 from axial_transformers.training.trained_model import open_model
 
 
-@dataclass(frozen=True)
-class Evaluate:
-    """Exact bits/dim over every example of a data set.
-
-    For example:
-      axial evaluate runs/digits
-      axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
-      axial evaluate runs/clips clips_test.npz --given-frames 1
-      axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32 --limit 1000
-      torchrun --nproc-per-node 8 -m axial_transformers evaluate runs/imagenet32
-    """
-
-    model: Model
-    source: Source = None
-    _: KW_ONLY
-    split: Split | None = None
-    """Part of the data. None: all of a given source; of the run's own data the test part, or else the validation
-    part."""
-    weights: Weights = "ema"
-    labels: bool = False
-    """Condition a class-conditional model on the labels."""
-    limit: int | None = None
-    """Number of examples to evaluate, evenly spaced over the data."""
-    data: Reading = Reading()
-    given_frames: int = 0
-    """First frames of a clip whose bits do not count."""
-    batch_size: BatchSize = 64
-    precision: Precision = "float32"
-    device: Device = "auto"
-    json: bool = False
-    """Print one JSON object."""
-
-
-def main(argv: Sequence[str]) -> None:
+def main(options: Evaluate) -> None:
     """Run the command."""
     with rank_zero_output():
-        options = parse(Evaluate, argv, "evaluate")
         require_within("batch-size", options.batch_size, 1)
         require_within("given-frames", options.given_frames, 0)
         require_within("limit", options.limit, 1)

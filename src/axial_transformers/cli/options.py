@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from cyclopts import Parameter
 
 from axial_transformers.cli.parsing import require_within
 from axial_transformers.data.scan_files import Scan, suffix_of
 from axial_transformers.pictures import Look, Palette
 from axial_transformers.pictures.saving import LOSSLESS, SCANS
-from axial_transformers.planning import machine
-from axial_transformers.training import trained_model
-from axial_transformers.training.config import warn_if_slow
-from axial_transformers.training.trained_model import TrainedModel
+
+if TYPE_CHECKING:  # options are read without torch
+    import torch
+
+    from axial_transformers.training.trained_model import TrainedModel
 
 Model = Annotated[str | Path, Parameter(help="Folder of a run or of an exported model, or a hub id.")]
 Source = Annotated[
@@ -24,7 +24,7 @@ Source = Annotated[
     ),
 ]
 Weights = Annotated[
-    trained_model.Weights,
+    Literal["ema", "raw"],
     Parameter(help="The moving average of the weights, or the raw ones of a run's newest checkpoint."),
 ]
 Device = Annotated[str, Parameter(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
@@ -34,7 +34,7 @@ Temperature = Annotated[
     Parameter(help="1 samples from the model's distribution, less favours likely values, 0 takes the likeliest ones."),
 ]
 Precision = Annotated[
-    machine.Precision,
+    Literal["auto", "float32", "bfloat16"],
     Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, otherwise float32."),
 ]
 Compile = Annotated[
@@ -44,8 +44,11 @@ Compile = Annotated[
 Fit = Literal["exact", "crop", "stretch", "tiles"]
 
 
-def products_in(precision: machine.Precision, device: torch.device) -> torch.autocast:
+def products_in(precision: Precision, device: "torch.device") -> "torch.autocast":
     """Return the context for products of this precision; warn where bfloat16 is slow."""
+    from axial_transformers.planning import machine
+    from axial_transformers.training.config import warn_if_slow
+
     if precision == "bfloat16":
         warn_if_slow("precision", device)
     return machine.products_in(precision, device)
@@ -74,7 +77,7 @@ class Reading:
     skip_bad: int | None = None
     """Most damaged examples to leave out."""
 
-    def of(self, trained: TrainedModel) -> TrainedModel:
+    def of(self, trained: "TrainedModel") -> "TrainedModel":
         """Return the model with these settings."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) is not None}
         sides = trained.model.config.shape[-2:]
@@ -93,7 +96,7 @@ class Shades:
     """The values shown as black and white. None: of more than 256 values, the percentiles 0.5 and 99.5 of those shown;
     of fewer, the lowest and the highest."""
 
-    def look(self, trained: TrainedModel) -> Look:
+    def look(self, trained: "TrainedModel") -> Look:
         """Return how values of the model are shown."""
         config = trained.model.config
         return Look(config.num_values, config.lowest, self.palette, self.window, trained.data.axes)
@@ -112,7 +115,7 @@ class Appearance(Shades):
         require_within("scale", self.scale, 1, 256)
         require_within("fps", self.fps, 1)
 
-    def scan(self, output: Path, trained: TrainedModel) -> Scan | None:
+    def scan(self, output: Path, trained: "TrainedModel") -> Scan | None:
         """Return the scan of one channel that an output is like; None: the output or the model is of others."""
         return trained.scan() if suffix_of(output) in SCANS and trained.model.config.channels == 1 else None
 

@@ -21,7 +21,7 @@ from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from axial_transformers.cli import OPTIONS
+from axial_transformers.cli.console import OPTIONS
 
 Options = TypeVar("Options")
 

@@ -1,26 +1,11 @@
 """axial sample: new examples."""
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
-from typing import Annotated
-
 import torch
-from cyclopts import Parameter
 
+from axial_transformers.cli.commands import Sample
 from axial_transformers.cli.console import rank_zero_output
-from axial_transformers.cli.options import (
-    Appearance,
-    Compile,
-    Device,
-    Model,
-    Precision,
-    Reading,
-    Temperature,
-    Weights,
-    products_in,
-)
-from axial_transformers.cli.parsing import parse, require_within
+from axial_transformers.cli.options import products_in
+from axial_transformers.cli.parsing import require_within
 from axial_transformers.decoding.sampling import require_room, sample, sample_in_processes
 from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar
@@ -28,49 +13,9 @@ from axial_transformers.training.processes import processes_on
 from axial_transformers.training.trained_model import TrainedModel, open_model
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Sample new examples from a model. The suffix of --output sets the format.
-
-    For example:
-      axial sample runs/digits
-      axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
-      axial sample runs/photos --count 500 --output samples.npz
-      axial sample runs/clips --known clips_test.npz --output clips.mp4
-    """
-
-    model: Model
-    _: KW_ONLY
-    output: Path = Path("samples.png")
-    """NAME.png: one grid; clips as strips of frames, volumes as slices. A folder: one PNG file per sample. NAME.npz,
-    NAME.npy: an array; for data in NIfTI, DICOM or TIFF also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4
-    and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. Only images and movies are
-    replaced."""
-    count: int = 16
-    """Number of samples."""
-    seed: int = 0
-    """Equal seeds give equal samples."""
-    temperature: Temperature = 1.0
-    top_k: int | None = None
-    """Sample each value from the k most likely ones."""
-    top_p: float | None = None
-    """Sample each value from the fewest most likely ones that together reach this probability."""
-    label: str | None = None
-    """Class of all samples, for class-conditional models: its name or its number. None: no label."""
-    known: str | Path | None = None
-    """Source of the known channels, such as a clip's first frames, for models that need them."""
-    data: Reading = Reading()
-    appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
-    weights: Weights = "ema"
-    precision: Precision = "auto"
-    device: Device = "auto"
-    compile: Compile = None
-
-
-def main(argv: Sequence[str]) -> None:
+def main(options: Sample) -> None:
     """Run the command."""
     with rank_zero_output():
-        options = parse(Sample, argv, "sample")
         require_within("count", options.count, 1)
         options.appearance.check()
         require_within("seed", options.seed, -(2**63))

@@ -1,59 +1,26 @@
 """axial studio: a page in the browser that shows a model."""
 
 import signal
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from typing import cast
 
+from axial_transformers.cli.commands import Studio
 from axial_transformers.cli.console import say
-from axial_transformers.cli.options import Device, Fit, Model, Reading, Source, Weights
-from axial_transformers.cli.parsing import parse, require_within
+from axial_transformers.cli.options import Fit
+from axial_transformers.cli.parsing import require_within
 from axial_transformers.data import Examples
-from axial_transformers.pictures import Palette
 from axial_transformers.studio.studio_model import StudioModel
 from axial_transformers.training.trained_model import TrainedModel, open_model
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@dataclass(frozen=True)
-class Studio:
-    """Explore a model in the browser: samples, completions of erased parts, bits, rankings.
-
-    For example:
-      axial studio runs/digits
-      axial studio runs/photos my_photos/ --limit 1000
-      axial studio runs/clips clips_test.npz --port 8080
-
-    It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. Only this machine can open
-    the page, and the page asks nothing of any other. Ctrl-C ends it.
-    """
-
-    model: Model
-    source: Source = None
-    _: KW_ONLY
-    data: Reading = Reading()
-    limit: int = 256
-    """Most examples of the source to read, evenly spaced over it."""
-    host: str = "127.0.0.1"
-    """Address of the page. 0.0.0.0: all of this machine, so that others can open the page."""
-    port: int | None = None
-    """None: the first free one from 7860."""
-    palette: Palette = "auto"
-    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
-    fps: int = 8
-    """Frames per second of a movie."""
-    weights: Weights = "ema"
-    device: Device = "auto"
-
-
-def main(argv: Sequence[str]) -> None:
+def main(options: Studio) -> None:
     """Run the command."""
-    options = parse(Studio, argv, "studio")
     require_within("limit", options.limit, 1)
     require_within("port", options.port, 1, 65535)
     require_within("fps", options.fps, 1, 100)

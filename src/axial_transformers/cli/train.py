@@ -20,6 +20,7 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import rank
 from axial_transformers.recipes.custom import check_start
 from axial_transformers.training import RunConfig
+from axial_transformers.training.run_config import RUN_RECORD
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -95,7 +96,7 @@ class _Start:
 def _named(words: Sequence[str], command: str) -> Request:
     """Return the recipe, the run to resume, or the run on a source that the leading words name, without overrides."""
     name, *others = words
-    begun = None if name in recipes.NAMED else training.read_run(name)
+    begun = training.read_run(name) if name not in recipes.NAMED and (Path(name) / RUN_RECORD).is_file() else None
     if len(others) > (1 if name in recipes.NAMED or begun else 0):
         more = " and ".join(others[1:] if name in recipes.NAMED else others)
         raise ValueError(

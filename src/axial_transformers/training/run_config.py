@@ -10,6 +10,7 @@ from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training.config import TrainConfig
 
+RUN_RECORD = "train.json"
 MAX_SAMPLES = 10_000
 CHANGEABLE = ("training.accumulate", "training.checkpoint_blocks", "model.dim")
 """Settings that may be changed to make a step fit, in this order."""

@@ -36,9 +36,7 @@ from axial_transformers.storage.model_folders import require_utf8
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training.batches import TrainingExamples
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
-from axial_transformers.training.run_config import RunConfig
-
-RUN_RECORD = "train.json"
+from axial_transformers.training.run_config import RUN_RECORD, RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,405 @@
+"""The options of each command but `train` and `inspect`, whose words say which options there are."""
+
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from axial_transformers.cli.options import (
+    Appearance,
+    BatchSize,
+    Compile,
+    Device,
+    Model,
+    Precision,
+    Reading,
+    Shades,
+    Source,
+    Temperature,
+    Weights,
+)
+from axial_transformers.data.config import Split
+from axial_transformers.pictures import Palette
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Train a small model on the bundled digits in a few minutes, and show its results on one page.
+
+    For example:
+      axial demo
+      axial demo --out somewhere --steps 300
+
+    A second call finds the trained model in OUT/run and only writes the page again.
+    """
+
+    out: Path = Path("demo")
+    """Folder for the page and the run."""
+    steps: int | None = None
+    """Training steps. None: the recipe's."""
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """List the recipes: the data of each, the machine that it fits, and the bits/dim that it reaches.
+
+    For example:
+      axial recipes
+      axial train digits
+    """
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Exact bits/dim over every example of a data set.
+
+    For example:
+      axial evaluate runs/digits
+      axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
+      axial evaluate runs/clips clips_test.npz --given-frames 1
+      axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32 --limit 1000
+      torchrun --nproc-per-node 8 -m axial_transformers evaluate runs/imagenet32
+    """
+
+    model: Model
+    source: Source = None
+    _: KW_ONLY
+    split: Split | None = None
+    """Part of the data. None: all of a given source; of the run's own data the test part, or else the validation
+    part."""
+    weights: Weights = "ema"
+    labels: bool = False
+    """Condition a class-conditional model on the labels."""
+    limit: int | None = None
+    """Number of examples to evaluate, evenly spaced over the data."""
+    data: Reading = Reading()
+    given_frames: int = 0
+    """First frames of a clip whose bits do not count."""
+    batch_size: BatchSize = 64
+    precision: Precision = "float32"
+    device: Device = "auto"
+    json: bool = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Bits/dim of every image, least likely first, to find anomalies.
+
+    For example:
+      axial score runs/digits
+      axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
+      axial score models/photos32 large_photos/ --data.fit tiles --data.size 32
+      axial score runs/fashion_mnist fashion_mnist_test.npz --against mnist_t10k.npz
+
+    There are two scores: the model's bits/dim, and the complexity-corrected score, which subtracts the bits/dim of the
+    image as PNG (Serrà et al. 2020). Simple images have a high likelihood whatever they show (Nalisnick et al. 2019).
+    --against measures how well each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly. For
+    tiles, each row also has the mean over its image, `picture_bits_per_dim`.
+    """
+
+    model: Model
+    source: Source = None
+    _: KW_ONLY
+    split: Split | None = None
+    """Part of the data; as for axial evaluate."""
+    output: Path | None = None
+    """NAME.csv or NAME.json: the scores of all images. None: print the `top` least likely as CSV."""
+    heat_maps: Path | None = None
+    """A new folder for heat maps of the `top` least likely images: the bits of each position. Of volumes: as colours
+    over the slices through the position of the most bits, and as an array: .npy, or as NIfTI or TIFF like the data."""
+    shades: Annotated[Shades, Parameter(name="*")] = Shades()
+    top: int = 20
+    """Number of the least likely images that are printed and shown."""
+    limit: int | None = None
+    """Number of examples to score of each source, evenly spaced over it."""
+    data: Reading = Reading()
+    against: str | Path | None = None
+    """Another source, whose images the scores should tell from those of the first."""
+    weights: Weights = "ema"
+    batch_size: BatchSize = 64
+    precision: Precision = "auto"
+    device: Device = "auto"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sample new examples from a model. The suffix of --output sets the format.
+
+    For example:
+      axial sample runs/digits
+      axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
+      axial sample runs/photos --count 500 --output samples.npz
+      axial sample runs/clips --known clips_test.npz --output clips.mp4
+    """
+
+    model: Model
+    _: KW_ONLY
+    output: Path = Path("samples.png")
+    """NAME.png: one grid; clips as strips of frames, volumes as slices. A folder: one PNG file per sample. NAME.npz,
+    NAME.npy: an array; for data in NIfTI, DICOM or TIFF also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4
+    and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. Only images and movies are
+    replaced."""
+    count: int = 16
+    """Number of samples."""
+    seed: int = 0
+    """Equal seeds give equal samples."""
+    temperature: Temperature = 1.0
+    top_k: int | None = None
+    """Sample each value from the k most likely ones."""
+    top_p: float | None = None
+    """Sample each value from the fewest most likely ones that together reach this probability."""
+    label: str | None = None
+    """Class of all samples, for class-conditional models: its name or its number. None: no label."""
+    known: str | Path | None = None
+    """Source of the known channels, such as a clip's first frames, for models that need them."""
+    data: Reading = Reading()
+    appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
+    weights: Weights = "ema"
+    precision: Precision = "auto"
+    device: Device = "auto"
+    compile: Compile = None
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Complete images, clips or sequences that are partly known (inpainting), several times each.
+
+    For example:
+      axial complete runs/digits --rows 4
+      axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
+      axial complete runs/digits --mask mask.png --approximate --only 3 17
+      axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
+
+    Completions are exact samples from p(missing | known) where the known positions come first in the generation order.
+    Otherwise an error names layouts where they do.
+    """
+
+    model: Model
+    source: Source = None
+    _: KW_ONLY
+    split: Split | None = None
+    """Part of the data; as for axial evaluate."""
+    rows: int | None = None
+    """The first rows are known."""
+    channels: int | None = None
+    """The first channels are known."""
+    frames: int | None = None
+    """The first frames are known."""
+    mask: Path | None = None
+    """An image, white where known; or an .npy file of booleans per position (and channel), true where known."""
+    approximate: bool = False
+    """Allow any mask. Earlier values then do not depend on the known ones after them."""
+    examples: int = 8
+    """Number of examples to complete, evenly spaced over the source."""
+    only: tuple[str, ...] | None = None
+    """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
+    label: str | None = None
+    """Class of all completions, for class-conditional models: its name or its number. None: no label."""
+    data: Reading = Reading()
+    count: int = 4
+    """Completions of each."""
+    output: Path = Path("completions.png")
+    """NAME.png: known part, completions and original side by side. NAME.npz, NAME.npy: the completions; for data in
+    NIfTI, DICOM or TIFF also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4 and NAME.gif, which play;
+    NAME.mkv: the completions, lossless. Only images and movies are replaced."""
+    appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
+    seed: int = 0
+    """Equal seeds give equal completions."""
+    temperature: Temperature = 1.0
+    weights: Weights = "ema"
+    precision: Precision = "auto"
+    device: Device = "auto"
+    compile: Compile = None
+
+
+@dataclass(frozen=True)
+class Studio:
+    """Explore a model in the browser: samples, completions of erased parts, bits, rankings.
+
+    For example:
+      axial studio runs/digits
+      axial studio runs/photos my_photos/ --limit 1000
+      axial studio runs/clips clips_test.npz --port 8080
+
+    It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. Only this machine can open
+    the page, and the page asks nothing of any other. Ctrl-C ends it.
+    """
+
+    model: Model
+    source: Source = None
+    _: KW_ONLY
+    data: Reading = Reading()
+    limit: int = 256
+    """Most examples of the source to read, evenly spaced over it."""
+    host: str = "127.0.0.1"
+    """Address of the page. 0.0.0.0: all of this machine, so that others can open the page."""
+    port: int | None = None
+    """None: the first free one from 7860."""
+    palette: Palette = "auto"
+    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
+    fps: int = 8
+    """Frames per second of a movie."""
+    weights: Weights = "ema"
+    device: Device = "auto"
+
+
+@dataclass(frozen=True)
+class Compress:
+    """Compress images, videos, an array or a scan into one file, which only the same model can decompress.
+
+    For example:
+      axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
+      axial compress runs/photos photos/ photos.axl --compare
+      axial compress runs/head head.nii.gz head.axl
+    """
+
+    model: str | Path
+    """Folder of a run or of an exported model, or a hub id. Decompressing needs the same model."""
+    source: Path
+    """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
+    folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder, of at most 64 MiB
+    each, are stored as they are. Or a scan: NIfTI, DICOM, TIFF, HDF5 or Zarr; or an array without examples. The last
+    axes are those of the model, of any length. It comes back byte for byte, or a line says what is kept."""
+    archive: Path
+    """The file to write, NAME.axl."""
+    _: KW_ONLY
+    force: bool = False
+    """Replace the archive if it is a regular file, but never a file of the source."""
+    other_sizes: Literal["auto", "refuse", "tile"] = "auto"
+    """Images of another size than the model's: refuse them, or cut them into tiles. auto: tile if the run was trained
+    on tiles. Scans are always cut."""
+    drop_header: bool = False
+    """Keep values, type and geometry of a scan, but no other fields of its header, such as patient data and dates."""
+    verify: bool = True
+    """Decompress and compare before the file appears."""
+    compare: bool = False
+    """Also print bits/dim as PNG, WebP and (with the extra `codecs`) JPEG XL."""
+    weights: Weights = "ema"
+    json: bool = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class Decompress:
+    """Restore the files of an archive: the same pixels, names and modes.
+
+    For example:
+      axial decompress runs/fashion_mnist test.axl test.npz
+      axial decompress runs/photos photos.axl restored/
+      axial decompress runs/photos photos.axl cat.png --only cat.png
+      axial decompress runs/head head.axl head.nii.gz
+    """
+
+    model: str | Path
+    """The model that compressed the archive: folder of a run or of an exported model, or a hub id."""
+    archive: Path
+    """The .axl file."""
+    output: Path
+    """A new folder for images or videos; for one alone, a new file such as x.png or x.mkv; for an array, a new .npz or
+    .npy file. A scan takes the suffix that it had, or a folder."""
+    _: KW_ONLY
+    salvage: bool = False
+    """Write what intact chunks contain, and name what is lost."""
+    only: str | None = None
+    """Restore only the image or video of this name, or the example of this number. A scan is restored whole."""
+    most_values: int | None = None
+    """Refuse an archive of more values (pixels x channels) than this, to bound the time."""
+    weights: Weights = "ema"
+
+
+@dataclass(frozen=True)
+class Push:
+    """Upload a model to the Hugging Face hub: config.json, model.safetensors and its model card, and nothing else.
+
+    The card is README.md of the folder, or is made from the run: settings, bits/dim, fingerprint and name of the data.
+    The hub needs a token: hf auth login.
+
+    For example:
+      axial push runs/digits alice/digits --dry-run
+      axial push runs/digits alice/digits --private
+      axial push runs/digits alice/digits --licence apache-2.0 --revision v2
+      axial push runs/digits alice/digits --dry-run > runs/digits/README.md    (a card to edit, then to push)
+    """
+
+    folder: Path
+    """Folder of a run or of an exported model."""
+    repository: str
+    """Repository on the hub, OWNER/NAME; made if missing."""
+    _: KW_ONLY
+    private: bool = False
+    """Make a private repository, and refuse an existing public one. Otherwise the owner's default decides."""
+    revision: str | None = None
+    """Branch, made if missing. None: main."""
+    licence: str | None = None
+    """Licence of the weights as the hub calls it, such as apache-2.0. None: the card states none."""
+    dry_run: bool = False
+    """Upload nothing; print the card, and on stderr what would go where."""
+
+
+@dataclass(frozen=True)
+class ImportOfficial:
+    """Convert a TensorFlow checkpoint of the authors' code into a model folder, without TensorFlow.
+
+    For example:
+      axial import-official logdir -o models/imagenet32
+      axial import-official logdir -o models/imagenet32_raw --raw --verify
+    """
+
+    checkpoint: Path
+    """Folder of model.ckpt.index and model.ckpt.data-..., with or without its `checkpoint` file."""
+    _: KW_ONLY
+    output: Annotated[Path, Parameter(alias="-o")]
+    """The model folder to write: new, or empty."""
+    raw: bool = False
+    """Take the raw weights instead of the EMA weights (averaged)."""
+    heads: int = 16
+    """Attention heads, which a checkpoint does not record; the published models have 16."""
+    channels: int | None = None
+    """Channels of a model that stacks its channels as rows, which a checkpoint does not record."""
+    verify: bool = False
+    """Check the checksum of every tensor, not only that of the index."""
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check what differs between processors, and say which parts can be trusted here. It takes about ten seconds.
+
+    The exit status is 1 if a check fails. Put the output into a report of an error.
+
+    For example:
+      axial doctor
+    """
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Print a script that completes commands, options and recipes in a shell.
+
+    For example:
+      axial completion bash > ~/.local/share/bash-completion/completions/axial
+      axial completion zsh > ~/.zfunc/_axial    (a folder of fpath, before compinit)
+      axial completion fish > ~/.config/fish/completions/axial.fish
+    """
+
+    shell: Literal["bash", "zsh", "fish"]
+    """The shell that reads the script."""
+
+
+OPTIONS_OF: dict[str, type[Any]] = {
+    "demo": Demo,
+    "recipes": Recipes,
+    "evaluate": Evaluate,
+    "score": Score,
+    "sample": Sample,
+    "complete": Complete,
+    "studio": Studio,
+    "compress": Compress,
+    "decompress": Decompress,
+    "push": Push,
+    "import-official": ImportOfficial,
+    "doctor": Doctor,
+    "completion": Completion,
+}
+"""The options of each command by its name."""
