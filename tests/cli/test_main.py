@@ -55,7 +55,7 @@ def test_options_are_read_and_refused_without_torch_and_data(tmp_path):
         "        status = main(line.split())\n"
         "    except SystemExit as end:\n"
         "        status = end.code\n"
-        "    slow = {'torch', 'numba', 'scipy', 'gradio', 'matplotlib'} & {*sys.modules} - before\n"
+        "    slow = {'torch', 'numba', 'scipy', 'gradio', 'numpy'} & {*sys.modules} - before\n"
         "    before |= slow\n"
         "    print('\\nended:', line, status, *slow, file=sys.stderr)\n"
     )
@@ -200,6 +200,11 @@ def test_of_several_processes_on_a_machine_the_first_one_speaks(axial: Axial, mo
         ("evaluate", "missing: MODEL (usage: axial evaluate MODEL [SOURCE] [OPTIONS])"),
         ("evaluate a b c", "unexpected word 'c': quote what holds blanks, and begin options with --"),
         ("sample --cuont 5", "Unknown option: --cuont. Did you mean --count?"),
+        ("sample m --class 3", "Unknown option: --class. Did you mean --label?"),
+        ("sample m --examples 3", "Unknown option: --examples, an option of axial complete. Did you mean --count?"),
+        ("complete m --n 3", "Unknown option: --n. Did you mean --examples or --count?"),
+        ("sample m --batch-size 3", "Unknown option: --batch-size, an option of axial evaluate, score."),
+        ("train digits --lr 0.1", "Unknown option: --lr. Did you mean --training.learning-rate?"),
         ("import-official x", "Parameter --output requires an argument."),
     ],
 )

@@ -12,15 +12,15 @@ from axial_transformers.cli.options import (
     Compile,
     Device,
     Model,
+    Palette,
     Precision,
     Reading,
     Shades,
     Source,
+    Split,
     Temperature,
     Weights,
 )
-from axial_transformers.data.config import Split
-from axial_transformers.pictures import Palette
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 import torch
 
 from axial_transformers.cli.commands import Complete
+from axial_transformers.cli.console import require_within
 from axial_transformers.cli.options import products_in
-from axial_transformers.cli.parsing import require_within
 from axial_transformers.data.images import read_mask
 from axial_transformers.data.scan_files import suffix_of
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, require_room

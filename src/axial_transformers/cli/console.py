@@ -86,6 +86,13 @@ def working(text: str) -> "Status":
     return stderr_console().status(escape(printable(text)))
 
 
+def require_within(name: str, value: int | None, least: int, most: int = 2**63 - 1) -> None:
+    """Raise ValueError where the option --name is out of its range."""
+    if value is not None and not least <= value <= most:
+        limits = f"at least {least}" if most == 2**63 - 1 and value < least else f"in {least}..{most}"
+        raise ValueError(f"--{name} must be {limits}, not {value}")
+
+
 def print_rows(rows: Mapping[str, str], title: str = "") -> None:
     """Print rows (name, value) below a title."""
     from rich.console import Console

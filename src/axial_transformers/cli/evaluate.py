@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from axial_transformers.cli.commands import Evaluate
-from axial_transformers.cli.console import print_rows, rank_zero_output
+from axial_transformers.cli.console import print_rows, rank_zero_output, require_within
 from axial_transformers.cli.options import products_in
-from axial_transformers.cli.parsing import require_within
 from axial_transformers.data import Examples, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformerConfig

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from axial_transformers.cli.parsing import require_within
-from axial_transformers.data.scan_files import Scan, suffix_of
-from axial_transformers.pictures import Look, Palette
-from axial_transformers.pictures.saving import LOSSLESS, SCANS
+from axial_transformers.cli.console import require_within
 
 if TYPE_CHECKING:  # options are read without torch
     import torch
 
+    from axial_transformers.data.scan_files import Scan
+    from axial_transformers.pictures import Look
     from axial_transformers.training.trained_model import TrainedModel
 
 Model = Annotated[str | Path, Parameter(help="Folder of a run or of an exported model, or a hub id.")]
@@ -41,6 +40,8 @@ Compile = Annotated[
     bool | None,
     Parameter(help="Compile the decoding. Neither: only where it saves time.", show_default=False),
 ]
+Palette = Literal["auto", "gray", "categories"]
+Split = Literal["train", "validation", "test", "all"]
 Fit = Literal["exact", "crop", "stretch", "tiles"]
 
 
@@ -96,8 +97,10 @@ class Shades:
     """The values shown as black and white. None: of more than 256 values, the percentiles 0.5 and 99.5 of those shown;
     of fewer, the lowest and the highest."""
 
-    def look(self, trained: "TrainedModel") -> Look:
+    def look(self, trained: "TrainedModel") -> "Look":
         """Return how values of the model are shown."""
+        from axial_transformers.pictures import Look
+
         config = trained.model.config
         return Look(config.num_values, config.lowest, self.palette, self.window, trained.data.axes)
 
@@ -115,10 +118,16 @@ class Appearance(Shades):
         require_within("scale", self.scale, 1, 256)
         require_within("fps", self.fps, 1)
 
-    def scan(self, output: Path, trained: "TrainedModel") -> Scan | None:
+    def scan(self, output: Path, trained: "TrainedModel") -> "Scan | None":
         """Return the scan of one channel that an output is like; None: the output or the model is of others."""
+        from axial_transformers.data.scan_files import suffix_of
+        from axial_transformers.pictures.saving import SCANS
+
         return trained.scan() if suffix_of(output) in SCANS and trained.model.config.channels == 1 else None
 
     def pixels(self, output: Path) -> int:
         """Return the pixels per position of an image."""
+        from axial_transformers.data.scan_files import suffix_of
+        from axial_transformers.pictures.saving import LOSSLESS
+
         return 0 if suffix_of(output) in ("", *LOSSLESS) else (self.scale or 1) ** 2

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from inspect import getdoc
 from typing import Any, TypeVar
@@ -25,6 +26,12 @@ from axial_transformers.cli.console import OPTIONS
 
 Options = TypeVar("Options")
 
+ALIKE = (
+    ("label", "labels", "class", "classes"), ("count", "examples", "samples", "limit", "top", "n", "num", "number"),
+    ("output", "out", "o"), ("steps", "epochs", "iterations"), ("learning-rate", "lr"), ("device", "gpu", "cuda"),
+    ("batch-size", "batch", "bs"), ("split", "subset"), ("heat-maps", "maps"), ("dim", "width"), ("layers", "depth"),
+)  # fmt: skip
+"""Words for the same, as commands or their users call it."""
 COMMON_OPTIONS = (
     "--out", "--training.steps", "--training.time-limit", "--training.batch-size", "--training.learning-rate",
     "--training.optimizer", "--training.device", "--model.dim", "--data.size", "--data.fit",
@@ -157,12 +164,27 @@ def _message(error: CycloptsError, app: App) -> str:
             words = [_word(each) if each.required else f"[{_word(each)}]" for each in named]
             return f"missing: {_word(argument)} (usage: {' '.join([*app.name, *words])} [OPTIONS])"
         case UnknownOptionError():
-            word = error.token.keyword or error.token.value
-            for option in error.argument_collection:
-                if option.name.endswith(f".{word.removeprefix('--')}"):
-                    return f"Unknown option: {word}. Did you mean {option.name}?"
+            if meant := _meant(error):
+                return meant
     error.verbose = False
     return str(error)
+
+
+def _meant(error: UnknownOptionError) -> str | None:
+    """Return what the option is called here, and which commands have it; None if neither is known."""
+    from axial_transformers.cli.commands import OPTIONS_OF  # for errors only
+
+    word = error.token.keyword or error.token.value
+    bare = word.lstrip("-")
+    names = {option.name: option.name.rpartition(".")[2].lstrip("-") for option in error.argument_collection}
+    alike = next((words for words in ALIKE if bare in words), ())
+    here = [name for name in names if names[name] == bare] or [name for name in names if names[name] in alike]
+    field = bare.replace("-", "_")
+    there = [verb for verb, options in OPTIONS_OF.items() if field in {each.name for each in fields(options)}]
+    of_others = f", an option of axial {', '.join(there)}" if there and bare not in map(names.get, here) else ""
+    if here or there:
+        return f"Unknown option: {word}{of_others}." + f" Did you mean {' or '.join(here)}?" * bool(here)
+    return None
 
 
 def as_option(app: App, setting: str, value: str | tuple[object, ...] | None = None) -> str | None:
@@ -188,10 +210,3 @@ def as_option(app: App, setting: str, value: str | tuple[object, ...] | None = N
 def command(*words: object) -> str:
     """Return a command to copy into a shell."""
     return shlex.join(["axial", *map(str, words)])
-
-
-def require_within(name: str, value: int | None, least: int, most: int = 2**63 - 1) -> None:
-    """Raise ValueError where the option --name is out of its range."""
-    if value is not None and not least <= value <= most:
-        limits = f"at least {least}" if most == 2**63 - 1 and value < least else f"in {least}..{most}"
-        raise ValueError(f"--{name} must be {limits}, not {value}")

@@ -3,9 +3,8 @@
 import torch
 
 from axial_transformers.cli.commands import Sample
-from axial_transformers.cli.console import rank_zero_output
+from axial_transformers.cli.console import rank_zero_output, require_within
 from axial_transformers.cli.options import products_in
-from axial_transformers.cli.parsing import require_within
 from axial_transformers.decoding.sampling import require_room, sample, sample_in_processes
 from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar

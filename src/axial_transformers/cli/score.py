@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from axial_transformers.cli.commands import Score
-from axial_transformers.cli.console import printable, rank_zero_output
+from axial_transformers.cli.console import printable, rank_zero_output, require_within
 from axial_transformers.cli.options import products_in
-from axial_transformers.cli.parsing import require_within
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.outliers import auroc, rows_of, score
 from axial_transformers.pictures.heat_maps import save_scores

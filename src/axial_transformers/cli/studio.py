@@ -9,9 +9,8 @@ from threading import Event
 from typing import cast
 
 from axial_transformers.cli.commands import Studio
-from axial_transformers.cli.console import say
+from axial_transformers.cli.console import require_within, say
 from axial_transformers.cli.options import Fit
-from axial_transformers.cli.parsing import require_within
 from axial_transformers.data import Examples
 from axial_transformers.studio.studio_model import StudioModel
 from axial_transformers.training.trained_model import TrainedModel, open_model

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
-from axial_transformers.data.grid import MIN_STEP
 from axial_transformers.messages import Message
 
 MAX_VALUES = 1 << 16
+MIN_STEP = 1e-250
+"""Of a grid: the reciprocal of a smaller one might be infinite."""
 _LETTERS = "CTDHWL"
 Split = Literal["train", "validation", "test", "all"]
 

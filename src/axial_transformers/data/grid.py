@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.data.config import MIN_STEP
+
 MAX_STEPS = 1 << 16
-MIN_STEP = 1e-250
-"""The reciprocal of a smaller one might be infinite."""
 
 
 class Grid(NamedTuple):

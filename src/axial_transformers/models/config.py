@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from math import isfinite, prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from axial_transformers.data.grid import MIN_STEP, Grid
+from axial_transformers.data.config import MIN_STEP
 from axial_transformers.messages import Message
 from axial_transformers.models.layouts import LAYOUTS, Layout
+
+if TYPE_CHECKING:
+    from axial_transformers.data.grid import Grid
 
 MAXIMUM = 1 << 20
 """A damaged file must not allocate without limit."""
@@ -216,8 +219,10 @@ class AxialTransformerConfig:
         return self.lowest + self.num_values - 1
 
     @property
-    def floats(self) -> Grid | None:
+    def floats(self) -> "Grid | None":
         """Return the floats that values are of."""
+        from axial_transformers.data.grid import Grid  # numpy is slow to import
+
         return self.grid and Grid(*self.grid)
 
     @property

@@ -6,16 +6,15 @@ from math import log, prod
 from statistics import median_low
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from axial_transformers.data import Examples
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import RunConfig, TrainConfig
 from axial_transformers.training.run_config import CHANGEABLE
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # recipes are listed without torch and numpy
     import torch
+
+    from axial_transformers.data import Examples
 
 MAX_WHOLE = 64
 """Longest side of images that are modelled whole by default."""
@@ -81,7 +80,7 @@ def of_own_data(source: str | None = None) -> RunConfig:
     )
 
 
-def custom(examples: Examples) -> RunConfig:
+def custom(examples: "Examples") -> RunConfig:
     """Return the settings for a small model of the examples' shape, channels, values and classes."""
     return suited(of_own_data(), examples)
 
@@ -127,7 +126,7 @@ def block_of(shape: Sequence[int]) -> tuple[int, ...]:
     return (*(min(size, SIDE) for size in others), last // -(-last // MAX_ROW))
 
 
-def suited(run: RunConfig, examples: Examples) -> RunConfig:
+def suited(run: RunConfig, examples: "Examples") -> RunConfig:
     """Return the run with all that depends on the data decided, as it suits these examples.
 
     Raises:
@@ -171,7 +170,7 @@ def suited(run: RunConfig, examples: Examples) -> RunConfig:
     return found.closed(OF_DATA)
 
 
-def check_start(trained: AxialTransformerConfig, start: str, wanted: AxialTransformerConfig | Examples) -> None:
+def check_start(trained: AxialTransformerConfig, start: str, wanted: "AxialTransformerConfig | Examples") -> None:
     """Raise ValueError where a model to start from has other axes, channels or values than are wanted."""
     if len(trained.shape) != len(wanted.shape):
         raise ValueError(f"--from {start}: that model has {len(trained.shape)} axes, the data {len(wanted.shape)}")
@@ -182,8 +181,9 @@ def check_start(trained: AxialTransformerConfig, start: str, wanted: AxialTransf
             raise ValueError(Message(text, start, getattr(wanted, name), that, **its))
 
 
-def is_predictable(examples: Examples) -> bool:
+def is_predictable(examples: "Examples") -> bool:
     """Return True if a linear prediction from earlier neighbours saves at least MIN_GAIN: values then have an order."""
+    import numpy as np
     import torch
 
     from axial_transformers.models.linear_prediction import LinearPrediction
