@@ -179,3 +179,34 @@ def test_the_function_counts_axes_from_the_end_of_its_tensors():
     q, k, v = normal(3, 2, 4, 5, 2, 3)
     for axis in (1, 2):
         assert torch.equal(axial_attention(q, k, v, axis - 5), axial_attention(q, k, v, axis))
+
+
+LAYERS = {
+    "AxialAttention": {}, "FullAttention": {}, "CrossAttention": {}, "LineAttention": {"axis": 1}, "AxialBlock": {},
+    "TiedAxialAttention": {"axis": 1}, "TriangleAttention": {},
+    "PositionSensitiveAxialAttention": {"axis": 1, "size": 5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_arguments_of_other_libraries_are_answered_by_those_to_use(name):
+    made, x = getattr(axial, name), torch.zeros(2, 5, 5, 8)
+    inputs = (x, x) if name == "CrossAttention" else (x,)
+    with pytest.raises(TypeError, match=f"^{name} has no argument num_heads: use heads$"):
+        made(dim=8, num_heads=2, **LAYERS[name])
+    with pytest.raises(TypeError, match=f"^{name} has no argument dim_head: use (head_dim$|key_dim and|dim and heads)"):
+        made(8, 2, dim_head=4, **LAYERS[name])
+    layer = made(8, 2, **LAYERS[name])
+    with pytest.raises(TypeError, match=r"^[A-Za-z]+ has no argument mask: use key_mask, True where .* present$"):
+        layer(*inputs, mask=torch.ones(2, 5, 5, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"must be floating point, not torch\.int64: embed it .*, or x\.float\(\)$"):
+        layer(*(each.long() for each in inputs))
+
+
+def test_functions_and_pretrained_models_answer_arguments_of_other_libraries():
+    q = torch.zeros(1, 3, 1, 4)
+    with pytest.raises(TypeError, match=r"^axial_attention has no argument is_causal: use causal$"):
+        axial.axial_attention(q, q, q, axis=1, is_causal=True)
+    for name, call in {"torch_dtype": r"\.to\(dtype\)", "device_map": r"\.to\(device\)"}.items():
+        with pytest.raises(TypeError, match=f"from_pretrained has no argument {name}: use {call} on the result$"):
+            axial.AxialTransformer.from_pretrained("digits", **{name: None})

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
-from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.initialisation import Dense, Layer
 from axial_transformers.ops.argument_checks import check_options, input_axis
 from axial_transformers.ops.attention_call import packed_call
 from axial_transformers.ops.axial_attention import attend_step, axial_attention, own_positions, tied_axial_attention
@@ -66,7 +66,7 @@ class KeyValueCache(NamedTuple):
     values: Tensor
 
 
-class LineAttention(nn.Module):
+class LineAttention(Layer):
     """Self-attention along one axis, with options: [B, *A, D] -> [B, *A, D].
 
     y_o = W (sigmoid(g_o) * sum_p softmax_p(q_o . k_p / sqrt(K) + bias) v_p) + b

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.initialisation import Dense, normal_table
+from axial_transformers.layers.initialisation import Dense, Layer, normal_table
 from axial_transformers.layers.lines import widths
 from axial_transformers.ops import compiled_relative
 from axial_transformers.ops.argument_checks import check_odd, check_tensors, input_axis
@@ -17,7 +17,7 @@ from axial_transformers.ops.composed_relative import Window, similarities, softm
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, to_lines
 
 
-class PositionSensitiveAxialAttention(nn.Module):
+class PositionSensitiveAxialAttention(Layer):
     """Attention along one axis with relative query, key and value encodings: [B, *A, D] -> [B, *A, D].
 
     Args:

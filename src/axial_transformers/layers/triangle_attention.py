@@ -5,11 +5,12 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.initialisation import Dense, Layer
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
+from axial_transformers.ops.argument_checks import check_width
 
 
-class TriangleAttention(nn.Module):
+class TriangleAttention(Layer):
     """Triangle self-attention with gates: [B, I, I, D] -> [B, I, I, D], to be added to the input.
 
     AlphaFold's supplementary algorithms 13 and 14, with z the LayerNorm of the input:
@@ -55,6 +56,7 @@ class TriangleAttention(nn.Module):
         (dim,) = self.norm.normalized_shape
         if pairs.ndim != 4 or pairs.shape[1] != pairs.shape[2] or pairs.shape[3] != dim:
             raise ValueError(f"the tensor of pairs must be [B, N, N, {dim}], not {list(pairs.shape)}")
+        check_width(pairs, dim)
         z = self.norm(pairs)
         bias = self.pair_bias(z).movedim(-1, 1)
         return z, bias if self.attention.axis == 2 else bias.mT

@@ -27,6 +27,7 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder, axis_attention
 from axial_transformers.models.values import OrdinalValues, values_of
+from axial_transformers.ops.argument_checks import explains_arguments
 from axial_transformers.ops.elementwise import shift
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
@@ -253,6 +254,7 @@ class AxialTransformer(nn.Module):
             return hub.upload(repository, files, message=message, private=private, revision=revision)
 
     @classmethod
+    @explains_arguments
     def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> Self:
         """Return the model of a folder, in evaluation mode on the CPU; 16-bit weights become float32.
 
