@@ -8,7 +8,8 @@ import pytest
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
-from axial_transformers.models.baselines.by_name import build, read_model
+from axial_transformers.models.baselines.by_name import MODELS, build, read_model
+from axial_transformers.models.baselines.config import CONFIGS as CLASSES
 from axial_transformers.recipes import NAMED
 from axial_transformers.training import RunConfig, TrainConfig, read_run, train
 
@@ -51,3 +52,8 @@ def test_a_run_goes_on_as_the_model_that_it_was_begun_with(tmp_path):
     raster = build(AxialTransformerConfig(layout="raster", **SIZE))
     with pytest.raises(ValueError, match="model"):
         train(raster, examples, settings, tmp_path / "run", resume=True)
+
+
+def test_every_model_has_its_configuration_by_name():
+    classes = {model.name: model.config_class for model in MODELS}
+    assert classes == {"axial_transformer": AxialTransformerConfig, **CLASSES}

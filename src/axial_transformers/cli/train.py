@@ -85,7 +85,12 @@ def requested(argv: Sequence[str], command: str) -> Request:
         raise ValueError(f"{words[0]} is a run, which goes on from its own weights: leave out --from {start}")
     if start is not None:
         base = _from_model(base, start)
-    return _overridden(base, begun, overrides, f"{command} {words[0]}")
+    request = _overridden(base, begun, overrides, f"{command} {words[0]}")
+    if begun is not None and begun.run.source is not None and len(words) == 1:
+        from axial_transformers.training.trained_model import check_recorded
+
+        check_recorded(words[0], begun.run.source)
+    return request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,10 +114,6 @@ def _named(words: Sequence[str], command: str) -> Request:
     if begun is not None:
         if begun.run.source is None:
             raise ValueError(f"{name}/train.json names no data: the run was begun from Python, resume it there")
-        if not others:
-            from axial_transformers.training.trained_model import check_recorded
-
-            check_recorded(name, begun.run.source)
         return Request(replace(begun.run, source=others[0] if others else begun.run.source), begun)
     if not (Path(name.split("::")[0]).exists() or data.names_shards(name)):
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")

@@ -182,3 +182,11 @@ def _kind(path: Path) -> int:
 def cache_folder() -> Path:
     """Return `axial-transformers` in the system's cache."""
     return user_cache_path("axial-transformers", appauthor=False)
+
+
+def require_utf8(folder: Path) -> None:
+    """Raise ValueError where weights could not be read for a folder's name."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{folder} is no name in UTF-8, without which weights cannot be read: give another") from None

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from axial_transformers.storage import hub
-from axial_transformers.storage.files import folder_written_whole, require_inside
+from axial_transformers.storage.files import folder_written_whole, require_inside, require_utf8
 from axial_transformers.storage.typed_json import read_object
 
 CONFIG = "config.json"
@@ -39,14 +39,6 @@ def save(
         raise FileExistsError(f"{folder} is not replaced, since it {others}: give another path, or remove it first")
     with folder_written_whole(folder, replace) as aside:
         write(aside, name, config, tensors)
-
-
-def require_utf8(folder: Path) -> None:
-    """Raise ValueError where weights could not be read for a folder's name."""
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{folder} is no name in UTF-8, without which weights cannot be read: give another") from None
 
 
 def _not_of_a_model(folder: Path) -> str | None:

@@ -20,23 +20,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import torch
-from torch import Tensor
-
-from axial_transformers.data import Examples
-from axial_transformers.models import AxialTransformer
-from axial_transformers.models.baselines.by_name import class_called
-from axial_transformers.ops.linear import Library
-from axial_transformers.ops.processor import processor_name
-from axial_transformers.storage.files import require_inside, written_whole
+from axial_transformers.models.baselines.config import CONFIGS
+from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.storage.files import require_inside, require_utf8, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
-from axial_transformers.storage.model_folders import require_utf8
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
-from axial_transformers.training.batches import TrainingExamples
-from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.run_config import RUN_RECORD, RunConfig
+
+if TYPE_CHECKING:  # records are read without torch
+    import torch
+    from torch import Tensor
+
+    from axial_transformers.models import AxialTransformer
+    from axial_transformers.ops.linear import Library
+    from axial_transformers.training.batches import TrainingExamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +49,15 @@ class MachineRecord:
     system: str
     torch_version: str
     python_version: str
-    linear: Library
+    linear: Literal["torch", "oneDNN with a bias", "oneDNN"]
     """Measured when the run began; a resume takes it, since rounding differs."""
 
     @classmethod
-    def found(cls, device: torch.device, processes: int, linear: Library) -> Self:
+    def found(cls, device: "torch.device", processes: int, linear: "Library") -> Self:
+        import torch
+
+        from axial_transformers.ops.processor import processor_name
+
         return cls(
             processor=processor_name(),
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -84,8 +87,10 @@ class Facts:
     """Words of the command line after `axial`; None: begun from Python."""
 
     @classmethod
-    def of(cls, examples: TrainingExamples, model: AxialTransformer, **known: Any) -> Self:
+    def of(cls, examples: "TrainingExamples", model: "AxialTransformer", **known: Any) -> Self:
         """Return the facts that training examples and a model tell, and those that are `known`."""
+        from axial_transformers.data import Examples
+
         if isinstance(examples, Examples):
             known |= {name: getattr(examples, name) for name in ("class_names", "skipped")}
         parameters = sum(each.numel() for each in model.parameters())
@@ -99,7 +104,7 @@ class RunRecord:
     run: RunConfig
     facts: Facts
     machine: MachineRecord
-    model_name: str = AxialTransformer.name
+    model_name: str = "axial_transformer"
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -140,13 +145,13 @@ def read_run(folder: str | Path) -> RunRecord | None:
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
     if isinstance(run := values.get("run"), dict):
-        config_class = class_called(values.get("model_name", AxialTransformer.name)).config_class
+        config_class = CONFIGS.get(str(values.get("model_name")), AxialTransformerConfig)
         values["run"] = {**run, "model": from_json(config_class, run.get("model"), f"{path}: model")}
     record = from_json(RunRecord, values, path)
     return replace(record, run=replace(record.run, out=folder))
 
 
-def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+def raw_weights(folder: str | Path, expected: "Mapping[str, Tensor]") -> "tuple[str, dict[str, Tensor]]":
     """Return the name ("step-..") and the raw weights of a run's newest intact checkpoint.
 
     Args:
@@ -159,6 +164,8 @@ def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str
         ValueError: the folder has no checkpoints.
         OSError: every checkpoint is damaged.
     """
+    from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
+
     found, damaged = newest_intact(Path(folder), {WEIGHTS: expected})
     if found is None:
         raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
@@ -208,7 +215,7 @@ def _strays(folder: Path) -> list[Path]:
     return [*folder.rglob(".*.part*")]
 
 
-def export(model: AxialTransformer, folder: Path) -> None:
+def export(model: "AxialTransformer", folder: Path) -> None:
     """Save a model into a folder with other files; each file is replaced whole."""
     with tempfile.TemporaryDirectory(prefix=".export.", suffix=".part", dir=folder) as aside:
         model.save_pretrained(aside)

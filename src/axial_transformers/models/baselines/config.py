@@ -40,3 +40,11 @@ class SparseTransformerConfig(AxialTransformerConfig):
     """A Sparse Transformer of `inner_layers` layers; the stride is the last axis times the channels."""
 
     layout: str = "raster"  # type: ignore[assignment]
+
+
+CONFIGS = {
+    "image_transformer": ImageTransformerConfig,
+    "block_transformer": BlockTransformerConfig,
+    "sparse_transformer": SparseTransformerConfig,
+}
+"""The configurations by the names of their models; all others are of the Axial Transformer."""
