@@ -122,6 +122,7 @@ TINY = {
     "fashion_classifier.py": "clothes.npz clothes.npz --width 4 --epochs 1 --batch 4 --seeds 0",
     "gpu_report.py --only": "--dry-run --only losses",
     "optimizers.py": "--recipe digits --steps 1",
+    "outlier_scores.py": "model gray.npz --others gray.npz --count 2",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",
     "peers.py trial": "trial . fashion 'gated PixelCNN' muon 0.01 0 0.01",
     "peers.py table": f"table --out {MEASURED}/peers_fashion",

@@ -19,6 +19,7 @@ from PIL import Image
 from axial_transformers import cli
 from axial_transformers.cli.completion import parser_of
 from axial_transformers.data import DataConfig, Examples
+from axial_transformers.likelihood import outliers
 from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
@@ -97,8 +98,8 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
     "score": READING | OPENING | {
         "model": ("run", "other"), "source": ("run", "run data"), "split": "train",
         "output": "scores.csv", "heat-maps": "maps", "top": ("run --heat-maps maps", "run --heat-maps maps --top 2"),
-        "limit": "3", "against": ("run", "run --against others"), "batch-size": "2", "precision": "bfloat16",
-        "palette": "categories", "window": "1 3",
+        "limit": "3", "against": ("run", "run --against others"), "rank-by": "corrected", "batch-size": "2",
+        "precision": "bfloat16", "palette": "categories", "window": "1 3",
     },
     "studio": READING | OPENING | {
         "model": ("run", "other"), "source": ("run", "run data"), "limit": "3", "host": "localhost", "port": "8000",
@@ -231,7 +232,9 @@ def _score(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
         return Scores(bits=np.arange(len(values)), corrected=np.zeros(len(values)))
 
     recorder.replace(module, "score", score)
-    recorder.replace(module, "bits_map", lambda model, x: torch.zeros(x.shape))
+    recorder.replace(module, "are_images", lambda *given: True)  # the model is of other channels
+    recorder.watch(module, "ranking")
+    recorder.replace(outliers, "bits_map", lambda model, x: torch.zeros(x.shape))
     recorder.replace(module, "save_scores", lambda table, rows, folder, maps, *given: [*maps])
 
 

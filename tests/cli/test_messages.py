@@ -74,7 +74,8 @@ WRONG: dict[str, dict[str, str]] = {
         "precision": "half",
     },
     "score": READING | OPENING | SHADES | {
-        "split": "some", "output": "a.txt", "top": "0", "limit": "0", "batch-size": "0", "precision": "half",
+        "split": "some", "rank-by": "png", "output": "a.txt", "top": "0", "limit": "0", "batch-size": "0",
+        "precision": "half",
     },
     "studio": READING | OPENING | {"limit": "0", "port": "0", "palette": "blue", "fps": "0"},
     "compress": {"other-sizes": "none", "weights": "new"},

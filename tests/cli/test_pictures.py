@@ -74,7 +74,7 @@ def test_pictures_of_any_data_are_large_enough_to_see(axial: Axial, shape, value
     argv = ["complete", "model", "data.npz", known, 1, "--count", 1, "--output", "c.png"]
     for command in (["sample", "model"], argv, ["score", "model", "data.npz", "--heat-maps", "maps", "--top", 1]):
         assert axial(*command).status == 0, axial(*command).err
-    for picture in ("samples.png", "c.png", *Path("maps").iterdir()):
+    for picture in ("samples.png", "c.png", *Path("maps").glob("*.png")):
         with Image.open(picture) as opened:
             assert opened.width >= 500
             assert min(opened.size) >= 40
@@ -96,7 +96,7 @@ def test_volumes_of_any_axes_are_sampled_completed_scored_and_written(axial: Axi
         ["score", "model", "s.npy", "--heat-maps", "maps"],
     ):
         assert axial(*words).status == 0, axial(*words).err
-    assert sorted(path.suffix for path in Path("maps").iterdir()) == [".npy", ".npy", ".png", ".png"]
+    assert sorted(path.suffix for path in Path("maps").iterdir()) == [".html", ".npy", ".npy", ".png", ".png"]
     assert np.load(next(Path("maps").glob("*.npy"))).shape == shape
     for picture in ("s.png", "completions.png", *Path("maps").glob("*.png")):
         with Image.open(picture) as opened:
@@ -134,8 +134,7 @@ def test_heat_maps_have_a_scale_of_bits(axial: Axial):
     np.save("data.npy", np.full((1, 4, 4), 3, np.uint8))
     axial("score", "model", "data.npy", "--heat-maps", "maps")
     with Image.open("maps/0001-0.png") as picture:
-        assert picture.height > picture.width  # a square map with more below it
-        below = np.asarray(picture.convert("L"))[picture.width :].astype(int)
+        below = np.asarray(picture.convert("L"))[-32:].astype(int)
     ramp = below[10]
     assert ramp[0] < 40
     assert ramp[-1] > 200

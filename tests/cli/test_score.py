@@ -2,10 +2,13 @@
 
 import csv
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from axial_transformers.data import load
 from axial_transformers.likelihood.bits import bits_per_dim
@@ -34,9 +37,13 @@ def test_the_highest_are_printed_and_drawn(axial: Axial, trained, tmp_path):
     rows = list(csv.DictReader(out.splitlines()))
     assert status == 0
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
-    assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == [
-        f"{i:04d}-{row['name']}.png" for i, row in enumerate(rows, start=1)
-    ]
+    maps = [f"{i:04d}-{row['name']}.png" for i, row in enumerate(rows, start=1)]
+    assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == [*maps, "scores.html"]
+    page = (tmp_path / "maps/scores.html").read_text()
+    assert re.findall(r"<tr><td>(\d)</td><td>(\d+)</td>", page) == [(row["rank"], row["name"]) for row in rows]
+    assert page.count("<button>") == len(rows[0])
+    assert page.count('src="data:image/') == 3
+    assert "http" not in page
 
 
 def test_two_sources_are_told_apart_by_both_scores(axial: Axial, trained, tmp_path):
@@ -46,7 +53,44 @@ def test_two_sources_are_told_apart_by_both_scores(axial: Axial, trained, tmp_pa
     lines = {line.split()[-1]: float(line.split()[0]) for line in out.splitlines() if "  by " in line}
     assert set(lines) == {"bits_per_dim", "corrected"}
     assert all(0 <= value <= 1 for value in lines.values())
-    assert len(json.loads((tmp_path / "s.json").read_text())) == 297
+    written = json.loads((tmp_path / "s.json").read_text())
+    assert (len(written["scores"]), written["ranked_by"]) == (297, "bits")
+
+
+def test_the_score_that_ranks_is_chosen_named_and_settable(axial: Axial, refused, gray):
+    generator = np.random.default_rng(0)
+    values = [generator.integers(0, most, (4, 4), dtype=np.uint8) for most in generator.integers(1, 255, 30)]
+    np.save("data.npy", np.stack(values))
+    for words, by, why in ([], None, "above 0.8"), (["--rank-by", "corrected"], "corrected", "as asked"):
+        done = axial("score", gray, "data.npy", "--output", "s.json", *words)
+        written = json.loads(Path("s.json").read_text())
+        by = by or written["ranked_by"]
+        assert done.err.endswith(f"ranked by {by}: {written['because']}\n")
+        assert why in written["because"]
+        scores = [row[{"bits": "bits_per_dim"}.get(by, by)] for row in written["scores"]]
+        assert scores == sorted(scores, reverse=True)
+    random_model(small_config((4,))).float().save_pretrained("sequences")
+    np.save("s.npy", np.zeros((2, 4), np.uint8))
+    err = refused("score", "sequences", "s.npy", "--rank-by", "corrected")
+    assert "--rank-by corrected is for models of 8-bit gray or RGB images: use --rank-by bits" in err
+    done = axial("score", "sequences", "s.npy")
+    assert done.err.endswith("ranked by bits: these are no 8-bit gray or RGB images\n")
+    assert done.out.splitlines()[0] == "rank,name,bits_per_dim"
+
+
+def test_a_heat_map_is_of_the_whole_image_with_the_borders_of_its_tiles(axial: Axial, gray):
+    done = axial("score", gray, "large photos", "--data.fit", "tiles", "--heat-maps", "maps")
+    assert done.status == 0, done.err
+    assert {path.name[5:] for path in Path("maps").glob("*.png")} == {"0.png", "1.png"}
+    (wide,) = Path("maps").glob("*-1.png")
+    with Image.open("large photos/1.png") as photo, Image.open(wide) as picture:
+        scale = picture.width // (2 * photo.width)
+        small = picture.convert("RGB").crop((0, 0, photo.width * scale, photo.height * scale)).resize(photo.size, 0)
+        assert np.array_equal(np.asarray(small)[..., 0], np.asarray(photo))
+        right = picture.convert("RGB").crop((picture.width - photo.width * scale, 0, picture.width, 8 * scale))
+        outlined = np.argwhere((np.asarray(right.resize(photo.size, 0)) == 255).all(axis=-1))
+    corner = next(row["name"] for row in csv.DictReader(done.out.splitlines()) if row["name"].startswith("1.png"))
+    assert [f"1.png#{row // 4},{column // 4}" for row, column in [outlined.min(axis=0)]] == [corner]
 
 
 @pytest.mark.parametrize(("options", "says"), [(["--output", "s.txt"], "s.txt"), (["--top", "0"], "--top")])

@@ -116,7 +116,9 @@ def _picture(path: Path) -> object:
 
 
 def _pictures(folder: Path) -> object:
-    return {path.name: _picture(path) for path in sorted(folder.iterdir())}
+    return {
+        path.name: path.read_text() if path.suffix == ".html" else _picture(path) for path in sorted(folder.iterdir())
+    }
 
 
 def _arrays(path: Path) -> object:

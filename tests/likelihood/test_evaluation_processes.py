@@ -69,13 +69,14 @@ def test_several_processes_evaluate_score_and_sample_as_one_does(alone, digits, 
     outputs.mkdir()
     argvs = commands(digits, outputs)
     (first, out, err), *others = fork(processes, lambda: max(cli.main(argv) for argv in argvs), tmp_path)
-    assert (first, err) == (0, "")
+    assert first == 0
+    assert [line.split(":")[0] for line in err.splitlines()] == ["ranked by bits"] * 2
     assert others == [(0, "", "")] * (processes - 1)
     assert out.replace(str(outputs), "") == expected
     assert '"bits_per_dim"' in expected
     assert "AUROC" in expected
     assert files(outputs) == written
-    assert len(written) == 5
+    assert len(written) == 6
 
 
 def small_run(folder: Path, each: Callable[[int], None], shard: bool = False) -> Callable[[], int]:

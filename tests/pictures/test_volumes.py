@@ -12,7 +12,7 @@ from axial_transformers.data.scans import read_scan
 from axial_transformers.pictures import Look, for_display, image_grid, marks_for_display
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import BETWEEN
-from axial_transformers.pictures.heat_maps import heat_colours, heat_map, save_scores, under_examples
+from axial_transformers.pictures.heat_maps import BitsOfExample, heat_colours, heat_map, save_scores, under_examples
 from axial_transformers.pictures.saving import require_output, save_examples
 
 SHAPES = [(3, 5, 2), (1, 1, 7), (2, 3, 5, 4), (2, 1, 3, 4, 5)]
@@ -160,16 +160,18 @@ def test_heat_maps_go_through_the_position_of_the_most_bits(shape, tmp_path):
     assert differ[height - 1, width - 1]
     level = round((int(values[hottest][0]) + 300) * 255 / 999)
     assert plain[height - 1, (width - 1) * scale].tolist() == [level] * 3
-    save_scores(None, [{"a": 1}], tmp_path / "maps", [("0.png", values, bits)], DEEP)
-    assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == ["0001-0.npy", "0001-0.png"]
+    save_scores(None, [{"a": 1}], tmp_path / "maps", [BitsOfExample(0, "0.png", values, bits)], DEEP)
+    assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == ["0001-0.npy", "0001-0.png", "scores.html"]
     stored = np.load(tmp_path / "maps/0001-0.npy")
     assert stored.dtype == np.float32
     np.testing.assert_array_equal(stored, bits.mean(axis=-1))
 
 
-def test_heat_maps_of_images_stay_as_they_are(tmp_path):
-    save_scores(None, [{"a": 1}], tmp_path / "maps", [("0.png", noise(4, 5, 1), np.ones((4, 5, 1)))], DEEP)
-    assert [path.name for path in (tmp_path / "maps").iterdir()] == ["0001-0.png"]
+def test_heat_maps_of_images_are_no_arrays(tmp_path):
+    save_scores(
+        None, [{"a": 1}], tmp_path / "maps", [BitsOfExample(0, "0.png", noise(4, 5, 1), np.ones((4, 5, 1)))], DEEP
+    )
+    assert {path.name for path in (tmp_path / "maps").iterdir()} == {"0001-0.png", "scores.html"}
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
@@ -252,7 +254,7 @@ def test_scans_are_written_with_the_geometry_and_type_of_the_data(tmp_path, file
 def test_bits_of_a_scan_are_a_scan(tmp_path, file):
     like = replace(read_scan(scan_file(tmp_path / file, noise(3, 5, 2))), scale=2.0, offset=-7.0)
     values, bits = noise(3, 5, 2, 1), np.random.default_rng(1).random((3, 5, 2, 1))
-    save_scores(None, [{"a": 1}], tmp_path / "maps", [("0.png", values, bits)], DEEP, like)
+    save_scores(None, [{"a": 1}], tmp_path / "maps", [BitsOfExample(0, "0.png", values, bits)], DEEP, like)
     again = read_scan(tmp_path / "maps" / f"0001-0{like.suffix}")
     assert (again.values.dtype, again.scale, again.offset) == (np.float32, 1, 0)
     np.testing.assert_array_equal(again.values, bits[..., 0].astype(np.float32))

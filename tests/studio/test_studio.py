@@ -101,14 +101,15 @@ def test_paint_covers_the_positions_that_are_shown_there(shape):
 
 
 def test_a_ranking_is_by_the_score_and_its_share_of_the_data():
-    studio = studio_model()
+    studio = studio_model("2d")
     values = random_values(studio.model, 5, seed=1).numpy().astype(np.uint8)
     typical, scores = score(studio.model, studio.examples.values), score(studio.model, values)
     assert scores.bits == pytest.approx(bits_per_dim(studio.model, torch.from_numpy(values)).numpy())
     share = actions.share_below(typical.bits, scores.bits)
     assert share == pytest.approx([(typical.bits < each).mean() for each in scores.bits])
     for by in ("bits", "corrected"):
-        page = views.ranking(studio, values, [f"<{i}>" for i in range(5)], scores, typical, by)
+        page = views.ranking(studio, values, [f"<{i}>" for i in range(5)], scores, typical, by, "as <asked>")
+        assert f"Ranked by {by}: as &lt;asked&gt;." in page
         names = [int(name) for name in re.findall(r"<td>&lt;(\d)&gt;</td>", page)]
         assert names == np.argsort(-getattr(scores, by)).tolist()
         assert f"{share[names[0]]:.1%} of the data" in page or by == "corrected"

@@ -214,6 +214,7 @@ def test_files_are_ranked_against_the_data(page, folder):
     _upload(page, "#files", *(folder / f"{i}.png" for i in range(3)))
     _click(page, "Rank")
     page.wait_for_selector("#ranking table")
+    assert "Ranked by bits: fewer than 20 examples" in page.inner_text("#ranking")
     rows = page.locator("#ranking tr").all_inner_texts()
     assert sorted(row.split()[1] for row in rows[1:]) == ["0.png", "1.png", "2.png"]
     bits = [float(row.split()[2]) for row in rows[1:]]

@@ -19,7 +19,7 @@ GROUPS = {
     "Look": {
         "evaluate": ("exact bits/dim of a data set", "axial evaluate runs/digits"),
         "score": (
-            "bits/dim of each image, least likely first",
+            "scores of all examples, the most unusual first",
             "axial score runs/fashion_mnist photos/ --output scores.csv",
         ),
         "sample": ("sample new examples", "axial sample runs/digits --count 64 --output samples.png"),

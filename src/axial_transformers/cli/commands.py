@@ -85,7 +85,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Score:
-    """Bits/dim of every image, least likely first, to find anomalies.
+    """Scores of every example, the most unusual first, to find anomalies.
 
     For example:
       axial score runs/digits
@@ -93,8 +93,9 @@ class Score:
       axial score models/photos32 large_photos/ --data.fit tiles --data.size 32
       axial score runs/fashion_mnist fashion_mnist_test.npz --against mnist_t10k.npz
 
-    There are two scores: the model's bits/dim, and the complexity-corrected score, which subtracts the bits/dim of the
-    image as PNG (Serrà et al. 2020). Simple images have a high likelihood whatever they show (Nalisnick et al. 2019).
+    There are two scores: the model's bits/dim and, of 8-bit gray or RGB images, the complexity-corrected score, which
+    subtracts the bits/dim of the image as PNG (Serrà et al. 2020). Simple images have a high likelihood whatever they
+    show (Nalisnick et al. 2019).
     --against measures how well each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly. For
     tiles, each row also has the mean over its image, `picture_bits_per_dim`.
     """
@@ -104,14 +105,17 @@ class Score:
     _: KW_ONLY
     split: Split | None = None
     """Part of the data; as for axial evaluate."""
+    rank_by: Literal["bits", "corrected"] | None = None
+    """None: corrected, if PNG's bits explain most of the bits (a rank correlation above 0.8); otherwise bits."""
     output: Path | None = None
-    """NAME.csv or NAME.json: the scores of all images. None: print the `top` least likely as CSV."""
+    """NAME.csv or NAME.json: the scores of all examples. None: print the `top` as CSV."""
     heat_maps: Path | None = None
-    """A new folder for heat maps of the `top` least likely images: the bits of each position. Of volumes: as colours
-    over the slices through the position of the most bits, and as an array: .npy, or as NIfTI or TIFF like the data."""
+    """A new folder for heat maps of the `top` examples, the bits of each position, and scores.html, which shows them.
+    Of tiles: of the images that hold them. Of volumes: the slices through the position of the most bits, and an array:
+    .npy, or as NIfTI or TIFF like the data."""
     shades: Annotated[Shades, Parameter(name="*")] = Shades()
     top: int = 20
-    """Number of the least likely images that are printed and shown."""
+    """Number of the most unusual examples that are printed, and of heat maps."""
     limit: int | None = None
     """Number of examples to score of each source, evenly spaced over it."""
     data: Reading = Reading()

@@ -1,15 +1,14 @@
-"""axial score: bits/dim of each image, and how unusual it is."""
+"""axial score: how unusual each example is, and where."""
 
 import sys
+from itertools import islice
 
 import numpy as np
-import torch
 
 from axial_transformers.cli.commands import Score
-from axial_transformers.cli.console import printable, rank_zero_output, require_within
+from axial_transformers.cli.console import printable, rank_zero_output, require_within, say
 from axial_transformers.cli.options import products_in
-from axial_transformers.likelihood.bits import bits_map
-from axial_transformers.likelihood.outliers import auroc, rows_of, score
+from axial_transformers.likelihood.outliers import are_images, auroc, bits_of_outliers, ranking, rows_of, score
 from axial_transformers.pictures.heat_maps import save_scores
 from axial_transformers.pictures.saving import require_scores, write_csv
 from axial_transformers.progress import bar
@@ -29,29 +28,34 @@ def main(options: Score) -> None:
     with processes, products:
         with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
+            are_images(trained.model.config, options.rank_by)
             look = options.shades.look(trained)
             scan = trained.scan(options.source) if options.heat_maps else None
             sources = [(options.source, options.split)] + ([(options.against, "all")] if options.against else [])
-            parts = [trained.examples(*source)[0].spread(options.limit)[:] for source in sources]
+            wholes = [trained.examples(*source)[0] for source in sources]
+            parts = [whole.spread(options.limit)[:] for whole in wholes]
         found = [
             score(trained.model, part.values, options.batch_size, bar("bits/dim"), processes.fill) for part in parts
         ]
     if not processes.rank_zero:
         return
     examples, scores = parts[0], found[0]
-    order = np.argsort(-scores.bits, kind="stable")
+    by, why = ranking(scores, options.rank_by)
+    say(f"ranked by {by}: {why}")
+    order = np.argsort(-scores.by(by), kind="stable")
     rows = rows_of(scores, examples.names)
     ranked = [{"rank": rank, **rows[i]} for rank, i in enumerate(order, start=1)]
-    shown = examples[order[: options.top]]
-    maps = (bits_map(trained.model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in shown.values)
+    maps = bits_of_outliers(trained.model, examples, order, wholes[0], options.batch_size)
+    facts = {"model": str(options.model), "examples": f"{len(examples):,}", "ranked_by": by, "because": why}
     with products:
-        named = zip(shown.names, shown.values, maps, strict=True)
-        save_scores(options.output, ranked, options.heat_maps, named, look, scan)
+        shown = islice(maps, options.top)
+        save_scores(options.output, ranked, options.heat_maps, shown, look, scan, facts)
     if options.output:
         print(options.output)
     else:
         write_csv(sys.stdout, ranked[: options.top])
     if options.against:
-        print(f"AUROC of {len(parts[1]):,} images of {printable(options.against)} against these {len(examples):,}:")
+        print(f"AUROC of {len(parts[1]):,} examples of {printable(options.against)} against these {len(examples):,}:")
         print(f"  {auroc(scores.bits, found[1].bits):.4f}  by bits_per_dim")
-        print(f"  {auroc(scores.corrected, found[1].corrected):.4f}  by corrected")
+        if scores.corrected is not None and found[1].corrected is not None:
+            print(f"  {auroc(scores.corrected, found[1].corrected):.4f}  by corrected")

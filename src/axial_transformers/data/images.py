@@ -1,8 +1,9 @@
 """Folders of images."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +127,21 @@ def tiles(values: NDArray[np.integer], size: int) -> tuple[NDArray[np.integer], 
     whole = values[..., : rows * size, : columns * size, :].reshape(*outer, rows, size, columns, size, channels)
     squares = np.moveaxis(whole, (-5, -3), (1, 2)).reshape(-1, *outer[1:], size, size, channels)
     return squares, [f"#{row},{column}" for row in range(rows) for column in range(columns)]
+
+
+def tile_of(name: str) -> tuple[str, tuple[int, int] | None]:
+    """Return the name without #row,column, and these; None: it is no tile."""
+    found = re.fullmatch(r"(.*)#(\d+),(\d+)", name, re.DOTALL)
+    return (found[1], (int(found[2]), int(found[3]))) if found else (name, None)
+
+
+def joined_tiles(squares: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+    """Return the image [H, W, C] of `tiles` [n, size, size, C] with these names; a missing one is 0."""
+    corners = np.array([tile_of(name)[1] for name in names])
+    (rows, columns), (size, _, channels) = corners.max(axis=0) + 1, squares.shape[1:]
+    whole = np.zeros((rows, columns, size, size, channels), squares.dtype)
+    whole[tuple(corners.T)] = squares
+    return whole.swapaxes(1, 2).reshape(rows * size, columns * size, channels)
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:

@@ -5,31 +5,54 @@ corrects that (Serrà et al. 2020, equation 3).
 """
 
 import io
-import re
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
 from PIL import Image
 
+from axial_transformers.data import Examples
+from axial_transformers.data.images import joined_tiles, tile_of
+from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
-from axial_transformers.models import AxialTransformer
+from axial_transformers.messages import Message
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.pictures.heat_maps import BitsOfExample
 from axial_transformers.progress import Progress
 
-_TILE = re.compile(r"#\d+,\d+$")
+RankBy = Literal["bits", "corrected"]
+MIN_CORRELATION = 0.8
+"""Of ranks by bits and by PNG's bits: above it, complexity explains most of the bits."""
+MIN_EXAMPLES = 20
+"""Fewer may correlate by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Both scores of examples."""
+    """Scores of examples; larger for outliers."""
 
     bits: Float[np.ndarray, " n"]
-    corrected: Float[np.ndarray, " n"]
-    """Complexity-corrected: minus the bits/dim of a PNG file."""
+    corrected: Float[np.ndarray, " n"] | None
+    """Complexity-corrected: minus the bits/dim of a PNG file. None: the examples are no images."""
+
+    def by(self, name: RankBy) -> Float[np.ndarray, " n"]:
+        """Return the scores of this name; bits where there is no other."""
+        return self.bits if name == "bits" or self.corrected is None else self.corrected
+
+
+def are_images(config: AxialTransformerConfig, rank_by: RankBy | None = None) -> bool:
+    """Return True for gray or RGB images of 8 bits.
+
+    Raises:
+        ValueError: others cannot be ranked by this score.
+    """
+    found = len(config.shape) == 2 and config.channels in (1, 3) and 0 <= config.lowest <= config.highest < 256
+    if rank_by == "corrected" and not found:
+        raise ValueError(Message("{rank_by=corrected} is for models of 8-bit gray or RGB images: use {rank_by=bits}"))
+    return found
 
 
 def score(
@@ -39,20 +62,63 @@ def score(
     progress: Progress = iter,
     fill: Fill = fill,
 ) -> Scores:
-    """Return both scores; see `bits_of_each`."""
+    """Return the scores; see `bits_of_each`."""
     size = min(batch_size, len(values))
     bits = bits_of_each(model, torch.from_numpy(values), batch_size=size, progress=progress, fill=fill)
-
-    def corrected_bits(batch: slice) -> torch.Tensor:
-        return torch.from_numpy(corrected(bits[batch].numpy(), values[batch]))
-
+    if not are_images(model.config):
+        return Scores(bits=bits.numpy(), corrected=None)
     batches = (slice(start, start + size) for start in range(0, len(values), size))
-    return Scores(bits=bits.numpy(), corrected=fill(torch.zeros_like(bits), batches, corrected_bits).numpy())
+    png = fill(torch.zeros_like(bits), batches, lambda batch: torch.from_numpy(complexity(values[batch])))
+    return Scores(bits=bits.numpy(), corrected=(bits - png).numpy())
+
+
+def ranking(scores: Scores, wanted: RankBy | None = None) -> tuple[RankBy, str]:
+    """Return the score to rank by, and why it is that one; it may be `wanted`."""
+    if wanted:
+        return wanted, "as asked"
+    if scores.corrected is None:
+        return "bits", "these are no 8-bit gray or RGB images"
+    if len(scores.bits) < MIN_EXAMPLES:
+        return "bits", f"fewer than {MIN_EXAMPLES} examples do not tell whether PNG's bits explain them"
+    found = correlation(scores.bits, scores.bits - scores.corrected)
+    why = f"the rank correlation of bits and PNG's bits is {found:.2f}, "
+    if found > MIN_CORRELATION:
+        return "corrected", f"{why}above {MIN_CORRELATION}"
+    return "bits", f"{why}not above {MIN_CORRELATION}"
+
+
+def correlation(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"]) -> float:
+    """Return the correlation of ranks (Spearman's, but equal numbers rank in their order)."""
+    first, second = (each.argsort(kind="stable").argsort().astype(float) for each in (one, other))
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def bits_of_outliers(
+    model: AxialTransformer, scored: Examples, order: Iterable[int], whole: Examples, batch_size: int = 16
+) -> Iterator[BitsOfExample]:
+    """Yield the bits of each position of examples, in this order.
+
+    In place of tiles, the image that holds them comes once, with all its tiles in `whole`.
+    """
+    tiles, side = dict[str, list[int]](), scored.shape[0]
+    for i, name in enumerate(whole.names if len(scored.shape) == 2 else ()):
+        tiles.setdefault(tile_of(name)[0], []).append(i)
+    for rank, i in enumerate(order):
+        name = scored.names[i]
+        picture, corner = tile_of(name) if len(scored.shape) == 2 else (name, None)
+        if corner and picture not in tiles:
+            continue
+        part = whole[tiles.pop(picture)] if corner else scored[[i]]
+        batches = (part.values[start : start + batch_size] for start in range(0, len(part), batch_size))
+        bits = np.concatenate([bits_map(model, torch.from_numpy(batch)).cpu().numpy() for batch in batches])
+        values, bits = (joined_tiles(each, part.names) if corner else each[0] for each in (part.values, bits))
+        tile = tuple(slice(side * each, side * each + side) for each in corner) if corner else None
+        yield BitsOfExample(rank, picture, values, bits, tile)
 
 
 def rows_of(scores: Scores, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row per example."""
-    columns = {"bits_per_dim": scores.bits, "corrected": scores.corrected}
+    columns = {"bits_per_dim": scores.bits} | ({} if scores.corrected is None else {"corrected": scores.corrected})
     if (means := _means_of_pictures(names, scores.bits)) is not None:
         columns["picture_bits_per_dim"] = means
     return [
@@ -62,21 +128,16 @@ def rows_of(scores: Scores, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
-    pictures = [_TILE.sub("", name) for name in names]
+    pictures = [tile_of(name)[0] for name in names]
     if pictures == list(names):
         return None
     _, picture_of = np.unique(pictures, return_inverse=True)
     return np.asarray((np.bincount(picture_of, bits) / np.bincount(picture_of))[picture_of])
 
 
-def complexity(values: Integer[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
-    """Return bits/dim as a PNG file; as zlib unless gray or RGB of 8 bits."""
-    return np.array([8 * len(_compressed(each)) / each.size for each in values])
-
-
-def corrected(bits: Float[np.ndarray, " n"], values: Integer[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
-    """Return the model's bits/dim minus the compressor's; larger for outliers."""
-    return bits - complexity(values)
+def complexity(values: Integer[np.ndarray, "n h w c"]) -> Float[np.ndarray, " n"]:
+    """Return bits/dim as PNG files, of gray or RGB images of 8 bits."""
+    return np.array([8 * len(_png(each.astype(np.uint8))) / each.size for each in values])
 
 
 def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -> float:
@@ -88,9 +149,7 @@ def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -
     return float((below + up_to).mean() / (2 * len(typical)))
 
 
-def _compressed(example: Integer[np.ndarray, "*a c"]) -> bytes:
-    if example.dtype != np.uint8 or example.ndim != 3 or example.shape[-1] not in (1, 3):
-        return zlib.compress(example.tobytes(), level=9)
+def _png(image: Integer[np.ndarray, "h w c"]) -> bytes:
     stream = io.BytesIO()
-    Image.fromarray(example if example.shape[-1] == 3 else example[..., 0]).save(stream, format="PNG", optimize=True)
+    Image.fromarray(image if image.shape[-1] == 3 else image[..., 0]).save(stream, format="PNG", optimize=True)
     return stream.getvalue()

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,52 +12,98 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data.scans import Scan, write_scan
+from axial_transformers.pictures import html
 from axial_transformers.pictures.display import HEAT, Look, Pixels, as_row, colour, for_display, joined, with_alpha
 from axial_transformers.pictures.grids import enlargement, gap_of, image_grid, sheet, with_scale
 from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
+
+PAGE, TITLE = "scores.html", "The most unusual examples"
+TEXT = "Each example, and the bits of each position. Of an image in tiles, the scores are those of the outlined tile."
+COLUMNS = {"bits_per_dim": "bits/dim", "picture_bits_per_dim": "whole image"}
+MAX_PIXELS = 1024
+
+
+@dataclass(frozen=True)
+class BitsOfExample:
+    """The bits of each position of an example, or of an image that was cut into tiles."""
+
+    rank: int
+    """From 0; of an image, that of its most unusual tile."""
+    name: str
+    values: NDArray[np.integer]
+    """[*A, C]."""
+    bits: NDArray[np.floating]
+    """[*A, C]."""
+    tile: tuple[slice, ...] | None = None
+    """The rows and columns of the most unusual tile."""
 
 
 def save_scores(
     table: Path | None,
     rows: Sequence[Mapping[str, object]],
     folder: Path | None,
-    maps: Iterable[tuple[str, NDArray[np.integer], NDArray[np.floating]]],
+    maps: Iterable[BitsOfExample],
     look: Look,
     scan: Scan | None = None,
+    facts: Mapping[str, str] = {},
 ) -> None:
-    """Write scores to a .csv or .json file, and heat maps to a folder: both appear, or neither.
+    """Write scores to a .csv or .json file, and heat maps and a page to a folder: both appear, or neither.
 
-    The maps are names, examples [*A, C] and their bits. Those of volumes are also written as arrays [*A], like `scan`.
+    Rows are in the order of ranks. Bits of volumes are also written as arrays [*A], like `scan`.
     """
     with ExitStack() as whole:
         if folder:
-            aside = whole.enter_context(folder_written_whole(folder))
-            for rank, (name, example, bits) in enumerate(maps, start=1):
-                bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(name).name)  # of mri.nii.gz#0,4 it is mri#0,4
-                stem = f"{rank:04d}-{bare}"
-                heat_map(example, bits, look).save(aside / f"{stem}.png")
-                if look.is_volume(bits.ndim - 1):
-                    mean = bits.mean(axis=-1, dtype=np.float32)
+            aside, shown = whole.enter_context(folder_written_whole(folder)), list[tuple[Mapping[str, object], str]]()
+            for number, each in enumerate(maps, start=1):
+                bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
+                path = aside / f"{number:04d}-{bare}.png"
+                heat_map(each.values, each.bits, look, each.tile).save(path)
+                row = {COLUMNS.get(name, name): value for name, value in rows[each.rank].items()}
+                shown.append((row, html.stored_image(path, MAX_PIXELS)))
+                if look.is_volume(each.bits.ndim - 1):
+                    mean = each.bits.mean(axis=-1, dtype=np.float32)
                     like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
-                    write_scan(aside / f"{stem}{like.suffix}", mean, like)
+                    write_scan(path.with_name(f"{number:04d}-{bare}{like.suffix}"), mean, like)
+            text = html.document(
+                TITLE,
+                [
+                    f"<h1>{TITLE}</h1>",
+                    html.facts({name.replace("_", " "): each for name, each in facts.items()}),
+                    f"<p>{TEXT}</p>",
+                    html.sortable(shown),
+                ],
+            )
+            (aside / PAGE).write_text(text, encoding="utf-8", errors="backslashreplace")
         if table:
-            save_table(table, rows)
+            save_table(table, rows, facts)
 
 
-def heat_map(example: NDArray[np.integer], bits: NDArray[np.floating], look: Look) -> Image.Image:
-    """Return the bits [*A, C] of an example, averaged over channels.
+def heat_map(
+    example: NDArray[np.integer], bits: NDArray[np.floating], look: Look, tile: tuple[slice, ...] | None = None
+) -> Image.Image:
+    """Return an example [*A, C] and its bits, averaged over channels: beside an image, below others.
 
-    Of a volume: the slices through the position of the most bits, and below them the bits over them.
+    Those of a volume lie over the slices through the position of the most bits; those of tiles over the image, with
+    the borders of all tiles, and one outlined.
     """
-    tiles, volume = heat_colours(bits[None], look), look.is_volume(bits.ndim - 1)
-    if volume:
+    if bits.ndim == 2:
+        return under_examples(example[None], bits[None], look)
+    if look.is_volume(bits.ndim - 1):
         mean = bits.mean(axis=-1)
         look = replace(look, at=tuple(map(int, np.unravel_index(mean.argmax(), mean.shape))))
-        plain = with_alpha(for_display(example[None], look))
-        tiles = np.concatenate([plain, laid_over(plain, heat_colours(bits[None], look))])
-    scale = enlargement(tiles.shape[2], len(tiles) * tiles.shape[1])
-    return with_scale(sheet(tiles, columns=1, scale=scale), HEAT, hottest(look.num_values), "bits")
+    plain, columns = with_alpha(for_display(example[None], look)), 2 if bits.ndim == 3 else 1
+    heat = heat_colours(bits[None], look)
+    over = laid_over(plain, heat) if tile or look.is_volume(bits.ndim - 1) else heat
+    scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
+    if tile:
+        side = tile[0].stop - tile[0].start
+        over[:, ::side, :, :3] //= 2
+        over[:, :, ::side, :3] //= 2
+        edge = over[:, *tile]
+        edge[:, [0, -1]] = edge[:, :, [0, -1]] = 255
+    page = sheet(np.concatenate([plain, over]), columns, scale, gap_of(scale))
+    return with_scale(page, HEAT, hottest(look.num_values), "bits")
 
 
 def laid_over(plain: Pixels, heat: Pixels, opacity: float = 0.6) -> Pixels:

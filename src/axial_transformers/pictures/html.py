@@ -5,8 +5,11 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 
 from PIL import Image
+
+from axial_transformers.data.picture_files import PictureError, opened, upright
 
 STYLE = """
 :root {
@@ -55,10 +58,35 @@ svg circle.best { fill: var(--accent); }
 .tiles figure { margin: 1rem 0 0; min-width: 0; }
 details { margin-top: 1rem; }
 summary { cursor: pointer; color: var(--soft); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td, th button { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; }
+td:nth-child(2) { overflow-wrap: anywhere; }
+th button { font: inherit; font-weight: 600; color: inherit; background: none; border: 0; padding: 0; }
+th[aria-sort] button { color: var(--accent); }
+th[aria-sort="ascending"] button::after { content: " ↑"; }
+th[aria-sort="descending"] button::after { content: " ↓"; }
+td { border-top: 1px solid var(--line); }
+td[colspan] { border: 0; padding-bottom: 1.5rem; }
+td img { width: auto; max-width: 100%; max-height: 28rem; image-rendering: auto; }
 @media (max-width: 34rem) {
+  table { font-size: .875rem; }
   svg.wide text { font-size: 22px; }
 }
 """
+
+SORT = """<script>
+for (const button of document.querySelectorAll("th button")) button.onclick = () => {
+  const head = button.parentElement, table = head.closest("table"), bodies = [...table.tBodies];
+  const text = body => body.rows[0].cells[head.cellIndex].textContent;
+  const before = head.getAttribute("aria-sort"), up = before ? before === "descending" : isNaN(text(bodies[0]));
+  bodies.sort((a, b) => text(a) - text(b) || text(a).localeCompare(text(b), "en", {numeric: true}));
+  table.querySelectorAll("th").forEach(each => each.removeAttribute("aria-sort"));
+  head.setAttribute("aria-sort", up ? "ascending" : "descending");
+  table.append(...(up ? bodies : bodies.reverse()));
+};
+</script>"""
+MAX_BYTES = 1 << 18
+"""A larger image file is shrunk and stored as JPEG."""
 
 
 def document(title: str, body: Sequence[str], refresh: int | None = None) -> str:
@@ -107,6 +135,34 @@ def image_file(content: bytes, kind: str, description: str) -> str:
     """Return an image from the bytes of a file."""
     data = base64.b64encode(content).decode()
     return f'<img src="data:image/{kind};base64,{data}" alt="{escape(description)}">'
+
+
+def stored_image(path: Path, side: int) -> str:
+    """Return a file's image, or why it cannot be read; large ones with at most `side` pixels a side."""
+    try:
+        with opened(path) as picture:
+            if picture.format == "PNG" and path.stat().st_size <= MAX_BYTES:
+                return image_file(path.read_bytes(), "png", path.stem)
+            shown = upright(path, picture).convert("RGB")
+    except PictureError as error:
+        return f"<p>{escape(str(error))}</p>"
+    shown.thumbnail((side, side), Image.Resampling.BOX)
+    stream = io.BytesIO()
+    shown.save(stream, format="JPEG", quality=85)
+    return image_file(stream.getvalue(), "jpeg", path.stem)
+
+
+def sortable(rows: Sequence[tuple[Mapping[str, object], str]]) -> str:
+    """Return a table of rows, ascending by their first column, and the content below each; a click sorts it."""
+    first, *others = names = [*rows[0][0]]
+    heads = [f'<th scope="col" aria-sort="ascending"><button>{escape(first)}</button></th>']
+    heads += [f'<th scope="col"><button>{escape(name)}</button></th>' for name in others]
+    bodies = list[str]()
+    for row, content in rows:
+        texts = (f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row.values())
+        cells = "".join(f"<td>{escape(text)}</td>" for text in texts)
+        bodies.append(f'<tbody><tr>{cells}</tr><tr><td colspan="{len(names)}">{content}</td></tr></tbody>')
+    return f"<table><thead><tr>{''.join(heads)}</tr></thead>{''.join(bodies)}</table>{SORT}"
 
 
 def bars(lengths: Mapping[str, float], best: str) -> str:

@@ -99,11 +99,11 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
         require_writable(heat_maps, folder=True)
 
 
-def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows as CSV or JSON, by the suffix."""
+def save_table(path: Path, rows: Sequence[Mapping[str, object]], facts: Mapping[str, str]) -> None:
+    """Write rows as CSV or, with facts, as JSON, by the suffix."""
     with written_whole(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         if path.suffix == ".json":
-            json.dump(rows, file, indent=1)
+            json.dump({**facts, "scores": rows}, file, indent=1)
             file.write("\n")
         else:
             write_csv(file, rows)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from starlette.middleware import Middleware
 
-from axial_transformers.likelihood.outliers import Scores, score
+from axial_transformers.likelihood.outliers import RankBy, Scores, are_images, ranking, score
 from axial_transformers.messages import Message
 from axial_transformers.pictures.completions import MARK
 from axial_transformers.progress import Progress
@@ -164,7 +164,8 @@ class Studio:
             with gr.Column(scale=1):
                 files = gr.File(label="pictures, arrays or clips", file_count="multiple", elem_id="files")
                 fit = self._fit_field()
-                by = gr.Radio([("bits/dim", "bits"), ("bits/dim less PNG", "corrected")], value="bits", label="rank by")
+                scores = [("automatic", ""), ("bits/dim", "bits"), ("bits/dim less PNG", "corrected")]
+                by = gr.Radio(scores, value="", label="rank by", visible=are_images(self._studio.model.config))
                 buttons = self._buttons("Rank")
             with gr.Column(scale=2):
                 shown = gr.HTML(elem_id="ranking")
@@ -302,12 +303,13 @@ class Studio:
     def _bits(self, progress: Progress, example: NDArray[np.uint8] | None, label: int, opacity: float) -> str:
         return views.bits(self._studio, _given(example), None if label < 0 else label, opacity)
 
-    def _rank(self, progress: Progress, files: list[str] | None, fit: str, by: str) -> str:
+    def _rank(self, progress: Progress, files: list[str] | None, fit: str, by: RankBy | Literal[""]) -> str:
         values, names = self._studio.files(files or [], fit)
         if self._typical is None and self._studio.examples is not None:
             self._typical = score(self._studio.model, self._studio.examples.values, progress=progress)
         scores = score(self._studio.model, values, progress=progress)
-        return views.ranking(self._studio, values, names, scores, self._typical, by)
+        chosen = ranking(self._typical or scores, by or None)
+        return views.ranking(self._studio, values, names, scores, self._typical, *chosen)
 
 
 def one_line(error: Exception) -> str | None:

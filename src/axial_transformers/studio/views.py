@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
-from axial_transformers.likelihood.outliers import Scores
+from axial_transformers.likelihood.outliers import RankBy, Scores
 from axial_transformers.pictures import for_display, html, image_grid, save_clips, save_movie
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import HEAT, with_alpha
@@ -116,18 +116,24 @@ def bits(studio: StudioModel, example: NDArray[np.integer], label: int | None = 
 
 
 def ranking(
-    studio: StudioModel, values: NDArray[np.integer], names: list[str], scores: Scores, typical: Scores | None, by: str
+    studio: StudioModel,
+    values: NDArray[np.integer],
+    names: list[str],
+    scores: Scores,
+    typical: Scores | None,
+    by: RankBy,
+    why: str,
 ) -> str:
-    """Return a table of examples [N, *A, C], highest score first."""
-    score = getattr(scores, by)
+    """Return a table of examples [N, *A, C], highest score first, and why it is ranked by this one."""
+    score = scores.by(by)
     order = np.argsort(-score, kind="stable")[:MAX_ROWS]
     chosen = values[order]
     costs = bits_map(studio.model, torch.from_numpy(chosen)).cpu().numpy()
     num_values = studio.model.config.num_values
     pictures, heat = displayed(studio, chosen), heat_colours(costs, studio.look)
-    heads = ["", "picture", "bits of each position", "name", "bits/dim", "less PNG"]
-    heads += [] if typical is None else ["above"]
-    above_data = None if typical is None else share_below(getattr(typical, by), score)
+    heads = ["", "picture", "bits of each position", "name", "bits/dim"]
+    heads += ["less PNG"] * (scores.corrected is not None) + ["above"] * (typical is not None)
+    above_data = None if typical is None else share_below(typical.by(by), score)
     rows = list[str]()
     for rank, i in enumerate(order):
         cells = [
@@ -136,14 +142,15 @@ def ranking(
             html.image(_small(heat[rank]), f"bits of {names[i]}"),
             escape(names[i]),
             f"{scores.bits[i]:.4f}",
-            f"{scores.corrected[i]:+.4f}",
         ]
+        cells += [] if scores.corrected is None else [f"{scores.corrected[i]:+.4f}"]
         cells += [] if above_data is None else [f"{above_data[i]:.1%} of the data"]
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     more = f"<p>{len(values) - len(order):,} more are not shown.</p>" * (len(values) > len(order))
     head = "".join(f"<th>{name}</th>" for name in heads)
     colours = html.colour_scale(HEAT, "0 bits", f"{hottest(num_values)} bits or more")
-    return f'<table class="ranking"><tr>{head}</tr>{"".join(rows)}</table>{more}{colours}'
+    said = f"<p>Ranked by {by}: {escape(why)}.</p>"
+    return f'{said}<table class="ranking"><tr>{head}</tr>{"".join(rows)}</table>{more}{colours}'
 
 
 def _small(picture: NDArray[np.uint8]) -> Image.Image:

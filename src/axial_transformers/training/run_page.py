@@ -1,6 +1,5 @@
 """RUN/index.html: the curves, samples, data and settings of a run."""
 
-import io
 import shlex
 import time
 import warnings
@@ -14,9 +13,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from PIL import Image
 
-from axial_transformers.data.picture_files import PictureError, opened, upright
 from axial_transformers.pictures import Look, html, save_grid
 from axial_transformers.pictures.charts import SMALL, ChartLine, line_chart
 from axial_transformers.storage.files import require_inside, written_whole
@@ -30,8 +27,6 @@ PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
 SHARE = 0.02
 EXAMPLES, MAX_VALUES = 24, 1 << 20
 GRIDS = 6
-MAX_BYTES = 1 << 18
-"""A larger image file is shrunk and stored as JPEG."""
 MAX_PIXELS, FEWER_PIXELS = 1024, 512
 REFRESH = 60
 
@@ -236,16 +231,4 @@ def _next_steps(folder: Path, record: RunRecord) -> str:
 
 
 def _picture(path: Path, folder: Path, side: int) -> str:
-    path = require_inside(path, folder)
-    description = path.stem
-    try:
-        with opened(path) as picture:
-            if picture.format == "PNG" and path.stat().st_size <= MAX_BYTES:
-                return html.image_file(path.read_bytes(), "png", description)
-            shown = upright(path, picture).convert("RGB")
-    except PictureError as error:
-        return f"<p>{escape(str(error))}</p>"
-    shown.thumbnail((side, side), Image.Resampling.BOX)
-    stream = io.BytesIO()
-    shown.save(stream, format="JPEG", quality=85)
-    return html.image_file(stream.getvalue(), "jpeg", description)
+    return html.stored_image(require_inside(path, folder), side)
