@@ -63,7 +63,7 @@ def main(model: str, source: str, others: str | None = None, count: int = 200) -
     """
     net, random = AxialTransformer.from_pretrained(model), np.random.default_rng(0)
     high, options = net.config.highest, DataConfig(size=net.config.shape[0], fit="tiles")
-    usual = load(source, options, "all").spread(2 * count)[:].values
+    usual = load(source, options, "test" if source == "digits" else "all").spread(2 * count)[:].values
     kept, given = usual[::2], usual[1::2]
     odd = {name: np.stack([change(x, random, high) for x in given]).clip(0, high) for name, change in CHANGES.items()}
     odd |= {others: load(others, options, "all").spread(count)[:].values} if others else {}

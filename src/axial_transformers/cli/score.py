@@ -48,7 +48,7 @@ def main(options: Score) -> None:
     maps = bits_of_outliers(trained.model, examples, order, wholes[0], options.batch_size)
     facts = {"model": str(options.model), "examples": f"{len(examples):,}", "ranked_by": by, "because": why}
     with products:
-        shown = islice(maps, options.top)
+        shown = bar("heat maps")(islice(maps, options.top))
         save_scores(options.output, ranked, options.heat_maps, shown, look, scan, facts)
     if options.output:
         print(options.output)

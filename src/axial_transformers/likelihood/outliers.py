@@ -24,10 +24,8 @@ from axial_transformers.pictures.heat_maps import BitsOfExample
 from axial_transformers.progress import Progress
 
 RankBy = Literal["bits", "corrected"]
-MIN_CORRELATION = 0.8
-"""Of ranks by bits and by PNG's bits: above it, complexity explains most of the bits."""
-MIN_EXAMPLES = 20
-"""Fewer may correlate by chance."""
+MIN_CORRELATION, MIN_EXAMPLES = 0.8, 20
+"""Above this rank correlation, PNG's bits explain most of the model's. Fewer examples may correlate by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)

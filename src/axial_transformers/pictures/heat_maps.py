@@ -21,7 +21,6 @@ from axial_transformers.storage.files import folder_written_whole
 PAGE, TITLE = "scores.html", "The most unusual examples"
 TEXT = "Each example, and the bits of each position. Of an image in tiles, the scores are those of the outlined tile."
 COLUMNS = {"bits_per_dim": "bits/dim", "picture_bits_per_dim": "whole image"}
-MAX_PIXELS = 1024
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def save_scores(
                 path = aside / f"{number:04d}-{bare}.png"
                 heat_map(each.values, each.bits, look, each.tile).save(path)
                 row = {COLUMNS.get(name, name): value for name, value in rows[each.rank].items()}
-                shown.append((row, html.stored_image(path, MAX_PIXELS)))
+                shown.append((row, html.stored_image(path)))
                 if look.is_volume(each.bits.ndim - 1):
                     mean = each.bits.mean(axis=-1, dtype=np.float32)
                     like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)

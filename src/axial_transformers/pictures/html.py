@@ -60,9 +60,9 @@ details { margin-top: 1rem; }
 summary { cursor: pointer; color: var(--soft); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td, th button { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; }
+th { padding: 0; }
 td:nth-child(2) { overflow-wrap: anywhere; }
-th button { font: inherit; font-weight: 600; color: inherit; background: none; border: 0; padding: 0; }
-th[aria-sort] button { color: var(--accent); }
+th button { font: inherit; font-weight: 600; color: inherit; background: none; border: 0; cursor: pointer; }
 th[aria-sort="ascending"] button::after { content: " ↑"; }
 th[aria-sort="descending"] button::after { content: " ↓"; }
 td { border-top: 1px solid var(--line); }
@@ -137,7 +137,7 @@ def image_file(content: bytes, kind: str, description: str) -> str:
     return f'<img src="data:image/{kind};base64,{data}" alt="{escape(description)}">'
 
 
-def stored_image(path: Path, side: int) -> str:
+def stored_image(path: Path, side: int = 1024) -> str:
     """Return a file's image, or why it cannot be read; large ones with at most `side` pixels a side."""
     try:
         with opened(path) as picture:
