@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -196,3 +197,12 @@ def test_a_compilation_is_announced_once_with_its_duration_and_only_that_of_kern
     assert record.name == "axial_transformers"
     assert record.levelname == "WARNING"
     assert "seconds" in record.getMessage()
+
+
+def test_time_spent_compiling_counts_once_however_deep(monkeypatch):
+    clock = iter([10.0, 11.0, 20.0])
+    monkeypatch.setattr(compilation, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    announcement, kernel = compilation.Announcement(), njit(twice)
+    for status in (EventStatus.START, EventStatus.START, EventStatus.END, EventStatus.END):
+        announcement.notify(Event("numba:compile", status, data={"dispatcher": kernel}))
+    assert announcement.seconds == 10.0

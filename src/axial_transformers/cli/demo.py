@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from html import escape
+from math import ceil
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.commands import Demo
 from axial_transformers.cli.console import working
+from axial_transformers.cli.parsing import command
 from axial_transformers.cli.train import Request
 from axial_transformers.cli.training import run
 from axial_transformers.data import Examples, load
@@ -53,6 +55,10 @@ def main(options: Demo) -> int:
     for name, bits in codes.items():
         print(f"{name:<20}{bits:.3f} bits/dim on the same images")
     print(page.resolve().as_uri())
+    if result.step < training.steps:
+        minutes = ceil(result.seconds * training.steps / result.step / 60)
+        more = command("train", folder, "--training.time-limit", minutes)
+        print(f"{result.step:,} of {training.steps:,} steps: samples improve with more; continue with {more}")
     return 0
 
 

@@ -24,14 +24,16 @@ from axial_transformers.pictures import Look, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.pictures.saving import save_picture
 from axial_transformers.planning.costs import describe
-from axial_transformers.planning.machine import this_machine
+from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.progress import Bar, bar, rank
-from axial_transformers.recipes import in_blocks, suited, tiled
+from axial_transformers.recipes import in_blocks, smaller_tiles, suited, tiled
 from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult
 from axial_transformers.training.fit import fit
 from axial_transformers.training.plan import changes, costs_of, plan
 from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
+from axial_transformers.training.shorter_steps import changes_for_time, shorter
+from axial_transformers.training.step_time import SHARE, Clock
 from axial_transformers.training.trained_model import check_shape, check_values
 
 SHOWN = 8
@@ -45,8 +47,10 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
         begun: the record of the run to go on with.
     """
     with rank_zero_output():
-        wanted, parts = read(wanted, begun)
-        machine = this_machine(wanted.training.torch_device())
+        as_asked, (wanted, parts) = wanted, read(wanted, begun)
+        clock, machine = Clock(), this_machine(wanted.training.torch_device())
+        if begun is None:
+            wanted, parts = _in_time(as_asked, wanted, parts, machine)
         planned = plan(wanted, machine, begun.run.training if begun else None)
         costs = costs_of(planned, machine, len(parts.train))
         rows = describe(costs)
@@ -73,7 +77,22 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
         evaluate=evaluation_of(seen, planned),
         sample=pictures_of(seen, planned),
         progress=Bar("training"),
+        clock=clock,
     )
+
+
+def _in_time(as_asked: RunConfig, found: RunConfig, parts: "Parts", machine: Machine) -> tuple[RunConfig, "Parts"]:
+    """Return the run and its data, made smaller where its time limit is too short for what is open."""
+    read_as, run = found, found
+    while True:
+        run, is_short = shorter(read_as, as_asked.open, machine, parts.train)
+        smaller = None if is_short else smaller_tiles(as_asked, read_as)
+        if smaller is None:
+            break
+        read_as, parts = read(smaller, None)
+    if said := changes_for_time(run, found):
+        say(said)
+    return run, parts
 
 
 class Parts(NamedTuple):
@@ -162,7 +181,12 @@ def evaluation_of(validation: Examples, run: RunConfig) -> Collective:
     def part(model: AxialTransformer) -> object:
         return evaluate(model, values[:batch], None if label is None else label[:batch], batch_size=batch)
 
-    return Collective(whole, part, -(-len(values) // batch))
+    def fewer(parts: int) -> Collective:
+        some = validation.spread(parts * batch)
+        say(f"validation on {len(some)} of {len(validation)} examples, as --training.time-limit is short")
+        return evaluation_of(some, run)
+
+    return Collective(whole, part, -(-len(values) // batch), fewer)
 
 
 def pictures_of(
@@ -176,10 +200,17 @@ def pictures_of(
     most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, run.training.batch_size // run.training.accumulate)
     spread = validation.spread(most)
     shown, label = torch.from_numpy(spread.values), _labels(spread, run)
+    limit = run.training.time_limit
+    count: int | None = None
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
-        count = run.samples if known is None else len(known)
-        values = sample(model, count, seed=step, known=known)
+        nonlocal count
+        if limit is not None and count is None:
+            clock = Clock()
+            sample(model, 1, seed=step, known=None if known is None else known[:1])
+            count = max(1, min(run.samples, int(30 * SHARE * limit / max(clock.seconds, 1e-3))))
+        some = None if known is None else known[:count]
+        values = sample(model, (count or run.samples) if some is None else len(some), seed=step, known=some)
         grid = image_grid(values.cpu().numpy(), look=look)
         save_picture(run.out / f"samples/step-{step:08d}.png", grid)
         bits = bits_map(model, shown, label).cpu().numpy()

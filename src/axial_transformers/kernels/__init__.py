@@ -5,6 +5,7 @@ See docs/explanation/kernels.md for what is behind it, and when to read it.
 Functions that return modules compile nothing, but import numba, which takes a second. So callers call them late.
 """
 
+import sys
 from typing import Any, NamedTuple
 
 from axial_transformers.kernels.exact.definition import (
@@ -65,6 +66,7 @@ __all__ = [
     "Sizes",
     "Stream",
     "Strides",
+    "compilation_time",
     "compiled_for",
     "exact_kernels",
     "line_kernels",
@@ -96,6 +98,12 @@ def compiled_for() -> Target:
     from axial_transformers.kernels.register_tiles import PANEL, ROWS
 
     return Target(PROCESSOR, 32 * LANES, (ROWS, PANEL), "+fma" in FEATURES or not ON_X86)
+
+
+def compilation_time() -> tuple[float, bool]:
+    """Return for how many seconds this process has compiled kernels, and True if they are kept for the next one."""
+    module = sys.modules.get(f"{__name__}.compilation")
+    return (module.announcement.seconds, module.announcement.kept) if module else (0.0, True)
 
 
 def line_kernels(bfloat16: bool, large: bool) -> Any:

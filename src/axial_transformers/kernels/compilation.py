@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -187,23 +188,35 @@ def sources_digest() -> str:
 
 
 class Announcement(Listener):
-    """A warning before the first compilation."""
+    """A warning before the first compilation, and the time of all."""
 
     made = False
+    seconds = 0.0
+    kept = True
+    _began: list[float]
+    """Of compilations under way: a kernel compiles its parts."""
+
+    def __init__(self) -> None:
+        self._began = []
 
     def on_start(self, event: Event) -> None:
+        self._began.append(time.monotonic())
         kernel = event.data["dispatcher"]
         if self.made or not str(kernel.py_func.__module__).startswith(f"{PACKAGE}."):
             return
         self.made = True
         kept = kernel.stats.cache_path
+        self.kept = bool(kept)
         log.warning(
             "compiling kernels for this processor in up to 30 seconds, %s",
             f"once; the code is kept in {kept}" if kept else "in every process, as the code is not kept",
         )
 
     def on_end(self, event: Event) -> None:
-        pass
+        began = self._began.pop()
+        if not self._began:
+            self.seconds += time.monotonic() - began
 
 
-register("numba:compile", Announcement())
+announcement = Announcement()
+register("numba:compile", announcement)

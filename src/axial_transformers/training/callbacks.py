@@ -18,6 +18,7 @@ from axial_transformers.training.processes import Interrupted, Interrupts
 from axial_transformers.training.run_folder import export
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step import Learner
+from axial_transformers.training.step_time import SHARE
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
 """Takes the EMA model and the step; may return metrics. Only the first process calls it."""
@@ -34,6 +35,12 @@ class Collective(NamedTuple):
     part: Callable[[AxialTransformer], object] | None = None
     """Computes one of `parts` equal parts of the call. It is timed, to say how long the run takes."""
     parts: int = 1
+    fewer: Callable[[int], "Collective"] | None = None
+    """Returns a callback that computes only so many parts, for a run with a time limit."""
+
+
+MIN_PARTS = 4
+"""Of an evaluation in a run with a time limit."""
 
 
 class Callbacks:
@@ -105,8 +112,8 @@ class Callbacks:
         Args:
             prefix: goes before the names of metrics; VALIDATION for an evaluation, "" for samples.
         """
-        learner, step, start = self.learner, self.learner.state.counters.step, time.monotonic()
-        durations, first = learner.meter.durations, learner.processes.rank_zero
+        learner, counters, start = self.learner, self.learner.state.counters, self.learner.clock.seconds
+        step, durations, first = counters.step, learner.meter.durations, learner.processes.rank_zero
         average = learner.average(keep=first or isinstance(callback, Collective))
         with learner.meter.paused(), torch.no_grad():
             metrics: Mapping[str, Metric] | None
@@ -118,28 +125,39 @@ class Callbacks:
                     metrics = None
             else:
                 metrics = self.interrupts.until_asked(lambda: callback(average, step) or {}) if first else {}
+        counters.seconds = learner.clock.seconds
         if prefix == VALIDATION:
-            durations.evaluation = time.monotonic() - start
+            durations.evaluation = counters.seconds - start
         else:
-            durations.sampling = time.monotonic() - start
+            durations.sampling = counters.seconds - start
         if metrics:
             self.log.write(step, {prefix + name: value for name, value in metrics.items()})
         with learner.meter.paused():
             self.page.write(self.status("training"))
         return metrics
 
-    def time_evaluation(self, callback: Callback | Collective | None) -> None:
-        """Estimate the time of an evaluation from one part of it, unless one was measured."""
-        durations = self.learner.meter.durations
+    def timed(self, callback: Callback | Collective | None) -> Callback | Collective | None:
+        """Time one part of an evaluation, unless a whole one was; return the callback, or one that fits a time limit.
+
+        It then takes at most SHARE of the limit, but computes MIN_PARTS.
+        """
+        learner, config = self.learner, self.learner.config
+        durations, processes = learner.meter.durations, learner.processes
         if not isinstance(callback, Collective) or callback.part is None or durations.evaluation:
-            return
-        average = self.learner.average(keep=True)
-        with self.learner.meter.paused(), torch.no_grad():
+            return callback
+        average = learner.average(keep=True)
+        with learner.meter.paused(), torch.no_grad():
             callback.part(average)  # not timed: it may compile
             start = time.monotonic()
             callback.part(average)
-            rounds = -(-callback.parts // self.learner.processes.count)
-            durations.evaluation = (time.monotonic() - start) * rounds
+            seconds = processes.broadcast(time.monotonic() - start)
+        parts = callback.parts
+        if config.time_limit is not None and callback.fewer:
+            fitting = int(60 * SHARE * config.time_limit / max(seconds, 1e-3)) * processes.count
+            parts = min(parts, max(fitting, MIN_PARTS))
+            callback = callback.fewer(parts) if parts < callback.parts else callback
+        durations.evaluation = seconds * -(-parts // processes.count)
+        return callback
 
     def status(self, state: str) -> str:
         """Return the state, the step and the time of the run in words, for its page."""

@@ -53,7 +53,7 @@ from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord, opened_run, read_run
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
-from axial_transformers.training.step_time import FIRST_STEPS
+from axial_transformers.training.step_time import FIRST_STEPS, SHARE, Clock
 
 FITTED_NUMBERS = 1 << 19
 """Numbers of examples to which the prediction of ordinal values is fitted."""
@@ -149,14 +149,16 @@ def fit(  # noqa: PLR0913
     evaluate: Callback | Collective | None = None,
     sample: Callback | None = None,
     progress: Display | None = None,
+    clock: Clock | None = None,
 ) -> TrainResult:
     """Train a model as `run` says: what `train` does, for settings in which nothing is open.
 
     Args:
         begun: the record of the run to resume, from `read_run`; None: a new run.
         facts: what train.json records of the data; None: what the examples say.
+        clock: what the time limit bounds; None: it begins now.
     """
-    config, progress = run.training, progress or Display()
+    config, progress, clock = run.training, progress or Display(), clock or Clock()
     with Processes(config.torch_device()) as processes:
         check_fit(model, examples, config, processes)
         if config.tensorboard:
@@ -178,7 +180,7 @@ def fit(  # noqa: PLR0913
             )
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(run.out, record.identity, processes)
-            learner = prepared(model, examples, config, processes, checkpoints, loss)
+            learner = prepared(model, examples, config, processes, checkpoints, loss, clock)
             if (made := learner.state.counters.step) > config.steps:
                 text = f"{run.out} has made {made} steps already"
                 raise ValueError(Message("{}, more than {steps=}", text, steps=config.steps))
@@ -217,6 +219,9 @@ def _fit(
         stated_library(record.machine.linear), deaths_of_workers(), interrupts, closing(learner), log, page, progress,
     ):  # fmt: skip
         _begin(between, examples, progress)
+        if config.time_limit is not None:
+            evaluate = between.timed(evaluate)
+            meter.durations.sampling = 60 * SHARE * config.time_limit if sample else 0.0
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
                 if not between.evaluate(evaluate):
@@ -230,7 +235,8 @@ def _fit(
                 raise between.diverged(error.step, str(error)) from None
             progress.update(counters.step, progress_metrics(config, counters, meter))
             if counters.step == first_step + FIRST_STEPS:
-                between.time_evaluation(evaluate)
+                between.timed(evaluate)
+                _say(progress, learner.clock.news())
                 progress.say(meter.durations.describe_left(config, counters))
             if counters.step % config.log_every == 0:
                 log.write(counters.step, learner.line())
@@ -240,6 +246,7 @@ def _fit(
                 between.call(sample)
         ending = _finish(ending, between, evaluate, sample)
         page.ending = between.status(ending)
+        _say(progress, learner.clock.news())
     return TrainResult(
         ending=ending,
         step=counters.step,
@@ -247,6 +254,11 @@ def _fit(
         best_step=counters.best_step,
         best_bits_per_dim=counters.best_bits_per_dim,
     )
+
+
+def _say(progress: Display, text: str) -> None:
+    if text:
+        progress.say(text)
 
 
 def _begin(between: Callbacks, examples: TrainingExamples, progress: Display) -> None:
@@ -281,12 +293,16 @@ def _evaluation_due(learner: Learner) -> bool:
 
 
 def _ending(learner: Learner, interrupts: Interrupts) -> Ending | None:
-    """Return why the run ends now, or None. Several processes agree only every few steps."""
+    """Return why the run ends now, or None. Several processes agree only every few steps.
+
+    The last evaluation and samples are inside a time limit, which leaves at least two steps.
+    """
     counters, limit, processes = learner.state.counters, learner.config.time_limit, learner.processes
     if counters.step >= learner.config.steps:
         return "finished"
     if processes.count > 1 and counters.step % STEPS_BETWEEN_WAITS:
         return None
-    if limit is not None and processes.any(counters.seconds >= 60 * limit):
+    over = limit is not None and learner.clock.seconds * learner.pace >= 60 * limit
+    if counters.step > 1 and processes.any(over):
         return "time limit"
     return "interrupted" if processes.any(interrupts.asked) else None

@@ -61,28 +61,38 @@ def _advice(run: RunConfig, machine: Machine, new_weights: bool) -> str:
     """
     offered = CHANGEABLE if new_weights and not run.start_from else CHANGEABLE[:2]
     same_model = [*_fitting(run, machine, CHANGEABLE[:2])]
-    would = [_options(other, run) for other in same_model or islice(_fitting(run, machine, offered), 1)]
+    would = [options_between(other, run) for other in same_model or islice(_fitting(run, machine, offered), 1)]
     return f"{' or '.join(would)} would fit" if would else "make the examples smaller (--data.size, --data.frames)"
 
 
 def changes(planned: RunConfig, wanted: RunConfig, machine: Machine) -> str:
     """Return in words what `plan` changed to make a step fit, and why; "" if it changed nothing."""
-    words, old = _options(planned, wanted), wanted.training
+    words, old = options_between(planned, wanted), wanted.training
     training = replace(planned.training, accumulate=old.accumulate, checkpoint_blocks=old.checkpoint_blocks)
     before = replace(planned, model=wanted.model, training=training)
     return words and f"{costs_of(before, machine).shortage}: set {words}"
 
 
-def _options(run: RunConfig, before: RunConfig) -> str:
+def options_between(run: RunConfig, before: RunConfig) -> str:
     """Return the options of the command line that lead to a run from the one `before`."""
     words = []
+    if run.data.size != before.data.size:
+        words.append(f"--data.size {_numbers(run.data.size)} --data.fit {run.data.fit}")
+    if run.training.batch_size != before.training.batch_size:
+        words.append(f"--training.batch-size {run.training.batch_size}")
     if run.training.accumulate != before.training.accumulate:
         words.append(f"--training.accumulate {run.training.accumulate}")
     if run.training.checkpoint_blocks and not before.training.checkpoint_blocks:
         words.append("--training.checkpoint-blocks")
     if run.model.dim != before.model.dim:
         words.append(f"--model.dim {run.model.dim} --model.heads {run.model.heads}")
+    if run.model.outer_layers != before.model.outer_layers:
+        words.append(f"--model.outer-layers {_numbers(run.model.outer_layers)}")
     return " ".join(words)
+
+
+def _numbers(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _fitting(run: RunConfig, machine: Machine, changeable: Collection[str]) -> Iterator[RunConfig]:
@@ -107,10 +117,12 @@ def _savings(run: RunConfig, changeable: Collection[str]) -> Iterator[tuple[Axia
     if "training.checkpoint_blocks" in changeable and not recompute:
         recompute = True
         yield model, recompute
-    while "model.dim" in changeable and model.dim % 4 == 0 and model.dim >= 2 * MIN_DIM:
-        dim, heads = model.dim // 2, model.heads
-        heads = heads // 2 if heads % 2 == 0 else heads
-        if dim % heads:
-            return
-        model = replace(model, dim=dim, heads=heads)
+    while "model.dim" in changeable and (smaller := narrower(model)):
+        model = smaller
         yield model, recompute
+
+
+def narrower(model: AxialTransformerConfig) -> AxialTransformerConfig | None:
+    """Return the model with half the width, and half the heads if they are even; None if it is narrow already."""
+    dim, heads = model.dim // 2, model.heads // (2 if model.heads % 2 == 0 else 1)
+    return None if model.dim % 4 or dim < MIN_DIM or dim % heads else replace(model, dim=dim, heads=heads)

@@ -1,6 +1,5 @@
 """What learns, and one step of it."""
 
-import time
 from collections.abc import Generator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from axial_transformers.training.parallelism import (
     with_tensors,
 )
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.step_time import require_short_steps
+from axial_transformers.training.step_time import Clock, require_short_steps
 
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end.
@@ -63,10 +62,15 @@ class Learner:
     """A copy of the model on the meta device, without weights."""
     batches: Generator[Batch, None, None]
     meter: Meter
-    started: float
-    """Value of `time.monotonic` when the run would have begun, if nothing had paused between its resumes."""
+    clock: Clock
     learning_rate: float = 0.0
     """That of the newest step."""
+
+    @property
+    def pace(self) -> float:
+        """The time limit over its part for steps: the rest is for the last evaluation and samples."""
+        limit = 60 * (self.config.time_limit or 0.0)
+        return limit / max(limit / 2, limit - self.meter.durations.last) if limit else 1.0
 
     def average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
         """Return the EMA weights as a model that this process can use alone; a collective operation.
@@ -114,6 +118,7 @@ def prepared(
     processes: Processes,
     checkpoints: Checkpoints | None = None,
     loss: Loss = random_slice_loss,
+    clock: Clock | None = None,
 ) -> Learner:
     """Return a model in its place on the devices, in the state of the newest checkpoint; a collective operation.
 
@@ -124,11 +129,13 @@ def prepared(
         processes: entered.
         checkpoints: those of the run; None: begin at step 0.
         loss: see `train`.
+        clock: that of the run; None: it begins now.
 
     Raises:
         ValueError: a step takes more than a tenth of the time limit, or the checkpoint is of another run.
     """
     assert "auto" not in (config.precision, config.compile)
+    clock = clock or Clock()
     device, sharded = processes.device, config.shard and processes.count > 1
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
     if device.type == "cpu":
@@ -147,18 +154,18 @@ def prepared(
     if config.checkpoint_blocks:
         checkpoint_blocks(model)
     full_speed = _full_speed(skeleton, processes, dtype)
-    if counters.step == 0:  # times parts of a batch before blocks are compiled: each size would compile again
-        require_short_steps(objective, examples, skeleton, config, processes)
+    clock.add(counters.seconds)
     if config.compile:
         restore_blocks(model)  # compiled blocks are inside checkpointed ones
         compile_blocks(model)
         if config.checkpoint_blocks:
             checkpoint_blocks(model)
+    if counters.step == 0:
+        require_short_steps(objective, examples, skeleton, config, processes, clock)
     every = 1 if device.type == "cpu" else STEPS_BETWEEN_WAITS
     meter = Meter(device, config.batch_size, every, counters, full_speed)
     forget_peak_memory(device)  # of the timed parts
-    started = time.monotonic() - counters.seconds
-    return Learner(config, processes, state, objective, skeleton, order, meter, started)
+    return Learner(config, processes, state, objective, skeleton, order, meter, clock)
 
 
 def _full_speed(model: AxialTransformer, processes: Processes, dtype: torch.dtype) -> float | None:
@@ -198,12 +205,10 @@ def step(learner: Learner) -> None:
         step_all(state.optimizers, config, learner.learning_rate)
         update_average(state.average, state.model, ema_decay(counters.step, config))
     counters.step += 1
-    counters.seconds = time.monotonic() - learner.started
-    # The learning rate follows `clock`, so it must be equal in all processes.
-    if processes.count == 1:
-        counters.clock = counters.seconds
-    elif counters.step % STEPS_BETWEEN_WAITS == 0:
-        counters.clock = processes.broadcast(counters.seconds)
+    counters.seconds = learner.clock.seconds
+    # The learning rate follows `clock`, so it must be equal in all processes, and reach the limit with the last step.
+    if counters.step % (1 if processes.count == 1 else STEPS_BETWEEN_WAITS) == 0:
+        counters.clock = max(counters.clock, processes.broadcast(counters.seconds * learner.pace))
 
 
 def _gradients(learner: Learner, batch: Batch) -> Tensor:

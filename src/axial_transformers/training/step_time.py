@@ -1,14 +1,18 @@
 """The measured time of a step and of a run."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from statistics import median
 
 import numpy as np
 import torch
 from torch import nn
 
+from axial_transformers.kernels import compilation_time
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
+from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.planning.flops import duration
 from axial_transformers.training.batches import Batch, TrainingExamples, batch_at
 from axial_transformers.training.checkpoints import Counters
@@ -18,6 +22,39 @@ from axial_transformers.training.processes import Processes
 FIRST_STEPS = 10
 """Steps after which the time of a run is told."""
 SMOOTHING = 0.98
+SHARE = 0.1
+"""Of a time limit: the longest step, the longest evaluation, and what is kept for samples until these are timed."""
+
+
+class Clock:
+    """The wall-clock time of a run, over all resumes, without the time in which code compiles."""
+
+    def __init__(self) -> None:
+        self._zero = time.monotonic() - compilation_time()[0]
+        self._said = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - compilation_time()[0] - self._zero
+
+    def add(self, seconds: float) -> None:
+        """Count the time before a resume."""
+        self._zero -= seconds
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Leave the time of the block out."""
+        before = self.seconds
+        yield
+        self._zero += self.seconds - before
+
+    def news(self) -> str:
+        """Return in words how long kernels compiled, "" if that is said or short."""
+        seconds, kept = compilation_time()
+        if seconds < self._said + 1:
+            return ""
+        self._said = seconds
+        return f"kernels compiled in {seconds:.0f} s" + ("; they are kept for the next run" if kept else "")
 
 
 def require_short_steps(
@@ -26,26 +63,44 @@ def require_short_steps(
     model: AxialTransformer,
     config: TrainConfig,
     processes: Processes,
+    clock: Clock,
 ) -> None:
-    """Raise ValueError where a step takes more than a tenth of the time limit.
-
-    It times larger and larger parts of a batch: a step takes at least as long as any of them.
-    """
+    """Raise ValueError where a step takes more than a tenth of the time limit; compile what a step needs."""
     if config.time_limit is None:
         return
-    count = config.batch_size // (config.accumulate * processes.count)
-    tenth = 6 * config.time_limit / config.accumulate  # seconds, for the examples that are computed at once
-    batch = batch_at(examples, model.slices, model.config.num_classes, config, np.arange(count))
-    batch, part = batch.to(processes.device), 1
-    while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= tenth < least * count / part:
-        part = min(2 * part, count)
-    if least > tenth:
+    if config.compile:
+        with clock.stopped():
+            step_seconds(objective, examples, model, config, processes, 0.0)
+    least, _ = step_seconds(objective, examples, model, config, processes, 60 * SHARE * config.time_limit)
+    if least > 60 * SHARE * config.time_limit:
         half, *shape = (max(1, length // 2) for length in (config.batch_size, *model.config.shape))
         frames = Message(" or {data.frames=}", frames=shape[0]) if len(shape) == 3 else ""
         ways = Message("{batch_size=} or {size=} with {fit=tiles}{}", frames, batch_size=half, size=shape[-1])
-        what = f"a step takes {least * config.accumulate:.2g} s or more, over a tenth of"
+        what = f"a step takes {least:.2g} s or more, over a tenth of"
         text = "{} {time_limit=:g} (minutes): raise the limit, or make steps smaller, as with {}"
         raise ValueError(Message(text, what, ways, time_limit=config.time_limit))
+
+
+def step_seconds(
+    objective: nn.Module,
+    examples: TrainingExamples,
+    model: AxialTransformer,
+    config: TrainConfig,
+    processes: Processes,
+    most: float,
+) -> tuple[float, float]:
+    """Return the seconds for the gradients of a step, or of a part that takes longer than `most`, and its share.
+
+    It times larger and larger parts of a batch: a step takes at least as long as any of them. If blocks are compiled,
+    it times all examples at once, since each size would compile again.
+    """
+    count = config.batch_size // (config.accumulate * processes.count)
+    most = most / config.accumulate  # for the examples that are computed at once
+    batch = batch_at(examples, model.slices, model.config.num_classes, config, np.arange(count))
+    batch, part = batch.to(processes.device), count if config.compile else 1
+    while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= most < least * count / part:
+        part = min(2 * part, count)
+    return least * config.accumulate, part / count
 
 
 def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig) -> float:
@@ -55,9 +110,10 @@ def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig
     times = []
     for _ in range(2):
         start = time.monotonic()
-        with torch.autocast(values.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-            loss = objective(values, *others)
-        loss.backward()
+        with whole_graphs() if config.compile else nullcontext():
+            with torch.autocast(values.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+                loss = objective(values, *others)
+            loss.backward()
         if values.is_cuda:
             torch.cuda.synchronize(values.device)
         times.append(time.monotonic() - start)
@@ -74,6 +130,11 @@ class Durations:
         self.step: float | None = None
         self.evaluation = self.sampling = 0.0
         self._first: list[float] = []
+
+    @property
+    def last(self) -> float:
+        """Seconds of the evaluation and the samples after the last step."""
+        return self.evaluation + self.sampling
 
     @property
     def are_known(self) -> bool:
@@ -96,6 +157,9 @@ class Durations:
 
     def describe_left(self, config: TrainConfig, counters: Counters) -> str:
         seconds, steps = self.left(config, counters), config.steps - counters.step
+        within = max(0, round((seconds - self.last) / (self.step or 1.0)))
+        if config.time_limit is not None and within < steps:
+            return f"{duration(seconds)} left: about {counters.step + within:,} of {config.steps:,} steps"
         durations = {"evaluations": self.evaluation, "samples": self.sampling}
         unknown = " and ".join(name for name, each in durations.items() if not each)
         without = f", without {unknown}" if unknown else ""
