@@ -29,15 +29,18 @@ from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, smaller_tiles, suited, tiled
 from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult
 from axial_transformers.training.fit import fit
-from axial_transformers.training.plan import changes, costs_of, plan
+from axial_transformers.training.plan import changes, costs_of, options_between, plan
+from axial_transformers.training.processes import Processes
 from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
-from axial_transformers.training.shorter_steps import changes_for_time, shorter
+from axial_transformers.training.shorter_steps import shorter
 from axial_transformers.training.step_time import SHARE, Clock
 from axial_transformers.training.trained_model import check_shape, check_values
 
 SHOWN = 8
 """Most validation images whose bits are drawn."""
+MIN_EVALUATED = 16
+"""Validation examples of a run with a short time limit, at least."""
 
 
 def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> TrainResult:
@@ -47,18 +50,20 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
         begun: the record of the run to go on with.
     """
     with rank_zero_output():
-        as_asked, (wanted, parts) = wanted, read(wanted, begun)
+        asked, (wanted, parts) = wanted, read(wanted, begun)
         clock, machine = Clock(), this_machine(wanted.training.torch_device())
         if begun is None:
-            wanted, parts = _in_time(as_asked, wanted, parts, machine)
+            wanted, parts = _in_time(asked, wanted, parts, machine)
         planned = plan(wanted, machine, begun.run.training if begun else None)
         costs = costs_of(planned, machine, len(parts.train))
         rows = describe(costs)
     torch.manual_seed(planned.training.seed)
     # a model that is sharded may be larger than a device
-    seen = parts.validation.spread(planned.validate_on)[:]
     with torch.device("cpu" if planned.training.shard else planned.training.torch_device()):
         model = build(planned.model)
+    if begun is None:
+        planned = _with_time_for_results(planned, model, parts.validation)
+    seen = parts.validation.spread(planned.validate_on)[:]
     counts = {"validation": len(parts.validation), "test": parts.test}
     facts = Facts.of(parts.train, model, command=tuple(command), **counts)
     if begun is not None:
@@ -81,18 +86,35 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
     )
 
 
-def _in_time(as_asked: RunConfig, found: RunConfig, parts: "Parts", machine: Machine) -> tuple[RunConfig, "Parts"]:
-    """Return the run and its data, made smaller where its time limit is too short for what is open."""
-    read_as, run = found, found
-    while True:
-        run, is_short = shorter(read_as, as_asked.open, machine, parts.train)
-        smaller = None if is_short else smaller_tiles(as_asked, read_as)
-        if smaller is None:
-            break
-        read_as, parts = read(smaller, None)
-    if said := changes_for_time(run, found):
-        say(said)
+def _in_time(asked: RunConfig, found: RunConfig, parts: "Parts", machine: Machine) -> tuple[RunConfig, "Parts"]:
+    """Return the run that was found for `asked`, and its data, made smaller if its time limit needs that."""
+    run, enough = shorter(found, asked.open, machine, parts.train)
+    while not (enough or isinstance(run.data.size, tuple)) and (tiles := smaller_tiles(asked, run.model.shape)):
+        run, parts = read(tiles, None)
+        run, enough = shorter(run, asked.open, machine, parts.train)
+    if words := options_between(run, found):
+        limit = f"--training.time-limit {run.training.time_limit:g} leaves too few steps by default"
+        say(f"{limit}: set {words}; what you set yourself is kept")
     return run, parts
+
+
+def _with_time_for_results(run: RunConfig, model: AxialTransformer, validation: Examples) -> RunConfig:
+    """Return the run with as many validation examples and samples as take a tenth and a twentieth of its time limit."""
+    limit, batch = run.training.time_limit, run.training.batch_size // run.training.accumulate
+    if limit is None or Processes(run.training.torch_device()).count > 1:
+        return run
+    x = torch.from_numpy(validation.spread(batch)[:].values)
+
+    def fitting(compute: Callable[[], object]) -> int:
+        compute()  # not timed: it loads or compiles kernels
+        clock = Clock()
+        compute()
+        return int(30 * SHARE * limit / max(clock.seconds, 1e-3))
+
+    evaluated = 2 * len(x) * fitting(lambda: evaluate(model.eval(), x))
+    sampled = fitting(lambda: sample(model, 1, known=x[:1] if run.model.known_channels else None))
+    fewer = {"validate_on": max(MIN_EVALUATED, evaluated), "samples": max(1, sampled)}
+    return replace(run, **{name: min(getattr(run, name), most) for name, most in fewer.items()})
 
 
 class Parts(NamedTuple):
@@ -181,12 +203,7 @@ def evaluation_of(validation: Examples, run: RunConfig) -> Collective:
     def part(model: AxialTransformer) -> object:
         return evaluate(model, values[:batch], None if label is None else label[:batch], batch_size=batch)
 
-    def fewer(parts: int) -> Collective:
-        some = validation.spread(parts * batch)
-        say(f"validation on {len(some)} of {len(validation)} examples, as --training.time-limit is short")
-        return evaluation_of(some, run)
-
-    return Collective(whole, part, -(-len(values) // batch), fewer)
+    return Collective(whole, part, -(-len(values) // batch))
 
 
 def pictures_of(
@@ -200,17 +217,10 @@ def pictures_of(
     most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, run.training.batch_size // run.training.accumulate)
     spread = validation.spread(most)
     shown, label = torch.from_numpy(spread.values), _labels(spread, run)
-    limit = run.training.time_limit
-    count: int | None = None
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
-        nonlocal count
-        if limit is not None and count is None:
-            clock = Clock()
-            sample(model, 1, seed=step, known=None if known is None else known[:1])
-            count = max(1, min(run.samples, int(30 * SHARE * limit / max(clock.seconds, 1e-3))))
-        some = None if known is None else known[:count]
-        values = sample(model, (count or run.samples) if some is None else len(some), seed=step, known=some)
+        count = run.samples if known is None else len(known)
+        values = sample(model, count, seed=step, known=known)
         grid = image_grid(values.cpu().numpy(), look=look)
         save_picture(run.out / f"samples/step-{step:08d}.png", grid)
         bits = bits_map(model, shown, label).cpu().numpy()

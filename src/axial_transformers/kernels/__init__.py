@@ -103,7 +103,7 @@ def compiled_for() -> Target:
 def compilation_time() -> tuple[float, bool]:
     """Return for how many seconds this process has compiled kernels, and True if they are kept for the next one."""
     module = sys.modules.get(f"{__name__}.compilation")
-    return (module.announcement.seconds, module.announcement.kept) if module else (0.0, True)
+    return module.compilation_time() if module else (0.0, True)
 
 
 def line_kernels(bfloat16: bool, large: bool) -> Any:

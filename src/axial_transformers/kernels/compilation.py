@@ -8,7 +8,6 @@ import io
 import logging
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,7 +18,7 @@ from typing import Any
 from numba import config as numba_config
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.event import Event, Listener, register
+from numba.core.event import Event, Listener, TimingListener, register
 from numba.core.registry import CPUDispatcher
 from platformdirs import user_cache_path
 
@@ -188,19 +187,12 @@ def sources_digest() -> str:
 
 
 class Announcement(Listener):
-    """A warning before the first compilation, and the time of all."""
+    """A warning before the first compilation."""
 
     made = False
-    seconds = 0.0
     kept = True
-    _began: list[float]
-    """Of compilations under way: a kernel compiles its parts."""
-
-    def __init__(self) -> None:
-        self._began = []
 
     def on_start(self, event: Event) -> None:
-        self._began.append(time.monotonic())
         kernel = event.data["dispatcher"]
         if self.made or not str(kernel.py_func.__module__).startswith(f"{PACKAGE}."):
             return
@@ -213,10 +205,14 @@ class Announcement(Listener):
         )
 
     def on_end(self, event: Event) -> None:
-        began = self._began.pop()
-        if not self._began:
-            self.seconds += time.monotonic() - began
+        pass
 
 
-announcement = Announcement()
+announcement, timer = Announcement(), TimingListener()
 register("numba:compile", announcement)
+register("numba:compile", timer)
+
+
+def compilation_time() -> tuple[float, bool]:
+    """Return for how many seconds this process has compiled kernels, and True if they are kept for the next one."""
+    return timer.duration if timer.done else 0.0, announcement.kept

@@ -126,21 +126,15 @@ def block_of(shape: Sequence[int]) -> tuple[int, ...]:
     return (*(min(size, SIDE) for size in others), last // -(-last // MAX_ROW))
 
 
-def smaller_tiles(wanted: RunConfig, run: RunConfig) -> RunConfig | None:
-    """Return `wanted` with half the tile of `run`, or its block with half the longest side; None where that is set.
+def smaller_tiles(wanted: RunConfig, shape: Sequence[int]) -> RunConfig | None:
+    """Return a run whose images or frames are cut into tiles of half the side of `shape`; None where the size is set.
 
     Args:
-        wanted: a run before its data were read.
-        run: the same run after that.
+        wanted: the run before its data were read.
     """
-    shape = run.model.shape
-    side, longest = min(shape[-2:]) // 2, shape.index(max(shape))
-    if "data.size" not in wanted.open or run.start_from or len(shape) < 2 or max(side, shape[longest] // 2) < SIDE:
-        return None
-    if isinstance(run.data.size, tuple):
-        block = tuple(size // 2 if axis == longest else size for axis, size in enumerate(shape))
-        return wanted.changed({"data.size": block})
-    return wanted.changed({"data.size": side, "data.fit": "tiles"}) if side >= SIDE else None
+    side = min(shape[-2:]) // 2 if len(shape) > 1 else 0
+    can = "data.size" in wanted.open and not wanted.start_from and side >= SIDE
+    return wanted.changed({"data.size": side, "data.fit": "tiles"}) if can else None
 
 
 def suited(run: RunConfig, examples: "Examples") -> RunConfig:

@@ -18,7 +18,6 @@ from axial_transformers.training.processes import Interrupted, Interrupts
 from axial_transformers.training.run_folder import export
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step import Learner
-from axial_transformers.training.step_time import SHARE
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
 """Takes the EMA model and the step; may return metrics. Only the first process calls it."""
@@ -35,12 +34,6 @@ class Collective(NamedTuple):
     part: Callable[[AxialTransformer], object] | None = None
     """Computes one of `parts` equal parts of the call. It is timed, to say how long the run takes."""
     parts: int = 1
-    fewer: Callable[[int], "Collective"] | None = None
-    """Returns a callback that computes only so many parts, for a run with a time limit."""
-
-
-MIN_PARTS = 4
-"""Of an evaluation in a run with a time limit."""
 
 
 class Callbacks:
@@ -136,28 +129,18 @@ class Callbacks:
             self.page.write(self.status("training"))
         return metrics
 
-    def timed(self, callback: Callback | Collective | None) -> Callback | Collective | None:
-        """Time one part of an evaluation, unless a whole one was; return the callback, or one that fits a time limit.
-
-        It then takes at most SHARE of the limit, but computes MIN_PARTS.
-        """
-        learner, config = self.learner, self.learner.config
-        durations, processes = learner.meter.durations, learner.processes
+    def time_evaluation(self, callback: Callback | Collective | None) -> None:
+        """Estimate the time of an evaluation from one part of it, unless one was measured."""
+        durations = self.learner.meter.durations
         if not isinstance(callback, Collective) or callback.part is None or durations.evaluation:
-            return callback
-        average = learner.average(keep=True)
-        with learner.meter.paused(), torch.no_grad():
+            return
+        average = self.learner.average(keep=True)
+        with self.learner.meter.paused(), torch.no_grad():
             callback.part(average)  # not timed: it may compile
             start = time.monotonic()
             callback.part(average)
-            seconds = processes.broadcast(time.monotonic() - start)
-        parts = callback.parts
-        if config.time_limit is not None and callback.fewer:
-            fitting = int(60 * SHARE * config.time_limit / max(seconds, 1e-3)) * processes.count
-            parts = min(parts, max(fitting, MIN_PARTS))
-            callback = callback.fewer(parts) if parts < callback.parts else callback
-        durations.evaluation = seconds * -(-parts // processes.count)
-        return callback
+            rounds = -(-callback.parts // self.learner.processes.count)
+            durations.evaluation = (time.monotonic() - start) * rounds
 
     def status(self, state: str) -> str:
         """Return the state, the step and the time of the run in words, for its page."""

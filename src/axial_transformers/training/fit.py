@@ -35,6 +35,7 @@ from typing import Literal, get_args
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
+from axial_transformers.kernels import compilation_time
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, start
@@ -220,7 +221,7 @@ def _fit(
     ):  # fmt: skip
         _begin(between, examples, progress)
         if config.time_limit is not None:
-            evaluate = between.timed(evaluate)
+            between.time_evaluation(evaluate)
             meter.durations.sampling = 60 * SHARE * config.time_limit if sample else 0.0
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
@@ -235,8 +236,7 @@ def _fit(
                 raise between.diverged(error.step, str(error)) from None
             progress.update(counters.step, progress_metrics(config, counters, meter))
             if counters.step == first_step + FIRST_STEPS:
-                between.timed(evaluate)
-                _say(progress, learner.clock.news())
+                between.time_evaluation(evaluate)
                 progress.say(meter.durations.describe_left(config, counters))
             if counters.step % config.log_every == 0:
                 log.write(counters.step, learner.line())
@@ -246,7 +246,6 @@ def _fit(
                 between.call(sample)
         ending = _finish(ending, between, evaluate, sample)
         page.ending = between.status(ending)
-        _say(progress, learner.clock.news())
     return TrainResult(
         ending=ending,
         step=counters.step,
@@ -256,11 +255,6 @@ def _fit(
     )
 
 
-def _say(progress: Display, text: str) -> None:
-    if text:
-        progress.say(text)
-
-
 def _begin(between: Callbacks, examples: TrainingExamples, progress: Display) -> None:
     """Write the first page, and show where the run begins."""
     learner, counters = between.learner, between.learner.state.counters
@@ -268,6 +262,9 @@ def _begin(between: Callbacks, examples: TrainingExamples, progress: Display) ->
         path = between.page.begin(between.status("training"), examples)
     if path:
         progress.say(f"curves and samples: {path}")
+    seconds, kept = compilation_time()
+    if seconds > 1:
+        progress.say(f"kernels compiled in {seconds:.0f} s" + "; they are kept for the next run" * kept)
     progress.start(learner.config.steps, counters.step)
     if counters.step:
         progress.say(f"resumed at step {counters.step}")

@@ -77,7 +77,7 @@ def options_between(run: RunConfig, before: RunConfig) -> str:
     """Return the options of the command line that lead to a run from the one `before`."""
     words = []
     if run.data.size != before.data.size:
-        words.append(f"--data.size {_numbers(run.data.size)} --data.fit {run.data.fit}")
+        words.append(f"--data.size {run.data.size} --data.fit {run.data.fit}")
     if run.training.batch_size != before.training.batch_size:
         words.append(f"--training.batch-size {run.training.batch_size}")
     if run.training.accumulate != before.training.accumulate:
@@ -86,13 +86,7 @@ def options_between(run: RunConfig, before: RunConfig) -> str:
         words.append("--training.checkpoint-blocks")
     if run.model.dim != before.model.dim:
         words.append(f"--model.dim {run.model.dim} --model.heads {run.model.heads}")
-    if run.model.outer_layers != before.model.outer_layers:
-        words.append(f"--model.outer-layers {_numbers(run.model.outer_layers)}")
     return " ".join(words)
-
-
-def _numbers(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _fitting(run: RunConfig, machine: Machine, changeable: Collection[str]) -> Iterator[RunConfig]:

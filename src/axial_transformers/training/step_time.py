@@ -1,8 +1,7 @@
 """The measured time of a step and of a run."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from statistics import median
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import nn
 from axial_transformers.kernels import compilation_time
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
+from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.planning.flops import duration
 from axial_transformers.training.batches import Batch, TrainingExamples, batch_at
@@ -31,30 +31,14 @@ class Clock:
 
     def __init__(self) -> None:
         self._zero = time.monotonic() - compilation_time()[0]
-        self._said = 0.0
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - compilation_time()[0] - self._zero
 
     def add(self, seconds: float) -> None:
-        """Count the time before a resume."""
+        """Count the time before a resume too, or leave time out."""
         self._zero -= seconds
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Leave the time of the block out."""
-        before = self.seconds
-        yield
-        self._zero += self.seconds - before
-
-    def news(self) -> str:
-        """Return in words how long kernels compiled, "" if that is said or short."""
-        seconds, kept = compilation_time()
-        if seconds < self._said + 1:
-            return ""
-        self._said = seconds
-        return f"kernels compiled in {seconds:.0f} s" + ("; they are kept for the next run" if kept else "")
 
 
 def require_short_steps(
@@ -65,42 +49,30 @@ def require_short_steps(
     processes: Processes,
     clock: Clock,
 ) -> None:
-    """Raise ValueError where a step takes more than a tenth of the time limit; compile what a step needs."""
+    """Raise ValueError where a step takes more than a tenth of the time limit; compile what it needs.
+
+    It times larger and larger parts of a batch: a step takes at least as long as any of them. Compiled blocks compute
+    the whole batch at once, since each size would compile again.
+    """
     if config.time_limit is None:
         return
+    count = config.batch_size // (config.accumulate * processes.count)
+    most = 60 * SHARE * config.time_limit / config.accumulate  # seconds, for the examples that are computed at once
+    batch = batch_at(examples, model.slices, model.config.num_classes, config, np.arange(count))
+    batch, part = batch.to(processes.device), count if config.compile else 1
     if config.compile:
-        with clock.stopped():
-            step_seconds(objective, examples, model, config, processes, 0.0)
-    least, _ = step_seconds(objective, examples, model, config, processes, 60 * SHARE * config.time_limit)
-    if least > 60 * SHARE * config.time_limit:
+        before = clock.seconds
+        _seconds(objective, batch, part, config)
+        clock.add(before - clock.seconds)
+    while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= most < least * count / part:
+        part = min(2 * part, count)
+    if least > most:
         half, *shape = (max(1, length // 2) for length in (config.batch_size, *model.config.shape))
         frames = Message(" or {data.frames=}", frames=shape[0]) if len(shape) == 3 else ""
         ways = Message("{batch_size=} or {size=} with {fit=tiles}{}", frames, batch_size=half, size=shape[-1])
-        what = f"a step takes {least:.2g} s or more, over a tenth of"
+        what = f"a step takes {least * config.accumulate:.2g} s or more, over a tenth of"
         text = "{} {time_limit=:g} (minutes): raise the limit, or make steps smaller, as with {}"
         raise ValueError(Message(text, what, ways, time_limit=config.time_limit))
-
-
-def step_seconds(
-    objective: nn.Module,
-    examples: TrainingExamples,
-    model: AxialTransformer,
-    config: TrainConfig,
-    processes: Processes,
-    most: float,
-) -> tuple[float, float]:
-    """Return the seconds for the gradients of a step, or of a part that takes longer than `most`, and its share.
-
-    It times larger and larger parts of a batch: a step takes at least as long as any of them. If blocks are compiled,
-    it times all examples at once, since each size would compile again.
-    """
-    count = config.batch_size // (config.accumulate * processes.count)
-    most = most / config.accumulate  # for the examples that are computed at once
-    batch = batch_at(examples, model.slices, model.config.num_classes, config, np.arange(count))
-    batch, part = batch.to(processes.device), count if config.compile else 1
-    while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= most < least * count / part:
-        part = min(2 * part, count)
-    return least * config.accumulate, part / count
 
 
 def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig) -> float:
@@ -110,7 +82,8 @@ def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig
     times = []
     for _ in range(2):
         start = time.monotonic()
-        with whole_graphs() if config.compile else nullcontext():
+        graphs = whole_graphs() if config.compile else nullcontext()
+        with graphs, arithmetic(values.device, tf32=True, deterministic=config.deterministic):
             with torch.autocast(values.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
                 loss = objective(values, *others)
             loss.backward()
