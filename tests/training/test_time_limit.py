@@ -1,8 +1,10 @@
 """A time limit bounds all that a run does but compile, and leaves enough steps."""
 
 import dataclasses
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -14,13 +16,14 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import Machine
 from axial_transformers.progress import Display
-from axial_transformers.recipes import of_own_data, smaller_tiles, suited
-from axial_transformers.training import Collective, TrainConfig, shorter_steps, step, step_time, train
-from axial_transformers.training.callbacks import MIN_PARTS
+from axial_transformers.recipes import of_own_data, suited
+from axial_transformers.recipes.custom import smaller_tiles
+from axial_transformers.training import Collective, TrainConfig, fit, shorter_steps, step, step_time, train
 from axial_transformers.training.checkpoints import Counters
+from axial_transformers.training.plan import options_between
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.shorter_steps import changes_for_time, shorter
-from axial_transformers.training.step_time import Clock, Durations
+from axial_transformers.training.shorter_steps import shorter
+from axial_transformers.training.step_time import SHARE, Clock, Durations
 
 CONFIG = TrainConfig(
     steps=10**6, batch_size=4, device="cpu", precision="float32", time_limit=1, log_every=50, evaluate_every=10**6,
@@ -44,53 +47,46 @@ def now(monkeypatch) -> list[float]:
     return now
 
 
-def run(folder: Path, now: list[float], of_step: float, of_part: float, of_samples: float = 0.0):
-    """The result of a run whose steps, parts and samples take so long, the parts that it evaluates, and what it says."""
-    parts, said = list[int](), list[str]()
+def run(folder: Path, now: list[float], of_step: float, of_evaluation: float, of_samples: float = 0.0):
+    """The result of a run whose steps, evaluations and samples take so long, how often it evaluates, what it says."""
+    evaluations, said = list[int](), list[str]()
 
     def loss(model, x, *, label, channel):
         now[0] += of_step * len(x) / CONFIG.batch_size
         return random_slice_loss(model, x, label=label, channel=channel)
 
-    def spend(seconds: float, **metrics: float) -> dict[str, float]:
-        now[0] += seconds
-        return metrics
+    def evaluate(model, step, fill):
+        now[0] += of_evaluation
+        evaluations.append(step)
+        return {"bits_per_dim": 1.0}
 
-    def evaluation(count: int) -> Collective:
-        def call(model, step, fill):
-            parts.append(count)
-            return spend(of_part * count, bits_per_dim=1.0)
+    def part(model):
+        now[0] += of_evaluation / 10
 
-        return Collective(call, lambda model: spend(of_part), count, evaluation)
+    def sample(model, step):
+        now[0] += of_samples
 
     class Said(Display):
         def say(self, text: str) -> None:
             said.append(text)
 
-    def sample(model, step):
-        return spend(of_samples)
-
     torch.manual_seed(0)
-    model, progress = AxialTransformer(MODEL), Said()
-    result = train(model, some(), CONFIG, folder, loss=loss, evaluate=evaluation(100), sample=sample, progress=progress)
-    return result, parts, said
+    model, evaluation = AxialTransformer(MODEL), Collective(evaluate, part, parts=10)
+    result = train(model, some(), CONFIG, folder, loss=loss, evaluate=evaluation, sample=sample, progress=Said())
+    return result, evaluations, said
 
 
-@pytest.mark.parametrize(
-    ("of_part", "parts"),
-    [(0.01, 100), (0.125, 48), (3.0, MIN_PARTS)],
-)
-def test_the_last_evaluation_and_samples_are_inside_the_limit(tmp_path, now, of_part, parts):
-    """As many parts are evaluated as take a tenth of the limit, and at least a few."""
-    result, evaluated, said = run(tmp_path / "run", now, of_step=0.5, of_part=of_part, of_samples=3.0)
-    assert (result.ending, evaluated) == ("time limit", [parts])
-    assert 55 < result.seconds <= now[0] <= 60.5
+@pytest.mark.parametrize("of_evaluation", [0.1, 6.0, 15.0])
+def test_the_last_evaluation_and_samples_are_inside_the_limit(tmp_path, now, of_evaluation):
+    result, evaluations, said = run(tmp_path / "run", now, of_step=2.0, of_evaluation=of_evaluation, of_samples=5.0)
+    assert (result.ending, evaluations) == ("time limit", [result.step])
+    assert 55 < result.seconds <= now[0] <= 62
     assert any("s left: about " in text and text.endswith("of 1,000,000 steps") for text in said)
 
 
 def test_a_slow_step_is_never_the_only_one(tmp_path, now):
-    result, evaluated, _ = run(tmp_path / "run", now, of_step=6.0, of_part=20.0)
-    assert (result.step, result.best_step, len(evaluated)) == (2, 2, 1)
+    result, evaluations, _ = run(tmp_path / "run", now, of_step=6.0, of_evaluation=200.0)
+    assert (result.step, result.best_step, evaluations) == (2, 2, [2])
 
 
 def test_steps_that_fit_into_the_limit_are_told():
@@ -104,18 +100,16 @@ def test_steps_that_fit_into_the_limit_are_told():
     )
 
 
-def test_time_in_which_kernels_compile_does_not_count_and_is_said_once(now, monkeypatch):
-    compiled = [0.0]
-    monkeypatch.setattr(step_time, "compilation_time", lambda: (compiled[0], True))
+def test_time_in_which_kernels_compile_does_not_count_and_is_said(tmp_path, now, monkeypatch):
+    monkeypatch.setattr(step_time, "compilation_time", lambda: (now[0] / 2, True))
+    monkeypatch.setattr(fit, "compilation_time", lambda: (41.0, True))
     clock = Clock()
     clock.add(100)
-    now[0], compiled[0] = 50.0, 41.0
-    assert clock.seconds == 109
-    assert clock.news() == "kernels compiled in 41 s; they are kept for the next run"
-    assert clock.news() == ""
-    with clock.stopped():
-        now[0], compiled[0] = 80.0, 45.0
-    assert clock.seconds == 109
+    now[0] = 50.0
+    assert clock.seconds == 125
+    result, _, said = run(tmp_path / "run", now, of_step=4.0, of_evaluation=1.0)
+    assert "kernels compiled in 41 s; they are kept for the next run" in said
+    assert 50 < result.seconds <= 62 < now[0] - 50
 
 
 def test_compiled_blocks_are_measured_and_compiled_before_the_clock_starts(now, monkeypatch):
@@ -139,50 +133,50 @@ ON_THIS = Machine(memory=1e3, rate=None, utilisation=None, device="cpu", is_this
 CLIPS = some(9, (4, 16, 16), 3)
 
 
-def made_short(monkeypatch, limit: float, rate: float, **given):
-    """The default run on clips, what it becomes on a machine that makes `rate` FLOPs a second, and what it measures."""
+def made_short(monkeypatch, rate: float, **given):
+    """The default run on clips, what it becomes at `rate` FLOP/s, whether that is enough, FLOPs of what it measures."""
     measured = list[int]()
 
-    def step_seconds(objective, examples, model, config, processes, most):
-        measured.append(training_flops(model.config) * config.batch_size)
-        seconds = measured[-1] / rate
-        return min(seconds, 2 * most), min(1.0, 2 * most / seconds)
+    def prepared(model, examples, training, processes):
+        measured.append(training_flops(model.config) * training.batch_size)
+        if measured[-1] / rate > 60 * SHARE * training.time_limit:
+            raise ValueError("a step takes too long")
+        return MagicMock()
 
-    monkeypatch.setattr(shorter_steps, "matmul_rate", lambda device, dtype: 4 * rate)
-    monkeypatch.setattr(shorter_steps, "step_seconds", step_seconds)
-    asked = of_own_data().changed({"training.time_limit": limit, "training.device": "cpu", **given})
+    monkeypatch.setattr(shorter_steps, "matmul_rate", lambda device, dtype: 8 * rate)
+    monkeypatch.setattr(shorter_steps, "prepared", prepared)
+    asked = of_own_data().changed({"training.time_limit": 1, "training.device": "cpu", **given})
     wanted = suited(asked, CLIPS)
-    return asked, wanted, *shorter(wanted, asked.open, ON_THIS, CLIPS), measured
+    return wanted, *shorter(wanted, asked.open, ON_THIS, CLIPS), measured
 
 
 def test_defaults_get_smaller_until_a_hundred_steps_fit_and_what_is_set_stays(monkeypatch):
-    _, wanted, run, enough, measured = made_short(monkeypatch, 1, rate=1e12)
+    wanted, run, enough, measured = made_short(monkeypatch, 1e12)
     assert (run, enough, len(measured)) == (wanted, True, 1)
-    _, wanted, run, enough, measured = made_short(monkeypatch, 1, rate=1.2e11)
+    wanted, run, enough, measured = made_short(monkeypatch, 1.2e11)
     assert enough
     assert measured == sorted(measured, reverse=True)
-    assert measured[-1] / 1.2e11 <= 0.4 < 4 * measured[0] / 1.2e11
-    words = f"--training.batch-size {run.training.batch_size} --model.dim {run.model.dim} --model.heads"
-    assert words in changes_for_time(run, wanted)
-    assert changes_for_time(wanted, wanted) == ""
-
-    _, _, run, enough, _ = made_short(monkeypatch, 1, rate=1.2e11, **{"model.dim": 128, "model.outer_layers": (6, 4)})
-    assert (run.model.dim, run.model.outer_layers, run.training.batch_size, enough) == (128, (6, 4), 1, True)
-    _, wanted, run, _, measured = made_short(
-        monkeypatch, 1, rate=1e8, **{"model.dim": 128, "training.batch_size": 4, "model.outer_layers": (6, 4)}
+    assert 100 * measured[-1] / 1.2e11 <= 40 < 400 * measured[0] / 1.2e11
+    given = [f"{part}.{name}" for part in ("training", "model") for name in vars(getattr(run, part))]
+    changed = {name for name in given if attrgetter(name)(run) != attrgetter(name)(wanted)}
+    assert changed == {"training.batch_size", "model.dim", "model.heads"}
+    said = (
+        f"--training.batch-size {run.training.batch_size} --model.dim {run.model.dim} --model.heads {run.model.heads}"
     )
+    assert options_between(run, wanted) == said
+
+    _, run, enough, _ = made_short(monkeypatch, 1.2e11, **{"model.dim": 128})
+    assert (run.model.dim, run.training.batch_size, enough) == (128, 1, True)
+    wanted, run, _, measured = made_short(monkeypatch, 1e8, **{"model.dim": 128, "training.batch_size": 4})
     assert (run, measured) == (wanted, [])
+    _, run, enough, measured = made_short(monkeypatch, 1e8)
+    assert (run.model.dim, run.training.batch_size, enough, measured) == (32, 1, False, [])
 
 
-def test_where_a_small_model_is_too_slow_tiles_get_smaller(monkeypatch):
-    asked, wanted, run, enough, measured = made_short(monkeypatch, 1, rate=1e8)
-    assert (enough, measured) == (False, [])
-    assert (run.training.batch_size, run.model.dim, run.model.outer_layers) == (1, 32, (3, 2))
-    smaller = smaller_tiles(asked, wanted)
-    assert smaller is not None
-    assert (smaller.data.size, smaller.data.fit) == (8, "tiles")
-    assert smaller_tiles(smaller, wanted) is None  # it is set
-    block = suited(asked, some(9, (8, 8, 128))).changed({"data.size": (8, 8, 128)})
-    assert smaller_tiles(asked, block).data.size == (8, 8, 64)
-    small = suited(asked, some(9, (8, 8)))
-    assert smaller_tiles(asked, small) is None
+def test_where_a_small_model_is_too_slow_tiles_are_halved_down_to_eight():
+    tiles = smaller_tiles(of_own_data(), (4, 16, 16))
+    assert tiles is not None
+    assert (tiles.data.size, tiles.data.fit) == (8, "tiles")
+    assert smaller_tiles(tiles, (4, 16, 16)) is None  # it is set
+    assert smaller_tiles(of_own_data(), (4, 8, 8)) is None
+    assert smaller_tiles(of_own_data(), (2000,)) is None

@@ -26,7 +26,8 @@ from axial_transformers.pictures.saving import save_picture
 from axial_transformers.planning.costs import describe
 from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.progress import Bar, bar, rank
-from axial_transformers.recipes import in_blocks, smaller_tiles, suited, tiled
+from axial_transformers.recipes import in_blocks, suited, tiled
+from axial_transformers.recipes.custom import smaller_tiles
 from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult
 from axial_transformers.training.fit import fit
 from axial_transformers.training.plan import changes, costs_of, options_between, plan

@@ -2,7 +2,7 @@
 
 from textwrap import wrap
 
-from axial_transformers.recipes.custom import custom, in_blocks, of_own_data, smaller_tiles, suited, tiled
+from axial_transformers.recipes.custom import custom, in_blocks, of_own_data, suited, tiled
 from axial_transformers.recipes.named import (
     bair,
     clips32,
@@ -47,7 +47,6 @@ __all__ = [
     "in_blocks",
     "of_own_data",
     "photos32",
-    "smaller_tiles",
     "suited",
     "tiled",
 ]
