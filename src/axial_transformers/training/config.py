@@ -91,7 +91,8 @@ class TrainConfig:
     checkpoint_blocks: bool = False
     """Recompute the activations of each block for its gradient; saves memory."""
     time_limit: float | None = None
-    """Minutes of wall-clock time, over all resumes. Time can move the learning rate ahead of the steps."""
+    """Minutes of wall-clock time, over all resumes: with the last evaluation and samples, without compilation. Time can
+    move the learning rate ahead of the steps."""
     tensorboard: bool = False
     """Also write the metrics for TensorBoard; needs the tensorboard extra."""
 
