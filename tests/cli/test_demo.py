@@ -10,6 +10,7 @@ import pytest
 from axial_transformers import cli
 from axial_transformers.data import load
 from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
+from axial_transformers.training import TrainResult
 from tests.conftest import Axial
 
 
@@ -82,3 +83,12 @@ def test_independent_pixels_are_histograms_plus_one():
 
 def test_xz_needs_about_2_8_bits():
     assert xz_bits(load("digits", split="test")) == pytest.approx(2.80, abs=0.01)
+
+
+def test_a_demo_that_ends_early_says_how_to_go_on(demo, axial: Axial, monkeypatch):
+    ended = TrainResult(ending="time limit", step=2, seconds=60.0, best_step=None, best_bits_per_dim=None)
+    monkeypatch.setattr("axial_transformers.cli.demo.run", lambda *given: ended)
+    status, out, _ = axial("demo", "--out", demo, "--steps", 50)
+    assert status == 0
+    more = f"axial train {demo / 'run'} --training.time-limit 25"
+    assert f"2 of 50 steps: samples improve with more; continue with {more}" in out
