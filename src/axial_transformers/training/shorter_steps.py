@@ -17,8 +17,8 @@ from axial_transformers.training.step_time import SHARE
 
 MIN_STEPS = 100
 """Steps that a time limit should leave."""
-SHARE_OF_STEPS = 2 / 3
-"""Of a time limit: the rest is for the optimizer, evaluations and samples."""
+SHARE_OF_STEPS = 1 / 2
+"""Of a time limit, for gradients: the rest is for planning, the optimizer, evaluations and samples."""
 
 
 def shorter(
