@@ -52,6 +52,16 @@ def joined(separator: str, texts: Iterable[str]) -> Message:
     return Message(separator.join(["{}"] * len(texts)), *texts)
 
 
+def plural(noun: str) -> str:
+    """Return the plural of a noun: files, series."""
+    return noun if noun.endswith("s") else noun + "s"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun: 1 file, 2,000 images."""
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
 def _worded(template: str, values: tuple[object, ...], settings: dict[str, object], option: Option) -> str:
     words, rest = list[str](), iter(values)
     for text, field, form, conversion in Formatter().parse(template):

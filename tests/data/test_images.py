@@ -17,6 +17,7 @@ from axial_transformers import data, pictures
 from axial_transformers.compression.files.file_archive import read_files
 from axial_transformers.compression.files.pictures import PictureEntry
 from axial_transformers.data import DataConfig, EmptySplitError
+from axial_transformers.data.folders import by_cause, listed
 from axial_transformers.models import AxialTransformerConfig
 from tests.shard_writer import deep_png
 
@@ -244,7 +245,8 @@ _VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_f
 @given(_VALUES, st.integers(1, 3), st.integers(1, 3))
 def test_a_grid_shows_every_example_where_it_belongs(values, columns, scale):
     count, height, width, channels = values.shape
-    grid = np.asarray(pictures.image_grid(values, columns, scale)).reshape(-1)
+    whole = pictures.Look(window=(0, 255))
+    grid = np.asarray(pictures.image_grid(values, columns, scale, whole)).reshape(-1)
     columns = min(columns, count)
     gap = max(1, scale // 2)
     grid = grid.reshape(-1, columns * (width * scale + gap) + gap, channels)
@@ -346,11 +348,11 @@ def test_the_damage_of_a_split_is_named_all_at_once(tmp_path):
     _split_folder(tmp_path)
     for name in ("train/3.png", "train/5.png", "test/0.png"):
         _damage(tmp_path / name)
-    with pytest.raises(ValueError, match=r"^2 files are unfit: .*3\.png is not .*5\.png is .*skip-bad 2"):
+    with pytest.raises(ValueError, match=r"^2 files are unfit: .*3\.png is not .*also .*5\.png.*skip-bad 2"):
         data.load(tmp_path, DataConfig(skip_bad=1))
     with pytest.warns(UserWarning, match="skipped: .* is not a whole image") as said:
         examples = data.load(tmp_path, DataConfig(skip_bad=2))
-    assert (len(examples), len(examples.skipped), len(said)) == (10, 2, 2)
+    assert (len(examples), len(examples.skipped), len(said)) == (10, 2, 1)
     with pytest.warns(UserWarning, match=r"test/0\.png is not a whole image"):
         test = data.load(tmp_path, split="test")
     assert (len(test), len(test.skipped)) == (11, 1)
@@ -366,16 +368,34 @@ def test_a_split_of_which_nothing_is_left_is_damaged_not_empty(tmp_path):
     assert not isinstance(caught.value, data.EmptySplitError)
 
 
-def test_many_unfit_files_are_named_within_bounds(tmp_path):
+def test_a_cause_of_many_files_is_said_once_with_three_names(tmp_path):
     _save(tmp_path / "whole.png", _pixels())
     for i in range(30):
         (tmp_path / f"{i}.png").write_text("")
-    with pytest.raises(ValueError, match=r"30 files are unfit: .*; and 10 more ") as caught:
+    once = rf"{tmp_path}/0\.png is not a whole image [^;]* \(also {tmp_path}/1\.png, {tmp_path}/10\.png and 27 more\)"
+    with pytest.raises(ValueError, match=f"^30 files are unfit: {once} "):
         data.load(tmp_path, split="all")
-    assert str(caught.value).count("is not a whole image") == 20
-    with pytest.warns(UserWarning, match="skipped: 10 more, 30 of 31 files") as said:
-        assert data.load(tmp_path, DataConfig(skip_bad=30), "all").names == ["whole.png"]
-    assert len(said) == 21
+    with pytest.warns(UserWarning, match=f"^skipped: {once}$") as said:
+        examples = data.load(tmp_path, DataConfig(skip_bad=30), "all")
+    assert (examples.names, len(examples.skipped), len(said)) == (["whole.png"], 30, 1)
+
+
+def test_many_causes_are_named_within_bounds():
+    faults = [f"{i}.png is bad in way {i}" for i in range(30)]
+    assert by_cause(faults) == faults
+    assert listed(faults).count("is bad") == 20
+    assert listed(faults).endswith("; and 10 more")
+
+
+def test_it_is_said_what_becomes_of_files_beside_sub_folders(tmp_path):
+    for name in ("a/0.png", "a/1.png", "b/0.png"):
+        _save(tmp_path / name, _pixels())
+    assert data.load(tmp_path, split="all").class_names == ("a", "b")
+    _save(tmp_path / "c.png", _pixels())
+    with pytest.warns(
+        UserWarning, match=r"^1 file such as c\.png beside 2 sub-folders \(a, b\): all files are examples"
+    ):
+        assert data.load(tmp_path, split="all").class_names is None
 
 
 def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp_path):

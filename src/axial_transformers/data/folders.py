@@ -67,6 +67,8 @@ def natural_key(file: PurePath) -> list[str | int]:
 
 
 MAX_NAMED = 20
+_FILE = re.compile(r"^.+?\.\w+(?=[\s:])")
+"""The file that a fault begins with."""
 
 
 class FitError(ValueError):
@@ -135,18 +137,32 @@ def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad:
     if too_many or not left:
         advice = f" (--data.skip-bad {len(faults)} would leave out {len(faults)} of {in_all} files)" if left else ""
         raise ValueError(joined("", [listed(faults), advice]))
-    for fault in faults[:MAX_NAMED]:
-        say(f"skipped: {fault}")
-    if len(faults) > MAX_NAMED:
-        say(f"skipped: {len(faults) - MAX_NAMED} more, {len(faults)} of {in_all} files")
+    causes = by_cause(faults)
+    for cause in causes[:MAX_NAMED]:
+        say(f"skipped: {cause}")
+    if len(causes) > MAX_NAMED:
+        say(f"skipped: more, {len(faults)} of {in_all} files")
 
 
 def listed(faults: Sequence[str]) -> str:
-    """Return one line about the first 20 faults."""
+    """Return one line about faults: the first 20 causes."""
     if len(faults) == 1:
         return faults[0]
-    more = [f"and {len(faults) - MAX_NAMED} more"] if len(faults) > MAX_NAMED else []
-    return Message("{} files are unfit: {}", len(faults), joined("; ", [*faults[:MAX_NAMED], *more]))
+    causes = by_cause(faults)
+    more = [f"and {len(causes) - MAX_NAMED} more"] if len(causes) > MAX_NAMED else []
+    return Message("{} files are unfit: {}", len(faults), joined("; ", [*causes[:MAX_NAMED], *more]))
+
+
+def by_cause(faults: Sequence[str]) -> list[str]:
+    """Return the first fault of each cause, with two more files of which it is true, and the number of the others."""
+    causes, lines = dict[str, list[str]](), list[str]()
+    for fault in faults:
+        causes.setdefault(_FILE.sub("", fault), []).append(fault)
+    for cause, (first, *others) in causes.items():
+        names = ", ".join(other.removesuffix(cause) for other in others[:2])
+        more = f" and {len(others) - 2:,} more" if len(others) > 2 else ""
+        lines.append(joined("", [first, f" (also {names}{more})" * bool(others)]))
+    return lines
 
 
 def _different(file: Path, shape: tuple[int, ...], first: Path, first_shape: tuple[int, ...]) -> FitError:

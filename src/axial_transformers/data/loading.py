@@ -23,7 +23,7 @@ from axial_transformers.data.splits import (
     part_of_folder,
 )
 from axial_transformers.data.windows import WindowedExamples
-from axial_transformers.messages import Message
+from axial_transformers.messages import Message, counted
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 
@@ -77,9 +77,8 @@ def load(
             )
         )
     if split in ("validation", "test") and len(examples) < FEW:
-        count = f"{len(examples)} example{'s' * (len(examples) > 1)}"
         hint = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
-        say(f"the {split} part of {source} has only {count}: {hint}")
+        say(f"the {split} part of {source} has only {counted(len(examples), 'example')}: {hint}")
     return examples
 
 
@@ -147,30 +146,47 @@ def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
     return video.load_videos(Selection(path.parent, [path]), config, video.kind_of_videos([path], config), progress)
 
 
+def files_of(folder: Path, config: DataConfig) -> tuple[str, list[Path], list[Path]]:
+    """Return the files of a folder that `load` reads: their kind, those of the first kind here, and all others.
+
+    A kind is video, scan, image, array, shard, or "" where nothing is read. A folder of frames is a video.
+    """
+    shown = _shown(folder)
+    pictures = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
+    arrays = [file for file in shown if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
+    tars = sorted([file for file in shown if file.suffix == shards.SUFFIX], key=natural_key)
+    kinds = {
+        "video": _videos(shown, config),
+        "scan": _scans(shown),
+        "image": pictures if config.frames is None else [],
+        "array": sorted(arrays, key=natural_key),
+        "shard": sorted(tars, key=lambda file: file.parent),
+    }
+    kind = next((kind for kind, files in kinds.items() if files), "")
+    files = kinds.get(kind, [])
+    read = {*files}
+    return kind, files, [file for file in shown if not read & {file, file.parent}]
+
+
 def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
-    files = _shown(folder)
-    videos = _videos(files, config)
-    if videos == [folder]:
-        return _share(folder, _load_video(folder, config, progress), config, split, {"train": videos})
-    if videos:
-        kind = video.kind_of_videos(videos, config)
-        load_videos = partial(video.load_videos, options=config, kind=kind, progress=progress)
-        return _load_each(folder, videos, config, split, load_videos)
-    pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]
-    if volumes := _scans(files):
-        load_volumes = partial(_load_volumes, config=config, progress=progress)
-        return _load_each(folder, volumes, config, split, load_volumes)
-    if pictures and config.frames is None:
-        kind = images.kind_of_images(pictures, config)
-        load_images = partial(images.load_images, options=config, kind=kind, progress=progress)
-        return _load_each(folder, pictures, config, split, load_images)
-    arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
-    if arrays:
-        return _load_array_folder(folder, sorted(arrays, key=natural_key), config, split)
-    if tars := [file for file in files if file.suffix == shards.SUFFIX]:
-        tars.sort(key=lambda file: (file.parent, natural_key(file)))
-        return _load_shards(str(folder), tars, config, split, progress)
-    if any(file.suffix.lower() in video.SUFFIXES for file in files):
+    kind, files, others = files_of(folder, config)
+    if files == [folder]:
+        return _share(folder, _load_video(folder, config, progress), config, split, {"train": files})
+    if kind == "video":
+        videos = partial(video.load_videos, options=config, kind=video.kind_of_videos(files, config), progress=progress)
+        return _load_each(folder, files, config, split, videos)
+    if kind == "scan":
+        return _load_each(folder, files, config, split, partial(_load_volumes, config=config, progress=progress))
+    if kind == "image":
+        several = partial(
+            images.load_images, options=config, kind=images.kind_of_images(files, config), progress=progress
+        )
+        return _load_each(folder, files, config, split, several)
+    if kind == "array":
+        return _load_array_folder(folder, files, config, split)
+    if kind == "shard":
+        return _load_shards(str(folder), files, config, split, progress)
+    if any(file.suffix.lower() in video.SUFFIXES for file in others):
         raise _without_frames(folder)
     raise ValueError(
         f"{folder} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
@@ -228,9 +244,14 @@ def _load_each(
 
 
 def _classes(relative: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
-    if any(len(path.parts) == 1 for path in relative.values()):
+    loose = [path for path in relative.values() if len(path.parts) == 1]
+    names = tuple(sorted({path.parts[0] for path in relative.values()} - {*map(str, loose)}))
+    if loose:
+        if names:
+            beside = f"{counted(len(loose), 'file')} such as {loose[0]} beside {counted(len(names), 'sub-folder')}"
+            says = "all files are examples, and none has a class; for classes, move them into sub-folders"
+            say(f"{beside} ({', '.join(names[:3])}{', ...' * (len(names) > 3)}): {says}")
         return ()
-    names = tuple(sorted({path.parts[0] for path in relative.values()}))
     numbers = {name: i for i, name in enumerate(names)}
     return names, [numbers[relative[file].parts[0]] for file in chosen]
 
