@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from axial_transformers.data.scans import read_scan
 from axial_transformers.training.trained_model import open_model
 from tests.conftest import TINY, Axial
 from tests.small_models import random_model, small_config
@@ -110,7 +111,7 @@ def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, 
     nibabel.save(nibabel.Nifti1Image(volumes.T, affine), "scan.nii.gz")
     np.save("volumes.npy", volumes)
     random_model(small_config((3, 5, 7), num_values=700, lowest=-300)).float().save_pretrained("model")
-    assert "b.nii is none of" in refused("sample", "model", "--output", "b.nii")
+    assert "b.dcm is none of" in refused("sample", "model", "--output", "b.dcm")
     for command in ("sample", "complete", "score"):
         module = import_module(f"axial_transformers.cli.{command}")
         known = replace(open_model("model"), source="scan.nii.gz")
@@ -126,7 +127,20 @@ def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, 
     assert nibabel.load("s.nii").shape == (7, 5, 3)
     assert np.array_equal(np.asarray(nibabel.load("c.nii.gz").dataobj).T[:, 0], volumes[:, 0])
     assert "c.nii.gz exists already" in refused(*argv, "--output", "c.nii.gz")
-    assert "NAME.nii.gz" in refused("sample", "model", "--output", "s.tif")
+    assert axial("sample", "model", "--count", 1, "--output", "s.tif").status == 0
+    assert read_scan("s.tif").values.shape == (3, 5, 7)
+
+
+def test_samples_of_any_data_of_one_channel_are_written_as_a_scan(axial: Axial, refused):
+    pytest.importorskip("nibabel")
+    random_model(small_config((3, 5, 7), num_values=700, lowest=-300)).float().save_pretrained("model")
+    for name in ("s.npy", "s.nii.gz", "s.tif"):
+        assert axial("sample", "model", "--count", 1, "--output", name).status == 0
+    volume = np.load("s.npy")[0]
+    assert np.array_equal(read_scan("s.nii.gz").values, volume)
+    assert np.array_equal(read_scan("s.tif").values, volume)
+    random_model(small_config((4,), num_values=4)).float().save_pretrained("sequences")
+    assert "s2.nii is none of" in refused("sample", "sequences", "--output", "s2.nii")
 
 
 def test_heat_maps_have_a_scale_of_bits(axial: Axial):

@@ -1,6 +1,5 @@
 """Volumes and spectra: three slices, a window of values, heat maps over them; arrays that are read again."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +7,9 @@ import numpy as np
 import pytest
 
 from axial_transformers.data import DataConfig, load, save_arrays
+from axial_transformers.data.grid import Grid
 from axial_transformers.data.scans import read_scan
-from axial_transformers.pictures import Look, for_display, image_grid, marks_for_display
+from axial_transformers.pictures import Look, display, for_display, image_grid, marks_for_display
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import BETWEEN
 from axial_transformers.pictures.heat_maps import BitsOfExample, heat_colours, heat_map, save_scores, under_examples
@@ -242,9 +242,11 @@ def test_scans_are_written_with_the_geometry_and_type_of_the_data(tmp_path, file
             np.testing.assert_array_equal(again.header.get_best_affine(), like.header.get_best_affine())
         with pytest.raises(FileExistsError):
             save_examples(tmp_path / output, values, DEEP, scan=like)
-    other = ".tif" if like.header is not None else ".nii"
-    with pytest.raises(ValueError, match=f"is none of .*{re.escape(outputs[0][1:])}"):
-        require_output(tmp_path / f"c{other}", clips=False, scan=like)
+    other = tmp_path / ("c.tif" if like.header is not None else "c.nii")
+    save_examples(other, values, DEEP, scan=like)
+    np.testing.assert_array_equal(read_scan(other).values, read_scan(tmp_path / outputs[0]).values)
+    with pytest.raises(ValueError, match=r"is none of .*NAME\.nii\.gz"):
+        require_output(tmp_path / "c.dcm", clips=False, scan=like)
     with pytest.raises(ValueError, match="is none of"):
         require_output(tmp_path / outputs[0], clips=False)
     assert not list(tmp_path.glob(".*"))
@@ -258,3 +260,27 @@ def test_bits_of_a_scan_are_a_scan(tmp_path, file):
     again = read_scan(tmp_path / "maps" / f"0001-0{like.suffix}")
     assert (again.values.dtype, again.scale, again.offset) == (np.float32, 1, 0)
     np.testing.assert_array_equal(again.values, bits[..., 0].astype(np.float32))
+
+
+def test_bytes_of_a_small_range_are_not_shown_almost_black():
+    values = np.random.default_rng(0).integers(0, 17, (3, 8, 8, 1)).astype(np.uint8)
+    np.testing.assert_array_equal(for_display(values), for_display(values, Look(17)))
+    assert for_display(values).max() == 255
+    spread = (values.astype(int) * 15).astype(np.uint8)
+    np.testing.assert_array_equal(for_display(spread), spread[..., 0])
+
+
+def test_files_of_samples_hold_bytes_as_they_are(tmp_path):
+    values = np.random.default_rng(0).integers(0, 17, (3, 8, 8, 1)).astype(np.uint8)
+    save_examples(tmp_path / "folder", values, Look())
+    np.testing.assert_array_equal(load(tmp_path / "folder", split="all").values, values)
+    clips = values.reshape(1, 3, 8, 8, 1)
+    save_examples(tmp_path / "a.mkv", clips, Look())
+    np.testing.assert_array_equal(load(tmp_path / "a.mkv", DataConfig(frames=3, mode="gray"), "all").values, clips)
+
+
+def test_line_plots_of_floats_have_floats_at_their_axis(monkeypatch):
+    labels = []
+    monkeypatch.setattr(display, "line_plots", lambda levels, *ends: labels.extend(ends))
+    for_display(noise(2, 9, 1, low=-200, high=201), Look(402, -200, grid=Grid(0.1, 0.0)))
+    assert labels == ["-20", "20.1"]

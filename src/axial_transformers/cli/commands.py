@@ -142,8 +142,8 @@ class Sample:
     _: KW_ONLY
     output: Path = Path("samples.png")
     """NAME.png: one grid; clips as strips of frames, volumes as slices. A folder: one PNG file per sample. NAME.npz,
-    NAME.npy: an array; for data in NIfTI, DICOM or TIFF also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4
-    and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. Only images and movies are
+    NAME.npy: an array; with one channel, and two axes or more, also NAME.nii, NAME.nii.gz, NAME.tif. For clips also
+    NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. Only images and movies are
     replaced."""
     count: int = 16
     """Number of samples."""
@@ -205,9 +205,9 @@ class Complete:
     count: int = 4
     """Completions of each."""
     output: Path = Path("completions.png")
-    """NAME.png: known part, completions and original side by side. NAME.npz, NAME.npy: the completions; for data in
-    NIfTI, DICOM or TIFF also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4 and NAME.gif, which play;
-    NAME.mkv: the completions, lossless. Only images and movies are replaced."""
+    """NAME.png: known part, completions and original side by side. NAME.npz, NAME.npy: the completions; with one
+    channel, and two axes or more, also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4 and NAME.gif, which
+    play; NAME.mkv: the completions, lossless. Only images and movies are replaced."""
     appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
     seed: int = 0
     """Equal seeds give equal completions."""

@@ -101,8 +101,7 @@ class Shades:
         """Return how values of the model are shown."""
         from axial_transformers.pictures import Look
 
-        config = trained.model.config
-        return Look(config.num_values, config.lowest, self.palette, self.window, trained.data.axes)
+        return replace(Look.of(trained.model.config, trained.data.axes), palette=self.palette, window=self.window)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +118,15 @@ class Appearance(Shades):
         require_within("fps", self.fps, 1)
 
     def scan(self, output: Path, trained: "TrainedModel") -> "Scan | None":
-        """Return the scan of one channel that an output is like; None: the output or the model is of others."""
-        from axial_transformers.data.scan_files import suffix_of
+        """Return the scan that an output is like: the data, or one without geometry; None: it cannot be a scan."""
+        import numpy as np
+
+        from axial_transformers.data.scan_files import Scan, suffix_of
         from axial_transformers.pictures.saving import SCANS
 
-        return trained.scan() if suffix_of(output) in SCANS and trained.model.config.channels == 1 else None
+        if suffix_of(output) not in SCANS or trained.model.config.channels > 1 or len(trained.model.config.shape) < 2:
+            return None
+        return trained.scan() or Scan(np.zeros(0, np.uint8), "")
 
     def pixels(self, output: Path) -> int:
         """Return the pixels per position of an image."""

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from axial_transformers.data.grid import Grid
+from axial_transformers.data.kinds import is_clip
 from axial_transformers.messages import Message
 
 Palette = Literal["auto", "gray", "categories"]
@@ -47,21 +49,28 @@ class Look:
     palette: Palette = "auto"
     window: tuple[float, float] | None = None
     """The values shown as black and white. None: of more than 256 values, the percentiles 0.5 and 99.5 of those shown;
-    of fewer, and in line plots, the lowest and the highest."""
+    of fewer, and in line plots, the lowest and the highest possible, or those shown if these are within a quarter."""
     axes: str | None = None
     """The letters of the data's axes, such as those of `DataConfig.axes`."""
     at: tuple[int, ...] | None = None
     """The position that slices go through. None: the middle."""
+    grid: Grid | None = None
+    """The floats that values are of, for the axes of line plots."""
 
     def __post_init__(self) -> None:
         low, high = self.window or (0, 1)
         if not -math.inf < low < high < math.inf:
             raise ValueError(Message("{window} needs a lower and a higher number, not {:g} {:g}", low, high))
 
+    @classmethod
+    def of(cls, described: Any, axes: str | None) -> Self:
+        """Return the look of the values of a model's configuration, or of examples."""
+        grid = getattr(described, "grid", None)
+        return cls(described.num_values, described.lowest, axes=axes, grid=grid and Grid(*grid))
+
     def is_clip(self, axes: int) -> bool:
         """Return True if examples with this number of axes are clips."""
-        named = (self.axes or "").replace("C", "")[-3:]  # earlier axes are of examples
-        return axes == 3 and ("T" in named if named else self.num_values <= BYTE)
+        return is_clip(axes, self.num_values, self.axes)
 
     def is_volume(self, axes: int) -> bool:
         """Return True if examples with this number of axes are shown as slices."""
@@ -75,10 +84,19 @@ class Look:
         volumes = positions[(slice(None), *before)]
         return [volumes[:, depth], volumes[:, :, :, column].swapaxes(1, 2), volumes[:, :, row]]
 
+    def exact(self, values: NDArray[np.integer]) -> Self:
+        """Return the look that shows bytes as they are, however few of them these values hold."""
+        if self.window or self.num_values > BYTE or _are_categories(values, self):
+            return self
+        return replace(self, window=(self.lowest, self.lowest + self.num_values - 1))
+
     def over(self, values: NDArray[np.integer]) -> Self:
         """Return the look with the window of these values [N, *A, C], to show others alike."""
-        if self.window or self.num_values <= BYTE or values.ndim == 3 or not values.size:
+        if self.window or not values.size or _are_categories(values, self):
             return self
+        if self.num_values <= BYTE or values.ndim == 3:
+            low, high = int(values.min()), int(values.max())
+            return replace(self, window=(low, high)) if 0 < 4 * (high - low) < self.num_values else self
         shown = np.concatenate([_colours(part).ravel() for part in self.parts(values, values.ndim - 2)])
         low, high = np.percentile(shown, PERCENTILES).tolist()
         return replace(self, window=(low, high) if low < high else (self.lowest, self.lowest + self.num_values - 1))
@@ -96,7 +114,8 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
     low, high = look.window or (look.lowest, look.lowest + look.num_values - 1)
     categories = _are_categories(values, look)
     if values.ndim == 3 and not categories:
-        return line_plots((values.astype(float) - low) / (high - low), f"{low:.10g}", f"{high:.10g}")
+        ends = look.grid.floats(np.array([low, high])).tolist() if look.grid else (low, high)
+        return line_plots((values.astype(float) - low) / (high - low), f"{ends[0]:.6g}", f"{ends[1]:.6g}")
     if values.ndim == 3:
         values = np.stack([as_row(each) for each in values])
     if values.ndim == 5:

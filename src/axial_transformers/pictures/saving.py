@@ -16,7 +16,7 @@ from PIL import Image
 from axial_transformers.data import save_arrays
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.scan_files import Scan, suffix_of
-from axial_transformers.data.scans import write_scan
+from axial_transformers.data.scans import WRITTEN, write_scan
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.video import encode, write_lossless
 from axial_transformers.messages import Message
@@ -26,7 +26,7 @@ from axial_transformers.storage.files import folder_written_whole, require_writa
 
 MOVIES = (".mp4", ".gif", ".mkv")
 FILES = (".png", ".npz", ".npy", *MOVIES)
-SCANS = {".nii": "NIfTI", ".nii.gz": "NIfTI", ".tif": "TIFF", ".tiff": "TIFF"}
+SCANS = tuple(suffix for suffix in WRITTEN if suffix not in FILES)
 LOSSLESS = (".npz", ".npy", ".mkv", *SCANS)
 """Data is not replaced; grids and movies are."""
 
@@ -35,9 +35,9 @@ def require_output(
     output: Path, clips: bool, folder: bool = False, source: str | Path | None = None, scan: Scan | None = None
 ) -> None:
     """Raise an error where `save_examples` could not write `output`."""
-    alike = [suffix for suffix, kind in SCANS.items() if scan and kind == SCANS.get(scan.suffix)]
-    if output.suffix not in (*FILES, *[""] * folder) and suffix_of(output) not in alike:
-        names = ", ".join(f"NAME{suffix}" for suffix in (*FILES, *alike))
+    scans = SCANS if scan else ()
+    if output.suffix not in (*FILES, *[""] * folder) and suffix_of(output) not in scans:
+        names = ", ".join(f"NAME{suffix}" for suffix in (*FILES, *scans))
         names += " and a folder" * folder
         raise ValueError(Message("{output=} is none of {}", names, output=output))
     if output.suffix in MOVIES and not clips:
@@ -138,7 +138,7 @@ def save_images(
     Raises:
         FileExistsError: the folder exists and is not empty.
     """
-    pictures = for_display(values, look)
+    pictures = for_display(values, look.exact(values))
     with folder_written_whole(folder) as aside:
         for i, picture in enumerate(pictures):
             Image.fromarray(picture).save(aside / f"{names[i] if names else f'{i:04d}'}.png")
@@ -161,7 +161,7 @@ def save_clips(
     """
     if values.ndim != 5 or not len(values):
         raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
-    look = look.over(values)
+    look = (look.exact(values) if Path(path).suffix == ".mkv" else look).over(values)
     if Path(path).suffix == ".mkv":
         movie = for_display(values.reshape(-1, *values.shape[2:]), look)
     else:
