@@ -77,7 +77,7 @@ def test_names_are_printed_as_they_are(tmp_path, capsys, model, name):
     archive, back = folder.with_name(f"a{name.replace('/', '')}.axl"), tmp_path / "back[x]"
     assert main(["compress", model, str(folder), str(archive), "--no-verify"]) == 0
     said = capsys.readouterr()
-    assert f"{archive}: 1 images" in said.out
+    assert f"{archive}: 1 image, " in said.out
     assert "not in the archive, 1: .hidden[x]\n" in said.err
     size = (folder / "whole[x].jpg").stat().st_size
     assert f"not by the model, 1, {size:,} bytes: whole[x].jpg\n" in said.err
@@ -122,7 +122,7 @@ def test_a_folder_of_pictures_of_one_bit_is_coded_by_a_gray_model(axial: Axial):
     done = axial("compress", "model", "scans", "a.axl", "--other-sizes", "tile", "--compare")
     assert done.status == 0, done.err
     assert "not by the model" not in done.err + done.out
-    assert done.out.startswith("a.axl: 6 tiles of 3 pictures")
+    assert done.out.startswith("a.axl: 6 tiles of 3 images")
     assert "the same tiles of 3x4, edges repeated: each as a file, or all on one sheet" in done.out
     assert axial("decompress", "model", "a.axl", "back").status == 0
     for i in range(3):
@@ -146,7 +146,7 @@ def test_what_is_stored_by_other_means_is_said_before_and_after(axial: Axial):
     assert metrics["webp"]["images"] == 1
     assert metrics["files"]["number"] == 3
     assert done.out.splitlines()[-3:] == [
-        f"stored as WebP, not by the model: 1 images, {metrics['webp']['bytes']:,} bytes",
+        f"stored as WebP, not by the model: 1 image, {metrics['webp']['bytes']:,} bytes",
         f"stored as files, not by the model: 3 files, {metrics['files']['bytes']:,} bytes",
         f"input {sum(sizes):,} bytes, archive {archive:,} bytes, ratio {sum(sizes) / archive:.2f}",
     ]
@@ -171,8 +171,19 @@ def test_a_scan_is_said_to_come_back_byte_for_byte(axial: Axial):
     make_scan(Path("a.nii.gz"), np.random.default_rng(0).integers(0, 250, (3, 5, 7)).astype(np.uint8))
     done = axial("compress", "model", "a.nii.gz", "a.axl")
     assert "a.nii.gz comes back byte for byte\n" in done.err
-    assert "a.axl: 8 tiles of 1 volumes, " in done.out
-    assert "stored as headers, not by the model: 1 files, " in done.out
+    assert "a.axl: 8 tiles of 1 volume, " in done.out
+    assert "stored as headers, not by the model: 1 file, " in done.out
     assert axial("decompress", "model", "a.axl", "b.nii.gz").status == 0
     assert Path("b.nii.gz").read_bytes() == Path("a.nii.gz").read_bytes()
     assert axial("decompress", "model", "a.axl", "b.nii.gz").status == 2
+
+
+def test_what_is_no_image_is_called_by_its_name(axial: Axial):
+    random_model(small_config((40,), num_values=4)).float().save_pretrained("model")
+    np.save("dna.npy", np.random.default_rng(0).integers(0, 4, (3, 40)).astype(np.uint8))
+    said = axial("compress", "model", "dna.npy", "a.axl").out
+    assert said.startswith("a.axl: 3 sequences, ")
+    evaluated = axial("evaluate", "model", "dna.npy").out
+    assert " sequences/s" in evaluated
+    assert "(standard error over sequences)" in evaluated
+    assert "image" not in said + evaluated

@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from axial_transformers import cli
+from axial_transformers.cli import inspection
 from axial_transformers.cli.completion import parser_of
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood import outliers
@@ -133,14 +134,19 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "inspect": {
         "devices": "2", "memory": "9", "rate": "9", "utilisation": "0.3", "dependencies": "", "json": "",
+        "verbose": "", "sheet": "sheet.png",
         "machine": ("digits", "--machine"),
     },
 }  # fmt: skip
 """What is added to the call, or the words before and after."""
 
-SHOWN = {("complete", "output"), ("completion", "shell"), ("inspect", "machine"), ("score", "output")} | {
-    (verb, "json") for verb in ("evaluate", "compress", "inspect")
-}
+SHOWN = {
+    ("complete", "output"),
+    ("completion", "shell"),
+    ("inspect", "machine"),
+    ("inspect", "sheet"),
+    ("score", "output"),
+} | {(verb, "json") for verb in ("evaluate", "compress", "inspect")}
 """Options that change what is printed or written, not what the library is asked."""
 
 EVERY_TIME = {("score", "limit"): "score", ("score", "batch-size"): "score"}
@@ -262,10 +268,11 @@ def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 
 def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
+    module = inspection
     patch.setattr(module, "machine_facts", dict)
     patch.setattr(module, "machine_rows", lambda found: found)
-    patch.setattr(module, "_tables", lambda *given: {"model": {}})
-    recorder.replace(module, "Costs", lambda **given: SimpleNamespace(to_json=dict))
+    recorder.replace(module, "_tables", lambda *given: {"model": {}})
+    recorder.watch(module, "prepare")
     recorder.watch(module, "_facts")
 
 

@@ -81,7 +81,7 @@ WRONG: dict[str, dict[str, str]] = {
     "compress": {"other-sizes": "none", "weights": "new"},
     "decompress": {"most-values": "x", "weights": "new"},
     "import-official": {"heads": "x", "channels": "x"},
-    "inspect": {"devices": "0", "memory": "0", "rate": "0", "utilisation": "2", "model.heads": "7"},
+    "inspect": {"devices": "0", "memory": "0", "rate": "0", "utilisation": "2", "model.heads": "7", "sheet": "a.jpg"},
 }  # fmt: skip
 """A wrong value of each option; or the whole call, where it is wrong with other words only."""
 
@@ -99,7 +99,7 @@ RIGHT = {
     "compress": "force drop-header verify compare json",
     "decompress": "salvage only",
     "import-official": "output raw verify",
-    "inspect": "dependencies json machine page",
+    "inspect": "dependencies json machine page verbose",
     "push": "private revision licence dry-run",
     "completion": "",
     "recipes": "",

@@ -136,7 +136,7 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     for i in range(3):
         Path("photos/train").mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((96, 70 + i, 3), 40 * i, np.uint8)).save(f"photos/train/{i}.png")
-    inspected = axial("inspect", "photos", "--data.validation-fraction", 0, *TINY)
+    inspected = axial("inspect", "photos", *TINY)
     assert inspected.status == 0, inspected.err
     assert "32 x 32" in inspected.out or "32x32" in inspected.out
     assert "cut into 32x32 tiles; other ways: --data.size 64 --data.fit crop" in inspected.err

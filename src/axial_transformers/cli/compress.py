@@ -9,12 +9,14 @@ from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import print_rows
 from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
 from axial_transformers.likelihood.evaluation import bits_of_each
+from axial_transformers.messages import counted
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import other_codecs as comparison
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import open_model
 
-_KINDS = {"pictures": "pictures", "videos": "videos", "array": "examples", "scan": "volumes"}
+_KINDS = {"pictures": "image", "videos": "video", "scan": "volume"}
+"""What an example of an archive is called; of an array, by the model."""
 
 
 def main(options: Compress) -> None:
@@ -28,7 +30,7 @@ def main(options: Compress) -> None:
         model, options.source, options.archive, other_sizes=other_sizes, drop_header=options.drop_header,
         verify=options.verify, force=options.force, progress=bar("chunks"),
     )  # fmt: skip
-    kind = _KINDS[next(iter(written.description))]
+    kind = _KINDS.get(next(iter(written.description)), trained.kind)
     count, rates = len(written.images), _rates(model, written, options.compare)
     ratio = written.input_size / written.size
     if options.json:
@@ -40,18 +42,18 @@ def main(options: Compress) -> None:
         }  # fmt: skip
         print(json.dumps(metrics))
         return
-    tiled = kind == "videos" or written.examples < count
-    images = f"{count:,} tiles of {written.examples:,} {kind}" if tiled else f"{count:,} images"
-    print(f"{options.archive}: {images}, {written.size:,} bytes")
+    tiled = kind == "video" or written.examples < count
+    tiles = f"{counted(count, 'tile')} of {counted(written.examples, kind)}"
+    print(f"{options.archive}: {tiles if tiled else counted(count, kind)}, {written.size:,} bytes")
     print_rows({name: "-" if value is None else f"{value:.4f}" for name, value in rates.items()}, "bits/dim")
     if tiled and options.compare:
         size = "x".join(map(str, model.config.shape))
         print(f"Other codecs code the same tiles of {size}, edges repeated: each as a file, or all on one sheet.")
     if written.webp:
-        print(f"stored as WebP, not by the model: {len(written.webp):,} images, {sum(written.webp):,} bytes")
+        print(f"stored as WebP, not by the model: {counted(len(written.webp), 'image')}, {sum(written.webp):,} bytes")
     if sizes := written.file_sizes:
-        what = "headers" if kind == "volumes" else "files"
-        print(f"stored as {what}, not by the model: {len(sizes):,} files, {sum(sizes):,} bytes")
+        what = "headers" if kind == "volume" else "files"
+        print(f"stored as {what}, not by the model: {counted(len(sizes), 'file')}, {sum(sizes):,} bytes")
     print(f"input {written.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
 
 

@@ -104,7 +104,7 @@ def print_rows(rows: Mapping[str, str], title: str = "") -> None:
         table.add_row("", name, Text(printable(value)))
     console = Console(highlight=False)
     if title:
-        console.print(title, style="bold")
+        console.print(title, style="bold", markup=False, soft_wrap=True)
     console.print(table)
 
 

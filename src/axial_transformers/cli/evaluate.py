@@ -12,6 +12,7 @@ from axial_transformers.cli.console import print_rows, rank_zero_output, require
 from axial_transformers.cli.options import products_in
 from axial_transformers.data import Examples, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.messages import plural
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
@@ -67,16 +68,17 @@ def main(options: Evaluate) -> None:
         finite = {name: value for name, value in metrics.items() if not isinstance(value, float) or isfinite(value)}
         print(json.dumps(dict.fromkeys(metrics) | finite))  # JSON has no NaN
     else:
-        print_rows(_rows(metrics, examples.shape[0]) | {"speed": f"{len(examples) / seconds:.3g} images/s"})
+        kind = plural(trained.kind)
+        print_rows(_rows(metrics, examples.shape[0], kind) | {"speed": f"{len(examples) / seconds:.3g} {kind}/s"})
 
 
-def _rows(metrics: dict[str, Any], frames: int) -> dict[str, str]:
-    error = f"± {metrics['standard_error']:.4f} (standard error over images)" if metrics["images"] > 1 else ""
+def _rows(metrics: dict[str, Any], frames: int, kind: str) -> dict[str, str]:
+    error = f"± {metrics['standard_error']:.4f} (standard error over {kind})" if metrics["images"] > 1 else ""
     skipped = f"; {metrics['skipped']} damaged ones left out" if "skipped" in metrics else ""
     counted = f" of {metrics['of_images']:,}" if "of_images" in metrics else ", every one counted"
     rows = {
         "bits/dim": f"{metrics['bits_per_dim']:.4f} {error}",
-        "images": f"{metrics['images']:,}{counted}{skipped}",
+        kind: f"{metrics['images']:,}{counted}{skipped}",
     }
     if given := metrics.get("given_frames"):
         rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import Look, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.pictures.saving import save_picture
-from axial_transformers.planning.costs import describe
+from axial_transformers.planning.costs import Costs, describe
 from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
@@ -51,13 +51,8 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
         begun: the record of the run to go on with.
     """
     with rank_zero_output():
-        asked, (wanted, parts) = wanted, read(wanted, begun)
-        clock, machine = Clock(), this_machine(wanted.training.torch_device())
-        if begun is None:
-            wanted, parts = _in_time(asked, wanted, parts, machine)
-        planned = plan(wanted, machine, begun.run.training if begun else None)
-        costs = costs_of(planned, machine, len(parts.train))
-        rows = describe(costs)
+        prepared = prepare(wanted, begun)
+    wanted, planned, parts, costs, clock = prepared
     torch.manual_seed(planned.training.seed)
     # a model that is sharded may be larger than a device
     with torch.device("cpu" if planned.training.shard else planned.training.torch_device()):
@@ -65,14 +60,13 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
     if begun is None:
         planned = _with_time_for_results(planned, model, parts.validation)
     seen = parts.validation.spread(planned.validate_on)[:]
-    counts = {"validation": len(parts.validation), "test": parts.test}
-    facts = Facts.of(parts.train, model, command=tuple(command), **counts)
+    facts = prepared.facts(command)
     if begun is not None:
         facts = replace(begun.facts, skipped=facts.skipped)
     elif rank() == 0:
-        if changed := changes(planned, wanted, machine):
+        if changed := changes(planned, wanted, costs.machine):
             say(changed)
-        for line in _lines(wanted, planned.model.describe() | describe_data(planned, facts) | rows):
+        for line in _lines(wanted, planned.model.describe() | describe_data(planned, facts) | describe(costs)):
             say(line)
     return fit(
         model,
@@ -124,6 +118,36 @@ class Parts(NamedTuple):
     train: Examples
     validation: Examples
     test: int | None
+    skipped: tuple[str, ...]
+    """A line about each file or record that was left out of a part."""
+
+
+class Prepared(NamedTuple):
+    """A run as the data and the machine decide it: what `axial train` does and `axial inspect` prints."""
+
+    wanted: RunConfig
+    planned: RunConfig
+    parts: Parts
+    costs: Costs
+    clock: Clock
+    """Since the data are read."""
+
+    def facts(self, command: Sequence[str] = ()) -> Facts:
+        """Return what was found in the data."""
+        train, validation, test, _ = self.parts
+        known: dict[str, Any] = {name: getattr(train, name) for name in ("fingerprint", "class_names", "skipped")}
+        known |= {"train": len(train), "validation": len(validation), "test": test, "command": tuple(command)}
+        return Facts(parameters=self.costs.parameters, **known)
+
+
+def prepare(wanted: RunConfig, begun: RunRecord | None = None, machine: Machine | None = None) -> Prepared:
+    """Read the data of a run, and decide what is open, as suits this machine or another."""
+    asked, (wanted, parts) = wanted, read(wanted, begun)
+    clock, machine = Clock(), machine or this_machine(wanted.training.torch_device())
+    if begun is None and machine.is_this:
+        wanted, parts = _in_time(asked, wanted, parts, machine)
+    planned = plan(wanted, machine, begun.run.training if begun else None)
+    return Prepared(wanted, planned, parts, costs_of(planned, machine, len(parts.train)), clock)
 
 
 def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
@@ -143,11 +167,12 @@ def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
             f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give a size and fit"
         )
     check_values(validation, run.model, f"{source}, validation", advise=True)
+    skipped = examples.skipped + validation.skipped
     with suppress(EmptySplitError):
         test = load(source, run.data, "test", bar("reading"))
         check_values(test, run.model, f"{source}, test", advise=True)
-        tests = len(test)
-    return run, Parts(examples, validation, tests)
+        tests, skipped = len(test), skipped + test.skipped
+    return run, Parts(examples, validation, tests, skipped)
 
 
 def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
@@ -211,7 +236,7 @@ def pictures_of(
     validation: Examples, run: RunConfig
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
     """Return a callback of `fit` that draws samples, and bits of the examples, or None."""
-    config, look = run.model, Look(run.model.num_values, run.model.lowest, axes=run.data.axes)
+    config, look = run.model, Look.of(run.model, run.data.axes)
     if not run.samples:
         return None
     known = torch.from_numpy(validation.values[: run.samples]) if config.known_channels else None

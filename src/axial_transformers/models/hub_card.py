@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from axial_transformers.data.kinds import KINDS, kind_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.storage import require_extra
 
@@ -66,7 +67,8 @@ def model_card(
 
     kind, parameters = type(model), sum(parameter.numel() for parameter in model.parameters())
     title = repository.rpartition("/")[2]
-    axes, pictures = len(config.shape), len(config.shape) == 2 and config.channels in (1, 3)
+    example = kind_of(config)
+    pictures = example == "image" and config.channels in (1, 3)
     results = [] if result is None else [_measured(result, PICTURES if pictures else "other")]
     head = ModelCardData(
         license=licence,
@@ -90,7 +92,7 @@ def model_card(
     return _TEXT.format(
         head=head.to_yaml(),
         title=title,
-        examples={1: "sequences", 2: "images", 3: "clips or volumes"}.get(axes, f"arrays of {axes} axes"),
+        examples=KINDS[example].partition(":")[0],
         rows="\n".join(f"| {row} | {_cell(text)} |" for row, text in table.items()),
         home=kind.__module__.removeprefix("axial_transformers.").rpartition(".")[0],
         name=kind.__name__,

@@ -91,24 +91,28 @@ def describe(costs: Costs) -> dict[str, str]:
     return {
         "parameters": f"{costs.parameters:,}",
         "completion": _completion(costs.model),
-        "steps": f"{training.steps:,}" + (f", {_epochs(costs):.3g} epochs" if costs.examples else ""),
+        "steps": f"{training.steps:,}" + (f", {_epochs(costs)} epochs" if costs.examples else ""),
         "batches": f"of {training.batch_size}, {part}{again}{shares}",
         "precision": training.precision,
-        "FLOPs": f"{engineering(costs.flops)}FLOP a step",
         "memory": f"about {engineering(costs.needed)}B{_room(costs, costs.needed)}",
         "time": _time(costs),
     }
 
 
 def describe_memory(costs: Costs) -> dict[str, str]:
-    """Return the parts of a step's memory, and what it needs with blocks kept and recomputed, as rows (name, value)."""
+    """Return FLOPs and memory of a step, and its memory with blocks kept and recomputed, as rows (name, value)."""
     found = costs.to_json()["memory_bytes"]
     kept, again = found["blocks_kept"], found["blocks_computed_again"]
     parts = ("weights", "gradients", "adam", "average", "gathered", "activations")
-    return {name: f"{engineering(kept[name])}B" for name in parts if kept[name]} | {
-        title: f"{engineering(each['needed'])}B{_room(costs, each['needed'])}"
-        for title, each in {"blocks kept": kept, "with checkpoint-blocks": again}.items()
-    }
+    flops = {"FLOPs": f"{engineering(costs.flops)}FLOP a step"}
+    return (
+        flops
+        | {name: f"{engineering(kept[name])}B" for name in parts if kept[name]}
+        | {
+            title: f"{engineering(each['needed'])}B{_room(costs, each['needed'])}"
+            for title, each in {"blocks kept": kept, "with checkpoint-blocks": again}.items()
+        }
+    )
 
 
 def _room(costs: Costs, needed: int) -> str:
@@ -117,8 +121,9 @@ def _room(costs: Costs, needed: int) -> str:
     return f", {fits} {room:.3g} GB" if room < float("inf") else ""
 
 
-def _epochs(costs: Costs) -> float:
-    return float(costs.training.steps * costs.training.batch_size / (costs.examples or 1))
+def _epochs(costs: Costs) -> str:
+    count = costs.training.steps * costs.training.batch_size / (costs.examples or 1)
+    return f"{float(f'{count:.3g}'):,g}"
 
 
 def _time(costs: Costs) -> str:
@@ -126,7 +131,7 @@ def _time(costs: Costs) -> str:
     if seconds is None:
         return "said after ten steps"
     each = f"{seconds:.3g} s a step at {machine.utilisation:.0%} of {machine.rate:.3g} TFLOP/s"
-    return f"{each}, {duration(costs.training.steps * seconds)} for {costs.training.steps:,} steps"
+    return f"about {duration(costs.training.steps * seconds)} for {costs.training.steps:,} steps, {each}"
 
 
 def _completion(model: AxialTransformerConfig) -> str:

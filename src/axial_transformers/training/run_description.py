@@ -9,6 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
+from axial_transformers.data.kinds import kind_of
+from axial_transformers.messages import counted
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import Result, model_card
 from axial_transformers.planning.flops import engineering
@@ -27,17 +29,20 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
     rows, model = {} if run.source is None else {"source": f"`{run.source}`"}, run.model
     if facts.class_names is not None:
         rows["classes"] = f"{len(facts.class_names)}: {_shortened(facts.class_names)}"
+    kind = kind_of(model, run.data.axes)
     if facts.validation is not None:
         evaluated = f" ({run.validate_on:,} are evaluated)" if run.validate_on < facts.validation else ""
         test = "no test part" if facts.test is None else f"{facts.test:,} test"
-        rows["examples"] = f"{facts.train:,} train, {facts.validation:,} validation{evaluated}, {test}"
-    names = zip(axis_names(len(model.shape), run.data.axes), model.shape, strict=True)
+        count = counted(facts.train + facts.validation + (facts.test or 0), kind)
+        rows["examples"] = f"{count}: {facts.train:,} train, {facts.validation:,} validation{evaluated}, {test}"
+    names = zip(axis_names(len(model.shape), run.data.axes, kind), model.shape, strict=True)
     axes = " x ".join(f"{name} {length}" for name, length in names)
-    channels = f"{model.channels} channel{'s' * (model.channels > 1)}"
-    colours = _shortened(channel_names(model.channels))
-    rows["each"] = f"{axes}, {channels} ({colours}), values {model.lowest}..{model.highest}"
+    channels = counted(model.channels, "channel")
+    if kind in ("image", "clip"):
+        channels += f" ({_shortened(channel_names(model.channels))})"
+    rows["each"] = f"{axes}, {channels}, values {model.lowest}..{model.highest}"
     if facts.skipped:
-        rows["left out"] = f"{len(facts.skipped):,} damaged records"
+        rows["left out"] = counted(len(facts.skipped), "damaged record")
     return rows
 
 
@@ -113,11 +118,13 @@ def describe_upload(folder: Path, card: str, repository: str, revision: str | No
     return f"{files} to {hub.address(repository)}, branch {revision or 'main'}"
 
 
-def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
+def axis_names(axes: int, letters: str | None = None, kind: str = "image") -> tuple[str, ...]:
     """Return the names of an example's axes, by letter or number."""
     if letters is not None and len(stated := [letter for letter in letters if letter in NAMES]) == axes:
         return tuple(NAMES[letter] for letter in stated)
-    usual = {1: ("position",), 2: ("height", "width"), 3: ("frame or depth", "height", "width")}
+    outermost = {"clip": "frame", "volume": "depth"}.get(kind, "frame or depth")
+    plane = ("height", "width") if kind == "image" else ("position", "channel")
+    usual = {1: ("column" if kind == "row" else "position",), 2: plane, 3: (outermost, "height", "width")}
     return usual.get(axes, tuple(f"axis {i}" for i in range(1, axes + 1)))
 
 

@@ -45,7 +45,7 @@ class RunPage:
             return None
         with self._warning():
             if not (self._folder / DATA).is_file():
-                _write_examples(self._folder / DATA, examples, self._record.run.data.axes)
+                write_examples(self._folder / DATA, examples, self._record.run.data.axes)
         self.write(status)
         return None if self._warned else self._folder / PAGE
 
@@ -100,11 +100,12 @@ def _write(
     return path
 
 
-def _write_examples(path: Path, examples: TrainingExamples, axes: str | None) -> None:
+def write_examples(path: Path, examples: TrainingExamples, axes: str | None) -> None:
+    """Write a sheet of some examples, evenly spaced."""
     total, *shape = examples.values.shape
     count = max(1, min(EXAMPLES, total, MAX_VALUES // int(np.prod(shape))))
     shown = examples.values[np.linspace(0, total - 1, count).astype(np.int64)]
-    save_grid(path, np.asarray(shown), look=Look(examples.num_values, examples.lowest, axes=axes))
+    save_grid(path, np.asarray(shown), look=Look.of(examples, axes))
 
 
 def _page(folder: Path, record: RunRecord, status: str | None, refresh: int | None, sections: Sequence[str]) -> str:
@@ -224,7 +225,7 @@ def _next_steps(folder: Path, record: RunRecord) -> str:
         f"axial sample {run} --count 64": "sample new examples",
         f"axial evaluate {run}": "measure bits/dim",
         f"axial train {run}": "go on with the run",
-        "axial train my_images/": "train on your own images, a folder of any kind",
+        "axial inspect my_data/": "see how your own data is read",
     }
     rows = (f"{command:<{max(map(len, steps))}}  # {what}" for command, what in steps.items())
     return html.section("Next steps", "", f"<pre><code>{escape(chr(10).join(rows))}</code></pre>")

@@ -12,6 +12,7 @@ import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.blocks_of_arrays import Blocks
+from axial_transformers.data.kinds import kind_of
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.data.scans import Scan, is_scan, read_scan
 from axial_transformers.data.value_range import ValueRange
@@ -37,6 +38,11 @@ class TrainedModel:
     data: DataConfig
     class_names: tuple[str, ...] | None
     folder: str
+
+    @property
+    def kind(self) -> str:
+        """Return what an example is called; see `data.kinds`."""
+        return kind_of(self.model.config, self.data.axes)
 
     def examples(self, source: str | Path | None, split: Split | None) -> tuple[Examples, str]:
         """Return examples of `source`, read as the model's data was, and their description.

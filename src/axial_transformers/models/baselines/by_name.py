@@ -25,11 +25,6 @@ def build(config: AxialTransformerConfig) -> AxialTransformer:
     return class_of(config)(config)
 
 
-def names_model(name: str) -> bool:
-    """Return True for a model folder or a hub id."""
-    return (Path(name) / model_folders.CONFIG).is_file() or (name.count("/") == 1 and not Path(name).exists())
-
-
 def read_config(folder: str | Path) -> AxialTransformerConfig:
     """Return the configuration of a folder or hub id; see `from_pretrained`."""
     folder = model_folders.locate(folder)
