@@ -46,14 +46,17 @@ def test_options_are_read_and_refused_without_torch_and_data(tmp_path):
     """In one process, so that the test is cheap: after each command, it prints what was imported for the first time."""
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").write_text("no image, which would be said if it were read")
-    words = [f"{verb} {option}" for verb in cli.COMMANDS if verb != "inspect" for option in ("--help", "--halp")]
+    words = [f"{verb} {option}" for verb in cli.COMMANDS for option in ("--help", "--halp")]
     machine = MachineRecord.found(torch.device("cpu"), 1, "torch")
     record = RunRecord(run=recipes.digits(), facts=Facts(fingerprint="", train=1, parameters=1), machine=machine)
     (tmp_path / "run").mkdir()
     record.write(tmp_path / "run")
     settings = ["--help", "--model.dimm 3", "--training.stepz 3"]
     words += [
-        f"{verb} {name} {each}" for verb in ("train",) for name in ("digits", "photos", "run") for each in settings
+        f"{verb} {name} {each}"
+        for verb in ("train", "inspect")
+        for name in ("digits", "photos", "run")
+        for each in settings
     ]
     script = (
         "import sys; from axial_transformers.cli import main\n"
