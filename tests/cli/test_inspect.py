@@ -211,10 +211,3 @@ def test_a_sheet_is_written_only_when_asked_for(axial: Axial, refused):
         assert sheet.width > 256
     says = "--sheet sheet.png is for a sheet of examples: name the data"
     assert says in refused("inspect", "imagenet64", "--sheet", "sheet.png")
-
-
-def test_one_array_of_deep_images_may_be_a_volume(axial: Axial):
-    values = 20 * np.add.outer(np.arange(20), np.add.outer(np.arange(16), np.arange(16))).astype(np.int16)
-    np.save("data.npy", values % 700)
-    words = " ".join(axial("inspect", "data.npy").out.split())
-    assert "first axis counts examples; of one volume, cut blocks with --data.size 8 8 16" in words

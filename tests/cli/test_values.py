@@ -1,6 +1,10 @@
 """Integers of any range are trained on, evaluated, sampled, completed and scored; or one line says why not."""
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,16 +88,27 @@ def test_other_data_is_refused_in_one_line(axial: Axial, values, says):
     assert err.count("\n") == 1
 
 
-def test_training_says_how_to_take_validation_values_beyond_those_of_the_training_part(axial: Axial):
+def test_a_model_of_own_data_knows_the_values_of_all_parts(axial: Axial):
     values = noise(-5, 9, 4, 4)
     values[-1] = -6
     np.savez("data.npz", values)
-    status, _, err = axial("train", "data.npz", *TINY, *STEPS)
+    status, _, err = axial("train", "data.npz", *TINY, *STEPS, "--model.num-values", "15")
     assert status == 2
-    way = ["--model.lowest", "-6", "--model.num-values", "16"]
-    assert "values -6..-6 of data.npz, validation, but the model knows -5..9: give" in err
-    assert f"{way[0]} {way[1]} and {way[2]} {way[3]}" in err.replace("=", " ")
-    assert axial("train", "data.npz", *way, *TINY, *STEPS).status == 0
+    assert "values -6..-6 of data.npz, validation, but the model knows -5..9: give --model.lowest" in err
+    assert axial("train", "data.npz", *TINY, *STEPS).status == 0
+    config = json.loads(Path("runs/data/config.json").read_text())
+    assert (config["lowest"], config["num_values"]) == (-6, 16)
+
+
+def test_the_line_that_rounds_floats_can_be_pasted(axial: Axial):
+    values = np.random.default_rng(0).normal(size=(12, 3, 3)).astype(np.float32)
+    np.save("some data.npy", values)
+    said = axial("train", "some data.npy", *TINY, *STEPS).err
+    line, loss = re.search(r"(python -c '.*?'), which changes them by at most (\S+)", said).groups()
+    subprocess.run(line.replace("python", sys.executable, 1), shell=True, check=True)
+    step = 2 * float(loss)
+    assert np.abs(np.load("some data_rounded.npy") * step - values).max() <= 1.01 * float(loss)
+    assert axial("train", "some data_rounded.npy", *TINY, *STEPS).status == 0
 
 
 def test_values_beyond_those_of_the_model_are_named(axial: Axial):

@@ -28,7 +28,6 @@ from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.planning.costs import Costs, describe, describe_memory
 from axial_transformers.planning.flops import decode_flops, engineering, forward_flops, parameters
 from axial_transformers.planning.machine import Machine, machine_facts, machine_rows, matmul_rate, this_machine
-from axial_transformers.recipes.custom import block_of
 from axial_transformers.storage.files import require_writable
 from axial_transformers.training import Facts, RunConfig, TrainConfig, read_run
 from axial_transformers.training.metrics import read_curves
@@ -39,7 +38,7 @@ from axial_transformers.training.run_page import write_examples, write_page
 UTILISATION = {"cpu": 0.5, "cuda": 0.4}
 """Share of the rate of large matrix products that training reaches: 0.43 to 0.67 for models of 64 symbols and of 28x28
 images on a Xeon, by `model_flop_utilisation`."""
-VALUES_SEEN, BYTE = 1 << 22, 256
+VALUES_SEEN = 1 << 22
 """Most values that are looked at, about."""
 
 
@@ -138,9 +137,6 @@ def _data_rows(found: Prepared) -> dict[str, str]:
     rows["values"] = f"{model.num_values:,} {order}{floats}; found: {_range(seen, train)}"
     if kind == "row":
         rows["columns"] = ", ".join(f"{i}: {_range(seen[:, i], train)}" for i in range(model.shape[0]))
-    if path.suffix in (".npy", ".npz") and kind == "image" and model.num_values > BYTE and model.channels == 1:
-        block = " ".join(map(str, block_of((len(train), *model.shape))))
-        rows["first axis"] = f"counts examples; of one volume, cut blocks with --data.size {block}"
     return rows
 
 

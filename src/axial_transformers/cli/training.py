@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
 from axial_transformers.data import EmptySplitError, Examples, load, picture_sizes, scan_axes
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate
@@ -36,7 +37,7 @@ from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
 from axial_transformers.training.shorter_steps import shorter
 from axial_transformers.training.step_time import SHARE, Clock
-from axial_transformers.training.trained_model import check_shape, check_values
+from axial_transformers.training.trained_model import check_shape, check_values, range_of_examples
 
 SHOWN = 8
 """Most validation images whose bits are drawn."""
@@ -155,7 +156,7 @@ def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
     source = run.source
     if not source:
         raise ValueError(f"recipe {run.recipe} has no data of its own: axial train {run.recipe} FOLDER_OR_FILE")
-    run, examples = read_training(run)
+    asked, (run, examples) = run, read_training(run)
     if begun is not None and examples.fingerprint != begun.facts.fingerprint:
         raise ValueError(
             f"{source} holds other training examples than {run.out} was begun with: a run goes on with its own "
@@ -166,13 +167,23 @@ def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
         raise ValueError(
             f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give a size and fit"
         )
-    check_values(validation, run.model, f"{source}, validation", advise=True)
+    run = _knowing(run, asked, validation, f"{source}, validation")
     skipped = examples.skipped + validation.skipped
     with suppress(EmptySplitError):
         test = load(source, run.data, "test", bar("reading"))
-        check_values(test, run.model, f"{source}, test", advise=True)
+        run = _knowing(run, asked, test, f"{source}, test")
         tests, skipped = len(test), skipped + test.skipped
     return run, Parts(examples, validation, tests, skipped)
+
+
+def _knowing(run: RunConfig, asked: RunConfig, part: Examples, where: str) -> RunConfig:
+    """Return the run whose model also knows the values of this part; ValueError if `asked` leaves no choice."""
+    found, model = range_of_examples(part), run.model
+    if found and {"model.lowest", "model.num_values"} <= {*asked.open}:
+        both = ValueRange.around([found, ValueRange(model.lowest, model.highest, model.floats)])
+        run = replace(run, model=replace(model, **both.counted(where)))
+    check_values(part, run.model, where, advise=True)
+    return run
 
 
 def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:

@@ -1,6 +1,9 @@
 """The range of a data set's values: how many a position can take, and the smallest."""
 
+import json
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, cast
 
 import numpy as np
@@ -109,7 +112,7 @@ def range_of(where: object, parts: Iterable[NDArray[Any]], known: tuple[float, f
         (values,) = floats
         grid = Grid(*known) if known else Grid.of(values) if len(values) <= MAX_STEPS else None
         if grid is None or not grid.holds(values):
-            raise ValueError(f"{where} holds {_described(values, grid if known else None)}")
+            raise ValueError(f"{where} holds {_described(where, values, grid if known else None)}")
         ranges = [ValueRange.of(grid.integers(values))._replace(grid=None if grid == (1, 0) else grid)]
     found = ValueRange.around(ranges)
     found.counted(where)
@@ -122,13 +125,19 @@ def integers(values: NDArray[Any], found: ValueRange) -> NDArray[np.integer]:
     return cast(NDArray[np.integer], whole.astype(found.type, copy=False))
 
 
-def _described(values: NDArray[np.floating], known: Grid | None) -> str:
+def _described(where: object, values: NDArray[np.floating], known: Grid | None) -> str:
     low, high = float(values[0]), float(values[-1])
     numbers = f"{values.dtype} values {low:.6g}..{high:.6g}"
     if known is not None:
         return f"{numbers}, not all at {known}, as the model knows them: round them to it"
     step = float(f"{(high - low) / 65_000:.3g}") or 1.0
-    line = f"np.rint(x / {step:g}).astype(np.int32)"
+    line, file = "np.rint({} / {:g}).astype(np.int32)", str(where)
+    if file.endswith(".npy") and Path(file).is_file():  # else it is within another file
+        read, written = (json.dumps(each) for each in (file, file.replace(".npy", "_rounded.npy")))
+        code = f"import numpy as np; np.save({written}, {line.format(f'np.load({read})', step)})"
+        way = f"python -c {shlex.quote(code)}"
+    else:
+        way = line.format("x", step)
     return (
-        f"{numbers} that are not at equal steps: round them, as by {line}, which changes them by at most {step / 2:.3g}"
+        f"{numbers} that are not at equal steps: round them, as by {way}, which changes them by at most {step / 2:.3g}"
     )

@@ -165,14 +165,15 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
         "training.batch_size": 4 if several else 16,
         "training.label_dropout": 0.1 if examples.num_classes else 0.0,
     }
-    if kind == "ordinal" and axes >= 3 and not several:  # volumes: many positions, and the prediction knows much
+    if kind == "ordinal" and axes >= 3:  # many positions, and the prediction knows much
+        values = prod(examples.shape) * examples.channels
         settings |= {
             "model.dim": 32,
             "model.heads": 2,
             "model.outer_layers": tuple(axes - level for level in range(axes - 1)),
             "training.steps": 3_000,
-            "training.batch_size": min(16, max(1, VALUES_IN_BATCH // prod(examples.shape))),
-            "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // prod(examples.shape))),
+            "training.batch_size": min(16, max(1, VALUES_IN_BATCH // values)),
+            "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
             "samples": 4,
         }
     found = run.decided(settings)

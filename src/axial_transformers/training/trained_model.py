@@ -122,11 +122,17 @@ def check_shape(
 
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
     """Raise ValueError where values in memory are beyond those of the model; others are checked when they are read."""
+    if found := range_of_examples(examples):
+        found.require_within(ValueRange(config.lowest, config.highest, config.floats), source, advise)
+
+
+def range_of_examples(examples: Examples) -> ValueRange | None:
+    """Return the range of values in memory; None for those that are read on demand, and checked then."""
     values: object = examples.values
-    if isinstance(values, np.ndarray | Blocks):
-        found = values.range if isinstance(values, Blocks) else ValueRange.of(values)
-        known = ValueRange(config.lowest, config.highest, config.floats)
-        found._replace(grid=examples.grid).require_within(known, source, advise)
+    if not isinstance(values, np.ndarray | Blocks):
+        return None
+    found = values.range if isinstance(values, Blocks) else ValueRange.of(values)
+    return found._replace(grid=examples.grid)
 
 
 def check_recorded(folder: str | Path, source: str) -> None:
