@@ -31,7 +31,7 @@ HIDDEN = """[...document.querySelectorAll('.md-typeset pre > code')]
 FOUND_BY = {
     "anomaly": {"tutorials/outliers"},
     "out-of-distribution": {"tutorials/outliers"},
-    "inpainting": {"tutorials/own_images"},
+    "inpainting": {"tutorials/own_data"},
     "bpd": {"explanation/how_the_model_works", "results", "glossary"},
     "NLL": {"explanation/how_the_model_works", "results", "glossary"},
     "throughput": {"benchmarks"},

@@ -100,10 +100,10 @@ def compiled_for() -> Target:
     return Target(PROCESSOR, 32 * LANES, (ROWS, PANEL), "+fma" in FEATURES or not ON_X86)
 
 
-def compilation_time() -> tuple[float, bool]:
-    """Return for how many seconds this process has compiled kernels, and True if they are kept for the next one."""
+def compilation_time() -> float:
+    """Return for how many seconds this process has compiled kernels."""
     module = sys.modules.get(f"{__name__}.compilation")
-    return module.compilation_time() if module else (0.0, True)
+    return module.timer.duration if module and module.timer.done else 0.0
 
 
 def line_kernels(bfloat16: bool, large: bool) -> Any:

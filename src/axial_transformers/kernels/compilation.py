@@ -190,7 +190,6 @@ class Announcement(Listener):
     """A warning before the first compilation."""
 
     made = False
-    kept = True
 
     def on_start(self, event: Event) -> None:
         kernel = event.data["dispatcher"]
@@ -198,7 +197,6 @@ class Announcement(Listener):
             return
         self.made = True
         kept = kernel.stats.cache_path
-        self.kept = bool(kept)
         log.warning(
             "compiling kernels for this processor in up to 30 seconds, %s",
             f"once; the code is kept in {kept}" if kept else "in every process, as the code is not kept",
@@ -208,11 +206,6 @@ class Announcement(Listener):
         pass
 
 
-announcement, timer = Announcement(), TimingListener()
-register("numba:compile", announcement)
+timer = TimingListener()
+register("numba:compile", Announcement())
 register("numba:compile", timer)
-
-
-def compilation_time() -> tuple[float, bool]:
-    """Return for how many seconds this process has compiled kernels, and True if they are kept for the next one."""
-    return timer.duration if timer.done else 0.0, announcement.kept

@@ -35,7 +35,6 @@ from typing import Literal, get_args
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
-from axial_transformers.kernels import compilation_time
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, start
@@ -262,9 +261,8 @@ def _begin(between: Callbacks, examples: TrainingExamples, progress: Display) ->
         path = between.page.begin(between.status("training"), examples)
     if path:
         progress.say(f"curves and samples: {path}")
-    seconds, kept = compilation_time()
-    if seconds > 1:
-        progress.say(f"kernels compiled in {seconds:.0f} s" + "; they are kept for the next run" * kept)
+    if learner.clock.compiled > 1:
+        progress.say(f"kernels compiled in {learner.clock.compiled:.0f} s")
     progress.start(learner.config.steps, counters.step)
     if counters.step:
         progress.say(f"resumed at step {counters.step}")

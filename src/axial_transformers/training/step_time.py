@@ -30,11 +30,17 @@ class Clock:
     """The wall-clock time of a run, over all resumes, without the time in which code compiles."""
 
     def __init__(self) -> None:
-        self._zero = time.monotonic() - compilation_time()[0]
+        self._compiled = compilation_time()
+        self._zero = time.monotonic() - self._compiled
+
+    @property
+    def compiled(self) -> float:
+        """Return the seconds in which kernels were compiled since."""
+        return compilation_time() - self._compiled
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - compilation_time()[0] - self._zero
+        return time.monotonic() - compilation_time() - self._zero
 
     def add(self, seconds: float) -> None:
         """Count the time before a resume too, or leave time out."""
