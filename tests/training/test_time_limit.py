@@ -18,7 +18,7 @@ from axial_transformers.planning.machine import Machine
 from axial_transformers.progress import Display
 from axial_transformers.recipes import of_own_data, suited
 from axial_transformers.recipes.custom import smaller_tiles
-from axial_transformers.training import Collective, TrainConfig, shorter_steps, step, step_time, train
+from axial_transformers.training import Collective, RunConfig, TrainConfig, shorter_steps, step, step_time, train
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.plan import options_between
 from axial_transformers.training.processes import Processes
@@ -173,10 +173,19 @@ def test_defaults_get_smaller_until_a_hundred_steps_fit_and_what_is_set_stays(mo
     assert (run.model.dim, run.training.batch_size, enough, measured) == (32, 1, False, [])
 
 
-def test_where_a_small_model_is_too_slow_tiles_are_halved_down_to_eight():
-    tiles = smaller_tiles(of_own_data(), (4, 16, 16))
+def test_where_a_small_model_is_too_slow_tiles_and_blocks_are_halved_down_to_eight():
+    asked = of_own_data()
+
+    def found(shape: tuple[int, ...], size: int | tuple[int, ...] | None = None) -> RunConfig:
+        model = AxialTransformerConfig(shape=shape)
+        return dataclasses.replace(asked.changed({"data.size": size}), model=model)
+
+    tiles = smaller_tiles(asked, found((4, 16, 16)))
     assert tiles is not None
     assert (tiles.data.size, tiles.data.fit) == (8, "tiles")
-    assert smaller_tiles(tiles, (4, 16, 16)) is None  # it is set
-    assert smaller_tiles(of_own_data(), (4, 8, 8)) is None
-    assert smaller_tiles(of_own_data(), (2000,)) is None
+    assert smaller_tiles(tiles, found((4, 16, 16))) is None  # it is set
+    blocks = smaller_tiles(asked, found((8, 8, 256), (8, 8, 256)))
+    assert blocks is not None
+    assert options_between(blocks, asked) == "--data.size 8 8 128"
+    for shape, size in (((4, 8, 8), None), ((2000,), None), ((8, 8, 15), (8, 8, 15))):
+        assert smaller_tiles(asked, found(shape, size)) is None

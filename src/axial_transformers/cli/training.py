@@ -85,7 +85,7 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
 def _in_time(asked: RunConfig, found: RunConfig, parts: "Parts", machine: Machine) -> tuple[RunConfig, "Parts"]:
     """Return the run that was found for `asked`, and its data, made smaller if its time limit needs that."""
     run, enough = shorter(found, asked.open, machine, parts.train)
-    while not (enough or isinstance(run.data.size, tuple)) and (tiles := smaller_tiles(asked, run.model.shape)):
+    while not enough and (tiles := smaller_tiles(asked, run)):
         run, parts = read(tiles, None)
         run, enough = shorter(run, asked.open, machine, parts.train)
     if words := options_between(run, found):

@@ -126,15 +126,19 @@ def block_of(shape: Sequence[int]) -> tuple[int, ...]:
     return (*(min(size, SIDE) for size in others), last // -(-last // MAX_ROW))
 
 
-def smaller_tiles(wanted: RunConfig, shape: Sequence[int]) -> RunConfig | None:
-    """Return a run whose images or frames are cut into tiles of half the side of `shape`; None where the size is set.
+def smaller_tiles(wanted: RunConfig, found: RunConfig) -> RunConfig | None:
+    """Return a run with half the tile, or the last side of a block halved; None where that is set, or small.
 
     Args:
         wanted: the run before its data were read.
+        found: the run after that.
     """
-    side = min(shape[-2:]) // 2 if len(shape) > 1 else 0
-    can = "data.size" in wanted.open and not wanted.start_from and side >= SIDE
-    return wanted.changed({"data.size": side, "data.fit": "tiles"}) if can else None
+    *others, last = found.model.shape
+    blocks = isinstance(found.data.size, tuple)
+    half = last // 2 if blocks else min(found.model.shape[-2:]) // 2
+    if "data.size" not in wanted.open or wanted.start_from or not others or half < SIDE:
+        return None
+    return wanted.changed({"data.size": (*others, half)} if blocks else {"data.size": half, "data.fit": "tiles"})
 
 
 def suited(run: RunConfig, examples: "Examples") -> RunConfig:

@@ -76,8 +76,10 @@ def changes(planned: RunConfig, wanted: RunConfig, machine: Machine) -> str:
 def options_between(run: RunConfig, before: RunConfig) -> str:
     """Return the options of the command line that lead to a run from the one `before`."""
     words = []
-    if run.data.size != before.data.size:
-        words.append(f"--data.size {run.data.size} --data.fit {run.data.fit}")
+    if isinstance(size := run.data.size, tuple) and size != before.data.size:
+        words.append(f"--data.size {' '.join(map(str, size))}")
+    elif size != before.data.size:
+        words.append(f"--data.size {size} --data.fit {run.data.fit}")
     if run.training.batch_size != before.training.batch_size:
         words.append(f"--training.batch-size {run.training.batch_size}")
     if run.training.accumulate != before.training.accumulate:
