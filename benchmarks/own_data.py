@@ -114,11 +114,11 @@ def axial(*words: object) -> str:
     return done.stdout + done.stderr
 
 
-def trained(source: Path, run: Path, minutes: float, others: list[str]) -> tuple[Path, str, float]:
+def trained(source: Path, run: Path, minutes: float) -> tuple[Path, str, float]:
     """Train; where an error prints a line of Python, run that first. Return the source, the output and the seconds."""
     for _ in range(2):
         start = time.monotonic()
-        said = axial("train", source, "--training.time-limit", minutes, "--out", run, *others)
+        said = axial("train", source, "--training.time-limit", minutes, "--out", run)
         seconds = time.monotonic() - start
         if not (line := re.search(r"python -c '(.*?)'", said)):
             return source, said, seconds
@@ -127,12 +127,10 @@ def trained(source: Path, run: Path, minutes: float, others: list[str]) -> tuple
     raise SystemExit(said)
 
 
-def looked_at(
-    kind: str, data: Path, folder: Path, minutes: float, archives: bool, others: list[str]
-) -> dict[str, object]:
+def looked_at(kind: str, data: Path, folder: Path, minutes: float, archives: bool) -> dict[str, object]:
     """Return the row of a kind of data."""
     run = folder / "run"
-    source, said, seconds = trained(source_of(kind, data, folder), run, minutes, others)
+    source, said, seconds = trained(source_of(kind, data, folder), run, minutes)
     if not (ending := re.search(r"at step ([\d,]+)", said)):
         raise SystemExit(f"{kind}: {said}")
     printed = axial("evaluate", run, "--split", "validation", "--limit", 100, "--json")
@@ -150,9 +148,7 @@ def looked_at(
     return row
 
 
-def main(
-    data: Path, kinds: tuple[str, ...] = KINDS, minutes: float = 1.0, archives: bool = False, options: str = ""
-) -> None:
+def main(data: Path, kinds: tuple[str, ...] = KINDS, minutes: float = 1.0, archives: bool = False) -> None:
     """Print a row for each kind.
 
     Args:
@@ -160,12 +156,11 @@ def main(
         kinds: those to try.
         minutes: time limit of each.
         archives: compress and restore each source, too.
-        options: more words for `axial train`.
     """
     rows = []
     for kind in kinds:
         with TemporaryDirectory() as folder:
-            rows.append(looked_at(kind, data, Path(folder), minutes, archives, options.split()))
+            rows.append(looked_at(kind, data, Path(folder), minutes, archives))
         print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
     print(json.dumps(rows))
 

@@ -140,7 +140,7 @@ TINY = {
     "varied_photos.py": "photos varied --copies 2",
     "video.py": "model_of_clips clips.npz --strips-to strips.png",
     "volume_outliers.py": "runs/volume volume.npy --contrasts 1",
-    "own_data.py": "data --kinds DNA --options --training.steps=2",
+    "own_data.py": "data --kinds table --minutes 0.05",
     "volumes.py halves": "halves --data volume.npy --out new/halves",
     "volumes.py table": "table --data volume.npy --small",
 }
