@@ -40,7 +40,7 @@ PLACES = {
 }
 COMMANDS = "commands"
 BOOSTS = {
-    "reference/": 0.001, f"{COMMANDS}/": 0.001, "project/": 0.001, "glossary.md": 0.3, "how-to/troubleshooting.md": 2
+    "reference/": 0.001, f"{COMMANDS}/": 0.001, "project/": 0.001, "glossary.md": 0.3, "how-to/troubleshooting.md": 3
 }  # fmt: skip
 """Weights of pages in the search by the beginning of their path: pages that explain a word come before lists of names.
 

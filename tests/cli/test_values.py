@@ -119,3 +119,11 @@ def test_values_beyond_those_of_the_model_are_named(axial: Axial):
         assert axial(command, "runs/data", "other.npz").err.endswith(
             "values -7..8 of other.npz, but the model knows -5..9\n"
         )
+
+
+def test_a_table_of_text_is_refused_with_the_command_that_makes_an_array(axial: Axial):
+    np.savetxt("some.csv", noise(0, 9, 5), delimiter=",", fmt="%d")
+    said = axial("train", "some.csv", *TINY, *STEPS).err
+    line = re.search(r"python -c '.*'", said)[0]
+    subprocess.run(line.replace("python", sys.executable, 1), shell=True, check=True)
+    assert axial("train", "some.npy", *TINY, *STEPS).status == 0

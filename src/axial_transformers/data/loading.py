@@ -1,6 +1,7 @@
 """Loading: from the name of a source to the examples of a split."""
 
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -116,6 +117,11 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
     elif suffix in video.SUFFIXES:
         raise _without_frames(path)
     else:
+        if suffix == ".csv":
+            code = f'import numpy as np; np.save("{path.stem}.npy", np.loadtxt("{path}", delimiter=","))'
+            raise ValueError(
+                f"{path} is a text file: save its numbers as an array, as by python -c {shlex.quote(code)}"
+            )
         raise ValueError(
             f"{path} is neither a folder nor an .npz, .npy, .tar, picture, video or TFRecord file: give one, or digits"
         )
