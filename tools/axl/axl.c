@@ -68,12 +68,15 @@ static void release(const Memory *mark) {
 }
 
 static void fail(const char *format, ...) {
+    char line[400];
     va_list arguments;
     va_start(arguments, format);
-    fputs("axl: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
+    for (char *each = line; *each; each++)
+        if ((unsigned char)*each < 32)
+            *each = '?';
+    fprintf(stderr, "axl: %s\n", line);
     if (output) {
         fclose(output);
         remove(output_name);
@@ -83,8 +86,7 @@ static void fail(const char *format, ...) {
 }
 
 static uint64_t product(uint64_t a, uint64_t b) {
-    if (a && b > UINT64_MAX / a)
-        fail("sizes are too large: the model or the archive is damaged");
+    if (a && b > UINT64_MAX / a) fail("sizes are too large: the model or the archive is damaged");
     return a * b;
 }
 
@@ -95,8 +97,7 @@ static void *take(uint64_t count, uint64_t size) {
         fail("more than %u GiB of memory would be needed", (unsigned)(MAX_MEMORY >> 30));
     uint64_t head = (sizeof(Memory) + 31) / 32 * 32;
     Memory *block = calloc(1, (size_t)(head + bytes));
-    if (!block)
-        fail("out of memory");
+    if (!block) fail("out of memory");
     block->before = memory;
     block->size = bytes;
     memory = block;
@@ -114,64 +115,46 @@ typedef struct {
 /* Return what a file holds, and a zero byte behind it. */
 static Bytes read_file(const char *name, uint64_t most) {
     FILE *file = fopen(name, "rb");
-    if (!file)
-        fail("%s: cannot be opened: %s", name, strerror(errno));
-    unsigned char *bytes = NULL;
-    uint64_t size = 0, room = 0;
-    for (;;) {
-        if (size == room) {
-            unsigned char *larger;
-            room = room ? 2 * room : 1 << 16;
-            larger = room > SIZE_MAX || room > 2 * MAX_MEMORY ? NULL : realloc(bytes, (size_t)room);
-            if (!larger) {
-                free(bytes);
-                fclose(file);
-                fail("%s: too large for the memory", name);
-            }
-            bytes = larger;
-        }
-        size_t got = fread(bytes + size, 1, (size_t)(room - size), file);
-        if (!got)
-            break;
-        size += got;
-        if (size > most)
-            break;
+    long size = file && !fseek(file, 0, SEEK_END) ? ftell(file) : -1;
+    if (size < 0 || fseek(file, 0, SEEK_SET) || (uint64_t)size > most) {
+        if (file)
+            fclose(file);
+        fail("%s: %s", name, size < 0 ? "no file that can be read" : "larger than such a file can be");
     }
-    int failed = ferror(file);
+    Bytes bytes = {take((uint64_t)size + 1, 1), (uint64_t)size};
+    size_t got = fread(bytes.bytes, 1, (size_t)size, file);
     fclose(file);
-    if (failed || size > most) {
-        free(bytes);
-        fail(failed ? "%s: cannot be read" : "%s: larger than such a file can be", name);
-    }
-    unsigned char *kept = take(size + 1, 1);
-    memcpy(kept, bytes, (size_t)size);
-    free(bytes);
-    return (Bytes){kept, size};
+    if (got != bytes.size) fail("%s: cannot be read", name);
+    return bytes;
 }
 
-static char *joined(const char *folder, const char *name) {
-    char *path = take(strlen(folder) + strlen(name) + 2, 1);
-    strcat(strcat(strcpy(path, folder), "/"), name);
-    return path;
+/* Return a text in the memory of the program. */
+static const char *text_of(const char *format, ...) {
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    char *text = take((uint64_t)length + 1, 1);
+    vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    va_end(arguments);
+    return text;
 }
 
 static void open_output(const char *name) {
     output_name = name;
     output = fopen(name, "wb");
-    if (!output)
-        fail("%s: cannot be written: %s; make its folder first", name, strerror(errno));
+    if (!output) fail("%s: cannot be written: %s; make its folder first", name, strerror(errno));
 }
 
 static void write_output(const void *bytes, uint64_t size) {
-    if (fwrite(bytes, 1, (size_t)size, output) != size)
-        fail("%s: cannot be written: %s", output_name, strerror(errno));
+    if (fwrite(bytes, 1, (size_t)size, output) != size) fail("%s: cannot be written: %s", output_name, strerror(errno));
 }
 
 static void close_output(void) {
     FILE *file = output;
     output = NULL;
-    if (fclose(file))
-        fail("%s: cannot be written: %s", output_name, strerror(errno));
+    if (fclose(file)) fail("%s: cannot be written: %s", output_name, strerror(errno));
 }
 
 static uint64_t little(const unsigned char *bytes, int size) {
@@ -208,8 +191,7 @@ static void skip_spaces(Text *text) {
 
 static int next_is(Text *text, char wanted) {
     skip_spaces(text);
-    if (text->at == text->end || *text->at != wanted)
-        return 0;
+    if (text->at == text->end || *text->at != wanted) return 0;
     text->at++;
     return 1;
 }
@@ -218,29 +200,17 @@ static unsigned read_unit(Text *text) {
     unsigned unit = 0;
     for (int i = 0; i < 4; i++, text->at++) {
         const char *digits = "0123456789abcdef0123456789ABCDEF", *digit;
-        if (text->at == text->end || !*text->at || !(digit = strchr(digits, *text->at)))
-            bad_json(text);
+        if (text->at == text->end || !*text->at || !(digit = strchr(digits, *text->at))) bad_json(text);
         unit = unit * 16 + (unsigned)(digit - digits) % 16;
     }
     return unit;
 }
 
 static char *put_utf8(char *at, unsigned code) {
-    if (code < 0x80)
-        *at++ = (char)code;
-    else if (code < 0x800)
-        *at++ = (char)(0xc0 | code >> 6);
-    else {
-        if (code < 0x10000)
-            *at++ = (char)(0xe0 | code >> 12);
-        else {
-            *at++ = (char)(0xf0 | code >> 18);
-            *at++ = (char)(0x80 | (code >> 12 & 63));
-        }
-        *at++ = (char)(0x80 | (code >> 6 & 63));
-    }
-    if (code >= 0x80)
-        *at++ = (char)(0x80 | (code & 63));
+    int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    *at++ = (char)(more ? (0xf0 << (3 - more) & 0xff) | code >> 6 * more : code);
+    while (more--)
+        *at++ = (char)(0x80 | (code >> 6 * more & 63));
     return at;
 }
 
@@ -248,8 +218,7 @@ static char *read_string(Text *text, uint64_t *length) {
     char *close = text->at, *start = close, *to = close;
     while (close < text->end && *close != '"')
         close += *close == '\\' && close + 1 < text->end ? 2 : 1;
-    if (close >= text->end)
-        bad_json(text);
+    if (close >= text->end) bad_json(text);
     while (text->at < close) {
         if (*text->at != '\\') {
             *to++ = *text->at++;
@@ -267,8 +236,7 @@ static char *read_string(Text *text, uint64_t *length) {
             to = put_utf8(to, code);
         } else if (escape && (found = strchr(from, escape)))
             *to++ = "\"\\/\b\f\n\r\t"[found - from];
-        else
-            bad_json(text);
+        else bad_json(text);
     }
     text->at = close + 1;
     *to = 0;
@@ -277,8 +245,7 @@ static char *read_string(Text *text, uint64_t *length) {
 }
 
 static Json *read_json_value(Text *text, int depth) {
-    if (depth > MAX_DEPTH || text->nodes_taken >= MAX_JSON)
-        bad_json(text);
+    if (depth > MAX_DEPTH || text->nodes_taken >= MAX_JSON) bad_json(text);
     if (!text->nodes_left) {
         text->nodes_left = 1024;
         text->nodes = take(1024, sizeof(Json));
@@ -296,33 +263,24 @@ static Json *read_json_value(Text *text, int depth) {
         char close = object ? '}' : ']';
         Json **last = &json->first;
         json->kind = object ? OBJECT : ARRAY;
-        if (next_is(text, close))
-            return json;
-        do {
-            char *key = NULL;
-            if (object) {
-                uint64_t length;
-                if (!next_is(text, '"'))
-                    bad_json(text);
+        while (!next_is(text, close)) {
+            uint64_t length = 0;
+            char *key = "";
+            if (json->length++ && !next_is(text, ',')) bad_json(text);
+            if (object && next_is(text, '"'))
                 key = read_string(text, &length);
-                if (strlen(key) != length || !next_is(text, ':'))
-                    bad_json(text);
-            }
+            if (object && (!length || strlen(key) != length || !next_is(text, ':'))) bad_json(text);
             *last = read_json_value(text, depth + 1);
             (*last)->key = key;
             last = &(*last)->next;
-            json->length++;
-        } while (next_is(text, ','));
-        if (!next_is(text, close))
-            bad_json(text);
+        }
         return json;
     }
     char *start = text->at;
     while (text->at < text->end && *text->at && strchr("+-.0123456789abcdefghijklmnopqrstuvwxyzE", *text->at))
         text->at++;
     json->length = (uint64_t)(text->at - start);
-    if (!json->length)
-        bad_json(text);
+    if (!json->length) bad_json(text);
     json->text = start;
     json->kind = strchr("-0123456789", *start) ? NUMBER : WORD;
     return json;
@@ -332,8 +290,7 @@ static Json *read_json(Bytes bytes, const char *name) {
     Text text = {.at = (char *)bytes.bytes, .end = (char *)bytes.bytes + bytes.size, .name = name};
     Json *json = read_json_value(&text, 0);
     skip_spaces(&text);
-    if (text.at != text.end)
-        bad_json(&text);
+    if (text.at != text.end) bad_json(&text);
     return json;
 }
 
@@ -349,28 +306,20 @@ static int is_text(const Json *json, const char *text) {
     return json && json->kind == STRING && json->length == strlen(text) && !strcmp(json->text, text);
 }
 
-static int is_word(const Json *json, const char *word) {
-    return json->kind == WORD && json->length == strlen(word) && !memcmp(json->text, word, (size_t)json->length);
-}
-
-static int is_null(const Json *json) { return !json || is_word(json, "null"); }
-
-/* Return a whole number in low .. high. */
-static int64_t whole(const Json *json, int64_t low, int64_t high, const char *what) {
-    char *end = NULL;
-    errno = 0;
-    long long number = json && json->kind == NUMBER ? strtoll(json->text, &end, 10) : 0;
-    if (!end || end != json->text + json->length || errno || number < low || number > high)
-        fail("%s must be a whole number from %lld to %lld", what, (long long)low, (long long)high);
+/* Return a number in low .. high. */
+static double number_in(const char *text, uint64_t length, double low, double high, const char *what) {
+    char *end;
+    double number = strtod(text, &end);
+    if (!length || end != text + length || !(number >= low && number <= high))
+        fail("%s must be a number from %.0f to %.0f", what, low, high);
     return number;
 }
 
-static double real(const Json *json, double low, double high, const char *what) {
-    char *end = NULL;
-    double number = json && json->kind == NUMBER ? strtod(json->text, &end) : 0;
-    if (!end || end != json->text + json->length || !(number >= low && number <= high))
-        fail("%s must be a number from %g to %g", what, low, high);
-    return number;
+static uint64_t whole(const Json *json, double low, double high, const char *what) {
+    int is_number = json && json->kind == NUMBER;
+    double number = number_in(is_number ? json->text : "", is_number ? json->length : 0, low, high, what);
+    if (floor(number) != number) fail("%s must be a whole number", what);
+    return (uint64_t)number;
 }
 
 /* Checksums ------------------------------------------------------------------------------------------------------- */
@@ -465,277 +414,192 @@ static void sha256_end(Sha256 *sha, unsigned char *digest) {
 
 typedef enum { CHANNELS, RASTER, COLUMNS, AXIS, LAYOUT_ROWS, FRAMES } Layout;
 
-typedef struct {
+static struct {
     int axes, data_axes;
     uint64_t shape[MAX_AXES + 1], data_shape[MAX_AXES]; /* *A' and *A */
     uint64_t channels, data_channels;                   /* C' and C */
     uint64_t positions;                                 /* the product of *A' */
+    uint64_t dim, heads, hidden;
     Layout layout;
     int64_t lowest;
-    int num_values, num_classes, dim, heads, hidden, divisor, convolution, mixtures;
+    int num_values, num_classes, divisor, convolution, mixtures;
     int encoder_layers, outer_layers[MAX_AXES], inner_layers;
     int ordinal, centred, lstm, one_hot, rotary;
-} Config;
+} config;
 
 typedef struct {
     const char *name;
-    int axes, used, whole; /* whole numbers, not floats */
+    enum { F16, BF16, F32, F64, I64 } type;
+    int axes, used;
     uint64_t shape[MAX_AXES], count;
     float *values;
-    int64_t *numbers;
-    int doubles;
-    Bytes stored; /* float64 or int64 as stored */
+    int64_t *numbers; /* of I64 */
+    Bytes stored;
 } Tensor;
 
-typedef struct {
-    Config config;
+static struct {
     Tensor *tensors; /* sorted by name */
     uint64_t count;
     unsigned char fingerprint[32];
-} Model;
+} model;
 
-/* The fingerprint holds the fields that are not at their defaults, as Python writes JSON. */
-typedef struct {
-    Sha256 sha;
-    const Json *json;
-    int fields;
-} Fingerprint;
+/* The fields of the configuration in the order of their names, with their defaults, as Python writes JSON. */
+static struct {
+    const char *name, *value;
+    int real; /* a number with a point */
+} fields[] = {
+    {"centred", "false", 0},      {"channel_planes", "\"one_hot\"", 0}, {"channels", "1", 0},
+    {"convolution", "0", 0},      {"dim", "128", 0},                    {"dropout", "0.0", 1},
+    {"encoder_layers", "?", 0},   {"grid", "null", 1},                  {"heads", "4", 0},
+    {"inner", "\"attention\"", 0}, {"inner_layers", "4", 0},             {"input_divisor", "null", 0},
+    {"known_channels", "0", 0},   {"layout", "\"channels\"", 0},        {"lowest", "0", 0},
+    {"mixtures", "10", 0},        {"mlp_ratio", "4.0", 1},              {"model", "?", 0},
+    {"num_classes", "null", 0},   {"num_values", "256", 0},             {"outer_layers", "?", 0},
+    {"rotary", "null", 1},        {"shape", "?", 0},                    {"values", "\"categorical\"", 0},
+};
+enum { FIELDS = sizeof(fields) / sizeof(*fields) };
 
-static void add_text(Fingerprint *print, const char *text) { sha256_add(&print->sha, text, strlen(text)); }
-
-static void add_name(Fingerprint *print, const char *name) {
-    add_text(print, print->fields++ ? ", \"" : "{\"");
-    add_text(print, name);
-    add_text(print, "\": ");
-}
-
-static void add_whole(Fingerprint *print, int64_t number) {
-    char text[24];
-    sprintf(text, "%lld", (long long)number);
-    add_text(print, text);
-}
-
-/* Add the shortest decimal number that reads as the same float64. */
-static void add_real(Fingerprint *print, double number) {
-    char text[40], digits[40], shown[64];
-    int precision = 0;
+/* Return the shortest decimal number that reads as the same float64, as Python writes it. */
+static const char *real_text(double number) {
+    char text[40], digits[40];
+    int precision = 0, count = 0;
     do
         sprintf(text, "%.*e", precision, number);
     while (strtod(text, NULL) != number && precision++ < 17);
-    char *mantissa = text + (*text == '-'), *end = strchr(mantissa, 'e');
-    int exponent = atoi(end + 1), count = 0;
-    for (char *each = mantissa; each < end; each++)
+    const char *minus = *text == '-' ? "-" : "", *each = text + (*text == '-');
+    for (; *each != 'e'; each++)
         if (*each != '.')
             digits[count++] = *each;
     digits[count] = 0;
+    int exponent = atoi(each + 1);
     if (exponent < -4 || exponent >= 16)
-        sprintf(shown, "%c%s%se%c%02d", *digits, count > 1 ? "." : "", digits + 1, exponent < 0 ? '-' : '+',
-                abs(exponent));
-    else if (exponent < 0)
-        sprintf(shown, "0.%.*s%s", -exponent - 1, "0000", digits);
-    else if (count <= exponent + 1)
-        sprintf(shown, "%s%.*s.0", digits, exponent + 1 - count, "0000000000000000");
-    else
-        sprintf(shown, "%.*s.%s", exponent + 1, digits, digits + exponent + 1);
-    if (*text == '-')
-        add_text(print, "-");
-    add_text(print, shown);
+        return text_of("%s%c%s%se%c%02d", minus, *digits, count > 1 ? "." : "", digits + 1, exponent < 0 ? '-' : '+',
+                       abs(exponent));
+    if (exponent < 0) return text_of("%s0.%.*s%s", minus, -exponent - 1, "0000", digits);
+    if (count <= exponent + 1) return text_of("%s%s%.*s.0", minus, digits, exponent + 1 - count, "0000000000000000");
+    return text_of("%s%.*s.%s", minus, exponent + 1, digits, digits + exponent + 1);
 }
 
-static int64_t whole_field(Fingerprint *print, const char *name, int64_t low, int64_t high, int64_t otherwise) {
-    const Json *json = member(print->json, name);
-    int64_t number = is_null(json) ? otherwise : whole(json, low, high, name);
-    if (number != otherwise) {
-        add_name(print, name);
-        add_whole(print, number);
+/* Return JSON as Python writes it. */
+static const char *json_text(const Json *json, int is_real) {
+    const char *list = "";
+    if (json->kind == ARRAY && json->length <= MAX_AXES) {
+        for (const Json *each = json->first; each; each = each->next)
+            list = text_of("%s%s%s", list, *list ? ", " : "", each->kind == NUMBER ? json_text(each, is_real) : "?");
+        return text_of("[%s]", list);
     }
-    return number;
+    if (json->kind == STRING) return text_of("\"%s\"", json->text);
+    if (json->kind == NUMBER && is_real)
+        return real_text(number_in(json->text, json->length, -DBL_MAX, DBL_MAX, "a number"));
+    if (json->kind != NUMBER && json->kind != WORD) fail("config.json holds what no configuration does");
+    return text_of("%.*s", (int)json->length, json->text);
 }
 
-static double real_field(Fingerprint *print, const char *name, double low, double high, double otherwise) {
-    const Json *json = member(print->json, name);
-    double number = is_null(json) ? otherwise : real(json, low, high, name);
-    if (number != otherwise) {
-        add_name(print, name);
-        add_real(print, number);
+static const char *value_of(const char *name) {
+    int i = 0;
+    while (strcmp(fields[i].name, name))
+        i++;
+    return fields[i].value;
+}
+
+static int is(const char *name, const char *value) { return !strcmp(value_of(name), value); }
+
+/* Return the number of a field from low to high; null is `none`. */
+static double number_of(const char *name, double low, double high, double none) {
+    return is(name, "null") ? none : number_in(value_of(name), strlen(value_of(name)), low, high, name);
+}
+
+static int whole_of(const char *name, double low, double high, int none) {
+    double number = number_of(name, low, high, none);
+    if (floor(number) != number) fail("%s must be a whole number in config.json", name);
+    return (int)number;
+}
+
+static void apply_layout(void) {
+    uint64_t C = config.data_channels;
+    config.axes = config.data_axes;
+    config.channels = config.layout == CHANNELS ? C : 1;
+    memcpy(config.shape, config.data_shape, sizeof(config.data_shape));
+    if (config.layout == LAYOUT_ROWS)
+        config.shape[0] = product(config.shape[0], C);
+    if (config.layout == COLUMNS)
+        config.shape[config.axes - 1] = product(config.shape[config.axes - 1], C);
+    if (config.layout == AXIS)
+        config.shape[config.axes++] = C;
+    if (config.layout == FRAMES) {
+        if (!--config.axes) fail("layout frames needs at least 2 axes");
+        memmove(config.shape, config.data_shape + 1, (size_t)config.axes * sizeof(uint64_t));
+        config.channels = product(config.data_shape[0], C);
     }
-    return number;
-}
-
-static int truth_field(Fingerprint *print, const char *name) {
-    const Json *json = member(print->json, name);
-    if (!json || is_word(json, "false"))
-        return 0;
-    if (!is_word(json, "true"))
-        fail("%s must be true or false", name);
-    add_name(print, name);
-    add_text(print, "true");
-    return 1;
-}
-
-/* Return which of some words, the first being the default. */
-static int word_field(Fingerprint *print, const char *name, const char *const *words) {
-    const Json *json = member(print->json, name);
-    if (!json || is_text(json, words[0]))
-        return 0;
-    for (int i = 1; words[i]; i++)
-        if (is_text(json, words[i])) {
-            add_name(print, name);
-            add_text(print, "\"");
-            add_text(print, words[i]);
-            add_text(print, "\"");
-            return i;
-        }
-    fail("%s is none of those that are known", name);
-    return 0;
-}
-
-static void apply_layout(Config *config) {
-    uint64_t C = config->data_channels;
-    config->axes = config->data_axes;
-    config->channels = config->layout == CHANNELS ? C : 1;
-    memcpy(config->shape, config->data_shape, sizeof(config->data_shape));
-    if (config->layout == LAYOUT_ROWS)
-        config->shape[0] = product(config->shape[0], C);
-    if (config->layout == COLUMNS)
-        config->shape[config->axes - 1] = product(config->shape[config->axes - 1], C);
-    if (config->layout == AXIS)
-        config->shape[config->axes++] = C;
-    if (config->layout == RASTER) {
-        config->axes = 1;
-        config->shape[0] = C;
-        for (int i = 0; i < config->data_axes; i++)
-            config->shape[0] = product(config->shape[0], config->data_shape[i]);
+    if (config.layout == RASTER) {
+        for (*config.shape = C; config.axes > 0; config.axes--)
+            *config.shape = product(*config.shape, config.data_shape[config.axes - 1]);
+        config.axes = 1;
     }
-    if (config->layout == FRAMES) {
-        if (config->data_axes < 2)
-            fail("layout frames needs at least 2 axes");
-        config->axes--;
-        memmove(config->shape, config->data_shape + 1, (size_t)config->axes * sizeof(uint64_t));
-        config->channels = product(config->data_shape[0], C);
-    }
-    config->positions = 1;
-    for (int i = 0; i < config->axes; i++)
-        config->positions = product(config->positions, config->shape[i]);
-    if (product(config->positions, config->channels) > (uint64_t)1 << 31 || config->channels > MAX_SIZE)
+    config.positions = 1;
+    for (int i = 0; i < config.axes; i++)
+        config.positions = product(config.positions, config.shape[i]);
+    if (product(config.positions, config.channels) > (uint64_t)1 << 31 || config.channels > MAX_SIZE)
         fail("shape has too many positions");
 }
 
-static void layers_field(Fingerprint *print, Config *config) {
-    const Json *json = member(print->json, "outer_layers");
-    int is_list = !is_null(json) && json->kind == ARRAY, levels = config->axes - 1;
-    if (is_list && json->length != (uint64_t)levels)
-        fail("outer_layers must have %d numbers", levels);
-    const Json *each = is_list ? json->first : json;
-    add_name(print, "outer_layers");
-    if (is_list || (is_null(json) && config->axes > 2))
-        add_text(print, "[");
-    for (int level = 0; level < levels; level++) {
-        int rounds = config->axes - level;
-        int otherwise = config->axes > 2 ? 2 * rounds : 4;
-        config->outer_layers[level] = is_null(json) ? otherwise : (int)whole(each, 0, MAX_LAYERS, "outer_layers");
-        if (config->outer_layers[level] % rounds)
-            fail("outer_layers must be multiples of the number of axes");
-        if (is_list || (is_null(json) && config->axes > 2)) {
-            if (level)
-                add_text(print, ", ");
-            add_whole(print, config->outer_layers[level]);
-            each = is_list ? each->next : each;
+/* Read a JSON object; add the fields that are not at their defaults to the fingerprint. */
+static void read_config(const Json *json, Sha256 *sha) {
+    static const char *const layouts[] = {"\"channels\"", "\"raster\"", "\"columns\"", "\"axis\"", "\"rows\"", "\"frames\""};
+    const Json *shape = member(json, "shape"), *outer = member(json, "outer_layers");
+    uint64_t known = 0;
+    const char *before = "{";
+    for (int i = 0; i < FIELDS; i++) {
+        const Json *found = member(json, fields[i].name);
+        const char *value = found ? json_text(found, fields[i].real) : fields[i].value;
+        known += found != NULL;
+        if (strcmp(value, fields[i].value)) {
+            const char *added = text_of("%s\"%s\": %s", before, fields[i].name, value);
+            sha256_add(sha, added, strlen(added));
+            fields[i].value = value;
+            before = ", ";
         }
     }
-    if (is_list || (is_null(json) && config->axes > 2))
-        add_text(print, "]");
-    else
-        add_whole(print, is_null(json) ? 4 : whole(json, 0, MAX_LAYERS, "outer_layers"));
-}
-
-/* Read the fields in the order of their names, as the fingerprint has them. */
-static void read_config(Fingerprint *print, Config *config) {
-    static const char *const planes[] = {"one_hot", "index", NULL}, *const inners[] = {"attention", "lstm", NULL};
-    static const char *const kinds[] = {"categorical", "ordinal", NULL};
-    static const char *const layouts[] = {"channels", "raster", "columns", "axis", "rows", "frames", NULL};
-    static const char *const fields[] = {
-        "centred", "channel_planes", "channels", "convolution", "dim", "dropout", "encoder_layers", "grid", "heads",
-        "inner", "inner_layers", "input_divisor", "known_channels", "layout", "lowest", "mixtures", "mlp_ratio", "model",
-        "num_classes", "num_values", "outer_layers", "rotary", "shape", "values", NULL};
-    const Json *json = print->json, *shape = member(json, "shape"), *grid = member(json, "grid");
-    if (!is_text(member(json, "model"), "axial_transformer"))
-        fail("config.json is not that of an axial_transformer");
-    for (const Json *each = json->first; each; each = each->next) {
-        int i = 0;
-        while (fields[i] && strcmp(fields[i], each->key))
-            i++;
-        if (!fields[i])
-            fail("config.json has a field that is not known: %.40s", each->key);
-    }
-    if (!shape || shape->kind != ARRAY || shape->length < 1 || shape->length > MAX_AXES)
-        fail("shape must be a list of 1 to %d numbers", MAX_AXES);
+    sha256_add(sha, "}", 1);
+    if (known != json->length || !is("model", "\"axial_transformer\"") || !shape || shape->kind != ARRAY || !outer)
+        fail("config.json is not that of an axial_transformer, or of a later release");
+    if (shape->length < 1 || shape->length > MAX_AXES) fail("shape must have 1 to %d axes in config.json", MAX_AXES);
     for (const Json *each = shape->first; each; each = each->next)
-        config->data_shape[config->data_axes++] = (uint64_t)whole(each, 1, MAX_SIZE, "shape");
-    config->centred = truth_field(print, "centred");
-    config->one_hot = !word_field(print, "channel_planes", planes);
-    config->data_channels = (uint64_t)whole_field(print, "channels", 1, MAX_SIZE, 1);
-    config->convolution = (int)whole_field(print, "convolution", 0, 8, 0);
-    config->dim = (int)whole_field(print, "dim", 1, MAX_SIZE, 128);
-    real_field(print, "dropout", 0, 1, 0);
-    Fingerprint after = {.json = json}; /* layout comes later, and says what is the default of encoder_layers */
-    sha256_start(&after.sha);
-    config->layout = (Layout)word_field(&after, "layout", layouts);
-    apply_layout(config);
-    const Json *encoder = member(json, "encoder_layers");
-    config->encoder_layers = is_null(encoder) ? config->channels > 1 ? config->axes : 0
-                                              : (int)whole(encoder, 0, MAX_LAYERS, "encoder_layers");
-    add_name(print, "encoder_layers");
-    add_whole(print, config->encoder_layers);
-    if (!is_null(grid)) {
-        if (grid->kind != ARRAY || grid->length != 2)
-            fail("grid must be a step and an offset");
-        add_name(print, "grid");
-        add_text(print, "[");
-        add_real(print, real(grid->first, 0, DBL_MAX, "grid"));
-        add_text(print, ", ");
-        add_real(print, real(grid->first->next, -DBL_MAX, DBL_MAX, "grid"));
-        add_text(print, "]");
+        config.data_shape[config.data_axes++] = whole(each, 1, MAX_SIZE, "shape");
+    while (strcmp(value_of("layout"), layouts[config.layout]))
+        if (++config.layout > FRAMES) fail("layout is none of those that are known");
+    config.data_channels = (uint64_t)whole_of("channels", 1, MAX_SIZE, 1);
+    apply_layout();
+    config.lowest = whole_of("lowest", -2147483648.0, 2147483647.0, 0);
+    config.num_values = whole_of("num_values", 2, 1 << 16, 0);
+    config.num_classes = whole_of("num_classes", 1, MAX_SIZE, 0);
+    config.dim = whole_of("dim", 1, MAX_SIZE, 0);
+    config.heads = whole_of("heads", 1, MAX_SIZE, 0);
+    config.hidden = (int)rint(number_of("mlp_ratio", 1.0 / config.dim, 64, 0) * config.dim);
+    config.divisor = whole_of("input_divisor", 1, MAX_SIZE, config.num_values - 1);
+    config.convolution = whole_of("convolution", 0, 8, 0);
+    config.mixtures = whole_of("mixtures", 1, 256, 0);
+    config.inner_layers = whole_of("inner_layers", 1, MAX_LAYERS, 0);
+    config.encoder_layers = whole_of("encoder_layers", 0, MAX_LAYERS, 0);
+    config.ordinal = is("values", "\"ordinal\"");
+    config.centred = is("centred", "true");
+    config.lstm = is("inner", "\"lstm\"");
+    config.one_hot = is("channel_planes", "\"one_hot\"");
+    config.rotary = number_of("rotary", 1, MAX_SIZE, 0) > 0;
+    int layers = config.encoder_layers + config.inner_layers, is_list = outer->kind == ARRAY;
+    const Json *each = is_list ? outer->first : outer;
+    for (int level = 0; level < config.axes - 1; level++, each = is_list && each ? each->next : each) {
+        config.outer_layers[level] = (int)whole(each, 0, MAX_LAYERS, "outer_layers");
+        layers += config.outer_layers[level];
+        if (config.outer_layers[level] % (config.axes - level))
+            fail("outer_layers must be multiples of the number of axes");
     }
-    config->heads = (int)whole_field(print, "heads", 1, MAX_SIZE, 4);
-    config->lstm = word_field(print, "inner", inners);
-    config->inner_layers = (int)whole_field(print, "inner_layers", 1, MAX_LAYERS, 4);
-    config->divisor = (int)whole_field(print, "input_divisor", 1, MAX_SIZE, 0);
-    if (whole_field(print, "known_channels", 0, MAX_SIZE, 0))
-        fail("the model conditions on known channels, which an archive does not hold");
-    word_field(print, "layout", layouts);
-    config->lowest = whole_field(print, "lowest", -((int64_t)1 << 31), ((int64_t)1 << 31) - 1, 0);
-    config->mixtures = (int)whole_field(print, "mixtures", 1, 256, 10);
-    config->hidden = (int)rint(real_field(print, "mlp_ratio", 1.0 / config->dim, 64, 4) * config->dim);
-    add_name(print, "model");
-    add_text(print, "\"axial_transformer\"");
-    config->num_classes = (int)whole_field(print, "num_classes", 1, MAX_SIZE, 0);
-    config->num_values = (int)whole_field(print, "num_values", 2, 1 << 16, 256);
-    layers_field(print, config);
-    config->rotary = real_field(print, "rotary", 1, MAX_SIZE, 0) != 0;
-    add_name(print, "shape");
-    for (int i = 0; i < config->data_axes; i++) {
-        add_text(print, i ? ", " : "[");
-        add_whole(print, (int64_t)config->data_shape[i]);
-    }
-    add_text(print, "]");
-    config->ordinal = word_field(print, "values", kinds);
-    add_text(print, "}");
-    if (!config->divisor)
-        config->divisor = config->num_values - 1;
-    int layers = config->encoder_layers + config->inner_layers;
-    for (int level = 0; level < config->axes - 1; level++)
-        layers += config->outer_layers[level];
-    if (layers > MAX_LAYERS || config->encoder_layers % config->axes || config->dim % config->heads)
-        fail("encoder_layers, outer_layers, inner_layers, dim and heads do not fit each other");
-    if (config->channels > 1 && !config->encoder_layers)
-        fail("several channels need a channel encoder");
-    if (config->rotary && config->dim / config->heads % 2)
-        fail("rotary positions need heads of an even width");
-    if ((config->centred && !config->ordinal) || (config->lstm && config->inner_layers != 1) || config->hidden < 1)
-        fail("centred, inner_layers or mlp_ratio do not fit the rest of the configuration");
-    if (config->lowest + config->num_values - 1 >= (int64_t)1 << 31)
-        fail("lowest must leave all values within 32 bits");
+    if (layers > MAX_LAYERS || config.encoder_layers % config.axes || config.dim % config.heads ||
+        (config.channels > 1 && !config.encoder_layers) || (config.lstm && config.inner_layers != 1) ||
+        (config.centred && !config.ordinal) || (config.rotary && config.dim / config.heads % 2))
+        fail("the fields of config.json do not fit each other");
+    if (config.lowest + config.num_values > (int64_t)1 << 31 || config.hidden < 1 || !is("known_channels", "0"))
+        fail("config.json is of a model that makes no archives");
 }
 
 static float from_half(uint32_t half) {
@@ -763,23 +627,23 @@ static void read_tensor(Tensor *tensor, const Json *json, Bytes data) {
     int type = 0;
     while (types[type] && !is_text(member(json, "dtype"), types[type]))
         type++;
-    if (!types[type] || !shape || shape->kind != ARRAY || shape->length > MAX_AXES || !offsets || offsets->length != 2)
+    tensor->type = type;
+    if (!types[type] || !shape || shape->kind != ARRAY || shape->length > MAX_AXES || !offsets ||
+        offsets->length != 2)
         fail("model.safetensors: the tensor %.80s is of no kind that is known", json->key);
     tensor->name = json->key;
     tensor->count = 1;
     for (const Json *each = shape->first; each; each = each->next) {
-        tensor->shape[tensor->axes] = (uint64_t)whole(each, 1, INT32_MAX, "a size of a tensor");
+        tensor->shape[tensor->axes] = whole(each, 1, INT32_MAX, "a size of a tensor");
         tensor->count = product(tensor->count, tensor->shape[tensor->axes++]);
     }
-    uint64_t first = (uint64_t)whole(offsets->first, 0, INT64_MAX, "an offset of a tensor");
-    uint64_t end = (uint64_t)whole(offsets->first->next, 0, INT64_MAX, "an offset of a tensor");
+    uint64_t first = whole(offsets->first, 0, 9e15, "an offset of a tensor");
+    uint64_t end = whole(offsets->first->next, 0, 9e15, "an offset of a tensor");
     if (first > end || end > data.size || end - first != product(tensor->count, (uint64_t)sizes[type]))
         fail("model.safetensors: damaged or cut off at the tensor %.80s", json->key);
     unsigned char *from = data.bytes + first;
     tensor->stored = (Bytes){from, end - first};
-    tensor->whole = type == 4;
-    tensor->doubles = type == 3;
-    if (tensor->whole) {
+    if (type == I64) {
         tensor->numbers = take(tensor->count, sizeof(int64_t));
         for (uint64_t i = 0; i < tensor->count; i++, from += 8) {
             uint64_t number = little(from, 8);
@@ -792,12 +656,11 @@ static void read_tensor(Tensor *tensor, const Json *json, Bytes data) {
         uint64_t number = little(from, sizes[type]);
         double wide;
         memcpy(&wide, &number, 8);
-        tensor->values[i] = type == 0   ? from_half((uint32_t)number)
-                            : type == 1 ? from_bits((uint32_t)number << 16)
-                            : type == 2 ? from_bits((uint32_t)number)
-                                        : (float)wide;
-        if (!(fabsf(tensor->values[i]) <= FLT_MAX))
-            fail("model.safetensors: %.80s holds NaN or infinity", json->key);
+        tensor->values[i] = type == F16    ? from_half((uint32_t)number)
+                            : type == BF16 ? from_bits((uint32_t)number << 16)
+                            : type == F32  ? from_bits((uint32_t)number)
+                                           : (float)wide;
+        if (!(fabsf(tensor->values[i]) <= FLT_MAX)) fail("model.safetensors: %.80s holds NaN or infinity", json->key);
     }
 }
 
@@ -805,78 +668,65 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const Tensor *)a)->name, ((const Tensor *)b)->name);
 }
 
-static void add_tensor(Fingerprint *print, const Tensor *tensor) {
-    sha256_add(&print->sha, "", 1);
-    add_text(print, tensor->name);
-    add_text(print, tensor->whole ? " torch.int64 [" : tensor->doubles ? " torch.float64 [" : " torch.float32 [");
-    for (int i = 0; i < tensor->axes; i++) {
-        if (i)
-            add_text(print, ", ");
-        add_whole(print, (int64_t)tensor->shape[i]);
+/* Tensors of 16 bits count as float32 in the fingerprint. */
+static void add_tensor(Sha256 *sha, const Tensor *tensor) {
+    const char *types[] = {"float32", "float32", "float32", "float64", "int64"}, *shape = "";
+    for (int i = 0; i < tensor->axes; i++)
+        shape = text_of("%s%s%llu", shape, i ? ", " : "", (unsigned long long)tensor->shape[i]);
+    shape = text_of("%s torch.%s [%s]", tensor->name, types[tensor->type], shape);
+    sha256_add(sha, "", 1);
+    sha256_add(sha, shape, strlen(shape) + 1);
+    if (tensor->type >= F32)
+        sha256_add(sha, tensor->stored.bytes, tensor->stored.size);
+    for (uint64_t i = 0; tensor->type < F32 && i < tensor->count; i++) {
+        uint32_t bits = bits_of(tensor->values[i]);
+        unsigned char bytes[4] = {bits & 255, bits >> 8 & 255, bits >> 16 & 255, bits >> 24};
+        sha256_add(sha, bytes, 4);
     }
-    add_text(print, "]");
-    sha256_add(&print->sha, "", 1);
-    if (tensor->whole || tensor->doubles)
-        sha256_add(&print->sha, tensor->stored.bytes, tensor->stored.size);
-    else
-        for (uint64_t i = 0; i < tensor->count; i++) {
-            uint32_t bits = bits_of(tensor->values[i]);
-            unsigned char bytes[4] = {bits & 255, bits >> 8 & 255, bits >> 16 & 255, bits >> 24};
-            sha256_add(&print->sha, bytes, 4);
-        }
 }
 
-/* Read configuration and tensors of a model folder. All that follows knows no other source of a model. */
-static Model read_model(const char *folder) {
-    Model model = {.count = 0};
-    Bytes text = read_file(joined(folder, "config.json"), 1 << 20);
-    Fingerprint print = {.json = read_json(text, "config.json")};
-    sha256_start(&print.sha);
-    if (print.json->kind != OBJECT)
-        fail("config.json is no object");
-    read_config(&print, &model.config);
-    Bytes file = read_file(joined(folder, "model.safetensors"), MAX_MEMORY);
+/* Read configuration and tensors of a model folder. Nothing else in this file knows where a model comes from. */
+static void read_model(const char *folder) {
+    Sha256 sha;
+    sha256_start(&sha);
+    read_config(read_json(read_file(text_of("%s/config.json", folder), 1 << 20), "config.json"), &sha);
+    Bytes file = read_file(text_of("%s/model.safetensors", folder), MAX_MEMORY);
     uint64_t size = file.size < 8 ? 0 : little(file.bytes, 8);
     if (size < 2 || size > 8 << 20 || size > file.size - 8)
         fail("model.safetensors: damaged, or not the weights of a model");
     Bytes data = {file.bytes + 8 + size, file.size - 8 - size};
     const Json *header = read_json((Bytes){file.bytes + 8, size}, "model.safetensors");
-    if (header->kind != OBJECT)
-        fail("model.safetensors: its header is no object");
     model.tensors = take(header->length + 1, sizeof(Tensor));
     for (const Json *each = header->first; each; each = each->next)
-        if (strcmp(each->key, "__metadata__"))
+        if (each->key && strcmp(each->key, "__metadata__"))
             read_tensor(&model.tensors[model.count++], each, data);
     qsort(model.tensors, (size_t)model.count, sizeof(Tensor), by_name);
     for (uint64_t i = 0; i < model.count; i++)
-        add_tensor(&print, &model.tensors[i]);
-    sha256_end(&print.sha, model.fingerprint);
-    return model;
+        add_tensor(&sha, &model.tensors[i]);
+    sha256_end(&sha, model.fingerprint);
 }
 
-/* Return the tensor of a name and shape; `axes` sizes follow. */
-static Tensor *tensor_of(Model *model, const char *prefix, const char *name, int is_whole, int axes, ...) {
-    char *path = take(strlen(prefix) + strlen(name) + 1, 1);
-    Tensor wanted = {.name = strcat(strcpy(path, prefix), name)};
-    Tensor *found = bsearch(&wanted, model->tensors, (size_t)model->count, sizeof(Tensor), by_name);
-    if (!found || found->axes != axes || found->whole != is_whole || found->used)
-        fail("model.safetensors has no %s as its configuration needs it", path);
-    va_list sizes;
-    va_start(sizes, axes);
-    for (int i = 0; i < axes; i++)
-        if (found->shape[i] != va_arg(sizes, uint64_t))
-            fail("model.safetensors: %s has another shape than its configuration says", path);
-    va_end(sizes);
+/* Return the tensor of a name and of these sizes; 0: no further axis. */
+static Tensor *tensor_of(const char *prefix, const char *name, uint64_t a, uint64_t b, uint64_t c) {
+    Tensor wanted = {.name = text_of("%s%s", prefix, name)};
+    Tensor *found = bsearch(&wanted, model.tensors, (size_t)model.count, sizeof(Tensor), by_name);
+    uint64_t sizes[] = {a, b, c}, axes = 0;
+    while (axes < 3 && sizes[axes])
+        axes++;
+    if (!found || found->used || found->axes != (int)axes || memcmp(found->shape, sizes, (size_t)axes * sizeof(a)))
+        fail("model.safetensors has no %s of the shape that its configuration needs", wanted.name);
     found->used = 1;
     return found;
 }
 
-static float *vector(Model *model, const char *prefix, const char *name, uint64_t size) {
-    return tensor_of(model, prefix, name, 0, 1, size)->values;
+static float *matrix(const char *prefix, const char *name, uint64_t rows, uint64_t columns) {
+    Tensor *found = tensor_of(prefix, name, rows, columns, 0);
+    if (!found->values) fail("model.safetensors: %s holds whole numbers", found->name);
+    return found->values;
 }
 
-static float *matrix(Model *model, const char *prefix, const char *name, uint64_t rows, uint64_t columns) {
-    return tensor_of(model, prefix, name, 0, 2, rows, columns)->values;
+static float *vector(const char *prefix, const char *name, uint64_t size) {
+    return matrix(prefix, name, size, 0);
 }
 
 /* Arithmetic ------------------------------------------------------------------------------------------------------- */
@@ -957,9 +807,9 @@ typedef struct {
 } Cache;
 
 /* Memory for the rows of a slab in a layer. */
-typedef struct {
+static struct {
     float *normed, *wide, *attended, *powers, *keys, *values;
-} Workspace;
+} work;
 
 static Linear linear_of(const float *weight, const float *bias, uint64_t inputs, uint64_t outputs) {
     uint64_t tiles = (outputs + TILE - 1) / TILE;
@@ -972,40 +822,28 @@ static Linear linear_of(const float *weight, const float *bias, uint64_t inputs,
     return layer;
 }
 
-static const char *under(const char *prefix, const char *name) {
-    char *path = take(strlen(prefix) + strlen(name) + 1, 1);
-    return strcat(strcpy(path, prefix), name);
+static Linear read_linear(const char *prefix, uint64_t inputs, uint64_t outputs) {
+    const float *weight = matrix(prefix, ".weight", outputs, inputs);
+    return linear_of(weight, vector(prefix, ".bias", outputs), inputs, outputs);
 }
 
-static Linear read_linear(Model *model, const char *prefix, uint64_t inputs, uint64_t outputs) {
-    const float *weight = matrix(model, prefix, ".weight", outputs, inputs);
-    return linear_of(weight, vector(model, prefix, ".bias", outputs), inputs, outputs);
-}
-
-static Norm read_norm(Model *model, const char *prefix) {
-    uint64_t dim = (uint64_t)model->config.dim;
-    Norm norm = {vector(model, prefix, ".weight", dim), vector(model, prefix, ".bias", dim)};
+static Norm read_norm(const char *prefix) {
+    uint64_t dim = config.dim;
+    Norm norm = {vector(prefix, ".weight", dim), vector(prefix, ".bias", dim)};
     return norm;
 }
 
-static const char *numbered(const char *prefix, int number) {
-    char *path = take(strlen(prefix) + 12, 1);
-    sprintf(path, "%s%d", prefix, number);
-    return path;
-}
-
-static Block read_block(Model *model, const char *prefix, int masked, uint64_t length, uint64_t stride) {
-    const Config *config = &model->config;
-    uint64_t dim = (uint64_t)config->dim, hidden = (uint64_t)config->hidden;
+static Block read_block(const char *prefix, int masked, uint64_t length, uint64_t stride) {
+    uint64_t dim = config.dim, hidden = config.hidden;
     Block block = {.masked = masked, .length = length, .stride = stride};
-    block.attention_norm = read_norm(model, under(prefix, ".attention.norm"));
-    block.qkv = read_linear(model, under(prefix, ".attention.attention.qkv"), dim, 3 * dim);
-    block.out = read_linear(model, under(prefix, ".attention.attention.out"), dim, dim);
-    if (config->rotary)
-        block.rotations = matrix(model, prefix, ".attention.attention.rotations", length, dim / config->heads);
-    block.feedforward_norm = read_norm(model, under(prefix, ".feedforward.norm"));
-    block.expand = read_linear(model, under(prefix, ".feedforward.expand"), dim, hidden);
-    block.contract = read_linear(model, under(prefix, ".feedforward.contract"), hidden, dim);
+    block.attention_norm = read_norm(text_of("%s.attention.norm", prefix));
+    block.qkv = read_linear(text_of("%s.attention.attention.qkv", prefix), dim, 3 * dim);
+    block.out = read_linear(text_of("%s.attention.attention.out", prefix), dim, dim);
+    if (config.rotary)
+        block.rotations = matrix(prefix, ".attention.attention.rotations", length, dim / config.heads);
+    block.feedforward_norm = read_norm(text_of("%s.feedforward.norm", prefix));
+    block.expand = read_linear(text_of("%s.feedforward.expand", prefix), dim, hidden);
+    block.contract = read_linear(text_of("%s.feedforward.contract", prefix), hidden, dim);
     return block;
 }
 
@@ -1034,7 +872,8 @@ static void apply_linear(const Linear *layer, const float *x, uint64_t rows, flo
         }
 }
 
-static void apply_norm(const Norm *norm, const float *x, uint64_t rows, uint64_t dim, float *y) {
+static void apply_norm(const Norm *norm, const float *x, uint64_t rows, float *y) {
+    uint64_t dim = config.dim;
     float size = (float)dim;
     for (uint64_t r = 0; r < rows; r++, x += dim, y += dim) {
         float lanes[LANES] = {0}, squares[LANES] = {0};
@@ -1058,40 +897,44 @@ static void apply_norm(const Norm *norm, const float *x, uint64_t rows, uint64_t
     }
 }
 
-/* One head attends: q [K] to keys [K, length] and values [count, D]. `powers` has room for whole lanes, and so much is
-   behind keys and values: what is computed of it is not used. */
-static void attend(const float *q, const float *keys, uint64_t length, const float *values, uint64_t dim,
-                   uint64_t count, uint64_t width, float *powers, float *result) {
-    uint64_t full = (count + LANES - 1) / LANES * LANES;
-    for (uint64_t j = 0; j < full; j += LANES) {
-        float scores[LANES] = {0};
-        for (uint64_t k = 0; k < width; k++)
-            for (int l = 0; l < LANES; l++)
-                scores[l] = fmaf(q[k], keys[k * length + j + l], scores[l]);
-        memcpy(powers + j, scores, sizeof(scores));
-    }
-    for (uint64_t j = count; j < full; j++)
-        powers[j] = -INFINITY; /* whose power is 0 */
-    float most = largest(powers, full), scale = 1.0f / sqrtf((float)width), lanes[LANES] = {0};
-    for (uint64_t j = 0; j < full; j += LANES)
-        for (int l = 0; l < LANES; l++) {
-            powers[j + l] = exponential((powers[j + l] - most) * scale);
-            lanes[l] += powers[j + l];
+/* All heads of q [D] attend to keys [D, length] and values [count, D]. Whole lanes are computed, so there is room behind
+   keys and values; what comes of it is not used. */
+static void attend(const float *q, const float *keys, uint64_t length, const float *values, uint64_t count,
+                   float *result) {
+    uint64_t dim = config.dim, width = dim / config.heads, full = (count + LANES - 1) / LANES * LANES;
+    float *powers = work.powers, scale = 1.0f / sqrtf((float)width);
+    for (uint64_t head = 0; head < dim; head += width) {
+        float most, sum, lanes[LANES] = {0};
+        for (uint64_t j = 0; j < full; j += LANES) {
+            float scores[LANES] = {0};
+            for (uint64_t k = head; k < head + width; k++)
+                for (int l = 0; l < LANES; l++)
+                    scores[l] = fmaf(q[k], keys[k * length + j + l], scores[l]);
+            memcpy(powers + j, scores, sizeof(scores));
         }
-    float sum = sum_of_lanes(lanes);
-    for (uint64_t k = 0; k < width; k += LANES) {
-        float sums[LANES] = {0};
-        for (uint64_t j = 0; j < count; j++)
-            for (int l = 0; l < LANES; l++)
-                sums[l] = fmaf(powers[j], values[j * dim + k + l], sums[l]);
-        for (uint64_t l = 0; l < LANES && k + l < width; l++)
-            result[k + l] = sums[l] / sum;
+        for (uint64_t j = count; j < full; j++)
+            powers[j] = -INFINITY; /* whose power is 0 */
+        most = largest(powers, full);
+        for (uint64_t j = 0; j < full; j += LANES)
+            for (int l = 0; l < LANES; l++) {
+                powers[j + l] = exponential((powers[j + l] - most) * scale);
+                lanes[l] += powers[j + l];
+            }
+        sum = sum_of_lanes(lanes);
+        for (uint64_t k = head; k < head + width; k += LANES) {
+            float sums[LANES] = {0};
+            for (uint64_t j = 0; j < count; j++)
+                for (int l = 0; l < LANES; l++)
+                    sums[l] = fmaf(powers[j], values[j * dim + k + l], sums[l]);
+            for (uint64_t l = 0; l < LANES && k + l < head + width; l++)
+                result[k + l] = sums[l] / sum;
+        }
     }
 }
 
-static void rotate(float *heads, int count, uint64_t width, const float *angles) {
+static void rotate(float *heads, uint64_t count, uint64_t width, const float *angles) {
     uint64_t half = width / 2;
-    for (int h = 0; h < count; h++, heads += width)
+    for (uint64_t h = 0; h < count; h++, heads += width)
         for (uint64_t j = 0; j < half; j++) {
             float a = heads[j], b = heads[j + half], cosine = angles[j], sine = angles[j + half];
             heads[j] = fmaf(a, cosine, -(b * sine));
@@ -1099,71 +942,48 @@ static void rotate(float *heads, int count, uint64_t width, const float *angles)
         }
 }
 
-static Workspace workspace_of(const Config *config, uint64_t rows, uint64_t longest) {
-    uint64_t dim = (uint64_t)config->dim, hidden = (uint64_t)config->hidden;
-    uint64_t wide = 3 * dim > hidden ? 3 * dim : hidden;
-    if (config->lstm)
-        wide = 8 * dim > wide ? 8 * dim : wide;
-    Workspace work = {.normed = floats(product(rows, dim)), .wide = floats(product(rows, wide))};
-    work.attended = floats(product(rows, dim));
-    work.powers = floats(longest + LANES);
-    work.keys = floats(product(longest, dim) + LANES);
-    work.values = floats(product(longest, dim) + LANES);
-    return work;
-}
-
 /* Put keys and values of one row beside those of its line, as number i. */
-static void keep_row(const float *qkv, uint64_t i, uint64_t length, uint64_t dim, float *keys, float *values) {
-    for (uint64_t k = 0; k < dim; k++)
-        keys[k * length + i] = qkv[dim + k];
-    memcpy(values + i * dim, qkv + 2 * dim, (size_t)dim * sizeof(float));
+static void keep_row(const float *qkv, uint64_t i, uint64_t length, float *keys, float *values) {
+    for (uint64_t k = 0; k < config.dim; k++)
+        keys[k * length + i] = qkv[config.dim + k];
+    memcpy(values + i * config.dim, qkv + 2 * config.dim, (size_t)config.dim * sizeof(float));
 }
 
-static void attend_heads(const Config *config, const float *q, const float *keys, const float *values, uint64_t length,
-                         uint64_t count, float *powers, float *result) {
-    uint64_t dim = (uint64_t)config->dim, width = dim / (uint64_t)config->heads;
-    for (uint64_t first = 0; first < dim; first += width)
-        attend(q + first, keys + first * length, length, values + first, dim, count, width, powers, result + first);
+static void add(float *to, const float *from, uint64_t count) {
+    for (uint64_t k = 0; k < count; k++)
+        to[k] += from[k];
 }
 
-/* Change x [rows, D], slab i along the axis of a masked block, to the block's output. */
-static void apply_block(const Config *config, const Block *block, float *x, uint64_t rows, uint64_t i,
-                        const Cache *cache, const Workspace *work) {
-    uint64_t dim = (uint64_t)config->dim, width = dim / (uint64_t)config->heads, length = block->length;
-    apply_norm(&block->attention_norm, x, rows, dim, work->normed);
-    apply_linear(&block->qkv, work->normed, rows, work->wide);
-    if (block->rotations)
-        for (uint64_t r = 0; r < rows; r++)
-            rotate(work->wide + r * 3 * dim, 2 * config->heads, width,
-                   block->rotations + (block->masked ? i : r / block->stride % length) * width);
-    if (block->masked)
-        for (uint64_t r = 0; r < rows; r++) {
-            float *keys = cache->keys + r * dim * length, *values = cache->values + r * dim * length;
-            keep_row(work->wide + r * 3 * dim, i, length, dim, keys, values);
-            attend_heads(config, work->wide + r * 3 * dim, keys, values, length, i + 1, work->powers,
-                         work->attended + r * dim);
-        }
-    else
-        for (uint64_t line = 0; line < rows / length; line++) {
-            uint64_t first = line / block->stride * block->stride * length + line % block->stride;
-            for (uint64_t j = 0; j < length; j++)
-                keep_row(work->wide + (first + j * block->stride) * 3 * dim, j, length, dim, work->keys, work->values);
-            for (uint64_t j = 0; j < length; j++) {
-                uint64_t r = first + j * block->stride;
-                attend_heads(config, work->wide + r * 3 * dim, work->keys, work->values, length, length, work->powers,
-                             work->attended + r * dim);
-            }
-        }
-    apply_linear(&block->out, work->attended, rows, work->normed);
-    for (uint64_t k = 0; k < rows * dim; k++)
-        x[k] += work->normed[k];
-    apply_norm(&block->feedforward_norm, x, rows, dim, work->normed);
-    apply_linear(&block->expand, work->normed, rows, work->wide);
-    for (uint64_t k = 0; k < rows * (uint64_t)config->hidden; k++)
-        work->wide[k] = work->wide[k] / (1.0f + exponential(-(work->wide[k] * 1.702f)));
-    apply_linear(&block->contract, work->wide, rows, work->normed);
-    for (uint64_t k = 0; k < rows * dim; k++)
-        x[k] += work->normed[k];
+/* Change x [rows, D] to the block's output. Of a masked block, it is slab i along its axis, and `cache` is of its rows
+   from `first_row` on. */
+static void apply_block(const Block *block, float *x, uint64_t rows, uint64_t i, const Cache *cache, uint64_t first_row) {
+    uint64_t dim = config.dim, width = dim / config.heads, length = block->length, stride = block->stride;
+    apply_norm(&block->attention_norm, x, rows, work.normed);
+    apply_linear(&block->qkv, work.normed, rows, work.wide);
+    for (uint64_t r = 0; block->rotations && r < rows; r++)
+        rotate(work.wide + r * 3 * dim, 2 * config.heads, width,
+               block->rotations + (block->masked ? i : r / stride % length) * width);
+    for (uint64_t r = 0; block->masked && r < rows; r++) {
+        float *qkv = work.wide + r * 3 * dim, *keys = cache->keys + (first_row + r) * dim * length;
+        float *values = cache->values + (first_row + r) * dim * length;
+        keep_row(qkv, i, length, keys, values);
+        attend(qkv, keys, length, values, i + 1, work.attended + r * dim);
+    }
+    for (uint64_t line = 0; !block->masked && line < rows / length; line++) {
+        uint64_t first = line / stride * stride * length + line % stride;
+        for (uint64_t j = 0; j < length; j++)
+            keep_row(work.wide + (first + j * stride) * 3 * dim, j, length, work.keys, work.values);
+        for (uint64_t r = first; r < first + length * stride; r += stride)
+            attend(work.wide + r * 3 * dim, work.keys, length, work.values, length, work.attended + r * dim);
+    }
+    apply_linear(&block->out, work.attended, rows, work.normed);
+    add(x, work.normed, rows * dim);
+    apply_norm(&block->feedforward_norm, x, rows, work.normed);
+    apply_linear(&block->expand, work.normed, rows, work.wide);
+    for (uint64_t k = 0; k < rows * config.hidden; k++)
+        work.wide[k] = work.wide[k] / (1.0f + exponential(-(work.wide[k] * 1.702f)));
+    apply_linear(&block->contract, work.wide, rows, work.normed);
+    add(x, work.normed, rows * dim);
 }
 
 /* Values and coder -------------------------------------------------------------------------------------------------- */
@@ -1178,8 +998,7 @@ static void advance(Stream *stream, int64_t start, int64_t end) {
     uint64_t slot = stream->state & (((uint64_t)1 << PRECISION) - 1);
     stream->state = (uint64_t)(end - start) * (stream->state >> PRECISION) + slot - (uint64_t)start;
     if (stream->state < MIN_STATE) {
-        if (!stream->left--)
-            fail("a stream ends before its last symbol: damage, or another model");
+        if (!stream->left--) fail("a stream ends before its last symbol: damage, or another model");
         stream->state = stream->state << 32 | little(stream->words, 4);
         stream->words += 4;
     }
@@ -1193,8 +1012,7 @@ static int64_t fixed_points(const float *x, uint64_t count, int64_t *numbers) {
     int64_t sum = 0;
     for (uint64_t i = 0; i < count; i++) {
         float difference = x[i] - most;
-        if (!(difference <= 0.0f))
-            not_finite();
+        if (!(difference <= 0.0f)) not_finite();
         numbers[i] = (int64_t)(exponential(difference) * 268435456.0f);
         sum += numbers[i];
     }
@@ -1255,8 +1073,7 @@ static int read_ordinal(float *outputs, Mixture *mixture, Stream *stream) {
     int count = mixture->mixtures;
     int64_t available = ((int64_t)1 << PRECISION) - mixture->count, before = 0, used = 0;
     for (int k = 0; k < 3 * count; k++)
-        if (!(fabsf(outputs[k]) < MAX_OUTPUT))
-            not_finite();
+        if (!(fabsf(outputs[k]) < MAX_OUTPUT)) not_finite();
     int64_t factor = (available << RECIPROCAL) / fixed_points(outputs, (uint64_t)count, mixture->shares);
     mixture->means = outputs + count;
     mixture->precisions = outputs + 2 * count;
@@ -1285,24 +1102,23 @@ static int read_ordinal(float *outputs, Mixture *mixture, Stream *stream) {
 }
 
 /* The numbers that the network reads of an ordinal code: v + V g if values are centred, else v. */
-static uint64_t number_of_features(const Config *config) {
-    if (!config->ordinal)
-        return 1;
-    uint64_t count = config->num_values > 256 ? 3 : 1;
-    for (int scale = 1; config->centred && scale < config->num_values && scale <= 1 << 14; scale *= 4)
+static uint64_t number_of_features(void) {
+    if (!config.ordinal) return 1;
+    uint64_t count = config.num_values > 256 ? 3 : 1;
+    for (int scale = 1; config.centred && scale < config.num_values && scale <= 1 << 14; scale *= 4)
         count += 2;
     return count;
 }
 
-static void write_features(const Config *config, uint32_t code, float *features) {
-    int count = config->num_values;
+static void write_features(uint32_t code, float *features) {
+    int count = config.num_values;
     double value = code % (uint32_t)count, difference = value - code / (uint32_t)count;
     *features++ = (float)(2 * value / (count - 1) - 1);
     if (count > 256) {
         *features++ = (float)(floor(value / 256) / 127.5 - 1);
         *features++ = (float)((code % (uint32_t)count % 256) / 127.5 - 1);
     }
-    for (int scale = 1; config->centred && scale < count && scale <= 1 << 14; scale *= 4) {
+    for (int scale = 1; config.centred && scale < count && scale <= 1 << 14; scale *= 4) {
         *features++ = (float)(difference / (fabs(difference) + scale));
         *features++ = (float)(fabs(difference) / (fabs(difference) + scale));
     }
@@ -1322,10 +1138,8 @@ typedef struct {
     float *here, *upper, *below;
 } Outer;
 
-typedef struct {
-    Model *model;
-    Config config;
-    uint64_t dim, features, slab[MAX_AXES + 2]; /* positions inside each level: slab[0] of an image */
+static struct {
+    uint64_t features, slab[MAX_AXES + 2]; /* positions inside each level: slab[0] of an image */
     float *positions, *labels, *table;          /* [positions, D], [classes + 1, D], [V, D] */
     Linear of_features, head;
     Norm head_norm;
@@ -1344,7 +1158,6 @@ typedef struct {
     int neighbours, *offsets; /* [neighbours, data axes + 1] */
     int64_t *coefficients;    /* [2^axes, C, neighbours + 1] */
     uint64_t *neighbour;      /* [neighbours]: where those of one position are */
-    Workspace work;
     float *x, *embedded, *logits, *hidden, *cell, *window; /* of a group of rows */
     int64_t *integers;
     /* of the images that are decoded: */
@@ -1353,15 +1166,14 @@ typedef struct {
     uint16_t *values;  /* [images, P C], in the order of the data */
     uint32_t *codes;   /* [images, C', positions] */
     Stream stream;
-} Network;
+} network;
 
-static float *read_positions(Model *model, const char *prefix) {
-    const Config *config = &model->config;
-    uint64_t dim = (uint64_t)config->dim, count = 1;
+static float *read_positions(const char *prefix) {
+    uint64_t dim = config.dim, count = 1;
     float *total = NULL;
-    for (int axis = 0; axis < config->axes; axis++) {
-        uint64_t size = config->shape[axis];
-        const float *table = matrix(model, numbered(prefix, axis), "", size, dim);
+    for (int axis = 0; axis < config.axes; axis++) {
+        uint64_t size = config.shape[axis];
+        const float *table = matrix(text_of("%s%d", prefix, axis), "", size, dim);
         float *next = floats(product(product(count, size), dim));
         for (uint64_t p = 0; p < count * size; p++)
             for (uint64_t k = 0; k < dim; k++)
@@ -1373,480 +1185,401 @@ static float *read_positions(Model *model, const char *prefix) {
 }
 
 /* Neighbours differ by one step along at most two axes, the first of them backwards; or are earlier channels. */
-static void read_prediction(Model *model, Network *network) {
-    const Config *config = &network->config;
-    int axes = config->data_axes, steps = 1, most = config->data_channels > 2 ? 2 : (int)config->data_channels - 1;
+static void read_prediction(void) {
+    int axes = config.data_axes, steps = 1, most = config.data_channels > 2 ? 2 : (int)config.data_channels - 1;
     for (int axis = 0; axis < axes; axis++)
         steps *= 3;
-    network->offsets = take(product((uint64_t)steps * 3, (uint64_t)axes + 1), sizeof(int));
+    network.offsets = take(product((uint64_t)steps * 3 + 1, (uint64_t)axes + 1), sizeof(int));
     for (int before = 0; before <= most; before++)
-        for (int step = 0; step < steps; step++) {
-            int *offset = network->offsets + network->neighbours * (axes + 1), changed = 0, first = 0;
+        for (int step = 0; step < steps; step++) { /* the last axis is fastest */
+            int *offset = network.offsets + network.neighbours * (axes + 1), changed = 0, first = 0;
             for (int axis = axes - 1, rest = step; axis >= 0; axis--, rest /= 3) {
                 offset[axis] = rest % 3 - 1;
                 changed += offset[axis] != 0;
                 first = offset[axis] ? offset[axis] : first;
             }
             offset[axes] = -before;
-            if (changed <= 2 && first < 0)
-                network->neighbours++;
+            network.neighbours += changed <= 2 && (first < 0 || (!changed && before));
         }
-    /* the position itself follows its neighbours, in earlier channels */
-    int each = network->neighbours / (most + 1), *sorted = take((uint64_t)(network->neighbours + most) * (axes + 1), sizeof(int));
-    for (int before = 0, at = 0; before <= most; before++) {
-        memcpy(sorted + at * (axes + 1), network->offsets + before * each * (axes + 1),
-               (size_t)each * (axes + 1) * sizeof(int));
-        at += each;
-        if (before)
-            sorted[at++ * (axes + 1) + axes] = -before;
-    }
-    network->offsets = sorted;
-    network->neighbours += most;
-    network->neighbour = take((uint64_t)network->neighbours, sizeof(uint64_t));
-    network->coefficients = tensor_of(model, "values.prediction.", "coefficients", 1, 3, (uint64_t)1 << axes,
-                                      config->data_channels, (uint64_t)network->neighbours + 1)->numbers;
+    network.neighbour = take((uint64_t)network.neighbours, sizeof(uint64_t));
+    network.coefficients = tensor_of("values.prediction.", "coefficients", (uint64_t)1 << axes,
+                                      config.data_channels, (uint64_t)network.neighbours + 1)->numbers;
+    if (!network.coefficients) fail("model.safetensors: coefficients must be whole numbers");
 }
 
-static Network read_network(Model *model) {
-    Network network = {.model = model, .config = model->config};
-    const Config *config = &network.config;
-    int axes = config->axes;
-    uint64_t dim = (uint64_t)config->dim, longest = 1, rows = GROUP;
-    network.dim = dim;
-    network.features = number_of_features(config);
-    network.outputs = config->ordinal ? 3 * config->mixtures : config->num_values;
+static void read_network(void) {
+    int axes = config.axes;
+    uint64_t dim = config.dim, longest = 1, rows = GROUP;
+    config.dim = dim;
+    network.features = number_of_features();
+    network.outputs = config.ordinal ? 3 * config.mixtures : config.num_values;
     for (int level = axes; level >= 0; level--)
-        network.slab[level] = level == axes ? 1 : network.slab[level + 1] * config->shape[level];
+        network.slab[level] = level == axes ? 1 : network.slab[level + 1] * config.shape[level];
     for (int axis = 0; axis < axes; axis++)
-        longest = config->shape[axis] > longest ? config->shape[axis] : longest;
-    network.positions = read_positions(model, "position.tables.");
-    if (config->num_classes)
-        network.labels = matrix(model, "labels.embed.table", "", (uint64_t)config->num_classes + 1, dim);
-    if (config->ordinal) {
-        network.of_features = read_linear(model, "embed_value.linear", network.features, dim);
-        network.spread = *tensor_of(model, "values.spread", "", 0, 0)->values;
+        longest = config.shape[axis] > longest ? config.shape[axis] : longest;
+    network.positions = read_positions("position.tables.");
+    if (config.num_classes)
+        network.labels = matrix("labels.embed.table", "", (uint64_t)config.num_classes + 1, dim);
+    if (config.ordinal) {
+        network.of_features = read_linear("embed_value.linear", network.features, dim);
+        network.spread = *vector("values.spread", "", 0);
         fill_logistic_table();
-        if (config->centred)
-            read_prediction(model, &network);
+        if (config.centred)
+            read_prediction();
     } else
-        network.table = matrix(model, "embed_value.table", "", (uint64_t)config->num_values, dim);
-    network.head_norm = read_norm(model, "head.0");
-    network.head = read_linear(model, "head.1", dim, (uint64_t)network.outputs);
+        network.table = matrix("embed_value.table", "", (uint64_t)config.num_values, dim);
+    network.head_norm = read_norm("head.0");
+    network.head = read_linear("head.1", dim, (uint64_t)network.outputs);
 
-    if (config->encoder_layers) {
-        uint64_t copies = 1, planes = config->one_hot ? config->channels : 1;
+    if (config.encoder_layers) {
+        uint64_t copies = 1, planes = config.one_hot ? config.channels : 1;
         for (int axis = 0; axis < axes; axis++)
             copies *= 3;
-        network.encoder_inputs = config->channels * network.features + planes;
+        network.encoder_inputs = config.channels * network.features + planes;
         uint64_t inputs = product(copies, network.encoder_inputs);
-        network.encoder_convolution = read_linear(model, "encoder.convolution", inputs, dim);
-        network.encoder_positions = read_positions(model, "encoder.position.tables.");
-        network.encoder = take((uint64_t)config->encoder_layers, sizeof(Block));
-        for (int i = 0; i < config->encoder_layers; i++) {
+        network.encoder_convolution = read_linear("encoder.convolution", inputs, dim);
+        network.encoder_positions = read_positions("encoder.position.tables.");
+        network.encoder = take((uint64_t)config.encoder_layers, sizeof(Block));
+        for (int i = 0; i < config.encoder_layers; i++) {
             int axis = axes - 1 - i % axes;
-            network.encoder[i] = read_block(model, numbered("encoder.blocks.", i), 0, config->shape[axis],
+            network.encoder[i] = read_block(text_of("encoder.blocks.%d", i), 0, config.shape[axis],
                                             network.slab[axis + 1]);
         }
-        rows = config->positions > rows ? config->positions : rows;
+        rows = config.positions > rows ? config.positions : rows;
     }
-    network.pixel_channels = axes == config->data_axes ? config->shape[axes - 1] / config->data_shape[axes - 1] : 1;
-    network.code_numbers = config->ordinal ? 4 : 1;
+    network.pixel_channels = axes == config.data_axes ? config.shape[axes - 1] / config.data_shape[axes - 1] : 1;
+    network.code_numbers = config.ordinal ? 4 : 1;
     for (int level = 0; level < axes - 1; level++) {
         Outer *outer = &network.outers[level];
-        const char *prefix = numbered("outer_decoders.", level);
-        outer->layers = config->outer_layers[level];
+        const char *prefix = text_of("outer_decoders.%d", level);
+        outer->layers = config.outer_layers[level];
         outer->blocks = take((uint64_t)outer->layers, sizeof(Block));
         for (int i = 0; i < outer->layers; i++) {
             int axis = axes - 1 - i % (axes - level);
-            outer->blocks[i] = read_block(model, numbered(under(prefix, ".blocks."), i), axis == level,
-                                          config->shape[axis], network.slab[axis + 1]);
+            outer->blocks[i] = read_block(text_of("%s.blocks.%d", prefix, i), axis == level,
+                                          config.shape[axis], network.slab[axis + 1]);
         }
-        if (config->convolution && outer->layers) {
-            uint64_t window = (uint64_t)config->convolution, side = 2 * window + 1;
+        if (config.convolution && outer->layers) {
+            uint64_t window = (uint64_t)config.convolution, side = 2 * window + 1;
             for (int axis = level + 1; axis < axes; axis++)
                 window = product(window, side);
-            if (window > 4096)
-                fail("the window of the convolution is too large");
+            if (window > 4096) fail("the window of the convolution is too large");
             outer->window = product(product(window, network.pixel_channels), network.code_numbers);
-            prefix = under(prefix, ".convolution");
+            prefix = text_of("%s.convolution", prefix);
             uint64_t outputs = product(network.pixel_channels, dim);
-            outer->convolution = linear_of(matrix(model, prefix, ".linear.weight", outputs, outer->window), NULL,
+            outer->convolution = linear_of(matrix(prefix, ".linear.weight", outputs, outer->window), NULL,
                                            outer->window, outputs);
-            if (config->ordinal)
-                outer->of_codes = read_linear(model, under(prefix, ".of_codes.linear"), network.features, 4);
+            if (config.ordinal)
+                outer->of_codes = read_linear(text_of("%s.of_codes.linear", prefix), network.features, 4);
             else
-                outer->table = matrix(model, prefix, ".features", (uint64_t)config->num_values, 1);
+                outer->table = matrix(prefix, ".features", (uint64_t)config.num_values, 1);
         }
         rows = network.slab[level + 1] > rows ? network.slab[level + 1] : rows;
     }
-    if (config->lstm) {
-        network.lstm_norm = read_norm(model, "inner_decoder.norm");
-        network.lstm_input = linear_of(matrix(model, "inner_decoder.lstm.weight_ih_l0", "", 4 * dim, dim),
-                                       vector(model, "inner_decoder.lstm.bias_ih_l0", "", 4 * dim), dim, 4 * dim);
-        network.lstm_hidden = linear_of(matrix(model, "inner_decoder.lstm.weight_hh_l0", "", 4 * dim, dim),
-                                        vector(model, "inner_decoder.lstm.bias_hh_l0", "", 4 * dim), dim, 4 * dim);
+    if (config.lstm) {
+        network.lstm_norm = read_norm("inner_decoder.norm");
+        network.lstm_input = linear_of(matrix("inner_decoder.lstm.weight_ih_l0", "", 4 * dim, dim),
+                                       vector("inner_decoder.lstm.bias_ih_l0", "", 4 * dim), dim, 4 * dim);
+        network.lstm_hidden = linear_of(matrix("inner_decoder.lstm.weight_hh_l0", "", 4 * dim, dim),
+                                        vector("inner_decoder.lstm.bias_hh_l0", "", 4 * dim), dim, 4 * dim);
     } else {
-        network.inner = take((uint64_t)config->inner_layers, sizeof(Block));
-        for (int i = 0; i < config->inner_layers; i++)
-            network.inner[i] = read_block(model, numbered("inner_decoder.blocks.", i), 1, config->shape[axes - 1], 1);
+        network.inner = take((uint64_t)config.inner_layers, sizeof(Block));
+        for (int i = 0; i < config.inner_layers; i++)
+            network.inner[i] = read_block(text_of("inner_decoder.blocks.%d", i), 1, config.shape[axes - 1], 1);
     }
-    for (uint64_t i = 0; i < model->count; i++)
-        if (!model->tensors[i].used)
-            fail("model.safetensors: the tensor %.80s is not one of its configuration", model->tensors[i].name);
-    network.work = workspace_of(config, rows, longest);
-    return network;
+    for (uint64_t i = 0; i < model.count; i++)
+        if (!model.tensors[i].used)
+            fail("model.safetensors: the tensor %.80s is not one of its configuration", model.tensors[i].name);
+    uint64_t wide = (config.lstm ? 8 : 3) * dim > config.hidden ? (config.lstm ? 8 : 3) * dim : config.hidden;
+    work.normed = floats(product(rows, dim));
+    work.wide = floats(product(rows, wide));
+    work.attended = floats(product(rows, dim));
+    work.powers = floats(longest + LANES);
+    work.keys = floats(product(longest, dim) + LANES);
+    work.values = floats(product(longest, dim) + LANES);
 }
 
-static Cache cache_of(const Network *network, uint64_t rows, uint64_t length) {
-    uint64_t size = product(product(rows, length), network->dim) + LANES;
+static Cache cache_of(uint64_t rows, uint64_t length) {
+    uint64_t size = product(product(rows, length), config.dim) + LANES;
     Cache cache = {floats(size), floats(size)};
     return cache;
 }
 
 /* Take the memory for decoding some images. */
-static void prepare(Network *network, uint64_t images) {
-    const Config *config = &network->config;
-    uint64_t dim = network->dim, group = images < GROUP ? images : GROUP, length = config->shape[config->axes - 1];
-    uint64_t window = 0, values = product(config->positions, config->channels);
-    network->images = images;
-    network->values = take(product(images, values), sizeof(uint16_t));
-    network->codes = take(product(images, values), sizeof(uint32_t));
-    for (int level = 0; level < config->axes - 1; level++) {
-        Outer *outer = &network->outers[level];
-        uint64_t rows = product(images, network->slab[level + 1]);
+static void prepare(uint64_t images) {
+    uint64_t dim = config.dim, group = images < GROUP ? images : GROUP, length = config.shape[config.axes - 1];
+    uint64_t window = 0, values = product(config.positions, config.channels);
+    network.images = images;
+    network.values = take(product(images, values), sizeof(uint16_t));
+    network.codes = take(product(images, values), sizeof(uint32_t));
+    for (int level = 0; level < config.axes - 1; level++) {
+        Outer *outer = &network.outers[level];
+        uint64_t rows = product(images, network.slab[level + 1]);
         outer->here = floats(product(rows, dim));
         outer->below = floats(product(rows, dim));
         outer->upper = floats(product(rows, dim));
         outer->caches = take((uint64_t)outer->layers, sizeof(Cache));
         for (int i = 0; i < outer->layers; i++)
             if (outer->blocks[i].masked)
-                outer->caches[i] = cache_of(network, rows, config->shape[level]);
+                outer->caches[i] = cache_of(rows, config.shape[level]);
         if (outer->window)
-            outer->numbers = floats(product(product(images, network->slab[level]), network->code_numbers));
+            outer->numbers = floats(product(product(images, network.slab[level]), network.code_numbers));
         window = outer->window > window ? outer->window : window;
     }
-    uint64_t wide = network->head.outputs, pixel = product(network->pixel_channels, dim);
-    if (network->encoder) {
-        network->encoded = floats(product(product(images, config->positions), dim));
-        window = network->encoder_convolution.inputs > window ? network->encoder_convolution.inputs : window;
+    uint64_t wide = network.head.outputs, pixel = product(network.pixel_channels, dim);
+    if (network.encoder) {
+        network.encoded = floats(product(product(images, config.positions), dim));
+        window = network.encoder_convolution.inputs > window ? network.encoder_convolution.inputs : window;
     }
-    network->window = floats(product(GROUP, window) + product(GROUP, pixel));
-    network->x = floats(product(group, dim));
-    network->embedded = floats(product(group, dim) + network->features);
-    network->logits = floats(product(group, wide));
-    network->integers = take(wide, sizeof(int64_t));
-    network->hidden = floats(product(group, dim));
-    network->cell = floats(product(group, dim));
-    network->inner_caches = take((uint64_t)config->inner_layers, sizeof(Cache));
-    for (int i = 0; network->inner && i < config->inner_layers; i++)
-        network->inner_caches[i] = cache_of(network, group, length);
+    network.window = floats(product(GROUP, window) + product(GROUP, pixel));
+    network.x = floats(product(group, dim));
+    network.embedded = floats(product(group, dim) + network.features);
+    network.logits = floats(product(group, wide));
+    network.integers = take(wide, sizeof(int64_t));
+    network.hidden = floats(product(group, dim));
+    network.cell = floats(product(group, dim));
+    network.inner_caches = take((uint64_t)config.inner_layers, sizeof(Cache));
+    for (int i = 0; network.inner && i < config.inner_layers; i++)
+        network.inner_caches[i] = cache_of(group, length);
 }
 
 /* Return where the value of a channel and position of the model is in the data. */
-static uint64_t data_index(const Config *config, uint64_t channel, uint64_t position) {
-    uint64_t C = config->data_channels;
-    if (config->layout == CHANNELS)
-        return position * C + channel;
-    if (config->layout == LAYOUT_ROWS)
-        return position % (config->positions / C) * C + position / (config->positions / C);
-    if (config->layout == FRAMES)
-        return (channel / C * config->positions + position) * C + channel % C;
+static uint64_t data_index(uint64_t channel, uint64_t position) {
+    uint64_t C = config.data_channels;
+    if (config.layout == CHANNELS) return position * C + channel;
+    if (config.layout == LAYOUT_ROWS) return position % (config.positions / C) * C + position / (config.positions / C);
+    if (config.layout == FRAMES) return (channel / C * config.positions + position) * C + channel % C;
     return position;
 }
 
 /* Find the neighbours of a value of the data; return its coefficients. */
-static const int64_t *find_neighbours(Network *network, uint64_t index) {
-    const Config *config = &network->config;
-    int axes = config->data_axes;
-    uint64_t at[MAX_AXES + 1], pattern = 0, rest = index / config->data_channels;
-    at[axes] = index % config->data_channels;
+static const int64_t *find_neighbours(uint64_t index) {
+    int axes = config.data_axes;
+    uint64_t at[MAX_AXES + 1], pattern = 0, rest = index / config.data_channels;
+    at[axes] = index % config.data_channels;
     for (int axis = axes - 1; axis >= 0; axis--) {
-        at[axis] = rest % config->data_shape[axis];
-        rest /= config->data_shape[axis];
+        at[axis] = rest % config.data_shape[axis];
+        rest /= config.data_shape[axis];
         pattern |= (uint64_t)(at[axis] == 0) << axis;
     }
-    for (int n = 0; n < network->neighbours; n++) {
-        const int *offset = network->offsets + n * (axes + 1);
+    for (int n = 0; n < network.neighbours; n++) {
+        const int *offset = network.offsets + n * (axes + 1);
         uint64_t found = 0;
         for (int axis = 0; axis <= axes; axis++) {
-            uint64_t size = axis == axes ? config->data_channels : config->data_shape[axis], here = at[axis];
-            if (offset[axis] < 0)
-                here = here > (uint64_t)-offset[axis] ? here - (uint64_t)-offset[axis] : 0;
-            else if (offset[axis] > 0 && here + 1 < size)
-                here++;
-            found = found * size + here;
+            int64_t size = (int64_t)(axis == axes ? config.data_channels : config.data_shape[axis]);
+            int64_t here = (int64_t)at[axis] + offset[axis];
+            found = found * (uint64_t)size + (uint64_t)(here < 0 ? 0 : here < size ? here : size - 1);
         }
-        network->neighbour[n] = found;
+        network.neighbour[n] = found;
     }
-    return network->coefficients + (pattern * config->data_channels + at[axes]) * (uint64_t)(network->neighbours + 1);
+    return network.coefficients + (pattern * config.data_channels + at[axes]) * (uint64_t)(network.neighbours + 1);
 }
 
-static int64_t predict(const Network *network, const int64_t *coefficients, const uint16_t *values) {
-    uint64_t sum = (uint64_t)coefficients[network->neighbours];
-    for (int n = 0; n < network->neighbours; n++)
-        sum += (uint64_t)coefficients[n] * values[network->neighbour[n]];
-    if (sum >> 63)
-        return 0;
-    int64_t last = network->config.num_values - 1, predicted = (int64_t)(sum >> 24);
+static int64_t predict(const int64_t *coefficients, const uint16_t *values) {
+    uint64_t sum = (uint64_t)coefficients[network.neighbours];
+    for (int n = 0; n < network.neighbours; n++)
+        sum += (uint64_t)coefficients[n] * values[network.neighbour[n]];
+    if (sum >> 63) return 0;
+    int64_t last = config.num_values - 1, predicted = (int64_t)(sum >> 24);
     return predicted < last ? predicted : last;
 }
 
-static void embed(const Network *network, uint32_t code, float *result) {
-    if (network->table) {
-        memcpy(result, network->table + code * network->dim, (size_t)network->dim * sizeof(float));
+/* Write a row of a table or, without one, what a linear layer makes of the features of a code. */
+static void embed(const float *table, uint64_t width, const Linear *of_features, uint32_t code, float *result) {
+    float features[32];
+    if (table) {
+        memcpy(result, table + code * width, (size_t)width * sizeof(float));
         return;
     }
-    float features[32];
-    write_features(&network->config, code, features);
-    apply_linear(&network->of_features, features, 1, result);
+    write_features(code, features);
+    apply_linear(of_features, features, 1, result);
 }
 
 /* Write the context of some positions of a slab of one image. That of a whole image is not in memory. */
-static void load_context(const Network *network, const float *context, uint64_t image, uint64_t slab, uint64_t first,
-                         uint64_t count, float *result) {
-    uint64_t dim = network->dim;
-    if (context) {
-        memcpy(result, context + (image * slab + first) * dim, (size_t)(count * dim) * sizeof(float));
-        return;
-    }
-    const float *label = network->labels ? network->labels + (uint64_t)network->classes[image] * dim : NULL;
-    for (uint64_t k = 0; k < count * dim; k++) {
-        float position = network->positions[first * dim + k];
-        if (network->encoder)
-            position += network->encoded[(image * slab + first) * dim + k];
-        else if (label)
-            position += label[k % dim];
-        result[k] = position;
-    }
+static void load_context(const float *context, uint64_t image, uint64_t slab, uint64_t first, uint64_t count,
+                         float *result) {
+    uint64_t dim = config.dim, start = (image * slab + first) * dim;
+    memcpy(result, context ? context + start : network.positions + first * dim, (size_t)(count * dim) * sizeof(float));
+    if (!context && network.encoder)
+        add(result, network.encoded + start, count * dim);
+    for (uint64_t p = 0; !context && !network.encoder && network.labels && p < count; p++)
+        add(result + p * dim, network.labels + (uint64_t)network.classes[image] * dim, dim);
 }
 
 /* One step of the LSTM: x [rows, D] += its output. */
-static void apply_lstm(Network *network, uint64_t rows) {
-    uint64_t dim = network->dim;
-    float *gates = network->work.wide, *of_hidden = gates + rows * 4 * dim;
-    apply_norm(&network->lstm_norm, network->x, rows, dim, network->work.normed);
-    apply_linear(&network->lstm_input, network->work.normed, rows, gates);
-    apply_linear(&network->lstm_hidden, network->hidden, rows, of_hidden);
-    for (uint64_t k = 0; k < rows * 4 * dim; k++)
-        gates[k] += of_hidden[k];
+static void apply_lstm(uint64_t rows) {
+    uint64_t dim = config.dim;
+    float *gates = work.wide, *of_hidden = gates + rows * 4 * dim;
+    apply_norm(&network.lstm_norm, network.x, rows, work.normed);
+    apply_linear(&network.lstm_input, work.normed, rows, gates);
+    apply_linear(&network.lstm_hidden, network.hidden, rows, of_hidden);
+    add(gates, of_hidden, rows * 4 * dim);
     for (uint64_t k = 0; k < rows * dim; k++) {
         const float *gate = gates + k / dim * 4 * dim + k % dim;
         float entered = sigmoid(gate[0]) * hyperbolic_tangent(gate[2 * dim]);
-        network->cell[k] = fmaf(sigmoid(gate[dim]), network->cell[k], entered);
-        network->hidden[k] = sigmoid(gate[3 * dim]) * hyperbolic_tangent(network->cell[k]);
-        network->x[k] += network->hidden[k];
+        network.cell[k] = fmaf(sigmoid(gate[dim]), network.cell[k], entered);
+        network.hidden[k] = sigmoid(gate[3 * dim]) * hyperbolic_tangent(network.cell[k]);
+        network.x[k] += network.hidden[k];
     }
 }
 
 /* Read the values of a row from the stream, a group of images at a time. */
-static void read_row(Network *network, uint64_t channel, uint64_t base, const float *context) {
-    const Config *config = &network->config;
-    uint64_t dim = network->dim, length = network->slab[config->axes - 1], all = config->positions * config->channels;
-    Mixture mixture = {.count = config->num_values, .mixtures = config->mixtures, .unit = network->spread};
-    for (uint64_t first = 0; first < network->images; first += GROUP) {
-        uint64_t rows = network->images - first < GROUP ? network->images - first : GROUP;
-        memset(network->hidden, 0, (size_t)(rows * dim) * sizeof(float));
-        memset(network->cell, 0, (size_t)(rows * dim) * sizeof(float));
+static void read_row(uint64_t channel, uint64_t base, const float *context) {
+    uint64_t dim = config.dim, length = network.slab[config.axes - 1], all = config.positions * config.channels;
+    Mixture mixture = {.count = config.num_values, .mixtures = config.mixtures, .unit = network.spread};
+    for (uint64_t first = 0; first < network.images; first += GROUP) {
+        uint64_t rows = network.images - first < GROUP ? network.images - first : GROUP;
+        memset(network.hidden, 0, (size_t)(rows * dim) * sizeof(float));
+        memset(network.cell, 0, (size_t)(rows * dim) * sizeof(float));
         for (uint64_t i = 0; i < length; i++) {
             for (uint64_t b = 0; b < rows; b++)
-                load_context(network, context, first + b, length, i, 1, network->x + b * dim);
+                load_context(context, first + b, length, i, 1, network.x + b * dim);
             if (i)
-                for (uint64_t k = 0; k < rows * dim; k++)
-                    network->x[k] += network->embedded[k];
-            if (!network->inner)
-                apply_lstm(network, rows);
-            for (int layer = 0; network->inner && layer < config->inner_layers; layer++)
-                apply_block(config, &network->inner[layer], network->x, rows, i, &network->inner_caches[layer],
-                            &network->work);
-            apply_norm(&network->head_norm, network->x, rows, dim, network->work.normed);
-            apply_linear(&network->head, network->work.normed, rows, network->logits);
-            uint64_t index = data_index(config, channel, base + i);
-            const int64_t *coefficients = config->centred ? find_neighbours(network, index) : NULL;
+                add(network.x, network.embedded, rows * dim);
+            if (!network.inner)
+                apply_lstm(rows);
+            for (int layer = 0; network.inner && layer < config.inner_layers; layer++)
+                apply_block(&network.inner[layer], network.x, rows, i, &network.inner_caches[layer], 0);
+            apply_norm(&network.head_norm, network.x, rows, work.normed);
+            apply_linear(&network.head, work.normed, rows, network.logits);
+            uint64_t index = data_index(channel, base + i);
+            const int64_t *coefficients = config.centred ? find_neighbours(index) : NULL;
             for (uint64_t b = 0; b < rows; b++) {
-                uint16_t *values = network->values + (first + b) * all;
-                float *logits = network->logits + b * network->head.outputs;
+                uint16_t *values = network.values + (first + b) * all;
+                float *logits = network.logits + b * network.head.outputs;
                 uint32_t code = 0;
-                if (config->ordinal) {
-                    mixture.centre = coefficients ? predict(network, coefficients, values) : (config->num_values - 1) / 2;
-                    mixture.shares = network->integers;
-                    values[index] = (uint16_t)read_ordinal(logits, &mixture, &network->stream);
-                    code = coefficients ? (uint32_t)mixture.centre * (uint32_t)config->num_values : 0;
+                if (config.ordinal) {
+                    mixture.centre = coefficients ? predict(coefficients, values) : (config.num_values - 1) / 2;
+                    mixture.shares = network.integers;
+                    values[index] = (uint16_t)read_ordinal(logits, &mixture, &network.stream);
+                    code = coefficients ? (uint32_t)mixture.centre * (uint32_t)config.num_values : 0;
                 } else
-                    values[index] = (uint16_t)read_categorical(logits, config->num_values, network->integers,
-                                                               &network->stream);
+                    values[index] = (uint16_t)read_categorical(logits, config.num_values, network.integers,
+                                                               &network.stream);
                 code += values[index];
-                network->codes[((first + b) * config->channels + channel) * config->positions + base + i] = code;
-                embed(network, code, network->embedded + b * dim);
+                network.codes[((first + b) * config.channels + channel) * config.positions + base + i] = code;
+                embed(network.table, dim, &network.of_features, code, network.embedded + b * dim);
             }
         }
     }
 }
 
-/* Gather the numbers around a pixel, zeros outside: `low` and `high` are the first and last offset along each axis. */
-static void gather(int axes, const int64_t *shape, const int64_t *at, const int *low, const int *high,
-                   const float *numbers, uint64_t size, float *result) {
-    int offset[MAX_AXES + 1];
-    memcpy(offset, low, (size_t)axes * sizeof(int));
-    for (;;) {
-        int64_t pixel = 0;
-        int inside = 1, axis = axes - 1;
-        for (int a = 0; a < axes; a++) {
-            int64_t here = at[a] + offset[a];
-            inside = inside && here >= 0 && here < shape[a];
-            pixel = pixel * shape[a] + here;
-        }
-        if (inside)
-            memcpy(result, numbers + (uint64_t)pixel * size, (size_t)size * sizeof(float));
-        else
-            memset(result, 0, (size_t)size * sizeof(float));
-        result += size;
-        while (axis >= 0 && offset[axis] == high[axis])
-            offset[axis] = low[axis], axis--;
-        if (axis < 0)
-            return;
-        offset[axis]++;
-    }
-}
-
-/* Apply a linear layer to the windows around the pixels of a slab; add what it gives, [pixels, outputs], to `result`. */
-static void convolve(Network *network, const Linear *layer, int axes, const int64_t *shape, int64_t fixed,
-                     const int *low, const int *high, const float *numbers, uint64_t size, float *result) {
-    int first_axis = fixed >= 0; /* along which the pixels have one index */
+/* Add what a linear layer makes of the windows around the pixels of a slab: [pixels, outputs]. The windows reach equally
+   far along all axes from `level` on. If the pixels are those of slab i, they end before it along the first axis. */
+static void convolve(const Linear *layer, int level, int64_t reach, int is_slab, int64_t i, uint64_t pixel_channels,
+                     const float *numbers, uint64_t size, float *result) {
+    int axes = config.axes - level;
+    int64_t shape[MAX_AXES + 1], at[MAX_AXES + 1] = {i}, offset[MAX_AXES + 1];
     uint64_t pixels = 1, outputs = layer->outputs;
-    float *found = network->window + GROUP * layer->inputs;
-    for (int axis = first_axis; axis < axes; axis++)
-        pixels *= (uint64_t)shape[axis];
+    float *found = network.window + GROUP * layer->inputs;
+    for (int axis = 0; axis < axes; axis++) {
+        shape[axis] = (int64_t)(config.shape[level + axis] / (axis == axes - 1 ? pixel_channels : 1));
+        pixels *= axis || !is_slab ? (uint64_t)shape[axis] : 1;
+        offset[axis] = -reach;
+    }
     for (uint64_t first = 0; first < pixels; first += GROUP) {
         uint64_t rows = pixels - first < GROUP ? pixels - first : GROUP;
+        float *to = network.window;
         for (uint64_t r = 0; r < rows; r++) {
-            int64_t at[MAX_AXES + 1] = {fixed}, rest = (int64_t)(first + r);
-            for (int axis = axes - 1; axis >= first_axis; axis--) {
+            int64_t rest = (int64_t)(first + r);
+            int axis = axes - 1;
+            for (; axis >= is_slab; axis--) {
                 at[axis] = rest % shape[axis];
                 rest /= shape[axis];
             }
-            gather(axes, shape, at, low, high, numbers, size, network->window + r * layer->inputs);
+            do { /* the last axis is fastest */
+                int64_t pixel = 0;
+                int inside = 1;
+                for (axis = 0; axis < axes; axis++) {
+                    inside = inside && at[axis] + offset[axis] >= 0 && at[axis] + offset[axis] < shape[axis];
+                    pixel = pixel * shape[axis] + at[axis] + offset[axis];
+                }
+                memset(to, 0, (size_t)size * sizeof(float));
+                if (inside)
+                    memcpy(to, numbers + (uint64_t)pixel * size, (size_t)size * sizeof(float));
+                to += size;
+                for (axis = axes - 1; axis >= 0 && ++offset[axis] > (axis || !is_slab ? reach : -1); axis--)
+                    offset[axis] = -reach;
+            } while (axis >= 0);
         }
-        apply_linear(layer, network->window, rows, found);
-        for (uint64_t k = 0; k < rows * outputs; k++)
-            result[first * outputs + k] += found[k];
+        apply_linear(layer, network.window, rows, found);
+        add(result + first * outputs, found, rows * outputs);
     }
-}
-
-/* Add to `here`, the context of slab i, what the convolution makes of the slabs before. */
-static void add_convolution(Network *network, int level, uint64_t i) {
-    const Config *config = &network->config;
-    Outer *outer = &network->outers[level];
-    int axes = config->axes - level, low[MAX_AXES + 1], high[MAX_AXES + 1], reach = config->convolution;
-    uint64_t slab = network->slab[level + 1], size = network->pixel_channels * network->code_numbers;
-    int64_t shape[MAX_AXES + 1];
-    for (int axis = 0; axis < axes; axis++) {
-        shape[axis] = (int64_t)config->shape[level + axis];
-        low[axis] = -reach;
-        high[axis] = axis ? reach : -1;
-    }
-    shape[axes - 1] /= (int64_t)network->pixel_channels;
-    for (uint64_t b = 0; b < network->images; b++)
-        convolve(network, &outer->convolution, axes, shape, (int64_t)i, low, high,
-                 outer->numbers + b * network->slab[level] * network->code_numbers, size,
-                 outer->here + b * slab * network->dim);
 }
 
 /* Decode a slab: see "Network" in the specification. Its context is [images, positions, D]. */
-static void walk(Network *network, uint64_t channel, int level, uint64_t base, const float *context) {
-    const Config *config = &network->config;
-    if (level == config->axes - 1) {
-        read_row(network, channel, base, context);
+static void walk(uint64_t channel, int level, uint64_t base, const float *context) {
+    if (level == config.axes - 1) {
+        read_row(channel, base, context);
         return;
     }
-    Outer *outer = &network->outers[level];
-    uint64_t dim = network->dim, slab = network->slab[level + 1], numbers = network->code_numbers;
-    for (uint64_t i = 0; i < config->shape[level]; i++) {
+    Outer *outer = &network.outers[level];
+    uint64_t dim = config.dim, slab = network.slab[level + 1], numbers = network.code_numbers;
+    for (uint64_t i = 0; i < config.shape[level]; i++) {
         uint64_t start = base + i * slab;
-        for (uint64_t b = 0; b < network->images; b++)
-            load_context(network, context, b, network->slab[level], i * slab, slab, outer->here + b * slab * dim);
-        if (i && outer->window)
-            add_convolution(network, level, i);
-        for (uint64_t k = 0; k < network->images * slab * dim; k++)
+        for (uint64_t b = 0; b < network.images; b++)
+            load_context(context, b, network.slab[level], i * slab, slab, outer->here + b * slab * dim);
+        for (uint64_t b = 0; i && outer->window && b < network.images; b++)
+            convolve(&outer->convolution, level, config.convolution, 1, (int64_t)i, network.pixel_channels,
+                     outer->numbers + b * network.slab[level] * numbers, network.pixel_channels * numbers,
+                     outer->here + b * slab * dim);
+        for (uint64_t k = 0; k < network.images * slab * dim; k++)
             outer->below[k] = i && outer->layers ? outer->here[k] + outer->upper[k] : outer->here[k];
-        walk(network, channel, level + 1, start, outer->below);
-        if (i + 1 == config->shape[level] || !outer->layers)
-            continue;
-        for (uint64_t b = 0; b < network->images; b++) {
-            const uint32_t *codes = network->codes + (b * config->channels + channel) * config->positions + start;
+        walk(channel, level + 1, start, outer->below);
+        if (i + 1 == config.shape[level] || !outer->layers) continue;
+        for (uint64_t b = 0; b < network.images; b++) {
+            const uint32_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
             float *x = outer->upper + b * slab * dim;
             for (uint64_t s = 0; s < slab; s++) {
-                embed(network, codes[s], x + s * dim);
-                if (outer->window) {
-                    float *read = outer->numbers + (b * network->slab[level] + i * slab + s) * numbers, features[32];
-                    if (outer->table)
-                        *read = outer->table[codes[s]];
-                    else {
-                        write_features(config, codes[s], features);
-                        apply_linear(&outer->of_codes, features, 1, read);
-                    }
-                }
+                embed(network.table, dim, &network.of_features, codes[s], x + s * dim);
+                if (outer->window)
+                    embed(outer->table, 1, &outer->of_codes, codes[s],
+                          outer->numbers + (b * network.slab[level] + i * slab + s) * numbers);
             }
-            for (uint64_t k = 0; k < slab * dim; k++)
-                x[k] += outer->here[b * slab * dim + k];
-            for (int layer = 0; layer < outer->layers; layer++) {
-                Cache cache = outer->caches[layer];
-                if (cache.keys) {
-                    cache.keys += b * slab * dim * config->shape[level];
-                    cache.values += b * slab * dim * config->shape[level];
-                }
-                apply_block(config, &outer->blocks[layer], x, slab, i, &cache, &network->work);
-            }
+            add(x, outer->here + b * slab * dim, slab * dim);
+            for (int layer = 0; layer < outer->layers; layer++)
+                apply_block(&outer->blocks[layer], x, slab, i, &outer->caches[layer], b * slab);
         }
     }
 }
 
 /* Write what the channel encoder makes of the channels before one. */
-static void encode_channels(Network *network, uint64_t channel) {
-    const Config *config = &network->config;
-    uint64_t dim = network->dim, positions = config->positions, inputs = network->encoder_inputs;
+static void encode_channels(uint64_t channel) {
+    uint64_t dim = config.dim, positions = config.positions, inputs = network.encoder_inputs;
     const Memory *mark = memory;
     float *seen = floats(product(positions, inputs));
-    int low[MAX_AXES + 1], high[MAX_AXES + 1];
-    int64_t shape[MAX_AXES + 1];
-    for (int axis = 0; axis < config->axes; axis++) {
-        shape[axis] = (int64_t)config->shape[axis];
-        low[axis] = -1;
-        high[axis] = 1;
-    }
-    for (uint64_t b = 0; b < network->images; b++) {
-        float *x = network->encoded + b * positions * dim;
+    for (uint64_t b = 0; b < network.images; b++) {
+        float *x = network.encoded + b * positions * dim;
         for (uint64_t p = 0; p < positions; p++) {
             float *to = seen + p * inputs;
             memset(to, 0, (size_t)inputs * sizeof(float));
             for (uint64_t c = 0; c < channel; c++) {
-                uint32_t code = network->codes[(b * config->channels + c) * positions + p];
-                if (config->ordinal)
-                    write_features(config, code, to + c * network->features);
+                uint32_t code = network.codes[(b * config.channels + c) * positions + p];
+                if (config.ordinal)
+                    write_features(code, to + c * network.features);
                 else
-                    to[c] = (float)code / (float)config->divisor;
+                    to[c] = (float)code / (float)config.divisor;
             }
-            to += config->channels * network->features;
-            to[config->one_hot ? channel : 0] = config->one_hot ? 1.0f : (float)channel / (float)config->channels;
+            to += config.channels * network.features;
+            to[config.one_hot ? channel : 0] = config.one_hot ? 1.0f : (float)channel / (float)config.channels;
         }
         memset(x, 0, (size_t)(positions * dim) * sizeof(float));
-        convolve(network, &network->encoder_convolution, config->axes, shape, -1, low, high, seen, inputs, x);
-        for (uint64_t k = 0; k < positions * dim; k++) {
-            x[k] += network->encoder_positions[k];
-            if (network->labels)
-                x[k] += network->labels[(uint64_t)network->classes[b] * dim + k % dim];
-        }
-        for (int layer = 0; layer < config->encoder_layers; layer++)
-            apply_block(config, &network->encoder[layer], x, positions, 0, NULL, &network->work);
+        convolve(&network.encoder_convolution, 0, 1, 0, 0, 1, seen, inputs, x);
+        add(x, network.encoder_positions, positions * dim);
+        for (uint64_t p = 0; network.labels && p < positions; p++)
+            add(x + p * dim, network.labels + (uint64_t)network.classes[b] * dim, dim);
+        for (int layer = 0; layer < config.encoder_layers; layer++)
+            apply_block(&network.encoder[layer], x, positions, 0, NULL, 0);
     }
     release(mark);
 }
 
 /* Read the values of some images from the stream. */
-static void decode(Network *network) {
-    for (uint64_t channel = 0; channel < network->config.channels; channel++) {
-        if (network->encoder)
-            encode_channels(network, channel);
-        walk(network, channel, 0, 0, NULL);
+static void decode(void) {
+    for (uint64_t channel = 0; channel < config.channels; channel++) {
+        if (network.encoder)
+            encode_channels(channel);
+        walk(channel, 0, 0, NULL);
     }
 }
 
@@ -1868,8 +1601,7 @@ static void bad_zlib(void) { fail("what the archive holds in zlib's format is da
 
 static unsigned take_bits(Inflating *from, int count) {
     for (; from->held < count; from->held += 8) {
-        if (from->at == from->end)
-            bad_zlib();
+        if (from->at == from->end) bad_zlib();
         from->bits |= (unsigned)*from->at++ << from->held;
     }
     unsigned bits = from->bits & ((1u << count) - 1);
@@ -1887,8 +1619,7 @@ static void build(Huffman *code, const unsigned char *lengths, int count) {
     for (int length = 1; length < 16; length++) {
         left = 2 * left - code->counts[length];
         starts[length] = starts[length - 1] + code->counts[length - 1];
-        if (left < 0)
-            bad_zlib();
+        if (left < 0) bad_zlib();
     }
     for (int i = 0; i < count; i++)
         if (lengths[i])
@@ -1899,8 +1630,7 @@ static int take_symbol(Inflating *from, const Huffman *code) {
     int word = 0, first = 0, index = 0;
     for (int length = 1; length < 16; length++) {
         word |= (int)take_bits(from, 1);
-        if (word - first < code->counts[length])
-            return code->symbols[index + word - first];
+        if (word - first < code->counts[length]) return code->symbols[index + word - first];
         index += code->counts[length];
         first = (first + code->counts[length]) * 2;
         word *= 2;
@@ -1910,16 +1640,14 @@ static int take_symbol(Inflating *from, const Huffman *code) {
 }
 
 static void put_byte(Inflating *to, unsigned char byte) {
-    if (to->size == to->most)
-        bad_zlib();
+    if (to->size == to->most) bad_zlib();
     to->out[to->size++] = byte;
 }
 
 static void inflate_block(Inflating *from, const Huffman *literals, const Huffman *distances) {
     for (;;) {
         int symbol = take_symbol(from, literals);
-        if (symbol == 256)
-            return;
+        if (symbol == 256) return;
         if (symbol < 256) {
             put_byte(from, (unsigned char)symbol);
             continue;
@@ -1931,8 +1659,7 @@ static void inflate_block(Inflating *from, const Huffman *literals, const Huffma
         extra = symbol < 4 ? 0 : symbol / 2 - 1;
         uint64_t distance = (symbol < 4 ? symbol : (2 + symbol % 2) << extra) + 1u;
         distance += take_bits(from, extra);
-        if (distance > from->size || symbol > 29)
-            bad_zlib();
+        if (distance > from->size || symbol > 29) bad_zlib();
         while (length--)
             put_byte(from, from->out[from->size - distance]);
     }
@@ -1942,8 +1669,7 @@ static Bytes unpack(Bytes packed, uint64_t most) {
     static const unsigned char order[] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
     Inflating from = {.at = packed.bytes, .end = packed.bytes + packed.size, .out = take(most + 1, 1), .most = most};
     unsigned head = take_bits(&from, 8), last, a = 1, b = 0, check = 0;
-    if ((head << 8 | take_bits(&from, 8)) % 31 || (head & 15) != 8)
-        bad_zlib();
+    if ((head << 8 | take_bits(&from, 8)) % 31 || (head & 15) != 8) bad_zlib();
     do {
         Huffman literals, distances;
         unsigned char lengths[320] = {0};
@@ -1953,8 +1679,7 @@ static Bytes unpack(Bytes packed, uint64_t most) {
             from.bits = 0;
             from.held = 0;
             unsigned size = take_bits(&from, 16);
-            if (size != (~take_bits(&from, 16) & 65535))
-                bad_zlib();
+            if (size != (~take_bits(&from, 16) & 65535)) bad_zlib();
             while (size--)
                 put_byte(&from, (unsigned char)take_bits(&from, 8));
             continue;
@@ -1979,15 +1704,13 @@ static Bytes unpack(Bytes packed, uint64_t most) {
                     times = symbol == 16 ? 3 + (int)take_bits(&from, 2)
                                          : symbol == 17 ? 3 + (int)take_bits(&from, 3) : 11 + (int)take_bits(&from, 7);
                 }
-                if (i + times > count + count_of_distances || (symbol == 16 && !i))
-                    bad_zlib();
+                if (i + times > count + count_of_distances || (symbol == 16 && !i)) bad_zlib();
                 while (times--)
                     lengths[i++] = (unsigned char)value;
             }
         } else
             bad_zlib();
-        if (count > 288)
-            bad_zlib();
+        if (count > 288) bad_zlib();
         build(&literals, lengths, count);
         build(&distances, lengths + count, count_of_distances);
         inflate_block(&from, &literals, &distances);
@@ -2000,8 +1723,7 @@ static Bytes unpack(Bytes packed, uint64_t most) {
         a = (a + from.out[i]) % 65521;
         b = (b + a) % 65521;
     }
-    if (check != (b << 16 | a) || from.at != from.end)
-        bad_zlib();
+    if (check != (b << 16 | a) || from.at != from.end) bad_zlib();
     return (Bytes){from.out, from.size};
 }
 
@@ -2014,7 +1736,6 @@ typedef struct {
 
 /* Where decoded images go: tiles of examples, which are in one array or in a file each. */
 typedef struct {
-    const Config *config;
     const char *folder; /* NULL: one array */
     const Json *next;   /* the next entry of the description */
     int first_size;     /* the number of the first of the sizes in an entry */
@@ -2025,8 +1746,7 @@ typedef struct {
 } Target;
 
 static Bytes part(Bytes *from, uint64_t size, const char *what) {
-    if (size > from->size)
-        fail("%s ends early: the archive is cut off or damaged", what);
+    if (size > from->size) fail("%s ends early: the archive is cut off or damaged", what);
     Bytes found = {from->bytes, size};
     from->bytes += size;
     from->size -= size;
@@ -2038,8 +1758,7 @@ static uint64_t varint(Bytes *from) {
     for (int shift = 0; shift < 63; shift += 7) {
         unsigned char byte = *part(from, 1, "a chunk").bytes;
         number |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128)
-            return number;
+        if (byte < 128) return number;
     }
     fail("a chunk is damaged");
     return 0;
@@ -2048,10 +1767,10 @@ static uint64_t varint(Bytes *from) {
 /* Set the sizes of the example that comes next; NULL: those of the model. */
 static void set_sizes(Target *target, const Json *size) {
     target->tiles = 1;
-    target->values = target->config->data_channels;
-    for (int axis = 0; axis < target->config->data_axes; axis++) {
-        uint64_t tile = target->config->data_shape[axis];
-        target->sizes[axis] = size ? (uint64_t)whole(size, 1, INT32_MAX, "a size of the archive's files") : tile;
+    target->values = config.data_channels;
+    for (int axis = 0; axis < config.data_axes; axis++) {
+        uint64_t tile = config.data_shape[axis];
+        target->sizes[axis] = size ? whole(size, 1, INT32_MAX, "a size of the archive's files") : tile;
         target->tiles = product(target->tiles, (target->sizes[axis] + tile - 1) / tile);
         target->values = product(target->values, target->sizes[axis]);
         size = size ? size->next : NULL;
@@ -2063,8 +1782,7 @@ static void set_sizes(Target *target, const Json *size) {
 static void open_entry(Target *target, int of_images) {
     while (target->next && (target->next->length > 1) != of_images)
         target->next = target->next->next;
-    if (!target->next)
-        fail("the archive holds more than it describes");
+    if (!target->next) fail("the archive holds more than it describes");
     const Json *entry = target->next;
     const char *name = entry->first->text;
     for (const char *at = name; at;) { /* no part of a name may lead out of the folder */
@@ -2073,7 +1791,7 @@ static void open_entry(Target *target, int of_images) {
             fail("the archive names a file outside of its folder");
         at = at[length] ? at + length + 1 : NULL;
     }
-    open_output(joined(target->folder, of_images ? under(name, ".raw") : name));
+    open_output(text_of("%s/%s%s", target->folder, name, of_images ? ".raw" : ""));
     printf("%s: ", output_name + strlen(target->folder) + 1);
     target->next = entry->next;
     if (of_images) {
@@ -2085,21 +1803,20 @@ static void open_entry(Target *target, int of_images) {
 }
 
 static void print_sizes(const Target *target) {
-    for (int axis = 0; axis < target->config->data_axes; axis++)
+    for (int axis = 0; axis < config.data_axes; axis++)
         printf("%llu, ", (unsigned long long)target->sizes[axis]);
-    printf("%llu]\n", (unsigned long long)target->config->data_channels);
+    printf("%llu]\n", (unsigned long long)config.data_channels);
 }
 
 /* Put an image where it belongs in its example; write the example if it is the last. */
 static void put_image(Target *target, const uint16_t *image) {
-    const Config *config = target->config;
-    uint64_t channels = config->data_channels, pixels = config->positions * config->channels / channels;
+    uint64_t channels = config.data_channels, pixels = config.positions * config.channels / channels;
     if (!target->tile && target->folder)
         open_entry(target, 1);
     for (uint64_t p = 0; p < pixels; p++) {
         uint64_t rest = p, tile = target->tile, at = 0, stride = 1, inside = 1;
-        for (int axis = config->data_axes - 1; axis >= 0; axis--) {
-            uint64_t length = config->data_shape[axis], size = target->sizes[axis], grid = (size + length - 1) / length;
+        for (int axis = config.data_axes - 1; axis >= 0; axis--) {
+            uint64_t length = config.data_shape[axis], size = target->sizes[axis], grid = (size + length - 1) / length;
             uint64_t index = tile % grid * length + rest % length;
             inside = inside && index < size;
             at += index * stride;
@@ -2111,12 +1828,11 @@ static void put_image(Target *target, const uint16_t *image) {
             memcpy(target->example + at * channels, image + p * channels, (size_t)channels * sizeof(uint16_t));
     }
     target->tile = (target->tile + 1) % target->tiles;
-    if (target->tile)
-        return;
+    if (target->tile) return;
     unsigned char buffer[4096];
     uint64_t filled = 0;
     for (uint64_t i = 0; i < target->values; i++) {
-        uint64_t value = (uint64_t)(config->lowest + target->example[i]);
+        uint64_t value = (uint64_t)(config.lowest + target->example[i]);
         for (int byte = 0; byte < target->bytes; byte++)
             buffer[filled++] = (unsigned char)(value >> 8 * byte);
         if (filled > sizeof(buffer) - 8 || i + 1 == target->values) {
@@ -2132,24 +1848,20 @@ static void put_image(Target *target, const uint16_t *image) {
 }
 
 /* Decode a chunk of images. */
-static void read_chunk(Network *network, const Chunk *chunk, const int *classes, Target *target) {
-    const Config *config = &network->config;
-    uint64_t values = config->positions * config->channels, modelled = 0, index = 0;
-    int width = config->num_values > 256 ? 2 : 1;
+static void read_chunk(const Chunk *chunk, const int *classes, Target *target) {
+    uint64_t values = config.positions * config.channels, modelled = 0, index = 0;
+    int width = config.num_values > 256 ? 2 : 1;
     const Memory *mark = memory;
     Bytes content = {chunk->content, chunk->size};
     uint16_t *stored[MAX_IMAGES] = {NULL};
     int of_modelled[MAX_IMAGES];
     for (uint64_t left = varint(&content); left; left--, index++) {
         index += varint(&content);
-        if (index >= chunk->images)
-            fail("a chunk stores an image beyond its last");
+        if (index >= chunk->images) fail("a chunk stores an image beyond its last");
         Bytes file = part(&content, varint(&content), "a chunk");
-        if (width == 1)
-            fail("an image is stored as WebP, which this program does not read: use the package");
+        if (width == 1) fail("an image is stored as WebP, which this program does not read: use the package");
         Bytes raw = unpack(file, 2 * values);
-        if (raw.size != 2 * values)
-            fail("an image stored by zlib has another size");
+        if (raw.size != 2 * values) fail("an image stored by zlib has another size");
         stored[index] = take(values, sizeof(uint16_t));
         for (uint64_t i = 0; i < values; i++)
             stored[index][i] = (uint16_t)little(raw.bytes + 2 * i, 2);
@@ -2157,31 +1869,29 @@ static void read_chunk(Network *network, const Chunk *chunk, const int *classes,
     for (uint64_t i = 0; i < chunk->images; i++)
         if (!stored[i])
             of_modelled[modelled++] = classes[i];
-    if (content.size % 4 || content.size < 8)
-        fail("a stream of %llu bytes is none", (unsigned long long)content.size);
-    network->stream.state = little(content.bytes, 4) << 32 | little(content.bytes + 4, 4);
-    network->stream.words = content.bytes + 8;
-    network->stream.left = content.size / 4 - 2;
-    network->classes = of_modelled;
-    if (network->stream.state < MIN_STATE || network->stream.state >> 63)
+    if (content.size % 4 || content.size < 8) fail("a stream of %llu bytes is none", (unsigned long long)content.size);
+    network.stream.state = little(content.bytes, 4) << 32 | little(content.bytes + 4, 4);
+    network.stream.words = content.bytes + 8;
+    network.stream.left = content.size / 4 - 2;
+    network.classes = of_modelled;
+    if (network.stream.state < MIN_STATE || network.stream.state >> 63)
         fail("a stream starts with a state that no encoder leaves");
     if (modelled) {
-        prepare(network, modelled);
-        decode(network);
+        prepare(modelled);
+        decode();
     }
-    if (network->stream.left)
-        fail("a stream goes on after its last symbol: damage, or another model");
+    if (network.stream.left) fail("a stream goes on after its last symbol: damage, or another model");
     uint32_t crc = 0;
     uint64_t decoded = 0;
     for (uint64_t i = 0; i < chunk->images; i++) {
         if (!stored[i])
-            stored[i] = network->values + decoded++ * values;
+            stored[i] = network.values + decoded++ * values;
         for (uint64_t k = 0; k < values; k++) {
             unsigned char bytes[2] = {stored[i][k] & 255, stored[i][k] >> 8};
             crc = crc32(crc, bytes, (uint64_t)width);
         }
     }
-    if (network->stream.state != (MIN_STATE | (crc & (MIN_STATE - 1))))
+    if (network.stream.state != (MIN_STATE | (crc & (MIN_STATE - 1))))
         fail("the decoded images have another checksum: damage, or labels of other images");
     for (uint64_t i = 0; i < chunk->images; i++)
         put_image(target, stored[i]);
@@ -2201,8 +1911,7 @@ static const int *read_classes(const char *name, uint64_t images, int unlabelled
         classes[i] = (int)class;
         at = end;
     }
-    if (at && at[strspn(at, " \t\r\n")])
-        fail("%s holds more classes than the archive has images", name);
+    if (at && at[strspn(at, " \t\r\n")]) fail("%s holds more classes than the archive has images", name);
     return classes;
 }
 
@@ -2218,33 +1927,30 @@ static const Json *read_description(Target *target, Bytes packed, uint64_t image
         shape = member(json, "shape");
         if (!(entries = member(json, "pictures")) && (entries = member(json, "videos")))
             target->first_size = 1;
-        if (!entries && !shape)
-            fail("the archive's description of its files is damaged");
+        if (!entries && !shape) fail("the archive's description of its files is damaged");
     }
     for (const Json *each = entries ? entries->first : NULL; each; each = each->next)
         if (entries->kind != ARRAY || each->kind != ARRAY || !each->length || each->first->kind != STRING ||
             strlen(each->first->text) != each->first->length ||
-            (each->length > 1 && each->length < (uint64_t)(target->first_size + target->config->data_axes)))
+            (each->length > 1 && each->length < (uint64_t)(target->first_size + config.data_axes)))
             fail("the archive's description of its files is damaged");
     if (entries) {
         target->folder = place;
         return entries->first;
     }
-    if (shape && (shape->kind != ARRAY || shape->length <= (uint64_t)target->config->data_axes))
+    if (shape && (shape->kind != ARRAY || shape->length <= (uint64_t)config.data_axes))
         fail("the archive's description of its array is damaged");
     set_sizes(target, shape ? shape->first->next : NULL);
-    if (images % target->tiles)
-        fail("the archive does not hold whole examples of its array");
+    if (images % target->tiles) fail("the archive does not hold whole examples of its array");
     open_output(place);
     return NULL;
 }
 
-static void read_archive(Model *model, const char *name, const char *place, const char *labels) {
+static void read_archive(const char *name, const char *place, const char *labels) {
     static const unsigned char magic[8] = {0x89, 'A', 'X', 'L', '\r', '\n', 0x1a, '\n'};
-    const Config *config = &model->config;
     Bytes file = read_file(name, MAX_MEMORY), left = file;
     const char *what = "the header";
-    Target target = {.config = config, .type = "<i4", .bytes = 4};
+    Target target = {.type = "<i4", .bytes = 4};
     if (memcmp(part(&left, 8, what).bytes, magic, 8))
         fail("%s: no archive: an .axl file starts with other bytes", name);
     int version = *part(&left, 1, what).bytes;
@@ -2257,48 +1963,42 @@ static void read_archive(Model *model, const char *name, const char *place, cons
     uint64_t head = file.size - left.size;
     if (little(part(&left, 4, what).bytes, 4) != crc32(0, file.bytes, head))
         fail("%s: the header is damaged: its checksum differs", name);
-    if (memcmp(fingerprint, model->fingerprint, 32))
+    if (memcmp(fingerprint, model.fingerprint, 32))
         fail("%s: written with another model: give the model folder it was written with", name);
-    int fits = axes == (uint64_t)config->data_axes && little(fixed + 13, 4) == config->data_channels &&
-               little(fixed + 1, 4) == (uint64_t)config->num_values;
+    int fits = axes == (uint64_t)config.data_axes && little(fixed + 13, 4) == config.data_channels &&
+               little(fixed + 1, 4) == (uint64_t)config.num_values;
     for (uint64_t axis = 0; fits && axis < axes; axis++)
-        fits = little(sizes + 4 * axis, 4) == config->data_shape[axis];
-    if (!fits)
-        fail("%s: the header states sizes that are not those of its model", name);
-    if (fixed[0] > 1)
-        fail("%s: written with a conditioning tensor, which this program does not take", name);
+        fits = little(sizes + 4 * axis, 4) == config.data_shape[axis];
+    if (!fits) fail("%s: the header states sizes that are not those of its model", name);
+    if (fixed[0] > 1) fail("%s: written with a conditioning tensor, which this program does not take", name);
     if (fixed[0] != (labels != NULL))
         fail(labels ? "%s: written without labels" : "%s: written with labels: give a file of them", name);
-    if (labels && !config->num_classes)
-        fail("%s: damaged: its model has no classes", name);
+    if (labels && !config.num_classes) fail("%s: damaged: its model has no classes", name);
     Chunk *chunks = take(count + 1, sizeof(Chunk));
     for (uint64_t i = 0; i < count; i++, index += 10) {
         chunks[i].images = little(index, 2);
         chunks[i].size = little(index + 2, 4);
         chunks[i].content = part(&left, chunks[i].size, "a chunk").bytes;
-        if (chunks[i].images > MAX_IMAGES)
-            fail("%s: a chunk claims more than %d images", name, MAX_IMAGES);
+        if (chunks[i].images > MAX_IMAGES) fail("%s: a chunk claims more than %d images", name, MAX_IMAGES);
         if (crc32(0, chunks[i].content, chunks[i].size) != little(index + 6, 4))
             fail("%s: chunk %llu is damaged: its checksum differs", name, (unsigned long long)i);
         images += chunks[i].images;
     }
-    if (left.size)
-        fail("%s: there are bytes behind the last chunk", name);
-    const int *classes = read_classes(labels, images, config->num_classes);
-    Network network = read_network(model);
-    if (config->lowest >= 0 && config->lowest + config->num_values <= 1 << 16) {
-        target.bytes = config->lowest + config->num_values <= 256 ? 1 : 2;
+    if (left.size) fail("%s: there are bytes behind the last chunk", name);
+    const int *classes = read_classes(labels, images, config.num_classes);
+    read_network();
+    if (config.lowest >= 0 && config.lowest + config.num_values <= 1 << 16) {
+        target.bytes = config.lowest + config.num_values <= 256 ? 1 : 2;
         target.type = target.bytes == 1 ? "|u1" : "<u2";
     }
     const Json *entries = read_description(&target, metadata, images, place);
     target.next = entries;
     for (uint64_t i = 0; i < count; i++)
         if (chunks[i].images) {
-            read_chunk(&network, &chunks[i], classes + total, &target);
+            read_chunk(&chunks[i], classes + total, &target);
             total += chunks[i].images;
         }
-    if (target.tile)
-        fail("the archive describes more than it holds");
+    if (target.tile) fail("the archive describes more than it holds");
     if (!target.folder) {
         close_output();
         printf("%s [%llu, ", target.type, (unsigned long long)(images / target.tiles));
@@ -2321,8 +2021,8 @@ int main(int count, char **words) {
         return 2;
     }
     check_arithmetic();
-    Model model = read_model(words[1]);
-    read_archive(&model, words[2], words[3], count == 5 ? words[4] : NULL);
+    read_model(words[1]);
+    read_archive(words[2], words[3], count == 5 ? words[4] : NULL);
     release(NULL);
     return fflush(stdout) ? 2 : 0;
 }
