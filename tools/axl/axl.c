@@ -8,16 +8,13 @@
 
    With -O3 -march=native it is some 20 times faster. Never use -ffast-math.
 
-   An archive of an array: OUTPUT becomes the raw values [N, *A, C], lowest byte first; a line says their type and shape.
+   An archive of an array: OUTPUT becomes the raw values [N, *A, C], lowest byte first; a line has their type and shape.
    An archive of files: OUTPUT is a folder that exists, as do the folders within. Stored files come back as they were,
    images and videos as raw values; a line says what each is.
    LABELS is a text file with one class for each image, if the archive was written with labels.
 
-   An error is one line on stderr, and exit status 2. Archives and models may be hostile: sizes are checked before memory
-   is taken, and the memory of the whole program has a limit.
-
-   From top to bottom: memory and files; JSON; checksums; the model; arithmetic; layers; values and coder; the network;
-   the archive. */
+   An error is one line on stderr, and exit status 2. Archives and models may be hostile: sizes are checked before
+   memory is taken, and the memory of the whole program has a limit. */
 
 #include <errno.h>
 #include <float.h>
@@ -39,14 +36,15 @@
 #endif
 
 enum {
-    VERSION = 4, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256, MAX_DEPTH = 16, MAX_JSON = 1 << 20,
+    VERSION = 4, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
+    MAX_DEPTH = 16, MAX_JSON = 1 << 20, /* levels and values of JSON */
     LANES = 16, ROWS = 4, TILE = 32, GROUP = 24, PRECISION = 28, RECIPROCAL = 34, FRACTION = 20, STEPS = 64, END = 24
 };
 #define MAX_MEMORY ((uint64_t)1 << 34)
 #define MIN_STATE ((uint64_t)1 << 31)
 #define MAX_OUTPUT 1.2676506002282294e30f /* 2^100 */
 
-/* Memory and files ------------------------------------------------------------------------------------------------ */
+/* Memory and files ------------------------------------------------------------------------------------------------- */
 
 typedef struct Memory {
     struct Memory *before;
@@ -74,8 +72,7 @@ static void fail(const char *format, ...) {
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
     for (char *each = line; *each; each++)
-        if ((unsigned char)*each < 32)
-            *each = '?';
+        if ((unsigned char)*each < 32) *each = '?';
     fprintf(stderr, "axl: %s\n", line);
     if (output) {
         fclose(output);
@@ -117,8 +114,7 @@ static Bytes read_file(const char *name, uint64_t most) {
     FILE *file = fopen(name, "rb");
     long size = file && !fseek(file, 0, SEEK_END) ? ftell(file) : -1;
     if (size < 0 || fseek(file, 0, SEEK_SET) || (uint64_t)size > most) {
-        if (file)
-            fclose(file);
+        if (file) fclose(file);
         fail("%s: %s", name, size < 0 ? "no file that can be read" : "larger than such a file can be");
     }
     Bytes bytes = {take((uint64_t)size + 1, 1), (uint64_t)size};
@@ -164,7 +160,7 @@ static uint64_t little(const unsigned char *bytes, int size) {
     return number;
 }
 
-/* JSON ------------------------------------------------------------------------------------------------------------ */
+/* JSON ------------------------------------------------------------------------------------------------------------- */
 
 /* Nodes point into the text, in which strings are decoded. */
 typedef struct Json {
@@ -267,8 +263,7 @@ static Json *read_json_value(Text *text, int depth) {
             uint64_t length = 0;
             char *key = "";
             if (json->length++ && !next_is(text, ',')) bad_json(text);
-            if (object && next_is(text, '"'))
-                key = read_string(text, &length);
+            if (object && next_is(text, '"')) key = read_string(text, &length);
             if (object && (!length || strlen(key) != length || !next_is(text, ':'))) bad_json(text);
             *last = read_json_value(text, depth + 1);
             (*last)->key = key;
@@ -297,8 +292,7 @@ static Json *read_json(Bytes bytes, const char *name) {
 static const Json *member(const Json *object, const char *key) {
     const Json *found = NULL;
     for (const Json *each = object->kind == OBJECT ? object->first : NULL; each; each = each->next)
-        if (!strcmp(each->key, key))
-            found = each;
+        if (!strcmp(each->key, key)) found = each;
     return found;
 }
 
@@ -322,7 +316,7 @@ static uint64_t whole(const Json *json, double low, double high, const char *wha
     return (uint64_t)number;
 }
 
-/* Checksums ------------------------------------------------------------------------------------------------------- */
+/* Checksums -------------------------------------------------------------------------------------------------------- */
 
 static uint32_t crc32(uint32_t crc, const unsigned char *bytes, uint64_t size) {
     static uint32_t table[256];
@@ -377,10 +371,10 @@ static void sha256_block(Sha256 *sha) {
     for (int i = 0; i < 64; i++) {
         uint32_t a = s[7] + (turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) +
                      CUBE_ROOTS[i] + w[i];
-        uint32_t b = (turn(s[0], 2) ^ turn(s[0], 13) ^ turn(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+        uint32_t b = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
         memmove(s + 1, s, 7 * sizeof(*s));
         s[4] += a;
-        s[0] = a + b;
+        s[0] = a + b + (turn(s[1], 2) ^ turn(s[1], 13) ^ turn(s[1], 22));
     }
     for (int i = 0; i < 8; i++)
         sha->state[i] += s[i];
@@ -394,8 +388,7 @@ static void sha256_add(Sha256 *sha, const void *bytes, uint64_t size) {
         sha->size += some;
         from += some;
         size -= some;
-        if (sha->size % 64 == 0)
-            sha256_block(sha);
+        if (sha->size % 64 == 0) sha256_block(sha);
     }
 }
 
@@ -410,7 +403,7 @@ static void sha256_end(Sha256 *sha, unsigned char *digest) {
         digest[i] = (unsigned char)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* The model ------------------------------------------------------------------------------------------------------- */
+/* The model -------------------------------------------------------------------------------------------------------- */
 
 typedef enum { CHANNELS, RASTER, COLUMNS, AXIS, LAYOUT_ROWS, FRAMES } Layout;
 
@@ -468,8 +461,7 @@ static const char *real_text(double number) {
     while (strtod(text, NULL) != number && precision++ < 17);
     const char *minus = *text == '-' ? "-" : "", *each = text + (*text == '-');
     for (; *each != 'e'; each++)
-        if (*each != '.')
-            digits[count++] = *each;
+        if (*each != '.') digits[count++] = *each;
     digits[count] = 0;
     int exponent = atoi(each + 1);
     if (exponent < -4 || exponent >= 16)
@@ -520,12 +512,9 @@ static void apply_layout(void) {
     config.axes = config.data_axes;
     config.channels = config.layout == CHANNELS ? C : 1;
     memcpy(config.shape, config.data_shape, sizeof(config.data_shape));
-    if (config.layout == LAYOUT_ROWS)
-        config.shape[0] = product(config.shape[0], C);
-    if (config.layout == COLUMNS)
-        config.shape[config.axes - 1] = product(config.shape[config.axes - 1], C);
-    if (config.layout == AXIS)
-        config.shape[config.axes++] = C;
+    if (config.layout == LAYOUT_ROWS) config.shape[0] = product(config.shape[0], C);
+    if (config.layout == COLUMNS) config.shape[config.axes - 1] = product(config.shape[config.axes - 1], C);
+    if (config.layout == AXIS) config.shape[config.axes++] = C;
     if (config.layout == FRAMES) {
         if (!--config.axes) fail("layout frames needs at least 2 axes");
         memmove(config.shape, config.data_shape + 1, (size_t)config.axes * sizeof(uint64_t));
@@ -545,7 +534,8 @@ static void apply_layout(void) {
 
 /* Read a JSON object; add the fields that are not at their defaults to the fingerprint. */
 static void read_config(const Json *json, Sha256 *sha) {
-    static const char *const layouts[] = {"\"channels\"", "\"raster\"", "\"columns\"", "\"axis\"", "\"rows\"", "\"frames\""};
+    static const char *const layouts[] = {"\"channels\"", "\"raster\"", "\"columns\"",
+                                          "\"axis\"",     "\"rows\"",   "\"frames\""};
     const Json *shape = member(json, "shape"), *outer = member(json, "outer_layers");
     uint64_t known = 0;
     const char *before = "{";
@@ -676,8 +666,7 @@ static void add_tensor(Sha256 *sha, const Tensor *tensor) {
     shape = text_of("%s torch.%s [%s]", tensor->name, types[tensor->type], shape);
     sha256_add(sha, "", 1);
     sha256_add(sha, shape, strlen(shape) + 1);
-    if (tensor->type >= F32)
-        sha256_add(sha, tensor->stored.bytes, tensor->stored.size);
+    if (tensor->type >= F32) sha256_add(sha, tensor->stored.bytes, tensor->stored.size);
     for (uint64_t i = 0; tensor->type < F32 && i < tensor->count; i++) {
         uint32_t bits = bits_of(tensor->values[i]);
         unsigned char bytes[4] = {bits & 255, bits >> 8 & 255, bits >> 16 & 255, bits >> 24};
@@ -698,8 +687,7 @@ static void read_model(const char *folder) {
     const Json *header = read_json((Bytes){file.bytes + 8, size}, "model.safetensors");
     model.tensors = take(header->length + 1, sizeof(Tensor));
     for (const Json *each = header->first; each; each = each->next)
-        if (each->key && strcmp(each->key, "__metadata__"))
-            read_tensor(&model.tensors[model.count++], each, data);
+        if (each->key && strcmp(each->key, "__metadata__")) read_tensor(&model.tensors[model.count++], each, data);
     qsort(model.tensors, (size_t)model.count, sizeof(Tensor), by_name);
     for (uint64_t i = 0; i < model.count; i++)
         add_tensor(&sha, &model.tensors[i]);
@@ -817,8 +805,7 @@ static Linear linear_of(const float *weight, const float *bias, uint64_t inputs,
     for (uint64_t o = 0; o < outputs; o++)
         for (uint64_t k = 0; k < inputs; k++)
             layer.weight[(o / TILE * inputs + k) * TILE + o % TILE] = weight[o * inputs + k];
-    if (bias)
-        memcpy(layer.bias, bias, (size_t)outputs * sizeof(float));
+    if (bias) memcpy(layer.bias, bias, (size_t)outputs * sizeof(float));
     return layer;
 }
 
@@ -828,9 +815,7 @@ static Linear read_linear(const char *prefix, uint64_t inputs, uint64_t outputs)
 }
 
 static Norm read_norm(const char *prefix) {
-    uint64_t dim = config.dim;
-    Norm norm = {vector(prefix, ".weight", dim), vector(prefix, ".bias", dim)};
-    return norm;
+    return (Norm){vector(prefix, ".weight", config.dim), vector(prefix, ".bias", config.dim)};
 }
 
 static Block read_block(const char *prefix, int masked, uint64_t length, uint64_t stride) {
@@ -839,8 +824,7 @@ static Block read_block(const char *prefix, int masked, uint64_t length, uint64_
     block.attention_norm = read_norm(text_of("%s.attention.norm", prefix));
     block.qkv = read_linear(text_of("%s.attention.attention.qkv", prefix), dim, 3 * dim);
     block.out = read_linear(text_of("%s.attention.attention.out", prefix), dim, dim);
-    if (config.rotary)
-        block.rotations = matrix(prefix, ".attention.attention.rotations", length, dim / config.heads);
+    if (config.rotary) block.rotations = matrix(prefix, ".attention.attention.rotations", length, dim / config.heads);
     block.feedforward_norm = read_norm(text_of("%s.feedforward.norm", prefix));
     block.expand = read_linear(text_of("%s.feedforward.expand", prefix), dim, hidden);
     block.contract = read_linear(text_of("%s.feedforward.contract", prefix), hidden, dim);
@@ -897,8 +881,8 @@ static void apply_norm(const Norm *norm, const float *x, uint64_t rows, float *y
     }
 }
 
-/* All heads of q [D] attend to keys [D, length] and values [count, D]. Whole lanes are computed, so there is room behind
-   keys and values; what comes of it is not used. */
+/* All heads of q [D] attend to keys [D, length] and values [count, D]. Whole lanes are computed, so there is room
+   behind keys and values; what comes of it is not used. */
 static void attend(const float *q, const float *keys, uint64_t length, const float *values, uint64_t count,
                    float *result) {
     uint64_t dim = config.dim, width = dim / config.heads, full = (count + LANES - 1) / LANES * LANES;
@@ -956,7 +940,8 @@ static void add(float *to, const float *from, uint64_t count) {
 
 /* Change x [rows, D] to the block's output. Of a masked block, it is slab i along its axis, and `cache` is of its rows
    from `first_row` on. */
-static void apply_block(const Block *block, float *x, uint64_t rows, uint64_t i, const Cache *cache, uint64_t first_row) {
+static void apply_block(const Block *block, float *x, uint64_t rows, uint64_t i, const Cache *cache,
+                        uint64_t first_row) {
     uint64_t dim = config.dim, width = dim / config.heads, length = block->length, stride = block->stride;
     apply_norm(&block->attention_norm, x, rows, work.normed);
     apply_linear(&block->qkv, work.normed, rows, work.wide);
@@ -986,7 +971,7 @@ static void apply_block(const Block *block, float *x, uint64_t rows, uint64_t i,
     add(x, work.normed, rows * dim);
 }
 
-/* Values and coder -------------------------------------------------------------------------------------------------- */
+/* Values and coder ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const unsigned char *words;
@@ -1021,7 +1006,8 @@ static int64_t fixed_points(const float *x, uint64_t count, int64_t *numbers) {
 
 static int read_categorical(const float *logits, int count, int64_t *numbers, Stream *stream) {
     int64_t sum = fixed_points(logits, (uint64_t)count, numbers), whole_range = (int64_t)1 << PRECISION;
-    int64_t factor = ((whole_range - count) << RECIPROCAL) / sum, slot = (int64_t)(stream->state % (uint64_t)whole_range);
+    int64_t factor = ((whole_range - count) << RECIPROCAL) / sum;
+    int64_t slot = (int64_t)(stream->state % (uint64_t)whole_range);
     int64_t before = numbers[0], start = 0, end = count == 1 ? whole_range : 1 + (before * factor >> RECIPROCAL);
     int value = 0;
     while (end <= slot) {
@@ -1033,7 +1019,7 @@ static int read_categorical(const float *logits, int count, int64_t *numbers, St
     return value;
 }
 
-/* 2^30 / (1 + e^(i / 64)), rounded. Every division and product rounds as IEEE 754 says, and no number is near a half. */
+/* 2^30 / (1 + e^(i / 64)), rounded. Float64 suffices: no number is closer than 5e-5 to the middle of two integers. */
 static int64_t logistic_table[END * STEPS + 2];
 
 static void fill_logistic_table(void) {
@@ -1124,7 +1110,7 @@ static void write_features(uint32_t code, float *features) {
     }
 }
 
-/* The network ------------------------------------------------------------------------------------------------------- */
+/* The network ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
     Block *blocks;
@@ -1143,7 +1129,6 @@ static struct {
     float *positions, *labels, *table;          /* [positions, D], [classes + 1, D], [V, D] */
     Linear of_features, head;
     Norm head_norm;
-    int outputs;
     Outer outers[MAX_AXES];
     uint64_t pixel_channels, code_numbers; /* of the convolution */
     Block *inner;
@@ -1212,24 +1197,21 @@ static void read_network(void) {
     uint64_t dim = config.dim, longest = 1, rows = GROUP;
     config.dim = dim;
     network.features = number_of_features();
-    network.outputs = config.ordinal ? 3 * config.mixtures : config.num_values;
     for (int level = axes; level >= 0; level--)
         network.slab[level] = level == axes ? 1 : network.slab[level + 1] * config.shape[level];
     for (int axis = 0; axis < axes; axis++)
         longest = config.shape[axis] > longest ? config.shape[axis] : longest;
     network.positions = read_positions("position.tables.");
-    if (config.num_classes)
-        network.labels = matrix("labels.embed.table", "", (uint64_t)config.num_classes + 1, dim);
+    if (config.num_classes) network.labels = matrix("labels.embed.table", "", (uint64_t)config.num_classes + 1, dim);
     if (config.ordinal) {
         network.of_features = read_linear("embed_value.linear", network.features, dim);
         network.spread = *vector("values.spread", "", 0);
         fill_logistic_table();
-        if (config.centred)
-            read_prediction();
+        if (config.centred) read_prediction();
     } else
         network.table = matrix("embed_value.table", "", (uint64_t)config.num_values, dim);
     network.head_norm = read_norm("head.0");
-    network.head = read_linear("head.1", dim, (uint64_t)network.outputs);
+    network.head = read_linear("head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
 
     if (config.encoder_layers) {
         uint64_t copies = 1, planes = config.one_hot ? config.channels : 1;
@@ -1301,8 +1283,7 @@ static void read_network(void) {
 
 static Cache cache_of(uint64_t rows, uint64_t length) {
     uint64_t size = product(product(rows, length), config.dim) + LANES;
-    Cache cache = {floats(size), floats(size)};
-    return cache;
+    return (Cache){floats(size), floats(size)};
 }
 
 /* Take the memory for decoding some images. */
@@ -1320,10 +1301,8 @@ static void prepare(uint64_t images) {
         outer->upper = floats(product(rows, dim));
         outer->caches = take((uint64_t)outer->layers, sizeof(Cache));
         for (int i = 0; i < outer->layers; i++)
-            if (outer->blocks[i].masked)
-                outer->caches[i] = cache_of(rows, config.shape[level]);
-        if (outer->window)
-            outer->numbers = floats(product(product(images, network.slab[level]), network.code_numbers));
+            if (outer->blocks[i].masked) outer->caches[i] = cache_of(rows, config.shape[level]);
+        if (outer->window) outer->numbers = floats(product(product(images, network.slab[level]), network.code_numbers));
         window = outer->window > window ? outer->window : window;
     }
     uint64_t wide = network.head.outputs, pixel = product(network.pixel_channels, dim);
@@ -1400,8 +1379,7 @@ static void load_context(const float *context, uint64_t image, uint64_t slab, ui
                          float *result) {
     uint64_t dim = config.dim, start = (image * slab + first) * dim;
     memcpy(result, context ? context + start : network.positions + first * dim, (size_t)(count * dim) * sizeof(float));
-    if (!context && network.encoder)
-        add(result, network.encoded + start, count * dim);
+    if (!context && network.encoder) add(result, network.encoded + start, count * dim);
     for (uint64_t p = 0; !context && !network.encoder && network.labels && p < count; p++)
         add(result + p * dim, network.labels + (uint64_t)network.classes[image] * dim, dim);
 }
@@ -1434,10 +1412,8 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
         for (uint64_t i = 0; i < length; i++) {
             for (uint64_t b = 0; b < rows; b++)
                 load_context(context, first + b, length, i, 1, network.x + b * dim);
-            if (i)
-                add(network.x, network.embedded, rows * dim);
-            if (!network.inner)
-                apply_lstm(rows);
+            if (i) add(network.x, network.embedded, rows * dim);
+            if (!network.inner) apply_lstm(rows);
             for (int layer = 0; network.inner && layer < config.inner_layers; layer++)
                 apply_block(&network.inner[layer], network.x, rows, i, &network.inner_caches[layer], 0);
             apply_norm(&network.head_norm, network.x, rows, work.normed);
@@ -1464,8 +1440,9 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
     }
 }
 
-/* Add what a linear layer makes of the windows around the pixels of a slab: [pixels, outputs]. The windows reach equally
-   far along all axes from `level` on. If the pixels are those of slab i, they end before it along the first axis. */
+/* Add what a linear layer makes of the windows around the pixels of a slab: [pixels, outputs]. The windows reach
+   equally far along all axes from `level` on. If the pixels are those of slab i, they end before
+   it along the first axis. */
 static void convolve(const Linear *layer, int level, int64_t reach, int is_slab, int64_t i, uint64_t pixel_channels,
                      const float *numbers, uint64_t size, float *result) {
     int axes = config.axes - level;
@@ -1495,8 +1472,7 @@ static void convolve(const Linear *layer, int level, int64_t reach, int is_slab,
                     pixel = pixel * shape[axis] + at[axis] + offset[axis];
                 }
                 memset(to, 0, (size_t)size * sizeof(float));
-                if (inside)
-                    memcpy(to, numbers + (uint64_t)pixel * size, (size_t)size * sizeof(float));
+                if (inside) memcpy(to, numbers + (uint64_t)pixel * size, (size_t)size * sizeof(float));
                 to += size;
                 for (axis = axes - 1; axis >= 0 && ++offset[axis] > (axis || !is_slab ? reach : -1); axis--)
                     offset[axis] = -reach;
@@ -1575,15 +1551,15 @@ static void encode_channels(uint64_t channel) {
 }
 
 /* Read the values of some images from the stream. */
-static void decode(void) {
+static void decode(uint64_t images) {
+    prepare(images);
     for (uint64_t channel = 0; channel < config.channels; channel++) {
-        if (network.encoder)
-            encode_channels(channel);
+        if (network.encoder) encode_channels(channel);
         walk(channel, 0, 0, NULL);
     }
 }
 
-/* Zlib -------------------------------------------------------------------------------------------------------------- */
+/* Zlib ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const unsigned char *at, *end;
@@ -1622,8 +1598,7 @@ static void build(Huffman *code, const unsigned char *lengths, int count) {
         if (left < 0) bad_zlib();
     }
     for (int i = 0; i < count; i++)
-        if (lengths[i])
-            code->symbols[starts[lengths[i]]++] = i;
+        if (lengths[i]) code->symbols[starts[lengths[i]]++] = i;
 }
 
 static int take_symbol(Inflating *from, const Huffman *code) {
@@ -1727,23 +1702,23 @@ static Bytes unpack(Bytes packed, uint64_t most) {
     return (Bytes){from.out, from.size};
 }
 
-/* The archive ------------------------------------------------------------------------------------------------------- */
+/* The archive ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    unsigned char *content;
-    uint64_t images, size;
+    Bytes content;
+    uint64_t images;
 } Chunk;
 
 /* Where decoded images go: tiles of examples, which are in one array or in a file each. */
-typedef struct {
-    const char *folder; /* NULL: one array */
-    const Json *next;   /* the next entry of the description */
-    int first_size;     /* the number of the first of the sizes in an entry */
-    const char *type;   /* of values, as NumPy writes it */
-    int bytes;          /* of a value */
+static struct {
+    const char *path;         /* of the array, or of the folder of files */
+    const Json *files, *file; /* the description of files, NULL for an array; the entry of the current file */
+    int first_size;           /* the number of the first of the sizes in an entry */
+    const char *type;         /* of values, as NumPy writes it */
+    int bytes;                /* of a value */
     uint64_t sizes[MAX_AXES], tile, tiles, values;
-    uint16_t *example;  /* [*sizes, C] */
-} Target;
+    uint16_t *example; /* [*sizes, C] */
+} target;
 
 static Bytes part(Bytes *from, uint64_t size, const char *what) {
     if (size > from->size) fail("%s ends early: the archive is cut off or damaged", what);
@@ -1764,59 +1739,63 @@ static uint64_t varint(Bytes *from) {
     return 0;
 }
 
-/* Set the sizes of the example that comes next; NULL: those of the model. */
-static void set_sizes(Target *target, const Json *size) {
-    target->tiles = 1;
-    target->values = config.data_channels;
-    for (int axis = 0; axis < config.data_axes; axis++) {
+/* Set the sizes of an example; NULL: those of the model. */
+static void set_sizes(const Json *size) {
+    target.tiles = 1;
+    target.values = config.data_channels;
+    for (int axis = 0; axis < config.data_axes; axis++, size = size ? size->next : NULL) {
         uint64_t tile = config.data_shape[axis];
-        target->sizes[axis] = size ? whole(size, 1, INT32_MAX, "a size of the archive's files") : tile;
-        target->tiles = product(target->tiles, (target->sizes[axis] + tile - 1) / tile);
-        target->values = product(target->values, target->sizes[axis]);
-        size = size ? size->next : NULL;
+        target.sizes[axis] = size ? whole(size, 1, INT32_MAX, "a size of the archive's files") : tile;
+        target.tiles = product(target.tiles, (target.sizes[axis] + tile - 1) / tile);
+        target.values = product(target.values, target.sizes[axis]);
     }
-    target->example = take(target->values, sizeof(uint16_t));
 }
 
-/* Open the file of the next entry that is of images, or is a whole file. */
-static void open_entry(Target *target, int of_images) {
-    while (target->next && (target->next->length > 1) != of_images)
-        target->next = target->next->next;
-    if (!target->next) fail("the archive holds more than it describes");
-    const Json *entry = target->next;
-    const char *name = entry->first->text;
+static const Json *size_of(const Json *entry) {
+    const Json *size = entry->first;
+    for (int i = 0; i < target.first_size; i++)
+        size = size->next;
+    return size;
+}
+
+/* Go to the next entry that is of images, or is a whole file; there must be one, or none. */
+static void next_entry(int of_images, int there) {
+    target.file = target.file ? target.file->next : target.files->first;
+    while (target.file && (target.file->length > 1) != of_images)
+        target.file = target.file->next;
+    if (!target.file != !there) fail("the archive does not hold what it describes");
+}
+
+static void open_entry(const char *suffix) {
+    const char *name = target.file->first->text;
     for (const char *at = name; at;) { /* no part of a name may lead out of the folder */
         uint64_t length = strcspn(at, "/");
         if (!length || (at[0] == '.' && (length == 1 || (at[1] == '.' && length == 2))) || strpbrk(name, "\\:"))
             fail("the archive names a file outside of its folder");
         at = at[length] ? at + length + 1 : NULL;
     }
-    open_output(text_of("%s/%s%s", target->folder, name, of_images ? ".raw" : ""));
-    printf("%s: ", output_name + strlen(target->folder) + 1);
-    target->next = entry->next;
-    if (of_images) {
-        const Json *size = entry->first;
-        for (int i = 0; i < target->first_size; i++)
-            size = size->next;
-        set_sizes(target, size);
-    }
+    open_output(text_of("%s/%s%s", target.path, name, suffix));
+    printf("%s%s: ", name, suffix);
 }
 
-static void print_sizes(const Target *target) {
+static void print_sizes(void) {
     for (int axis = 0; axis < config.data_axes; axis++)
-        printf("%llu, ", (unsigned long long)target->sizes[axis]);
+        printf("%llu, ", (unsigned long long)target.sizes[axis]);
     printf("%llu]\n", (unsigned long long)config.data_channels);
 }
 
 /* Put an image where it belongs in its example; write the example if it is the last. */
-static void put_image(Target *target, const uint16_t *image) {
-    uint64_t channels = config.data_channels, pixels = config.positions * config.channels / channels;
-    if (!target->tile && target->folder)
-        open_entry(target, 1);
+static void put_image(const uint16_t *image) {
+    uint64_t channels = config.data_channels, pixels = config.positions * config.channels / channels, filled = 0;
+    unsigned char buffer[4096];
+    if (target.files && !target.tile) {
+        next_entry(1, 1);
+        set_sizes(size_of(target.file));
+    }
     for (uint64_t p = 0; p < pixels; p++) {
-        uint64_t rest = p, tile = target->tile, at = 0, stride = 1, inside = 1;
+        uint64_t rest = p, tile = target.tile, at = 0, stride = 1, inside = 1;
         for (int axis = config.data_axes - 1; axis >= 0; axis--) {
-            uint64_t length = config.data_shape[axis], size = target->sizes[axis], grid = (size + length - 1) / length;
+            uint64_t length = config.data_shape[axis], size = target.sizes[axis], grid = (size + length - 1) / length;
             uint64_t index = tile % grid * length + rest % length;
             inside = inside && index < size;
             at += index * stride;
@@ -1824,51 +1803,48 @@ static void put_image(Target *target, const uint16_t *image) {
             rest /= length;
             tile /= grid;
         }
-        if (inside)
-            memcpy(target->example + at * channels, image + p * channels, (size_t)channels * sizeof(uint16_t));
+        if (inside) memcpy(target.example + at * channels, image + p * channels, (size_t)channels * sizeof(uint16_t));
     }
-    target->tile = (target->tile + 1) % target->tiles;
-    if (target->tile) return;
-    unsigned char buffer[4096];
-    uint64_t filled = 0;
-    for (uint64_t i = 0; i < target->values; i++) {
-        uint64_t value = (uint64_t)(config.lowest + target->example[i]);
-        for (int byte = 0; byte < target->bytes; byte++)
+    target.tile = (target.tile + 1) % target.tiles;
+    if (target.tile) return;
+    if (target.files) open_entry(".raw");
+    for (uint64_t i = 0; i < target.values; i++) {
+        uint64_t value = (uint64_t)(config.lowest + target.example[i]);
+        for (int byte = 0; byte < target.bytes; byte++)
             buffer[filled++] = (unsigned char)(value >> 8 * byte);
-        if (filled > sizeof(buffer) - 8 || i + 1 == target->values) {
+        if (filled > sizeof(buffer) - 8 || i + 1 == target.values) {
             write_output(buffer, filled);
             filled = 0;
         }
     }
-    if (target->folder) {
+    if (target.files) {
         close_output();
-        printf("%s [", target->type);
-        print_sizes(target);
+        printf("%s [", target.type);
+        print_sizes();
     }
 }
 
 /* Decode a chunk of images. */
-static void read_chunk(const Chunk *chunk, const int *classes, Target *target) {
-    uint64_t values = config.positions * config.channels, modelled = 0, index = 0;
-    int width = config.num_values > 256 ? 2 : 1;
+static void read_chunk(const Chunk *chunk, const int *classes) {
+    uint64_t values = config.positions * config.channels, modelled = 0, decoded = 0, index = 0;
     const Memory *mark = memory;
-    Bytes content = {chunk->content, chunk->size};
-    uint16_t *stored[MAX_IMAGES] = {NULL};
-    int of_modelled[MAX_IMAGES];
-    for (uint64_t left = varint(&content); left; left--, index++) {
+    Bytes content = chunk->content;
+    uint16_t *images[MAX_IMAGES] = {NULL};
+    int width = config.num_values > 256 ? 2 : 1, of_modelled[MAX_IMAGES];
+    uint32_t crc = 0;
+    for (uint64_t left = varint(&content); left; left--, index++) { /* those that are stored without the model */
         index += varint(&content);
         if (index >= chunk->images) fail("a chunk stores an image beyond its last");
         Bytes file = part(&content, varint(&content), "a chunk");
         if (width == 1) fail("an image is stored as WebP, which this program does not read: use the package");
-        Bytes raw = unpack(file, 2 * values);
-        if (raw.size != 2 * values) fail("an image stored by zlib has another size");
-        stored[index] = take(values, sizeof(uint16_t));
+        file = unpack(file, 2 * values);
+        if (file.size != 2 * values) fail("an image stored by zlib has another size");
+        images[index] = take(values, sizeof(uint16_t));
         for (uint64_t i = 0; i < values; i++)
-            stored[index][i] = (uint16_t)little(raw.bytes + 2 * i, 2);
+            images[index][i] = (uint16_t)little(file.bytes + 2 * i, 2);
     }
     for (uint64_t i = 0; i < chunk->images; i++)
-        if (!stored[i])
-            of_modelled[modelled++] = classes[i];
+        if (!images[i]) of_modelled[modelled++] = classes[i];
     if (content.size % 4 || content.size < 8) fail("a stream of %llu bytes is none", (unsigned long long)content.size);
     network.stream.state = little(content.bytes, 4) << 32 | little(content.bytes + 4, 4);
     network.stream.words = content.bytes + 8;
@@ -1876,27 +1852,20 @@ static void read_chunk(const Chunk *chunk, const int *classes, Target *target) {
     network.classes = of_modelled;
     if (network.stream.state < MIN_STATE || network.stream.state >> 63)
         fail("a stream starts with a state that no encoder leaves");
-    if (modelled) {
-        prepare(modelled);
-        decode();
-    }
+    if (modelled) decode(modelled);
     if (network.stream.left) fail("a stream goes on after its last symbol: damage, or another model");
-    uint32_t crc = 0;
-    uint64_t decoded = 0;
     for (uint64_t i = 0; i < chunk->images; i++) {
-        if (!stored[i])
-            stored[i] = network.values + decoded++ * values;
+        if (!images[i]) images[i] = network.values + decoded++ * values;
         for (uint64_t k = 0; k < values; k++) {
-            unsigned char bytes[2] = {stored[i][k] & 255, stored[i][k] >> 8};
+            unsigned char bytes[2] = {images[i][k] & 255, images[i][k] >> 8};
             crc = crc32(crc, bytes, (uint64_t)width);
         }
     }
     if (network.stream.state != (MIN_STATE | (crc & (MIN_STATE - 1))))
         fail("the decoded images have another checksum: damage, or labels of other images");
     for (uint64_t i = 0; i < chunk->images; i++)
-        put_image(target, stored[i]);
-    if (!target->folder && target->example) /* of an array; it was taken before */
-        release(mark);
+        put_image(images[i]);
+    release(mark);
 }
 
 /* Return the class of each image from a text file; without one, that of unlabelled images. */
@@ -1905,59 +1874,57 @@ static const int *read_classes(const char *name, uint64_t images, int unlabelled
     char *at = name ? (char *)read_file(name, (uint64_t)1 << 30).bytes : NULL;
     for (uint64_t i = 0; i < images; i++) {
         char *end = at;
-        long class = at ? strtol(at, &end, 10) : unlabelled;
-        if ((at && end == at) || class < 0 || class > unlabelled)
+        long found = at ? strtol(at, &end, 10) : unlabelled;
+        if ((at && end == at) || found < 0 || found > unlabelled)
             fail("%s must hold %llu classes from 0 to %d", name, (unsigned long long)images, unlabelled);
-        classes[i] = (int)class;
+        classes[i] = (int)found;
         at = end;
     }
     if (at && at[strspn(at, " \t\r\n")]) fail("%s holds more classes than the archive has images", name);
     return classes;
 }
 
-/* Say where images go by the archive's metadata; return the entries of its files. */
-static const Json *read_description(Target *target, Bytes packed, uint64_t images, const char *place) {
-    const Json *json = NULL, *entries = NULL, *shape = NULL;
-    target->first_size = 2;
+/* Find out from the metadata where images go. */
+static void read_description(Bytes packed, uint64_t images) {
+    uint64_t largest_example = 0, most = 64 * packed.size > 1 << 24 ? 64 * packed.size : 1 << 24;
+    const Json *json = NULL, *shape = NULL;
     if (packed.size) {
-        uint64_t most = 64 * packed.size > 1 << 24 ? 64 * packed.size : 1 << 24;
         json = read_json(unpack(packed, most < 1 << 27 ? most : 1 << 27), "the archive's description");
-        if (member(json, "scan"))
-            fail("the archive holds a scan, which this program does not restore: use the package");
+        if (member(json, "scan")) fail("the archive holds a scan, which this program cannot restore: use the package");
+        target.files = member(json, "pictures") ? member(json, "pictures") : member(json, "videos");
+        target.first_size = member(json, "pictures") ? 2 : 1;
         shape = member(json, "shape");
-        if (!(entries = member(json, "pictures")) && (entries = member(json, "videos")))
-            target->first_size = 1;
-        if (!entries && !shape) fail("the archive's description of its files is damaged");
+        if (target.files ? target.files->kind != ARRAY : !shape || shape->length <= (uint64_t)config.data_axes)
+            fail("the archive's description is damaged");
     }
-    for (const Json *each = entries ? entries->first : NULL; each; each = each->next)
-        if (entries->kind != ARRAY || each->kind != ARRAY || !each->length || each->first->kind != STRING ||
+    for (const Json *each = target.files ? target.files->first : NULL; each; each = each->next) {
+        if (each->kind != ARRAY || !each->length || each->first->kind != STRING ||
             strlen(each->first->text) != each->first->length ||
-            (each->length > 1 && each->length < (uint64_t)(target->first_size + config.data_axes)))
+            (each->length > 1 && each->length < (uint64_t)(target.first_size + config.data_axes)))
             fail("the archive's description of its files is damaged");
-    if (entries) {
-        target->folder = place;
-        return entries->first;
+        if (each->length == 1) continue;
+        set_sizes(size_of(each));
+        largest_example = target.values > largest_example ? target.values : largest_example;
     }
-    if (shape && (shape->kind != ARRAY || shape->length <= (uint64_t)config.data_axes))
-        fail("the archive's description of its array is damaged");
-    set_sizes(target, shape ? shape->first->next : NULL);
-    if (images % target->tiles) fail("the archive does not hold whole examples of its array");
-    open_output(place);
-    return NULL;
+    if (!target.files) {
+        set_sizes(shape && shape->first ? shape->first->next : NULL);
+        largest_example = target.values;
+        if (images % target.tiles) fail("the archive does not hold whole examples of its array");
+        open_output(target.path);
+    }
+    target.example = take(largest_example, sizeof(uint16_t));
 }
 
-static void read_archive(const char *name, const char *place, const char *labels) {
+static void read_archive(const char *name, const char *labels) {
     static const unsigned char magic[8] = {0x89, 'A', 'X', 'L', '\r', '\n', 0x1a, '\n'};
     Bytes file = read_file(name, MAX_MEMORY), left = file;
     const char *what = "the header";
-    Target target = {.type = "<i4", .bytes = 4};
-    if (memcmp(part(&left, 8, what).bytes, magic, 8))
-        fail("%s: no archive: an .axl file starts with other bytes", name);
+    if (memcmp(part(&left, 8, what).bytes, magic, 8)) fail("%s: no archive: its first bytes are others", name);
     int version = *part(&left, 1, what).bytes;
     if (version != VERSION)
         fail("%s: an archive of format version %d; this program reads version %d", name, version, VERSION);
     unsigned char *fingerprint = part(&left, 32, what).bytes, *fixed = part(&left, 18, what).bytes;
-    uint64_t count = little(fixed + 5, 4), axes = fixed[17], images = 0, total = 0;
+    uint64_t count = little(fixed + 5, 4), axes = fixed[17], images = 0;
     unsigned char *sizes = part(&left, 4 * axes, what).bytes, *index = part(&left, 10 * count, what).bytes;
     Bytes metadata = part(&left, little(fixed + 9, 4), what);
     uint64_t head = file.size - left.size;
@@ -1974,45 +1941,42 @@ static void read_archive(const char *name, const char *place, const char *labels
     if (fixed[0] != (labels != NULL))
         fail(labels ? "%s: written without labels" : "%s: written with labels: give a file of them", name);
     if (labels && !config.num_classes) fail("%s: damaged: its model has no classes", name);
-    Chunk *chunks = take(count + 1, sizeof(Chunk));
+    Chunk *chunks = take(count, sizeof(Chunk));
     for (uint64_t i = 0; i < count; i++, index += 10) {
         chunks[i].images = little(index, 2);
-        chunks[i].size = little(index + 2, 4);
-        chunks[i].content = part(&left, chunks[i].size, "a chunk").bytes;
+        chunks[i].content = part(&left, little(index + 2, 4), "a chunk");
         if (chunks[i].images > MAX_IMAGES) fail("%s: a chunk claims more than %d images", name, MAX_IMAGES);
-        if (crc32(0, chunks[i].content, chunks[i].size) != little(index + 6, 4))
+        if (crc32(0, chunks[i].content.bytes, chunks[i].content.size) != little(index + 6, 4))
             fail("%s: chunk %llu is damaged: its checksum differs", name, (unsigned long long)i);
         images += chunks[i].images;
     }
     if (left.size) fail("%s: there are bytes behind the last chunk", name);
     const int *classes = read_classes(labels, images, config.num_classes);
     read_network();
-    if (config.lowest >= 0 && config.lowest + config.num_values <= 1 << 16) {
-        target.bytes = config.lowest + config.num_values <= 256 ? 1 : 2;
-        target.type = target.bytes == 1 ? "|u1" : "<u2";
-    }
-    const Json *entries = read_description(&target, metadata, images, place);
-    target.next = entries;
-    for (uint64_t i = 0; i < count; i++)
-        if (chunks[i].images) {
-            read_chunk(&chunks[i], classes + total, &target);
-            total += chunks[i].images;
-        }
-    if (target.tile) fail("the archive describes more than it holds");
-    if (!target.folder) {
+    int is_byte = config.lowest >= 0 && config.lowest + config.num_values <= 256;
+    int is_short = config.lowest >= 0 && config.lowest + config.num_values <= 65536;
+    target.bytes = is_byte ? 1 : is_short ? 2 : 4;
+    target.type = is_byte ? "|u1" : is_short ? "<u2" : "<i4";
+    read_description(metadata, images);
+    for (uint64_t i = 0; i < count; classes += chunks[i++].images)
+        if (chunks[i].images) read_chunk(&chunks[i], classes);
+    if (target.tile) fail("the archive ends within an image of its description");
+    if (!target.files) {
         close_output();
         printf("%s [%llu, ", target.type, (unsigned long long)(images / target.tiles));
-        print_sizes(&target);
+        print_sizes();
         return;
     }
-    target.next = entries;
+    next_entry(1, 0);
     for (uint64_t i = 0; i < count; i++)
         if (!chunks[i].images) {
-            open_entry(&target, 0);
-            write_output(chunks[i].content, chunks[i].size);
+            next_entry(0, 1);
+            open_entry("");
+            write_output(chunks[i].content.bytes, chunks[i].content.size);
             close_output();
             printf("as it was\n");
         }
+    next_entry(0, 0);
 }
 
 int main(int count, char **words) {
@@ -2020,9 +1984,10 @@ int main(int count, char **words) {
         fputs("usage: axl MODEL_FOLDER ARCHIVE OUTPUT [LABELS]\n", stderr);
         return 2;
     }
+    target.path = words[3];
     check_arithmetic();
     read_model(words[1]);
-    read_archive(words[2], words[3], count == 5 ? words[4] : NULL);
+    read_archive(words[2], count == 5 ? words[4] : NULL);
     release(NULL);
     return fflush(stdout) ? 2 : 0;
 }
