@@ -195,7 +195,7 @@ static int next_is(Text *text, char wanted) {
 static unsigned read_unit(Text *text) {
     unsigned unit = 0;
     for (int i = 0; i < 4; i++, text->at++) {
-        const char *digits = "0123456789abcdef0123456789ABCDEF", *digit;
+        const char *digits = "0123456789abcdef0123456789ABCDEF", *digit = NULL;
         if (text->at == text->end || !*text->at || !(digit = strchr(digits, *text->at))) bad_json(text);
         unit = unit * 16 + (unsigned)(digit - digits) % 16;
     }
@@ -496,12 +496,12 @@ static const char *value_of(const char *name) {
 
 static int is(const char *name, const char *value) { return !strcmp(value_of(name), value); }
 
-/* Return the number of a field from low to high; null is `none`. */
+/* Return the number of a field from low to high; null is `none`, and refused if that is NAN. */
 static double number_of(const char *name, double low, double high, double none) {
-    return is(name, "null") ? none : number_in(value_of(name), strlen(value_of(name)), low, high, name);
+    return is(name, "null") && none == none ? none : number_in(value_of(name), strlen(value_of(name)), low, high, name);
 }
 
-static int whole_of(const char *name, double low, double high, int none) {
+static int whole_of(const char *name, double low, double high, double none) {
     double number = number_of(name, low, high, none);
     if (floor(number) != number) fail("%s must be a whole number in config.json", name);
     return (int)number;
@@ -558,19 +558,19 @@ static void read_config(const Json *json, Sha256 *sha) {
         config.data_shape[config.data_axes++] = whole(each, 1, MAX_SIZE, "shape");
     while (strcmp(value_of("layout"), layouts[config.layout]))
         if (++config.layout > FRAMES) fail("layout is none of those that are known");
-    config.data_channels = (uint64_t)whole_of("channels", 1, MAX_SIZE, 1);
+    config.data_channels = (uint64_t)whole_of("channels", 1, MAX_SIZE, NAN);
     apply_layout();
-    config.lowest = whole_of("lowest", -2147483648.0, 2147483647.0, 0);
-    config.num_values = whole_of("num_values", 2, 1 << 16, 0);
+    config.lowest = whole_of("lowest", -2147483648.0, 2147483647.0, NAN);
+    config.num_values = whole_of("num_values", 2, 1 << 16, NAN);
     config.num_classes = whole_of("num_classes", 1, MAX_SIZE, 0);
-    config.dim = whole_of("dim", 1, MAX_SIZE, 0);
-    config.heads = whole_of("heads", 1, MAX_SIZE, 0);
-    config.hidden = (int)rint(number_of("mlp_ratio", 1.0 / config.dim, 64, 0) * config.dim);
+    config.dim = whole_of("dim", 1, MAX_SIZE, NAN);
+    config.heads = whole_of("heads", 1, MAX_SIZE, NAN);
+    config.hidden = (int)rint(number_of("mlp_ratio", 1.0 / config.dim, 64, NAN) * config.dim);
     config.divisor = whole_of("input_divisor", 1, MAX_SIZE, config.num_values - 1);
-    config.convolution = whole_of("convolution", 0, 8, 0);
-    config.mixtures = whole_of("mixtures", 1, 256, 0);
-    config.inner_layers = whole_of("inner_layers", 1, MAX_LAYERS, 0);
-    config.encoder_layers = whole_of("encoder_layers", 0, MAX_LAYERS, 0);
+    config.convolution = whole_of("convolution", 0, 8, NAN);
+    config.mixtures = whole_of("mixtures", 1, 256, NAN);
+    config.inner_layers = whole_of("inner_layers", 1, MAX_LAYERS, NAN);
+    config.encoder_layers = whole_of("encoder_layers", 0, MAX_LAYERS, NAN);
     config.ordinal = is("values", "\"ordinal\"");
     config.centred = is("centred", "true");
     config.lstm = is("inner", "\"lstm\"");
