@@ -43,6 +43,8 @@ release-check: $(READY)  ## build what is published into dist/, check that nothi
 	tar -tzf dist/*.tar.gz | sed 's|^[^/]*/||' | sort > build/packed
 	git ls-files | grep -v '^[.]' | sort | comm -23 - build/packed > build/missing
 	test ! -s build/missing || { cat build/missing; echo 'is missing in the sdist: see .gitignore'; exit 1; }
+	cc -std=c99 -O2 -ffp-contract=off -Wall -Wextra -Werror -pedantic -o build/axl tools/axl/axl.c -lm
+	$(BIN)/python -m pytest tests/compression/test_c_decoder.py
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --progress-bar off -c constraints.txt dist/*.whl
 	cd build/fresh && bin/axial demo --steps 40 && test -s demo/index.html

@@ -13,7 +13,6 @@ import torch
 
 from axial_transformers.compression import compress, compress_files, container
 from axial_transformers.kernels.exact.definition import GROUP
-from axial_transformers.models import AxialTransformer
 from tests.small_models import (
     CENTRED,
     CHUNKS_OF_64,
@@ -31,7 +30,6 @@ SOURCE = Path(__file__).parents[2] / "tools" / "axl" / "axl.c"
 VECTORS = Path(__file__).parents[1] / "data" / "archives"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 FLAGS = ["-std=c99", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-BYTES = (small_config((4, 6), num_values=256), small_config((2, 3), 3, "columns", num_values=256))
 MORE = {
     "eight axes": small_config((1, 2, 1, 2, 1, 2, 1, 3), 2, "axis"),
     "eight axes with an encoder": small_config((2, 1, 2, 1, 1, 2, 1, 2), 2),
@@ -89,13 +87,18 @@ def test_the_program_restores_random_values_of_random_models(kind, axl, tmp_path
 
 
 def test_weights_of_16_bits_several_chunks_and_images_that_zlib_stores_are_restored(axl, tmp_path):
-    model = random_model(small_config((4, 6), num_values=3000), torch.float32)
-    model.half().float()
+    model = random_model(small_config((4, 6), num_values=3000)).half().float()
     x = random_values(model, 150)
     x[::3] = 1234
     with CHUNKS_OF_64:
         archive = compress(model, x, verify=False)
     assert np.array_equal(restored(axl, tmp_path, model.half(), archive), x.numpy())
+
+
+def test_images_without_labels_are_restored(axl, tmp_path):
+    model = random_model(VARIANTS["classes"], torch.float32)
+    x = random_values(model, 3)
+    assert np.array_equal(restored(axl, tmp_path, model, compress(model, x, verify=False)), x.numpy())
 
 
 @pytest.mark.parametrize("name", ["tokens", "numbers"])
@@ -158,7 +161,14 @@ def test_other_weights_than_the_configuration_needs_are_refused(axl, tmp_path):
     restored(axl, tmp_path, model, archive)
     config = tmp_path / "model" / "config.json"
     text = config.read_text()
-    for old, new in (('"dim": 8', '"dim": 16'), ('"shape": [', '"shape": [1048576,'), ('"inner_layers": 1', '"more": 1')):
+    wrong = {
+        "outer_layers must": ('"shape": [', '"shape": [1048576,'),
+        "config.json is not": ('"inner_layers": 1', '"more": 1'),
+        "heads must be": ('"heads": 2', '"heads": null'),
+        "another model": ('"dim": 8', '"dim": 16'),
+    }
+    for reason, (old, new) in wrong.items():
+        assert old in text
         config.write_text(text.replace(old, new, 1))
-        with pytest.raises(ValueError, match="config|safetensors|too many positions|another model|outer_layers"):
+        with pytest.raises(ValueError, match=reason):
             axl(tmp_path / "model", tmp_path / "x.axl", tmp_path / "x")

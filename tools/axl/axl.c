@@ -831,7 +831,8 @@ static Block read_block(const char *prefix, int masked, uint64_t length, uint64_
     return block;
 }
 
-/* y [rows, outputs] = x [rows, inputs] W + bias: one chain for each number, inputs in order. */
+/* y [rows, outputs] = x [rows, inputs] W + bias: one chain for each number, inputs in order. Chains of a tile run side
+   by side, in registers; the last tile of rows repeats its first row. */
 static void apply_linear(const Linear *layer, const float *x, uint64_t rows, float *y) {
     uint64_t inputs = layer->inputs, outputs = layer->outputs;
     for (uint64_t o = 0; o < outputs; o += TILE)
@@ -1115,18 +1116,18 @@ static void write_features(uint32_t code, float *features) {
 typedef struct {
     Block *blocks;
     int layers;
-    Cache *caches;       /* of masked blocks, for all images */
-    uint64_t window;     /* numbers in the window of the convolution; 0: there is none */
-    Linear convolution;  /* [window] -> [channels of a pixel, D] */
-    float *table;        /* [V, 1], what the convolution reads of values */
-    Linear of_codes;     /* in its place, for ordinal values */
-    float *numbers;      /* [images, positions of this level, features]: what it read so far */
-    float *here, *upper, *below;
+    Cache *caches;      /* of masked blocks, for all images */
+    uint64_t window;    /* numbers in the window of the convolution; 0: there is none */
+    Linear convolution; /* [window] -> [channels of a pixel, D] */
+    float *table;       /* [V, 1], what the convolution reads of values */
+    Linear of_codes;    /* in its place, for ordinal values */
+    float *numbers;     /* [images, positions of this level, features]: what it read so far */
+    float *here, *upper, *below; /* [images, positions of a slab, D]: context, what slabs before add, their sum */
 } Outer;
 
 static struct {
-    uint64_t features, slab[MAX_AXES + 2]; /* positions inside each level: slab[0] of an image */
-    float *positions, *labels, *table;          /* [positions, D], [classes + 1, D], [V, D] */
+    uint64_t features, slab[MAX_AXES + 2]; /* slab[i]: positions of the axes from i on */
+    float *positions, *labels, *table;     /* [positions, D], [classes + 1, D], [V, D] */
     Linear of_features, head;
     Norm head_norm;
     Outer outers[MAX_AXES];
@@ -1148,8 +1149,8 @@ static struct {
     /* of the images that are decoded: */
     uint64_t images;
     const int *classes;
-    uint16_t *values;  /* [images, P C], in the order of the data */
-    uint32_t *codes;   /* [images, C', positions] */
+    uint16_t *values; /* [images, *A, C] */
+    uint32_t *codes;  /* [images, C', *A'] */
     Stream stream;
 } network;
 
@@ -1187,15 +1188,14 @@ static void read_prediction(void) {
             network.neighbours += changed <= 2 && (first < 0 || (!changed && before));
         }
     network.neighbour = take((uint64_t)network.neighbours, sizeof(uint64_t));
-    network.coefficients = tensor_of("values.prediction.", "coefficients", (uint64_t)1 << axes,
-                                      config.data_channels, (uint64_t)network.neighbours + 1)->numbers;
+    network.coefficients = tensor_of("values.prediction.", "coefficients", (uint64_t)1 << axes, config.data_channels,
+                                     (uint64_t)network.neighbours + 1)->numbers;
     if (!network.coefficients) fail("model.safetensors: coefficients must be whole numbers");
 }
 
 static void read_network(void) {
     int axes = config.axes;
     uint64_t dim = config.dim, longest = 1, rows = GROUP;
-    config.dim = dim;
     network.features = number_of_features();
     for (int level = axes; level >= 0; level--)
         network.slab[level] = level == axes ? 1 : network.slab[level + 1] * config.shape[level];
