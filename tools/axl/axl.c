@@ -685,6 +685,7 @@ static void read_model(const char *folder) {
         fail("model.safetensors: damaged, or not the weights of a model");
     Bytes data = {file.bytes + 8 + size, file.size - 8 - size};
     const Json *header = read_json((Bytes){file.bytes + 8, size}, "model.safetensors");
+    if (header->length > 1 << 15) fail("model.safetensors: more tensors than a model has");
     model.tensors = take(header->length + 1, sizeof(Tensor));
     for (const Json *each = header->first; each; each = each->next)
         if (each->key && strcmp(each->key, "__metadata__")) read_tensor(&model.tensors[model.count++], each, data);
@@ -763,8 +764,8 @@ static float largest(const float *x, uint64_t count) {
 
 /* Refuse a library or processor whose fused multiply-add rounds twice, or that flushes denormal numbers. */
 static void check_arithmetic(void) {
-    volatile float a = 1.0f + FLT_EPSILON, b = 1.0f - FLT_EPSILON, small = FLT_MIN, half = 0.5f;
-    if (fmaf(a, b, -1.0f) != -FLT_EPSILON * FLT_EPSILON || small * half == 0.0f || fmaf(small, half, 0.0f) == 0.0f)
+    volatile float a = 0x1.0002p-24f, b = 0x1.fffcp-1f, c = 1.0f + FLT_EPSILON, small = FLT_MIN, half = 0.5f;
+    if (fmaf(a, b, c) != c || small * half == 0.0f || fmaf(small, half, 0.0f) == 0.0f)
         fail("this machine's fmaf or its denormal numbers are not as IEEE 754 says");
 }
 
