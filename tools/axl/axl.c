@@ -6,7 +6,7 @@
        cc -std=c99 -O2 -ffp-contract=off -o axl axl.c -lm
        ./axl MODEL_FOLDER ARCHIVE OUTPUT [LABELS]
 
-   With -O3 -march=native it is some 20 times faster. Never use -ffast-math.
+   With -O3 -march=native it is 20 times faster, on processors with fused multiply-add. Never use -ffast-math.
 
    An archive of an array: OUTPUT becomes the raw values [N, *A, C], lowest byte first; a line has their type and shape.
    An archive of files: OUTPUT is a folder that exists, as do the folders within. Stored files come back as they were,
@@ -294,10 +294,6 @@ static const Json *member(const Json *object, const char *key) {
     for (const Json *each = object->kind == OBJECT ? object->first : NULL; each; each = each->next)
         if (!strcmp(each->key, key)) found = each;
     return found;
-}
-
-static int is_text(const Json *json, const char *text) {
-    return json && json->kind == STRING && json->length == strlen(text) && !strcmp(json->text, text);
 }
 
 /* Return a number in low .. high. */
@@ -598,27 +594,20 @@ static float from_half(uint32_t half) {
     return exponent == 31 ? INFINITY : half >> 15 ? -size : size;
 }
 
-static float from_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
+static float from_bits(uint32_t bits) { return (union { uint32_t bits; float value; }){.bits = bits}.value; }
 
-static uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
+static uint32_t bits_of(float value) { return (union { uint32_t bits; float value; }){.value = value}.bits; }
 
 static void read_tensor(Tensor *tensor, const Json *json, Bytes data) {
     static const char *const types[] = {"F16", "BF16", "F32", "F64", "I64", NULL};
     static const int sizes[] = {2, 2, 4, 8, 8};
     const Json *shape = member(json, "shape"), *offsets = member(json, "data_offsets");
+    const Json *dtype = member(json, "dtype");
     int type = 0;
-    while (types[type] && !is_text(member(json, "dtype"), types[type]))
+    while (types[type] && dtype && (dtype->kind != STRING || strcmp(dtype->text, types[type])))
         type++;
     tensor->type = type;
-    if (!types[type] || !shape || shape->kind != ARRAY || shape->length > MAX_AXES || !offsets ||
+    if (!dtype || !types[type] || !shape || shape->kind != ARRAY || shape->length > MAX_AXES || !offsets ||
         offsets->length != 2)
         fail("model.safetensors: the tensor %.80s is of no kind that is known", json->key);
     tensor->name = json->key;
@@ -720,17 +709,32 @@ static float *vector(const char *prefix, const char *name, uint64_t size) {
 
 /* Arithmetic ------------------------------------------------------------------------------------------------------- */
 
+/* Return a b + c, rounded once. Without an instruction for that, float64 holds the product, and rounds the sum to odd:
+   rounding it again is rounding once. */
+static float fused(float a, float b, float c) {
+#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__aarch64__)
+    return fmaf(a, b, c);
+#else
+    double exact = (double)a * b, sum = exact + c, back = sum - c, error = (c - (sum - back)) + (exact - back);
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof(bits));
+    if ((error < 0 || error > 0) && !(bits & 1)) bits += (error > 0) == (sum > 0) ? 1 : UINT64_MAX;
+    memcpy(&sum, &bits, sizeof(sum));
+    return (float)sum;
+#endif
+}
+
 /* Return e^x: 0 below -87, e^88 above 88, NaN of NaN. */
 static float exponential(float x) {
     float near = x > -87.0f ? x : -87.0f;
     near = near < 88.0f ? near : 88.0f;
-    float shifted = fmaf(near, 1.4426950216293335f, 12582912.0f), n = shifted - 12582912.0f;
-    float r = fmaf(n, 1.9046542121259336e-09f, fmaf(n, -0.6931471824645996f, near));
-    float p = fmaf(0.0013751150108873844f, r, 0.00836898759007454f);
-    p = fmaf(p, r, 0.04166954383254051f);
-    p = fmaf(p, r, 0.166665181517601f);
-    p = fmaf(p, r, 0.49999988079071045f);
-    p = fmaf(fmaf(p, r, 1.0f), r, 1.0f);
+    float shifted = fused(near, 1.4426950216293335f, 12582912.0f), n = shifted - 12582912.0f;
+    float r = fused(n, 1.9046542121259336e-09f, fused(n, -0.6931471824645996f, near));
+    float p = fused(0.0013751150108873844f, r, 0.00836898759007454f);
+    p = fused(p, r, 0.04166954383254051f);
+    p = fused(p, r, 0.166665181517601f);
+    p = fused(p, r, 0.49999988079071045f);
+    p = fused(fused(p, r, 1.0f), r, 1.0f);
     p *= from_bits((bits_of(shifted) - 0x4b400000u + 127u) << 23);
     p = x < -87.0f ? 0.0f : p;
     return x == x ? p : x;
@@ -762,11 +766,11 @@ static float largest(const float *x, uint64_t count) {
     return found;
 }
 
-/* Refuse a library or processor whose fused multiply-add rounds twice, or that flushes denormal numbers. */
+/* Refuse a machine whose fused multiply-add rounds twice, or that flushes denormal numbers. */
 static void check_arithmetic(void) {
     volatile float a = 0x1.0002p-24f, b = 0x1.fffcp-1f, c = 1.0f + FLT_EPSILON, small = FLT_MIN, half = 0.5f;
-    if (fmaf(a, b, c) != c || small * half == 0.0f || fmaf(small, half, 0.0f) == 0.0f)
-        fail("this machine's fmaf or its denormal numbers are not as IEEE 754 says");
+    if (fused(a, b, c) != c || small * half == 0.0f || fused(small, half, 0.0f) == 0.0f)
+        fail("this machine's arithmetic is not as IEEE 754 says");
 }
 
 /* Layers ----------------------------------------------------------------------------------------------------------- */
@@ -848,10 +852,10 @@ static void apply_linear(const Linear *layer, const float *x, uint64_t rows, flo
             const float *x0 = from[0], *x1 = from[1], *x2 = from[2], *x3 = from[3];
             for (uint64_t k = 0; k < inputs; k++, weight += TILE)
                 for (int j = 0; j < TILE; j++) {
-                    sums[0][j] = fmaf(x0[k], weight[j], sums[0][j]);
-                    sums[1][j] = fmaf(x1[k], weight[j], sums[1][j]);
-                    sums[2][j] = fmaf(x2[k], weight[j], sums[2][j]);
-                    sums[3][j] = fmaf(x3[k], weight[j], sums[3][j]);
+                    sums[0][j] = fused(x0[k], weight[j], sums[0][j]);
+                    sums[1][j] = fused(x1[k], weight[j], sums[1][j]);
+                    sums[2][j] = fused(x2[k], weight[j], sums[2][j]);
+                    sums[3][j] = fused(x3[k], weight[j], sums[3][j]);
                 }
             for (uint64_t r = 0; r < left; r++)
                 memcpy(y + (first + r) * outputs + o, sums[r], (size_t)width * sizeof(float));
@@ -874,12 +878,12 @@ static void apply_norm(const Norm *norm, const float *x, uint64_t rows, float *y
             y[i] = x[i] - mean;
         for (i = 0; i + LANES <= dim; i += LANES)
             for (int j = 0; j < LANES; j++)
-                squares[j] = fmaf(y[i + j], y[i + j], squares[j]);
+                squares[j] = fused(y[i + j], y[i + j], squares[j]);
         for (; i < dim; i++)
-            squares[i % LANES] = fmaf(y[i], y[i], squares[i % LANES]);
+            squares[i % LANES] = fused(y[i], y[i], squares[i % LANES]);
         float scale = 1.0f / sqrtf(sum_of_lanes(squares) / size + 1e-5f);
         for (i = 0; i < dim; i++)
-            y[i] = fmaf(y[i] * scale, norm->gain[i], norm->bias[i]);
+            y[i] = fused(y[i] * scale, norm->gain[i], norm->bias[i]);
     }
 }
 
@@ -895,7 +899,7 @@ static void attend(const float *q, const float *keys, uint64_t length, const flo
             float scores[LANES] = {0};
             for (uint64_t k = head; k < head + width; k++)
                 for (int l = 0; l < LANES; l++)
-                    scores[l] = fmaf(q[k], keys[k * length + j + l], scores[l]);
+                    scores[l] = fused(q[k], keys[k * length + j + l], scores[l]);
             memcpy(powers + j, scores, sizeof(scores));
         }
         for (uint64_t j = count; j < full; j++)
@@ -911,7 +915,7 @@ static void attend(const float *q, const float *keys, uint64_t length, const flo
             float sums[LANES] = {0};
             for (uint64_t j = 0; j < count; j++)
                 for (int l = 0; l < LANES; l++)
-                    sums[l] = fmaf(powers[j], values[j * dim + k + l], sums[l]);
+                    sums[l] = fused(powers[j], values[j * dim + k + l], sums[l]);
             for (uint64_t l = 0; l < LANES && k + l < head + width; l++)
                 result[k + l] = sums[l] / sum;
         }
@@ -923,8 +927,8 @@ static void rotate(float *heads, uint64_t count, uint64_t width, const float *an
     for (uint64_t h = 0; h < count; h++, heads += width)
         for (uint64_t j = 0; j < half; j++) {
             float a = heads[j], b = heads[j + half], cosine = angles[j], sine = angles[j + half];
-            heads[j] = fmaf(a, cosine, -(b * sine));
-            heads[j + half] = fmaf(b, cosine, a * sine);
+            heads[j] = fused(a, cosine, -(b * sine));
+            heads[j + half] = fused(b, cosine, a * sine);
         }
 }
 
@@ -1053,7 +1057,7 @@ static int64_t count_below(const Mixture *mixture, int64_t value) {
     float below = (float)(value - mixture->centre) - 0.5f;
     int64_t sum = 0;
     for (int k = 0; k < mixture->mixtures; k++)
-        sum += mixture->shares[k] * logistic(fmaf(mixture->means[k], -mixture->unit, below) * mixture->precisions[k]);
+        sum += mixture->shares[k] * logistic(fused(mixture->means[k], -mixture->unit, below) * mixture->precisions[k]);
     return value + (sum >> 30);
 }
 
@@ -1396,7 +1400,7 @@ static void apply_lstm(uint64_t rows) {
     for (uint64_t k = 0; k < rows * dim; k++) {
         const float *gate = gates + k / dim * 4 * dim + k % dim;
         float entered = sigmoid(gate[0]) * hyperbolic_tangent(gate[2 * dim]);
-        network.cell[k] = fmaf(sigmoid(gate[dim]), network.cell[k], entered);
+        network.cell[k] = fused(sigmoid(gate[dim]), network.cell[k], entered);
         network.hidden[k] = sigmoid(gate[3 * dim]) * hyperbolic_tangent(network.cell[k]);
         network.x[k] += network.hidden[k];
     }
