@@ -123,7 +123,7 @@ def trained(source: Path, run: Path, minutes: float) -> tuple[Path, str, float]:
         if not (line := re.search(r"python -c '(.*?)'", said)):
             return source, said, seconds
         subprocess.run([sys.executable, "-c", line[1]], check=True)
-        source = source.with_name(f"{source.stem}_rounded.npy")
+        source = source.with_name(f"{source.stem}-rounded.npy")
     raise SystemExit(said)
 
 

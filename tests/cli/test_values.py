@@ -107,8 +107,8 @@ def test_the_line_that_rounds_floats_can_be_pasted(axial: Axial):
     line, loss = re.search(r"(python -c '.*?'), which changes them by at most (\S+)", said).groups()
     subprocess.run(line.replace("python", sys.executable, 1), shell=True, check=True)
     step = 2 * float(loss)
-    assert np.abs(np.load("some data_rounded.npy") * step - values).max() <= 1.01 * float(loss)
-    assert axial("train", "some data_rounded.npy", *TINY, *STEPS).status == 0
+    assert np.abs(np.load("some data-rounded.npy") * step - values).max() <= 1.01 * float(loss)
+    assert axial("train", "some data-rounded.npy", *TINY, *STEPS).status == 0
 
 
 def test_values_beyond_those_of_the_model_are_named(axial: Axial):
