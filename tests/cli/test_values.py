@@ -121,9 +121,11 @@ def test_values_beyond_those_of_the_model_are_named(axial: Axial):
         )
 
 
-def test_a_table_of_text_is_refused_with_the_command_that_makes_an_array(axial: Axial):
-    np.savetxt("some.csv", noise(0, 9, 5), delimiter=",", fmt="%d")
+@pytest.mark.parametrize("titles", ["", "age,weight,a,b,c"])
+def test_a_table_of_text_is_refused_with_the_command_that_makes_an_array(axial: Axial, titles):
+    np.savetxt("some.csv", noise(0, 9, 5), delimiter=",", fmt="%d", header=titles, comments="")
     said = axial("train", "some.csv", *TINY, *STEPS).err
-    line = re.search(r"python -c '.*'", said)[0]
+    line = re.search(r"python -c .*", said)[0]
     subprocess.run(line.replace("python", sys.executable, 1), shell=True, check=True)
+    assert np.load("some.npy").shape == (12, 5)
     assert axial("train", "some.npy", *TINY, *STEPS).status == 0

@@ -101,11 +101,11 @@ def _with_time_for_results(run: RunConfig, model: AxialTransformer, validation: 
         return run
     x = torch.from_numpy(validation.spread(batch)[:].values)
 
-    def fitting(compute: Callable[[], object]) -> int:
+    def fitting(compute: Callable[[], object]) -> int:  # how often, within a twentieth of the limit
         compute()  # not timed: it loads or compiles kernels
         clock = Clock()
         compute()
-        return int(30 * SHARE * limit / max(clock.seconds, 1e-3))
+        return int(60 * limit * SHARE / 2 / max(clock.seconds, 1e-3))
 
     evaluated = 2 * len(x) * fitting(lambda: evaluate(model.eval(), x))
     sampled = fitting(lambda: sample(model, 1, known=x[:1] if run.model.known_channels else None))
@@ -179,7 +179,7 @@ def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
 def _knowing(run: RunConfig, asked: RunConfig, part: Examples, where: str) -> RunConfig:
     """Return the run whose model also knows the values of this part; ValueError if `asked` leaves no choice."""
     found, model = range_of_examples(part), run.model
-    if found and {"model.lowest", "model.num_values"} <= {*asked.open}:
+    if found and found.grid == model.floats and {"model.lowest", "model.num_values"} <= {*asked.open}:
         both = ValueRange.around([found, ValueRange(model.lowest, model.highest, model.floats)])
         run = replace(run, model=replace(model, **both.counted(where)))
     check_values(part, run.model, where, advise=True)

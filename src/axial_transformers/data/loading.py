@@ -1,5 +1,6 @@
 """Loading: from the name of a source to the examples of a split."""
 
+import json
 import os
 import shlex
 import warnings
@@ -118,16 +119,23 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
         raise _without_frames(path)
     else:
         if suffix == ".csv":
-            code = f'import numpy as np; np.save("{path.stem}.npy", np.loadtxt("{path}", delimiter=","))'
-            raise ValueError(
-                f"{path} is a text file: save its numbers as an array, as by python -c {shlex.quote(code)}"
+            read, written = json.dumps(str(path)), json.dumps(f"{path.stem}.npy")
+            code = (
+                f"import numpy as np; np.save({written}, np.loadtxt({read}, delimiter=',', skiprows={_titles(path)}))"
             )
+            raise ValueError(f"{path} is text: save its numbers as an array, as by python -c {shlex.quote(code)}")
         raise ValueError(
             f"{path} is neither a folder nor an .npz, .npy, .tar, picture, video or TFRecord file: give one, or digits"
         )
     if part_of_file(path.stem) != split or split == "train":
         examples = _share(path, examples, config, split, {"train": [path]})
     return _fitted(path, examples, config) if of_arrays else examples
+
+
+def _titles(path: Path) -> int:
+    """Return 1 if the first line of a text has letters, which are the names of columns."""
+    with path.open(errors="replace") as file:
+        return int(any(map(str.isalpha, file.readline(1 << 12))))
 
 
 def _load_volumes(selection: Selection, config: DataConfig, progress: Progress) -> Examples:

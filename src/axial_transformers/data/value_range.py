@@ -133,7 +133,7 @@ def _described(where: object, values: NDArray[np.floating], known: Grid | None) 
     step = float(f"{(high - low) / 65_000:.3g}") or 1.0
     line, file = "np.rint({} / {:g}).astype(np.int32)", str(where)
     if file.endswith(".npy") and Path(file).is_file():  # else it is within another file
-        read, written = (json.dumps(each) for each in (file, file.replace(".npy", "-rounded.npy")))
+        read, written = (json.dumps(each) for each in (file, file.removesuffix(".npy") + "-rounded.npy"))
         code = f"import numpy as np; np.save({written}, {line.format(f'np.load({read})', step)})"
         way = f"python -c {shlex.quote(code)}"
     else:

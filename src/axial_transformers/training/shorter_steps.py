@@ -40,6 +40,7 @@ def shorter(
     half = resolved(run.training, machine).precision == "bfloat16"
     rate = matmul_rate(device, torch.bfloat16 if half else torch.float32) / 2
     for each in _smaller(run, open):
+        # `prepared` refuses a step that takes more than SHARE of the time limit
         run, eager = each, replace(each.training, compile=False, time_limit=limit / SHARE)
         if costs_of(run, machine).flops <= 60 * limit * rate:
             with suppress(ValueError):  # too slow
