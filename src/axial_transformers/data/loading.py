@@ -134,7 +134,7 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
 
 def _titles(path: Path) -> int:
     """Return 1 if the first line of a text has letters, which are the names of columns."""
-    with path.open(errors="replace") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         return int(any(map(str.isalpha, file.readline(1 << 12))))
 
 
