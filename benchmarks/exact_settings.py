@@ -94,7 +94,7 @@ def decode(model: str, archive: Path, name: str) -> dict[str, object]:
         torch.set_flush_denormal(True)
     content = archive.read_bytes()
     with archive.open("rb") as file:
-        chunks = range(len(ArchiveReader(net, file).header.chunks))
+        chunks = range(len(ArchiveReader(file, net).header.chunks))
     if name == "together":
         with ThreadPoolExecutor(3) as pool:
             parts = list(pool.map(lambda i: axial.decompress(net, content, chunks=[i]), chunks))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
-    from axial_transformers.compression import compress, decompress
+    from axial_transformers.compression import compress, decompress, open_archive
     from axial_transformers.decoding.sampling import complete, sample
     from axial_transformers.importers.official import import_official
     from axial_transformers.layers.attention import AxialAttention, ChannelsFirst, CrossAttention, FullAttention
@@ -43,6 +43,7 @@ _HOMES = {
     "compress": "compression",
     "decompress": "compression",
     "import_official": "importers.official",
+    "open_archive": "compression",
     "random_slice_loss": "likelihood.bits",
     "relative_bias": "ops.positions",
     "rotary": "ops.positions",
@@ -72,6 +73,7 @@ __all__ = [
     "compress",
     "decompress",
     "import_official",
+    "open_archive",
     "random_slice_loss",
     "relative_bias",
     "rotary",

@@ -186,7 +186,7 @@ def test_the_fingerprint_ignores_how_the_model_is_held(tmp_path, gray):
 def test_another_version_is_refused(gray, three_chunks):
     archive = bytearray(three_chunks[1])
     archive[8] = 3
-    with pytest.raises(OtherVersionError, match="format version 3; this release reads version 4"):
+    with pytest.raises(OtherVersionError, match="format version 3; this release reads version 5"):
         decompress(gray, bytes(archive))
 
 
@@ -288,16 +288,16 @@ def test_what_is_no_array_or_no_archive_is_one_line(gray, tmp_path):
     with (tmp_path / "a.axl").open(errors="replace") as text, pytest.raises(ValueError, match="as text"):
         decompress(gray, text)
     with (tmp_path / "a.axl").open("rb") as file:
-        reader = ArchiveReader(gray, file)
+        reader = ArchiveReader(file, gray)
     with pytest.raises(ValueError, match="is closed"):
         reader.content(0)
     with pytest.raises(ValueError, match="is closed"):
-        ArchiveReader(gray, file)
+        ArchiveReader(file, gray)
 
 
 def test_forged_conditions_are_refused(gray):
     with pytest.raises(WrongConditionsError):
-        decompress(gray, forged(compress(gray, draw(gray, 4), verify=False), conditions=1))
+        decompress(gray, forged(compress(gray, draw(gray, 4), verify=False), labels=True))
 
 
 def test_models_that_cannot_compress_say_so(gray):

@@ -46,15 +46,15 @@ FROZEN = [
     (
         small_config((2, 3), 2, num_classes=3),
         (
-            "8941584c0d0a1a0a0432fb205c1eb24275d5c7462af890cd7d3dc287c4cd361b0bc3f47b3679df795801050000000100"
-            "0000000000000200000002020000000300000002000d000000880cd19640d6f171005f2aec03598076c084049ba5"
+            "8941584c0d0a1a0a0532fb205c1eb24275d5c7462af890cd7d3dc287c4cd361b0bc3f47b3679df795801050000000100"
+            "0000000000000200000002020000000300000002000d000000880cd1963caaf4a4005f2aec03598076c084049ba5"
         ),
     ),
     (
         small_config((3, 4), 2, "columns", inner="lstm"),
         (
-            "8941584c0d0a1a0a0453520c1f7c24e54c555a387744d0c82fc585760097d9e4522bed5e56929b588500050000000100"
-            "00000000000002000000020300000004000000020015000000f09f7443ab31c9d300a60b0500757a54419370d53beb29"
+            "8941584c0d0a1a0a0553520c1f7c24e54c555a387744d0c82fc585760097d9e4522bed5e56929b588500050000000100"
+            "00000000000002000000020300000004000000020015000000f09f7443d74dcc0600a60b0500757a54419370d53beb29"
             "4851f57886eb"
         ),
     ),
@@ -244,7 +244,7 @@ def test_chunks_are_written_before_more_images_are_read(monkeypatch):
         write_archive(model, file, Source(), Conditioning(), verify=True)
     assert happened == ["write", *["read", "write"] * 3, "write"]
     happened.clear()
-    images = ArchiveReader(model, file).images(range(3))
+    images = ArchiveReader(file, model).images(range(3))
     monkeypatch.setattr(
         container, "read_chunk", lambda *_, read=container.read_chunk: happened.append("read") or read(*_)
     )

@@ -331,7 +331,7 @@ def framed(model, tmp_path, change, content=b"") -> Path:
     nifti(tmp_path / "a.nii", noise(2, 4, 4))
     compress_files(model, tmp_path / "a.nii", tmp_path / "a.axl", force=True)
     with (tmp_path / "a.axl").open("rb") as file:
-        reader = ArchiveReader(model, file)
+        reader = ArchiveReader(file, model)
         description, kept = unpack_frame(reader.content(1))
         (images,) = reader.images([0])
     of_file = {name: change[name] for name in change if name in description["files"][0]}

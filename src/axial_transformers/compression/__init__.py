@@ -1,6 +1,6 @@
 """Lossless compression of images by a model, into archives of about -log2 p(images) bits."""
 
-from axial_transformers.compression.archive import ArchiveReader, compress, decompress, fingerprint
+from axial_transformers.compression.archive import ArchiveReader, compress, decompress, fingerprint, open_archive
 from axial_transformers.compression.container import (
     ArchiveError,
     DamagedError,
@@ -29,4 +29,5 @@ __all__ = [
     "decompress",
     "decompress_files",
     "fingerprint",
+    "open_archive",
 ]

@@ -2,18 +2,18 @@
 
 import hashlib
 import io
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, fields, replace
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from math import prod
-from typing import BinaryIO, NamedTuple
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Self
 
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
-from axial_transformers.compression import container
+from axial_transformers.compression import container, embedded_model
 from axial_transformers.compression.codec import (
     check_model,
     decode_chunk,
@@ -29,11 +29,14 @@ from axial_transformers.compression.container import (
     WrongConditionsError,
     WrongModelError,
 )
+from axial_transformers.compression.rounding import Rounded, rounded
+from axial_transformers.inference.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import Images, accepts_arrays
 from axial_transformers.progress import Progress
-from axial_transformers.storage.typed_json import to_json
+from axial_transformers.storage.byte_reader import ByteReader
+from axial_transformers.storage.files import source_path
 
 IMAGES_PER_CHUNK = 128
 """Images of a chunk at least, unless the archive has fewer; they are decoded together. Fewer make archives larger."""
@@ -43,12 +46,13 @@ File = Callable[[], bytes]
 
 
 @accepts_arrays("images", "label", "cond")
-def compress(
+def compress(  # noqa: PLR0913
     model: AxialTransformer,
     images: Int[Tensor, "n *a c"],
     label: Int[Tensor, " n"] | None = None,
     cond: Float[Tensor, "n *a d"] | None = None,
     *,
+    embed: bool = False,
     verify: bool = True,
     metadata: bytes = b"",
     files: Sequence[bytes] = (),
@@ -60,21 +64,36 @@ def compress(
     computes in float32 with the same bits on every machine, about as slowly as sampling.
 
     Args:
-        label: int64 [N], for models with num_classes. Not stored: `decompress` needs it again.
-        cond: [N, *A, D], likewise.
+        label: int64 [N], for models with num_classes. Without `embed` not stored: `decompress` needs it again.
+        cond: [N, *A, D], never stored.
+        embed: store the model and the labels, too. Its weights are rounded, so that weights and images together take
+            the fewest bytes; `open_archive` then needs nothing else. No image is stored as WebP.
         verify: decode each chunk and compare.
         metadata: bytes for the header.
         files: contents to store after the images.
-        progress: wraps the loop over chunks.
+        progress: wraps the loop over chunks and, with `embed`, those that round.
 
     Raises:
         ValueError: images, label or cond do not fit the model, or it cannot compress.
         DamagedError: verification failed: the machine computes wrongly.
     """
-    file = io.BytesIO()
+    file, conditioning = io.BytesIO(), Conditioning(label, cond)
     contents = [partial(bytes, content) for content in files]
-    write_archive(model, file, images, Conditioning(label, cond), verify, metadata, contents, progress)
+    embedded = to_embed(model, images, conditioning, progress) if embed else None
+    write_archive(model, file, images, conditioning, verify, metadata, contents, progress, embedded)
     return file.getvalue()
+
+
+def to_embed(
+    model: AxialTransformer, images: Images, conditioning: Conditioning = UNCONDITIONAL, progress: Progress = iter
+) -> Rounded:
+    """Return a model with rounded weights, for an archive of images [N, *A, C] that carries it; see `compress`."""
+    check_model(model)
+    if conditioning.cond is not None:
+        raise ValueError("an archive that carries its model holds no cond: leave out cond, or embed")
+    if not len(images):
+        raise ValueError("there are no images, for which a model could be rounded: leave out embed")
+    return rounded(model, images, conditioning, progress)
 
 
 @accepts_arrays("label", "cond")
@@ -107,18 +126,37 @@ def decompress(
         ValueError: no such chunk.
     """
     file = io.BytesIO(archive) if isinstance(archive, bytes | bytearray | memoryview) else archive
-    reader = ArchiveReader(model, file, label, cond, most_values)
+    reader = ArchiveReader(file, model, label, cond, most_values)
     entries = reader.header.chunks
     chosen = list(range(len(entries)) if chunks is None else chunks)
     if any(not 0 <= i < len(entries) for i in chosen):
         raise ValueError(f"chunks must be in 0..{len(entries) - 1}, not {chosen}")
-    wanted = [i for i in chosen if entries[i].images]
-    for i in wanted:
-        reader.content(i)  # before the long work, to find damage early
-    images = [some for _, some in zip(progress(wanted), reader.images(wanted), strict=True) if some is not None]
-    config = model.config
-    dtype = torch.uint8 if config.of_bytes else torch.int64
-    return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype), *images])
+    return reader.read([i for i in chosen if entries[i].images], progress)
+
+
+def open_archive(archive: str | Path | bytes | BinaryIO, *, most_values: int | None = None) -> "ArchiveReader":
+    """Open an archive that carries its model. Its parts are read when they are asked for.
+
+    Args:
+        archive: a path, the bytes, or an open binary file.
+        most_values: as for `decompress`.
+
+    Returns:
+        What has `values` [N, *A, C], the `model`, the `labels` [N] or None, and the `metadata`. Of a path, it is a
+        context manager that closes the file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ArchiveError: see `container`; also an archive without its model.
+    """
+    if not isinstance(archive, str | Path):
+        return ArchiveReader(io.BytesIO(archive) if isinstance(archive, bytes) else archive, most_values=most_values)
+    file = source_path(archive).open("rb")
+    try:
+        return ArchiveReader(file, most_values=most_values)
+    except ValueError:
+        file.close()
+        raise
 
 
 class Packed(NamedTuple):
@@ -129,11 +167,16 @@ class Packed(NamedTuple):
     """Sizes in bytes of the images stored as WebP."""
 
 
-def write_archive(
+def write_archive(  # noqa: PLR0913
     model: AxialTransformer, file: BinaryIO, images: Images, conditioning: Conditioning, verify: bool,
-    metadata: bytes = b"", files: Sequence[File] = (), progress: Progress = iter,
+    metadata: bytes = b"", files: Sequence[File] = (), progress: Progress = iter, embedded: Rounded | None = None,
 ) -> Packed:  # fmt: skip
-    """Write the result of `compress` to an empty file."""
+    """Write the result of `compress` to an empty file.
+
+    Args:
+        embedded: the model for the archive to carry.
+    """
+    model = embedded.model if embedded else model
     check_model(model)
     for name, given in conditioning._asdict().items():
         if given is not None and len(given) != len(images):
@@ -142,7 +185,7 @@ def write_archive(
 
     def encode(item: tuple[Tensor, Conditioning]) -> tuple[ChunkEntry, bytes, list[int]]:
         images, own = item
-        chunk = encode_chunk(network, images, own)
+        chunk = encode_chunk(network, images, own, by_model=embedded is not None)
         content = chunk.pack()
         if verify:
             again = decode_chunk(network, len(images), content, own)
@@ -150,13 +193,20 @@ def write_archive(
                 raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
         return container.entry(len(images), content), content, [len(file) for file in chunk.webp.values()]
 
-    chunks = _even_ranges(len(images), IMAGES_PER_CHUNK)
+    chunks, label = _even_ranges(len(images), IMAGES_PER_CHUNK), conditioning.label
+    of_model = [embedded.content] if embedded else []
+    if embedded and label is not None:
+        of_model.append(b"".join(map(container.varint, label.tolist())))
     header = Header(
         fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
-        num_values=model.config.num_values, conditions=conditioning.kinds, metadata=metadata,
-        chunks=(ChunkEntry(0, 0, 0),) * (len(chunks) + len(files)),
+        num_values=model.config.num_values, labels=label is not None, cond=conditioning.cond is not None,
+        carries_model=embedded is not None, metadata=metadata,
+        chunks=(ChunkEntry(0, 0, 0),) * (len(of_model) + len(chunks) + len(files)),
     )  # fmt: skip
     file.write(header.pack())  # of the size that it will have
+    for content in of_model:
+        entries.append(container.entry(0, content))
+        file.write(content)
     items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
     with without_dropout(model):
         encoded = work_on_chunks(encode, items)
@@ -182,23 +232,91 @@ def _even_ranges(count: int, size: int) -> list[slice]:
 class ArchiveReader:
     """Reader of an archive, chunk by chunk; arguments as for `decompress`.
 
+    Args:
+        model: None: the one that the archive carries.
+
     Raises:
         ArchiveError: see `container`.
         ValueError: no open binary file that can seek, or a model that cannot compress.
     """
 
     def __init__(
-        self, model: AxialTransformer, file: BinaryIO, label: Tensor | None = None, cond: Tensor | None = None,
-        most_values: int | None = None,
+        self, file: BinaryIO, model: AxialTransformer | None = None, label: Tensor | None = None,
+        cond: Tensor | None = None, most_values: int | None = None,
     ):  # fmt: skip
-        check_model(model)
+        if model is not None:
+            check_model(model)
         _check_file(file)
         self.header, self._file = container.read_header(file), file
-        self._conditioning = Conditioning(label, cond)
-        _check_header(self.header, model)
-        _check_conditioning(self.header, self._conditioning)
         _check_number(self.header, most_values)
-        self.config, self._model, self._network = model.config, model, exact_network(model)
+        self._given = Conditioning(label, cond)
+        if model is not None:
+            _check_header(self.header, model)
+            self.model = model  # in place of reading it
+        elif not self.header.carries_model:
+            name = self.header.fingerprint.hex()[:16]
+            raise WrongModelError(f"the archive does not carry its model, {name}: give the model it was written with")
+        _check_conditioning(self.header, self._given)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @cached_property
+    def model(self) -> AxialTransformer:
+        """The model in the archive, on the CPU; DamagedError if it cannot be read."""
+        model = embedded_model.unpack(self.content(0))
+        try:
+            check_model(model)
+        except ValueError as error:
+            raise DamagedError(f"the model in the archive makes no archives: {error}") from error
+        if self.header.fingerprint != fingerprint(model):
+            raise DamagedError("the model in the archive is not the one that wrote it")
+        _check_header(self.header, model)
+        return model
+
+    @property
+    def config(self) -> AxialTransformerConfig:
+        return self.model.config
+
+    @cached_property
+    def labels(self) -> Int[Tensor, " n"] | None:
+        """Labels [N] of the images, int64; None without any. The number of classes stands for no label."""
+        if not (self.header.carries_model and self.header.labels):
+            return self._given.label
+        content, count = self.content(1), self.header.images
+        if len(content) < count:
+            raise DamagedError(f"the archive has fewer labels than its {count} images")
+        reader = ByteReader(content, "the labels of the archive", truncated=DamagedError, malformed=DamagedError)
+        labels = torch.tensor([min(reader.varint(), container.MAX_BYTES) for _ in range(count)])
+        if reader.left or self.config.num_classes is None or labels.max() > self.config.num_classes:
+            raise DamagedError("the labels of the archive are not those of its images")
+        return labels
+
+    @property
+    def metadata(self) -> bytes:
+        """The bytes that `compress` was given."""
+        return self.header.metadata
+
+    @property
+    def values(self) -> Integer[Tensor, "n *a c"]:
+        """All images [N, *A, C], as `decompress` returns them, decoded anew."""
+        return self.read([i for i, entry in enumerate(self.header.chunks) if entry.images])
+
+    def read(self, chunks: Sequence[int], progress: Progress = iter) -> Integer[Tensor, "n *a c"]:
+        """Return the images [n, *A, C] of chunks; see `decompress`."""
+        for i in chunks:
+            self.content(i)  # before the long work, to find damage early
+        images = [some for _, some in zip(progress(chunks), self.images(chunks), strict=True) if some is not None]
+        config = self.config
+        dtype = torch.uint8 if config.of_bytes else torch.int64
+        return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype), *images])
+
+    @cached_property
+    def _network(self) -> ExactNetwork:
+        return exact_network(self.model)
 
     def content(self, chunk: int) -> bytes:
         """Return the bytes of a chunk."""
@@ -226,14 +344,17 @@ class ArchiveReader:
                     raise
                 return None
 
-        with without_dropout(self._model):
+        _ = self._network, self.labels  # once, not in each thread
+        with without_dropout(self.model):
             yield from work_on_chunks(decode, contents())
 
     def _decoded(self, chunk: int, content: bytes) -> Tensor:
         entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
-        conditioning = self._conditioning.of(slice(first, first + entry.images))
+        conditioning = Conditioning(self.labels, self._given.cond).of(slice(first, first + entry.images))
         try:
-            images, config = decode_chunk(self._network, entry.images, content, conditioning), self._model.config
+            if self.header.carries_model and content[:1] != b"\0":
+                raise DamagedError("an archive that carries its model holds no image as WebP")
+            images, config = decode_chunk(self._network, entry.images, content, conditioning), self.config
             return images + config.lowest if config.of_bytes else images.long() + config.lowest
         except DamagedError as error:
             raise DamagedError(f"chunk {chunk} of {len(self.header.chunks)}: {error}") from error
@@ -269,8 +390,9 @@ def _check_file(file: BinaryIO) -> None:
 
 
 def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
-    for bit, (name, value) in enumerate(conditioning._asdict().items()):
-        stored = bool(header.conditions >> bit & 1)
+    needed = {"label": header.labels and not header.carries_model, "cond": header.cond}
+    for name, value in conditioning._asdict().items():
+        stored = needed[name]
         if stored != (value is not None) or (value is not None and len(value) != header.images):
             was = f"with {name} of its {header.images} images" if stored else f"without {name}"
             raise WrongConditionsError(f"the archive was written {was}: give the same again")
@@ -279,15 +401,11 @@ def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
 def fingerprint(model: AxialTransformer) -> bytes:
     """Return the SHA-256 of the model's configuration and its tensors: 32 bytes.
 
-    Fields at their defaults do not count, so that new fields change nothing.
-
     Raises:
         ValueError: the model is on the meta device.
     """
     model.require_values()
-    defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
-    config = {name: value for name, value in to_json(model.config).items() if value != defaults.get(name, MISSING)}
-    digest = hashlib.sha256(json.dumps({"model": model.name, **config}, sort_keys=True).encode())
+    digest = hashlib.sha256(embedded_model.text_of(model))
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

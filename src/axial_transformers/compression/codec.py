@@ -17,8 +17,8 @@ The encoder knows all values, so it needs one parallel pass; the decoder needs t
 arithmetic the two would differ in the last bits, and one wrong interval would make the rest of the stream unreadable.
 
 A value of probability p has an interval of about 2^PRECISION p integers, and costs -log2 p bits. Images that lossless
-WebP makes smaller are WebP files in the chunk; the others share one stream. It goes row by row; in each row, GROUP
-images after GROUP images; of these, position after position:
+WebP makes smaller are WebP files in the chunk, unless the archive carries its model; the others share one stream. It
+goes row by row; in each row, GROUP images after GROUP images; of these, position after position:
 
     row 0    images 0 .. 23:   position 0 of image 0, of image 1, .. of image 23, position 1 of image 0, ..
              images 24 .. 47:  ..
@@ -97,12 +97,18 @@ def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Ite
         yield from parallel_map(work, part)
 
 
-def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> Chunk:
-    """Return the chunk of images [N, *A, C] int64, from `model.check`; `conditioning` is of these images."""
+def encode_chunk(
+    network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning, by_model: bool = False
+) -> Chunk:
+    """Return the chunk of images [N, *A, C] int64, from `model.check`; `conditioning` is of these images.
+
+    Args:
+        by_model: code all images by the model, even those that another codec makes smaller.
+    """
     found = network.intervals(images, conditioning)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     pixels = images.cpu().numpy().astype(dtype_of(network.model.config))
-    files = smaller_files(pixels, (bits / 8).tolist())
+    files = {} if by_model else smaller_files(pixels, (bits / 8).tolist())
     modelled = [i for i in range(len(images)) if i not in files]
     words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
     return Chunk(files, words.astype(WORDS).tobytes())
@@ -141,14 +147,7 @@ def decode_chunk(
     """
     chunk = Chunk.unpack(content)
     shape, dtype = (*network.model.config.shape, network.model.config.channels), dtype_of(network.model.config)
-    words_left, odd = divmod(len(chunk.stream), WORDS.itemsize)
-    if odd or words_left < 2:
-        raise DamagedError(f"a stream of {len(chunk.stream)} bytes is no stream of {count} images")
-    words = np.frombuffer(chunk.stream, WORDS).astype(np.uint32)
-    state = int(words[0]) << WORD | int(words[1])
-    if not MIN_STATE <= state < MIN_STATE << WORD:
-        raise DamagedError("a stream starts with a state that no encoder leaves")
-    stream = Stream(words, np.array([state, 2, 0], np.int64))
+    stream = opened(chunk.stream)
     pixels = np.zeros((count, *shape), dtype)
     if any(i >= count for i in chunk.webp):
         raise DamagedError(f"an image stored as WebP has an index beyond the last of {count} images")
@@ -156,11 +155,23 @@ def decode_chunk(
         pixels[i] = from_file(file, shape, dtype)
     if modelled := [i for i in range(count) if i not in chunk.webp]:
         pixels[modelled] = _decode_stream(network, (len(modelled), *shape), stream, conditioning.of(modelled)).numpy()
-    if stream.state[1] != len(words):
+    if stream.state[1] != len(stream.words):
         raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
     if stream.state[0] != _first_state(pixels):
         raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
     return torch.from_numpy(pixels if dtype == np.uint8 else pixels.astype(np.int64))
+
+
+def opened(content: bytes) -> Stream:
+    """Return a stream at its first symbol; DamagedError for what no encoder writes."""
+    words_left, odd = divmod(len(content), WORDS.itemsize)
+    if odd or words_left < 2:
+        raise DamagedError(f"there is no stream in {len(content)} bytes")
+    words = np.frombuffer(content, WORDS).astype(np.uint32)
+    state = int(words[0]) << WORD | int(words[1])
+    if not MIN_STATE <= state < MIN_STATE << WORD:
+        raise DamagedError("a stream starts with a state that no encoder leaves")
+    return Stream(words, np.array([state, 2, 0], np.int64))
 
 
 def _decode_stream(

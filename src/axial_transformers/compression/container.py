@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
-VERSION = 4
+VERSION = 5
 """Of the format: the only version that this release writes and reads."""
 MAX_AXES = 16
 MAX_IMAGES = 256
@@ -23,6 +23,8 @@ _PREFIX = struct.Struct("<8sB")
 _FIXED = struct.Struct("<32sBIIIIB")
 _ENTRY = struct.Struct("<HII")
 _SIZE = struct.Struct("<I")
+_LABELS, _COND, _MODEL = 1, 2, 4
+"""Bits of the byte of conditions."""
 
 
 class ArchiveError(ValueError):
@@ -70,11 +72,25 @@ class Header:
     """*A of an image."""
     channels: int
     num_values: int
-    conditions: int = 0
-    """What the reader must be given: 0 nothing, 1 labels, 2 external conditioning, 3 both."""
+    labels: bool = False
+    """The model was given labels: the second chunk with `carries_model`, otherwise what the reader must know."""
+    cond: bool = False
+    """The reader must be given external conditioning."""
+    carries_model: bool = False
+    """The first chunk is the model."""
     metadata: bytes = b""
     """Describes the files that the images came from: compressed JSON (see `files`)."""
     chunks: tuple[ChunkEntry, ...] = ()
+
+    @property
+    def of_model(self) -> int:
+        """Number of chunks with the model and its labels, which come first."""
+        return self.carries_model * (1 + self.labels)
+
+    @property
+    def files(self) -> list[int]:
+        """Indices of the chunks that hold whole files."""
+        return [i for i, chunk in enumerate(self.chunks) if i >= self.of_model and not chunk.images]
 
     @property
     def images(self) -> int:
@@ -82,8 +98,9 @@ class Header:
         return self._before[-1].images
 
     def pack(self) -> bytes:
+        conditions = _LABELS * self.labels | _COND * self.cond | _MODEL * self.carries_model
         fixed = _FIXED.pack(
-            self.fingerprint, self.conditions, self.num_values, len(self.chunks), len(self.metadata),
+            self.fingerprint, conditions, self.num_values, len(self.chunks), len(self.metadata),
             self.channels, len(self.shape),
         )  # fmt: skip
         sizes = b"".join(map(_SIZE.pack, self.shape))
@@ -144,10 +161,17 @@ def read_header(file: BinaryIO) -> Header:
     for i, chunk in enumerate(index):
         if chunk.images > MAX_IMAGES:
             raise DamagedError(f"chunk {i} claims {chunk.images} images")
-    return Header(
+    header = Header(
         fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
-        conditions=conditions, metadata=metadata, chunks=index,
+        labels=bool(conditions & _LABELS), cond=bool(conditions & _COND), carries_model=bool(conditions & _MODEL),
+        metadata=metadata, chunks=index,
     )  # fmt: skip
+    own = index[: header.of_model]
+    if conditions >= 2 * _MODEL or (header.cond and header.carries_model):
+        raise DamagedError(f"the header is damaged: it claims conditions {conditions}")
+    if len(own) < header.of_model or any(chunk.images for chunk in own):
+        raise DamagedError("the header is damaged: it claims a model that is not there")
+    return header
 
 
 def _check_version(head: ByteReader) -> None:
@@ -188,9 +212,9 @@ class Chunk:
     """The other images, and a checksum of all, see `codec`."""
 
     def pack(self) -> bytes:
-        parts, before = [_varint(len(self.webp))], -1
+        parts, before = [varint(len(self.webp))], -1
         for index, file in self.webp.items():
-            parts += [_varint(index - before - 1), _varint(len(file)), file]
+            parts += [varint(index - before - 1), varint(len(file)), file]
             before = index
         return b"".join([*parts, self.stream])
 
@@ -204,7 +228,7 @@ class Chunk:
         return cls(webp, reader.rest())
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Return a number in seven bits a byte, lowest first; the top bit is set in all bytes but the last (LEB128)."""
     groups = [number & 127]
     while number := number >> 7:

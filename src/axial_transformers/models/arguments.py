@@ -71,10 +71,6 @@ class Conditioning(NamedTuple):
     cond: Float[Tensor, "b *a d"] | None = None
     """External conditioning [B, *A, D]."""
 
-    @property
-    def kinds(self) -> int:
-        return (self.label is not None) + 2 * (self.cond is not None)
-
     def of(self, rows: slice | list[int]) -> "Conditioning":
         """Return the conditioning of some examples."""
         return Conditioning(*(None if part is None else part[rows] for part in self))

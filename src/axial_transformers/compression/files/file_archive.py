@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.compression.archive import ArchiveReader, write_archive
+from axial_transformers.compression.archive import ArchiveReader, to_embed, write_archive
 from axial_transformers.compression.container import ArchiveError, DamagedError
 from axial_transformers.compression.files import array_files, volumes
 from axial_transformers.compression.files.entries import (
@@ -61,13 +61,18 @@ class Written(Contents):
     file_sizes: list[int]
     webp: list[int]
     """Of the images stored as WebP."""
+    model: AxialTransformer
+    """What coded the images: the given model, or its rounded weights."""
+    model_size: int
+    """Of the model in the archive; 0: the archive does not carry it."""
 
 
-def compress_files(
+def compress_files(  # noqa: PLR0913
     model: AxialTransformer,
     source: str | Path,
     target: str | Path,
     *,
+    embed: bool = False,
     other_sizes: OtherSizes = "refuse",
     drop_header: bool = False,
     force: bool = False,
@@ -83,6 +88,7 @@ def compress_files(
 
     Args:
         source: for scans, all that `read_scan` takes.
+        embed: store the model, too, with rounded weights; see `compress`.
         other_sizes: refuse images of another size than the model's, or cut them into tiles.
         drop_header: of a scan, keep values, type and geometry alone: no name, no data of patients.
         force: replace a regular file at `target`, which must not be of the source.
@@ -101,15 +107,19 @@ def compress_files(
     input_size = sum(file.stat().st_size for file in found.files)
     _tell(contents, found)
     metadata = pack(contents.description, len(contents.images) + len(contents.files))
+    embedded = to_embed(model, contents.images, progress=progress) if embed else None
     with written_whole(target, replace=force) as aside:
         with aside.open("wb") as file:
             packed = write_archive(
-                model, file, contents.images, Conditioning(), verify, metadata, contents.files, progress
+                model, file, contents.images, Conditioning(), verify, metadata, contents.files, progress, embedded
             )
         size = aside.stat().st_size
         require_free(target, source, force)  # it may have come into being since
-    of_files = [entry.size for entry in packed.header.chunks if not entry.images]
-    return Written(**vars(contents), input_size=input_size, size=size, file_sizes=of_files, webp=packed.webp)
+    of_files = [packed.header.chunks[i].size for i in packed.header.files]
+    return Written(
+        **vars(contents), input_size=input_size, size=size, file_sizes=of_files, webp=packed.webp,
+        model=embedded.model if embedded else model, model_size=len(embedded.content) if embedded else 0,
+    )  # fmt: skip
 
 
 def _tell(contents: Contents, source: Source) -> None:
@@ -133,7 +143,7 @@ def require_target(target: Path) -> None:
 
 
 def decompress_files(
-    model: AxialTransformer,
+    model: AxialTransformer | None,
     archive: str | Path,
     target: str | Path,
     *,
@@ -147,6 +157,7 @@ def decompress_files(
     One image or video is written as a file if the target has its suffix.
 
     Args:
+        model: the one that wrote the archive; None: the one that the archive carries.
         salvage: leave out the contents of damaged chunks.
         only: name of the one image or video, or index of the one example, to restore.
         most_values, progress: as for `decompress`.
@@ -161,13 +172,13 @@ def decompress_files(
     """
     target = Path(target)
     with source_path(archive).open("rb") as file:
-        reader = ArchiveReader(model, file, most_values=most_values)
-        files_held = sum(not entry.images for entry in reader.header.chunks)
+        reader = ArchiveReader(file, model, most_values=most_values)
+        files_held = len(reader.header.files)
         description = unpack(reader.header.metadata, reader.header.images + files_held)
         if "scan" in description:
             _write_scan(reader, target, only, progress)
             return []
-        chosen = _chosen(description, only, model.config, range(reader.header.images), range(files_held))
+        chosen = _chosen(description, only, reader.config, range(reader.header.images), range(files_held))
         as_array, one = chosen.array is not None, len(chosen.entries) == 1 and target.suffix.lower() in _SUFFIXES
         plan = planned(chosen.entries, target.name if one else None)
         if as_array and target.suffix not in (".npz", ".npy"):
@@ -178,22 +189,22 @@ def decompress_files(
         images, files = _images(reader, chosen.images, salvage, progress), _files(reader, chosen.files, salvage)
         try:
             if as_array:
-                return _write_array(target, chosen, model.config, images)
-            return _write_files(target, plan, one, restored(plan, model.config, images, files))
+                return _write_array(target, chosen, reader.config, images)
+            return _write_files(target, plan, one, restored(plan, reader.config, images, files))
         except _NothingLeft:
             raise ArchiveError(f"{archive}: every chunk is damaged or missing, nothing can be restored") from None
 
 
 def _write_scan(reader: ArchiveReader, target: Path, only: str | None, progress: Progress) -> None:
-    chunks, count = reader.header.chunks, reader.header.images
+    files, count = reader.header.files, reader.header.images
     if only is not None:
         raise ValueError(f"the archive holds one scan, which is restored whole, not {only!r:.100} alone")
-    if [entry.images for entry in chunks].count(0) != 1 or chunks[-1].images:
+    if files != [len(reader.header.chunks) - 1]:
         raise DamagedError("the archive of a scan must end with one file")
     if not target.is_dir() or any(target.iterdir()):
         _require_new(target)
     images = _images(reader, range(count), False, progress)
-    volumes.write(target, reader.config, images, count, reader.content(len(chunks) - 1))
+    volumes.write(target, reader.config, images, count, reader.content(files[0]))
 
 
 def _require_new(target: Path) -> None:
@@ -282,8 +293,7 @@ def _images(reader: ArchiveReader, numbers: range, salvage: bool, progress: Prog
 
 
 def _files(reader: ArchiveReader, numbers: range, salvage: bool) -> _Files:
-    chunks = [i for i, entry in enumerate(reader.header.chunks) if not entry.images]
-    for i in chunks[numbers.start : numbers.stop]:
+    for i in reader.header.files[numbers.start : numbers.stop]:
         try:
             yield reader.content(i)
         except ArchiveError:

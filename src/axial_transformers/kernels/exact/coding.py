@@ -77,6 +77,22 @@ def advance(stream: Stream, start: int, end: int) -> None:
 
 
 @exact
+def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:
+    """Read values [n] of one distribution, whose value v has the interval starts[v] .. starts[v + 1] - 1."""
+    for k in range(len(values)):
+        slot = stream.state[0] & ((1 << PRECISION) - 1)
+        value, beyond = np.int64(0), np.int64(len(starts) - 1)
+        while beyond - value > 1:
+            middle = (value + beyond) >> 1
+            if starts[middle] <= slot:
+                value = middle
+            else:
+                beyond = middle
+        advance(stream, np.int64(starts[value]), np.int64(starts[value + 1]))
+        values[k] = value
+
+
+@exact
 def write_stream(intervals: Integers, state: int, words: NDArray[np.uint32]) -> int:
     """Write the words of symbols, in the order in which they are read; return the index of the first word.
 

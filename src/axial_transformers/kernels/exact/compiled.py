@@ -310,6 +310,11 @@ class Rows:
         )
 
 
+def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:
+    """Read values [n] of one distribution, see `reference.read_from`."""
+    coding.read_from(starts, stream, values)
+
+
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
     """Return the words of a stream, see `reference.write_stream`."""
     words = np.empty(len(intervals) + 2, np.uint32)

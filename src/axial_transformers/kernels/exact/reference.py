@@ -518,6 +518,14 @@ def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
     return value
 
 
+def read_from(starts: NDArray[np.int32], stream: Stream, values: NDArray[np.int64]) -> None:
+    """Read values [n] of one distribution, whose value v has the interval starts[v] .. starts[v + 1] - 1."""
+    for k in range(len(values)):
+        value = int(np.searchsorted(starts, int(stream.state[0]) % (1 << PRECISION), "right")) - 1
+        advance(stream, int(starts[value]), int(starts[value + 1]))
+        values[k] = value
+
+
 def advance(stream: Stream, start: int, end: int) -> None:
     """Take the next value, with the interval start .. end - 1, from the state of a stream."""
     state, position = int(stream.state[0]), int(stream.state[1])

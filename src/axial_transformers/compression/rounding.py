@@ -1,0 +1,103 @@
+"""Steps of weights, so that weights and data together take the fewest bits.
+
+A weight becomes a multiple of the step of its row. A larger step saves bits of weights, and costs bits of data:
+
+    bits of a weight                         constant - log2(step)
+    bits of the data, for each weight        n h step^2 / (24 log 2)
+
+n is the number of examples, h the mean square of the gradient of an example's nats (the diagonal of the Fisher
+information), and step^2 / 12 the mean square of a rounding error. The sum is least where step^2 = 12 / (n h). Rounding
+errors are not independent of each other, and h is an estimate: so the steps of all rows are multiplied by one number,
+which is chosen by what weights and data really take.
+"""
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from axial_transformers.compression.embedded_model import NUMBERS, STEP_CODES, code_of, pack, round_weights
+from axial_transformers.layers.blocks import without_dropout
+from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
+from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.arguments import Images
+from axial_transformers.progress import Progress
+
+SAMPLE, VALUES_OF_SAMPLE = 512, 1 << 19
+"""Examples by which steps are chosen, and values of these, at most; but at least 32 examples."""
+TOGETHER = 4
+"""Examples in a gradient. The square of their sum is about the sum of their squares."""
+MULTIPLIERS = tuple(2 ** (i / 4) for i in (4, 2, 0, -1, -2, -3, -4))
+"""Of the steps: those that are tried."""
+TOLERANCE = 1e-3
+"""Smaller steps are chosen where weights and data take at most this part more: the model changes less."""
+
+
+class Rounded(NamedTuple):
+    """A model for an archive."""
+
+    model: AxialTransformer
+    """Codes the data."""
+    content: bytes
+    """The model, from `embedded_model.pack`."""
+    loss: float
+    """Bits/dim of the data that rounding adds, on a sample."""
+
+
+def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning, progress: Progress = iter) -> Rounded:
+    """Return the model with the weights for which weights and images [N, *A, C] together take the fewest bits.
+
+    Args:
+        conditioning: labels of the images.
+        progress: wraps the loops over gradients, and over the multipliers of steps.
+    """
+    of_image = prod(model.config.shape) * model.config.channels
+    count = min(SAMPLE, max(32, VALUES_OF_SAMPLE // of_image), len(images))
+    some = np.unique(np.linspace(0, len(images) - 1, count).astype(int)).tolist()
+    sample = torch.cat([torch.as_tensor(images[i : i + 1]) for i in some])
+    of_sample = conditioning.of(some)
+    with without_dropout(model):
+        suitable = _suitable_steps(model, sample, of_sample, len(images), progress)
+        exact = bits_per_dim(model, sample, *of_sample).mean().item()
+        found = list[tuple[float, Rounded]]()
+        for multiplier in progress(MULTIPLIERS):
+            steps = {name: _codes(step * multiplier, model.get_parameter(name)) for name, step in suitable.items()}
+            candidate = round_weights(model, steps)
+            content = pack(candidate, steps)
+            bits = bits_per_dim(candidate, sample, *of_sample).mean().item()
+            total = 8 * len(content) + bits * of_image * len(images)
+            found.append((total, Rounded(candidate, content, bits - exact)))
+    least = min(total for total, _ in found)
+    return [each for total, each in found if total <= least * (1 + TOLERANCE)][-1]
+
+
+def _suitable_steps(
+    model: AxialTransformer, sample: Tensor, conditioning: Conditioning, count: int, progress: Progress
+) -> dict[str, NDArray[np.float64]]:
+    """Return the steps [rows] of trained tensors: sqrt(12 / (n h)), with the mean h of a row."""
+    weights = dict(model.named_parameters())
+    squares = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    generator = torch.Generator().manual_seed(0)
+    positions = prod(model.layout.shape)
+    for start in progress(range(0, len(sample), TOGETHER)):
+        part = slice(start, start + TOGETHER)
+        loss = random_slice_loss(model, sample[part], *conditioning.of(part), generator=generator)
+        gradients = torch.autograd.grad(loss * positions * len(sample[part]), [*weights.values()], allow_unused=True)
+        for square, gradient in zip(squares.values(), gradients):
+            if gradient is not None:
+                square += gradient.square()
+    scale = count * len(model.slices) / len(sample)
+    of_rows = {
+        name: square.flatten(1).mean(1) if square.ndim > 1 else square.mean()[None] for name, square in squares.items()
+    }
+    return {name: (12 / (scale * square.double() + 1e-30)).sqrt().numpy() for name, square in of_rows.items()}
+
+
+def _codes(steps: NDArray[np.float64], weight: Tensor) -> NDArray[np.int64]:
+    """Return codes of steps, with multiples that are not too large, and not all far below one step."""
+    rows = weight.detach().flatten(1) if weight.ndim > 1 else weight.detach()[None]
+    largest = rows.abs().amax(1).double().numpy() + 2.0**-30
+    return np.clip(code_of(np.clip(steps, 2.1 * largest / NUMBERS, 2 * largest) * 2.0**43), 0, STEP_CODES - 1)

@@ -1,0 +1,226 @@
+"""Archives that carry their model."""
+
+import io
+import json
+import time
+import tracemalloc
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+
+import axial_transformers as axial
+from axial_transformers.compression import ArchiveError, DamagedError, WrongModelError, container
+from axial_transformers.compression.embedded_model import code_of, pack, round_weights, step_of, unpack
+from axial_transformers.compression.rounding import rounded
+from axial_transformers.data import DataConfig, load
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.models import UNCONDITIONAL
+from axial_transformers.storage.byte_reader import ByteReader
+from tests.small_models import CHUNKS_OF_64, VARIANTS, random_model, random_values, small_config
+
+ARCHIVED = [kind for kind in VARIANTS if "known" not in kind]
+
+
+def labelled(kind, count):
+    """A model of weights of scale 1, values and labels; some without a label."""
+    model = random_model(VARIANTS[kind], torch.float32)
+    classes = model.config.num_classes
+    label = torch.arange(count) % (classes + 1) if classes else None
+    return model, random_values(model, count) + model.config.lowest, label
+
+
+def steps_of_weights(model, divisor):
+    """Codes of steps of about the largest weight over `divisor`."""
+    return {
+        name: code_of((weight.detach().abs().amax() / divisor).item() * 2.0**43) + np.zeros(rows(weight), np.int64)
+        for name, weight in model.named_parameters()
+    }
+
+
+def rows(weight):
+    return len(weight) if weight.ndim > 1 else 1
+
+
+def same_weights(one, other):
+    return all(
+        name == same and torch.equal(a, b) and a.dtype == b.dtype
+        for (name, a), (same, b) in zip(one.state_dict().items(), other.state_dict().items(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", ARCHIVED)
+def test_values_model_and_labels_come_back_from_the_archive_alone(kind):
+    model, x, label = labelled(kind, 26)
+    archive = axial.open_archive(axial.compress(model, x, label, embed=True))
+    assert torch.equal(archive.values.long(), x.long())
+    assert (archive.labels is None) if label is None else torch.equal(archive.labels, label)
+    assert archive.model.config == model.config
+
+
+@pytest.mark.parametrize("kind", ["2d", "centred axis", "rotary 3d", "lstm", "classes"])
+@pytest.mark.parametrize("divisor", [0.4, 3.0, 1e4])
+def test_a_model_comes_back_to_the_last_bit_for_steps_of_every_size(kind, divisor):
+    model = random_model(VARIANTS[kind], torch.float32)
+    steps = steps_of_weights(model, divisor)
+    once = round_weights(model, steps)
+    content = pack(once, steps)
+    assert same_weights(unpack(content), once)
+    with patch("axial_transformers.inference.exact_network.has_kernels", lambda: False):
+        assert pack(once, steps) == content
+        assert same_weights(unpack(content), once)
+    for name, codes in steps.items():
+        error = (once.get_parameter(name) - model.get_parameter(name)).detach().abs()
+        assert (error.reshape(len(codes), -1).amax(1).numpy() <= step_of(codes) * 0.50001).all()
+
+
+def test_coefficients_that_are_too_large_for_a_number_come_back():
+    model = random_model(VARIANTS["centred"], torch.float32)
+    coefficients = model.state_dict()["values.prediction.coefficients"]
+    coefficients[0, 0, :3] = torch.tensor([1 << 50, -(1 << 40), (1 << 27) + 4096])
+    steps = steps_of_weights(model, 100)
+    once = round_weights(model, steps)
+    assert same_weights(unpack(pack(once, steps)), once)
+    assert torch.equal(once.state_dict()["values.prediction.coefficients"][0, 0, :3], coefficients[0, 0, :3])
+
+
+def test_rotations_stay_what_they_are_within_a_millionth():
+    model = random_model(small_config((3, 200), rotary=50.0), torch.float32)
+    once = round_weights(model, steps_of_weights(model, 1e4))
+    for (name, before), after in zip(model.named_buffers(), once.buffers()):
+        assert name.endswith("rotations")
+        assert (before - after).abs().max() < 2e-5
+
+
+def test_weights_and_data_together_take_fewer_bits_than_with_other_steps():
+    model = axial.AxialTransformer.from_pretrained("digits")
+    digits = load("digits", DataConfig(), "all").values
+    images = np.concatenate([digits] * 20)  # enough for weights to matter little
+    found = rounded(model, images, UNCONDITIONAL)
+    sample = torch.from_numpy(digits[::7])
+
+    def total(candidate, content):
+        return 8 * len(content) + bits_per_dim(candidate, sample).mean().item() * images.size
+
+    least = total(found.model, found.content)
+    for divisor in (4, 16, 64, 256, 2048):
+        steps = steps_of_weights(model, divisor)
+        other = round_weights(model, steps)
+        assert least < 1.01 * total(other, pack(other, steps))
+    assert 0 < found.loss < 0.1 * bits_per_dim(model, sample).mean().item()
+
+
+def test_an_archive_without_its_model_says_which_model_it_needs():
+    model = random_model(VARIANTS["2d"], torch.float32)
+    archive = axial.compress(model, random_values(model, 3))
+    with pytest.raises(WrongModelError, match="does not carry its model"):
+        axial.open_archive(archive)
+
+
+def test_what_an_archive_cannot_hold_is_refused():
+    model = random_model(VARIANTS["2d"], torch.float32)
+    x = random_values(model, 3)
+    with pytest.raises(ValueError, match="holds no cond"):
+        axial.compress(model, x, cond=torch.zeros(3, *model.config.shape, model.config.dim), embed=True)
+    with pytest.raises(ValueError, match="no images"):
+        axial.compress(model, x[:0], embed=True)
+
+
+def test_a_path_is_opened_and_closed(tmp_path):
+    model, x, _ = labelled("2d", 130)
+    with CHUNKS_OF_64:
+        content = axial.compress(model, x, embed=True, metadata=b"mine", files=[b"a file"])
+    (tmp_path / "x.axl").write_bytes(content)
+    with axial.open_archive(tmp_path / "x.axl") as archive:
+        assert torch.equal(archive.values.long(), x.long())
+        assert archive.metadata == b"mine"
+        assert [archive.content(i) for i in archive.header.files] == [b"a file"]
+    with pytest.raises(ValueError, match="closed"):
+        archive.values
+    with pytest.raises(FileNotFoundError):
+        axial.open_archive(tmp_path / "y.axl")
+
+
+@pytest.fixture(scope="module")
+def packed():
+    model = random_model(VARIANTS["2d"], torch.float32)
+    steps = steps_of_weights(model, 50)
+    return pack(round_weights(model, steps), steps)
+
+
+def parts(content):
+    """The configuration and the stream of a model."""
+    reader = ByteReader(content, "", ValueError, ValueError)
+    text = reader.take(reader.varint())
+    return json.loads(text), reader.rest()
+
+
+def joined(config, stream):
+    text = json.dumps(config).encode()
+    return container.varint(len(text)) + text + stream
+
+
+def test_a_stream_that_is_cut_lengthened_or_changed_is_damage(packed):
+    config, stream = parts(packed)
+    for wrong in (stream[:-4], stream[:-3], stream[:8], b"", stream + b"1234", b"\xff" * 8 + stream[8:]):
+        with pytest.raises(DamagedError):
+            unpack(joined(config, wrong))
+    for at in range(0, len(stream), 7):
+        with pytest.raises(DamagedError):
+            unpack(joined(config, stream[:at] + bytes([stream[at] ^ 16]) + stream[at + 1 :]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": "other"}, {"dim": "8"}, {"dim": 1 << 19}, {"more": 1}, {"shape": [1 << 20] * 8},
+        {"shape": [1048576, 1048576]}, {"inner_layers": 1024, "outer_layers": [1024]}, {"num_values": 65536},
+        {"mlp_ratio": 1e300}, {"channels": 1 << 20}, {"layout": "raster"}, {"convolution": 4096},
+        {"num_classes": 1 << 30},
+        {"shape": [1] * 8, "outer_layers": 1000, "dim": 1, "heads": 1}, {"values": "ordinal", "mixtures": 1 << 20},
+        {"rotary": 1e-300}, {"convolution": 40, "shape": [1, 1, 1, 1, 3, 5]}, {"channels": 1 << 20, "centred": True},
+    ],
+)  # fmt: skip
+def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(packed, wrong):
+    config, stream = parts(packed)
+    began = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedError):
+            unpack(joined({**config, **wrong}, stream))
+        assert tracemalloc.get_traced_memory()[1] < 100e6
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00", b"\xff" * 20, b"\x05{}", container.varint(1 << 40) + b"{}"])
+def test_what_is_no_model_is_damage(content):
+    with pytest.raises(DamagedError):
+        unpack(content)
+
+
+def test_a_forged_archive_is_refused_with_a_typed_error():
+    model, x, label = labelled("classes", 5)
+    archive = axial.compress(model, x, label, embed=True)
+    header = container.read_header(io.BytesIO(archive))
+    contents = [container.read_chunk(io.BytesIO(archive), header, i) for i in range(3)]
+
+    def forged(contents, **fields):
+        chunks = tuple(container.entry(5 * (i == 2), content) for i, content in enumerate(contents))
+        return replace(header, **{"chunks": chunks, **fields}).pack() + b"".join(contents)
+
+    assert torch.equal(axial.open_archive(forged(contents)).values, axial.open_archive(archive).values)
+    model_, labels, images = contents
+    wrong = [
+        forged([model_, labels[:-1], images]), forged([model_, labels + b"0", images]),
+        forged([model_, b"\x63" * 5, images]), forged([labels, model_, images]), forged([model_[:-4], labels, images]),
+        forged([model_, bytes(5), images]), forged([model_, labels, b"\1" + images]),
+        forged(contents, fingerprint=bytes(32)), forged(contents, channels=3), forged(contents, cond=True),
+        forged(contents, labels=False), forged([model_], labels=True), forged([], labels=False),
+    ]  # fmt: skip
+    for archive in wrong:
+        with pytest.raises(ArchiveError):
+            _ = axial.open_archive(archive).values
