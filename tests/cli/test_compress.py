@@ -1,6 +1,7 @@
 """axial compress and axial decompress."""
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers.cli import main
+from axial_transformers.compression import open_archive
 from axial_transformers.data.video import frames_of, lossless_movie
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
@@ -43,6 +45,34 @@ def test_an_array_goes_into_an_archive_and_comes_back(tmp_path, capsys, model, i
     assert main(["decompress", model, archive, back]) == 0
     assert capsys.readouterr().out.strip() == back
     assert np.array_equal(np.load(back)["images"], images)
+
+
+def test_an_archive_that_holds_its_model_needs_no_other(axial: Axial, refused, model, images):
+    done = axial("compress", model, "images.npz", "a.axl", "--embed", "--json")
+    metrics = json.loads(done.out)
+    assert 0 < metrics["model_bytes"] < metrics["bytes"]
+    assert axial("decompress", "a.axl", "back.npz").out == "back.npz\n"
+    assert np.array_equal(np.load("back.npz")["images"], images)
+    open_archive("a.axl").model.save_pretrained("rounded")
+    assert axial("decompress", "rounded", "a.axl", "again.npz").status == 0
+    assert np.array_equal(np.load("again.npz")["images"], images)
+    assert "the archive holds its model, so leave this one out" in refused("decompress", model, "a.axl", "more.npz")
+
+
+def test_an_archive_without_its_model_says_how_to_name_it(axial: Axial, refused, model, images):
+    assert axial("compress", model, "images.npz", "a.axl").status == 0
+    says = "does not carry its model, .*, as in axial decompress MODEL a.axl back.npz$"
+    assert re.search(says, refused("decompress", "a.axl", "back.npz"))
+    assert "model a.axl restored/" in refused("decompress", "model", "a.axl")
+    usage = "missing: a word (usage: axial decompress [MODEL] ARCHIVE OUTPUT [OPTIONS])"
+    assert usage in refused("decompress", "a.axl")
+
+
+def test_the_help_says_which_words_may_be_left_out(axial: Axial):
+    said = axial("decompress", "--help").out
+    assert "axial decompress [OPTIONS] [MODEL] ARCHIVE OUTPUT" in said
+    assert re.search(r"^│ {4}MODEL", said, re.MULTILINE)
+    assert re.search(r"^│ \*  OUTPUT", said, re.MULTILINE)
 
 
 def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):

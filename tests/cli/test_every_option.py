@@ -112,7 +112,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "archive": ("run images.npz a.axl", "run images.npz b.axl"),
         "force": "", "other-sizes": "tile", "drop-header": ("run a.nii a.axl", "run a.nii a.axl --drop-header"),
         "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
-        "compare": "", "weights": "raw", "json": "",
+        "compare": "", "embed": "", "weights": "raw", "json": "",
     },
     "decompress": {
         "model": ("run a.axl restored", "other a.axl restored"),

@@ -96,7 +96,7 @@ RIGHT = {
     "complete": "approximate only compile",
     "score": "heat-maps against",
     "studio": "host",
-    "compress": "force drop-header verify compare json",
+    "compress": "embed force drop-header verify compare json",
     "decompress": "salvage only",
     "import-official": "output raw verify",
     "inspect": "dependencies json machine page verbose",

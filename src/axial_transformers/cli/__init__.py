@@ -31,8 +31,8 @@ GROUPS = {
         "inspect": ("see data, and what axial train would do with it; or a model", "axial inspect my_photos/"),
     },
     "Compress": {
-        "compress": ("compress images into one file, losslessly", "axial compress runs/photos photos/ photos.axl"),
-        "decompress": ("restore the images of such a file", "axial decompress runs/photos photos.axl restored/"),
+        "compress": ("compress images into one file, losslessly", "axial compress runs/photos photos/ a.axl --embed"),
+        "decompress": ("restore the images of such a file", "axial decompress a.axl restored/"),
     },
     "Exchange": {
         "push": ("upload a model to the Hugging Face hub", "axial push runs/digits alice/digits --dry-run"),

@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
@@ -251,16 +251,20 @@ class Studio:
 
 @dataclass(frozen=True)
 class Compress:
-    """Compress images, videos, an array or a scan into one file, which only the same model can decompress.
+    """Compress images, videos, an array or a scan into one file, without loss.
+
+    With --embed, the file holds its model, and is all that decompressing needs. Otherwise decompressing needs the same
+    model.
 
     For example:
+      axial compress runs/fashion_mnist fashion_mnist.npz all.axl --embed
       axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
       axial compress runs/photos photos/ photos.axl --compare
       axial compress runs/head head.nii.gz head.axl
     """
 
     model: str | Path
-    """Folder of a run or of an exported model, or a hub id. Decompressing needs the same model."""
+    """Folder of a run or of an exported model, or a hub id."""
     source: Path
     """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
     folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder, of at most 64 MiB
@@ -269,6 +273,8 @@ class Compress:
     archive: Path
     """The file to write, NAME.axl."""
     _: KW_ONLY
+    embed: bool = False
+    """Store the model, too. Its weights are rounded so that weights and data together take the fewest bytes."""
     force: bool = False
     """Replace the archive if it is a regular file, but never a file of the source."""
     other_sizes: Literal["auto", "refuse", "tile"] = "auto"
@@ -289,18 +295,24 @@ class Compress:
 class Decompress:
     """Restore the files of an archive: the same pixels, names and modes.
 
+    Name the model if the archive does not hold it; axial inspect ARCHIVE says which one it needs.
+
     For example:
+      axial decompress all.axl all.npz
       axial decompress runs/fashion_mnist test.axl test.npz
       axial decompress runs/photos photos.axl restored/
       axial decompress runs/photos photos.axl cat.png --only cat.png
       axial decompress runs/head head.axl head.nii.gz
     """
 
+    WORDS: ClassVar[str] = "[MODEL] ARCHIVE OUTPUT"
+
     model: str | Path
-    """The model that compressed the archive: folder of a run or of an exported model, or a hub id."""
+    """The model that compressed the archive: folder of a run or of an exported model, or a hub id. Leave it out if the
+    archive holds its model: two words are ARCHIVE and OUTPUT."""
     archive: Path
     """The .axl file."""
-    output: Path
+    output: Path | None = None
     """A new folder for images or videos; for one alone, a new file such as x.png or x.mkv; for an array, a new .npz or
     .npy file. A scan takes the suffix that it had, or a folder."""
     _: KW_ONLY
@@ -311,6 +323,13 @@ class Decompress:
     most_values: int | None = None
     """Refuse an archive of more values (pixels x channels) than this, to bound the time."""
     weights: Weights = "ema"
+
+    @property
+    def words(self) -> tuple[str | Path | None, Path, Path]:
+        """Model, archive and output; the model is None if two words are given."""
+        if self.output is None:
+            return None, Path(self.model), self.archive
+        return self.model, self.archive, self.output
 
 
 @dataclass(frozen=True)

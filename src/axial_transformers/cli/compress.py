@@ -10,7 +10,6 @@ from axial_transformers.cli.console import print_rows
 from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.messages import counted
-from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import other_codecs as comparison
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import open_model
@@ -27,15 +26,16 @@ def main(options: Compress) -> None:
     if other_sizes == "auto":
         other_sizes = "tile" if trained.data.fit == "tiles" else "refuse"
     written = compress_files(
-        model, options.source, options.archive, other_sizes=other_sizes, drop_header=options.drop_header,
-        verify=options.verify, force=options.force, progress=bar("chunks"),
+        model, options.source, options.archive, embed=options.embed, other_sizes=other_sizes,
+        drop_header=options.drop_header, verify=options.verify, force=options.force, progress=bar("compressing"),
     )  # fmt: skip
     kind = _KINDS.get(next(iter(written.description)), trained.kind)
-    count, rates = len(written.images), _rates(model, written, options.compare)
+    count, rates = len(written.images), _rates(written, options.compare)
     ratio = written.input_size / written.size
     if options.json:
         metrics = {
             "archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates,
+            "model_bytes": written.model_size,
             "input_bytes": written.input_size, "ratio": ratio,
             "webp": {"images": len(written.webp), "bytes": sum(written.webp)},
             "files": {"number": len(written.file_sizes), "bytes": sum(written.file_sizes)},
@@ -49,6 +49,8 @@ def main(options: Compress) -> None:
     if tiled and options.compare:
         size = "x".join(map(str, model.config.shape))
         print(f"Other codecs code the same tiles of {size}, edges repeated: each as a file, or all on one sheet.")
+    if written.model_size:
+        print(f"holds its model, with rounded weights: {written.model_size:,} bytes")
     if written.webp:
         print(f"stored as WebP, not by the model: {counted(len(written.webp), 'image')}, {sum(written.webp):,} bytes")
     if sizes := written.file_sizes:
@@ -57,8 +59,8 @@ def main(options: Compress) -> None:
     print(f"input {written.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
 
 
-def _rates(model: AxialTransformer, written: Written, compare: bool) -> dict[str, float | None]:
-    count = len(written.images)
+def _rates(written: Written, compare: bool) -> dict[str, float | None]:
+    model, count = written.model, len(written.images)
     if not count:
         return {"archive": None, "model": None}
     values = count * prod(model.config.shape) * model.config.channels

@@ -2,6 +2,8 @@
 
 from axial_transformers.cli.commands import Decompress
 from axial_transformers.cli.console import say
+from axial_transformers.cli.parsing import command
+from axial_transformers.compression.container import WrongModelError
 from axial_transformers.compression.files.file_archive import decompress_files, require_target
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import open_model
@@ -9,12 +11,19 @@ from axial_transformers.training.trained_model import open_model
 
 def main(options: Decompress) -> None:
     """Run the command."""
-    require_target(options.output)
-    model = open_model(options.model, options.weights, "cpu").model
-    lost = decompress_files(
-        model, options.archive, options.output, salvage=options.salvage, only=options.only,
-        most_values=options.most_values, progress=bar("chunks"),
-    )  # fmt: skip
+    name, archive, output = options.words
+    if name is None and archive.is_dir():
+        example = command("decompress", archive, output, "restored/")
+        raise ValueError(f"{archive} is a folder, and no archive: name archive and output, as in {example}")
+    require_target(output)
+    try:
+        lost = decompress_files(
+            None if name is None else open_model(name, options.weights, "cpu").model, archive, output,
+            salvage=options.salvage, only=options.only, most_values=options.most_values, progress=bar("chunks"),
+        )  # fmt: skip
+    except WrongModelError as error:
+        example = f", as in {command('decompress', 'MODEL', archive, output)}" if name is None else ""
+        raise ValueError(f"{error}{example}") from error
     if lost:
         say(f"warning: lost, {len(lost)}: {', '.join(lost)}")
-    print(options.output)
+    print(output)

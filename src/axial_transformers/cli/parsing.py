@@ -39,8 +39,9 @@ COMMON_OPTIONS = (
 
 
 class _HelpFormatter(DefaultFormatter):
-    def __init__(self, defaults: Mapping[str, Any], undecided: Collection[str]) -> None:
+    def __init__(self, defaults: Mapping[str, Any], undecided: Collection[str], words: str) -> None:
         super().__init__()
+        self._required = {word.strip("[]"): "[" not in word for word in words.split()}
         options = ("--" + name.replace("_", "-") for name in undecided)
         self._defaults = dict(_by_option(defaults)) | dict.fromkeys(options, "as suits the data")
 
@@ -62,6 +63,8 @@ class _HelpFormatter(DefaultFormatter):
 
     def _shown(self, entry: HelpEntry) -> HelpEntry:
         text = Text(" ".join(entry.description.primary_renderable.plain.split()))
+        word = next(iter(entry.names), "").removeprefix("--").upper()
+        entry = entry.copy(required=self._required.get(word, entry.required))
         if entry.positive_names[:1] and entry.positive_names[0] in self._defaults:
             value = self._defaults[entry.positive_names[0]]
             return entry.copy(description=text, required=False, default=None if value is None else str(value))
@@ -94,16 +97,17 @@ def parser(
         defaults: values that replace those of the dataclass.
         undecided: names of values that the data decide, such as model.shape, if the words do not.
     """
+    words = getattr(options, "WORDS", "")
     app = App(
         name=f"axial {command}",
         default_command=options,
         config=Dict(json.loads(json.dumps(defaults or {}, default=str)), use_commands_as_keys=False),
         default_parameter=Parameter(allow_repeating=True, consume_multiple=True, negative_iterable=()),
-        usage=f"Usage: axial {command} [OPTIONS]" if defaults else None,
+        usage=f"Usage: axial {command} [OPTIONS] {words}".rstrip() if defaults or words else None,
         version_flags=(),
         help=_reflowed(getdoc(options) or ""),
         help_format="plaintext",
-        help_formatter=_HelpFormatter(defaults or {}, undecided),
+        help_formatter=_HelpFormatter(defaults or {}, undecided, words),
         result_action="return_value",
     )
     app["--help"].show = False
@@ -161,8 +165,10 @@ def _message(error: CycloptsError, app: App) -> str:
             return f"unexpected word {word!r}: quote what holds blanks, and begin options with --"
         case MissingArgumentError(argument=Argument(index=int()) as argument, keyword=None):
             named = [each for each in app.assemble_argument_collection() if each.index is not None]
-            words = [_word(each) if each.required else f"[{_word(each)}]" for each in named]
-            return f"missing: {_word(argument)} (usage: {' '.join([*app.name, *words])} [OPTIONS])"
+            words = " ".join(_word(each) if each.required else f"[{_word(each)}]" for each in named)
+            stated = getattr(app.default_command, "WORDS", None)  # which of these is missing is not known
+            what, words = ("a word", stated) if stated else (_word(argument), words)
+            return f"missing: {what} (usage: {' '.join(app.name)} {words} [OPTIONS])"
         case UnknownOptionError():
             if meant := _meant(error):
                 return meant

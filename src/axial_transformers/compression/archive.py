@@ -363,9 +363,12 @@ class ArchiveReader:
 def _check_header(header: Header, model: AxialTransformer) -> None:
     config = model.config
     if header.fingerprint != fingerprint(model):
+        hint = "give the model folder it was written with"
+        if header.carries_model:
+            hint = "the archive holds its model, so leave this one out"
         raise WrongModelError(
             f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
-            f" {fingerprint(model).hex()[:16]}: give the model folder it was written with"
+            f" {fingerprint(model).hex()[:16]}: {hint}"
         )
     found = (header.shape, header.channels, header.num_values)
     if found != (config.shape, config.channels, config.num_values):
