@@ -253,26 +253,35 @@ class Studio:
 class Compress:
     """Compress images, videos, an array or a scan into one file, without loss.
 
-    With --embed, the file holds its model, and is all that decompressing needs. Otherwise decompressing needs the same
-    model.
+    With --fit, a model is trained on the source itself. With --fit or --embed, the file holds its model, and is all
+    that decompressing needs. Otherwise decompressing needs the same model.
 
     For example:
+      axial compress photos/ photos.axl --fit 60
       axial compress runs/fashion_mnist fashion_mnist.npz all.axl --embed
       axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
       axial compress runs/photos photos/ photos.axl --compare
       axial compress runs/head head.nii.gz head.axl
     """
 
+    WORDS: ClassVar[str] = "[MODEL] SOURCE ARCHIVE"
+
     model: str | Path
-    """Folder of a run or of an exported model, or a hub id."""
+    """Folder of a run or of an exported model, or a hub id. Leave it out with --fit: two words are SOURCE and ARCHIVE.
+    """
     source: Path
     """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
     folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder, of at most 64 MiB
     each, are stored as they are. Or a scan: NIfTI, DICOM, TIFF, HDF5 or Zarr; or an array without examples. The last
     axes are those of the model, of any length. It comes back byte for byte, or a line says what is kept."""
-    archive: Path
+    archive: Path | None = None
     """The file to write, NAME.axl."""
     _: KW_ONLY
+    fit: float | None = None
+    """Train a model of the source for so many minutes, and store it, too. It is so small that it takes a small part of
+    the file. Ctrl-C ends the training early; the same command goes on with it, from the folder ARCHIVE.fit."""
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
+    """Begin with the weights of this model in place of random ones, with --fit."""
     embed: bool = False
     """Store the model, too. Its weights are rounded so that weights and data together take the fewest bytes."""
     force: bool = False
@@ -289,6 +298,21 @@ class Compress:
     weights: Weights = "ema"
     json: bool = False
     """Print one JSON object."""
+
+    @property
+    def words(self) -> tuple[str | Path | None, Path, Path]:
+        """Model, source and archive; the model is None with --fit."""
+        if self.fit is None and self.archive is None:
+            raise ValueError("name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES")
+        if self.fit is None and self.start_from is not None:
+            raise ValueError("--from names the first weights of a model that --fit MINUTES trains: give that, too")
+        if self.fit is not None and self.archive is not None:
+            raise ValueError(
+                f"--fit trains a model of its own: leave out {self.model}, or begin with it: --from {self.model}"
+            )
+        if self.archive is None:
+            return None, Path(self.model), self.source
+        return self.model, self.source, self.archive
 
 
 @dataclass(frozen=True)

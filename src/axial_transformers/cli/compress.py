@@ -7,6 +7,7 @@ import numpy as np
 
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import print_rows
+from axial_transformers.cli.fitting import fitted
 from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.messages import counted
@@ -20,13 +21,14 @@ _KINDS = {"pictures": "image", "videos": "video", "scan": "volume"}
 
 def main(options: Compress) -> None:
     """Run the command."""
-    require_free(options.archive, options.source, options.force)
-    trained = open_model(options.model, options.weights, "cpu")
+    name, source, archive = options.words
+    require_free(archive, source, options.force)
+    trained = open_model(name or fitted(options, source, archive), options.weights, "cpu")
     model, other_sizes = trained.model, options.other_sizes
     if other_sizes == "auto":
         other_sizes = "tile" if trained.data.fit == "tiles" else "refuse"
     written = compress_files(
-        model, options.source, options.archive, embed=options.embed, other_sizes=other_sizes,
+        model, source, archive, embed=options.embed or name is None, other_sizes=other_sizes,
         drop_header=options.drop_header, verify=options.verify, force=options.force, progress=bar("compressing"),
     )  # fmt: skip
     kind = _KINDS.get(next(iter(written.description)), trained.kind)
@@ -34,7 +36,7 @@ def main(options: Compress) -> None:
     ratio = written.input_size / written.size
     if options.json:
         metrics = {
-            "archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates,
+            "archive": str(archive), "images": count, "bytes": written.size, "bits_per_dim": rates,
             "model_bytes": written.model_size,
             "input_bytes": written.input_size, "ratio": ratio,
             "webp": {"images": len(written.webp), "bytes": sum(written.webp)},
@@ -44,7 +46,7 @@ def main(options: Compress) -> None:
         return
     tiled = kind == "video" or written.examples < count
     tiles = f"{counted(count, 'tile')} of {counted(written.examples, kind)}"
-    print(f"{options.archive}: {tiles if tiled else counted(count, kind)}, {written.size:,} bytes")
+    print(f"{archive}: {tiles if tiled else counted(count, kind)}, {written.size:,} bytes")
     print_rows({name: "-" if value is None else f"{value:.4f}" for name, value in rates.items()}, "bits/dim")
     if tiled and options.compare:
         size = "x".join(map(str, model.config.shape))

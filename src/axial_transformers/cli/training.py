@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
-from axial_transformers.data import EmptySplitError, Examples, load, picture_sizes, scan_axes
+from axial_transformers.data import EmptySplitError, Examples, Split, load, picture_sizes, scan_axes
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
@@ -45,14 +45,27 @@ MIN_EVALUATED = 16
 """Validation examples of a run with a short time limit, at least."""
 
 
-def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> TrainResult:
+class Work(NamedTuple):
+    """The parts of `run` that `axial compress --fit` does in another way."""
+
+    read: "Callable[[RunConfig, RunRecord | None], tuple[RunConfig, Parts]]"
+    """Reads the data; returns the run as it suits them."""
+    describe: "Callable[[Prepared, RunConfig, Facts], Iterable[str]]"
+    """Returns lines about a new run, as it is planned in the end."""
+    evaluation: Callable[[Examples, RunConfig], Collective]
+    """Returns a callback of `fit` that evaluates examples."""
+
+
+def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str], work: Work | None = None) -> TrainResult:
     """Train as is wanted; the run records the words of `command`.
 
     Args:
         begun: the record of the run to go on with.
+        work: None: that of `axial train`.
     """
+    work = work or Work(read_parts, _lines, evaluation_of)
     with rank_zero_output():
-        prepared = prepare(wanted, begun)
+        prepared = prepare(wanted, begun, read=work.read)
     wanted, planned, parts, costs, clock = prepared
     torch.manual_seed(planned.training.seed)
     # a model that is sharded may be larger than a device
@@ -67,7 +80,7 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
     elif rank() == 0:
         if changed := changes(planned, wanted, costs.machine):
             say(changed)
-        for line in _lines(wanted, planned.model.describe() | describe_data(planned, facts) | describe(costs)):
+        for line in work.describe(prepared, planned, facts):
             say(line)
     return fit(
         model,
@@ -75,14 +88,16 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str]) -> T
         replace(planned, source=_absolute(planned.source)),
         begun=begun,
         facts=facts,
-        evaluate=evaluation_of(seen, planned),
+        evaluate=work.evaluation(seen, planned),
         sample=pictures_of(seen, planned),
         progress=Bar("training"),
         clock=clock,
     )
 
 
-def _in_time(asked: RunConfig, found: RunConfig, parts: "Parts", machine: Machine) -> tuple[RunConfig, "Parts"]:
+def _in_time(
+    asked: RunConfig, found: RunConfig, parts: "Parts", machine: Machine, read: Callable[..., Any]
+) -> tuple[RunConfig, "Parts"]:
     """Return the run that was found for `asked`, and its data, made smaller if its time limit needs that."""
     run, enough = shorter(found, asked.open, machine, parts.train)
     while not enough and (tiles := smaller_tiles(asked, run)):
@@ -141,17 +156,27 @@ class Prepared(NamedTuple):
         return Facts(parameters=self.costs.parameters, **known)
 
 
-def prepare(wanted: RunConfig, begun: RunRecord | None = None, machine: Machine | None = None) -> Prepared:
-    """Read the data of a run, and decide what is open, as suits this machine or another."""
+def prepare(
+    wanted: RunConfig,
+    begun: RunRecord | None = None,
+    machine: Machine | None = None,
+    read: Callable[..., Any] | None = None,
+) -> Prepared:
+    """Read the data of a run, and decide what is open, as suits this machine or another.
+
+    Args:
+        read: see `Work`; None: `read_parts`.
+    """
+    read = read or read_parts
     asked, (wanted, parts) = wanted, read(wanted, begun)
     clock, machine = Clock(), machine or this_machine(wanted.training.torch_device())
     if begun is None and machine.is_this:
-        wanted, parts = _in_time(asked, wanted, parts, machine)
+        wanted, parts = _in_time(asked, wanted, parts, machine, read)
     planned = plan(wanted, machine, begun.run.training if begun else None)
     return Prepared(wanted, planned, parts, costs_of(planned, machine, len(parts.train)), clock)
 
 
-def read(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
+def read_parts(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
     """Read the data; return the run as it suits them."""
     source = run.source
     if not source:
@@ -186,7 +211,7 @@ def _knowing(run: RunConfig, asked: RunConfig, part: Examples, where: str) -> Ru
     return run
 
 
-def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
+def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Examples]:
     """Read the training examples; return the run with all that depends on them decided."""
     source = run.source or ""
     if axes := scan_axes(source):
@@ -203,7 +228,7 @@ def read_training(run: RunConfig) -> tuple[RunConfig, Examples]:
                 say("the first axis of an array counts examples; blocks of one volume: --data.size 8 8 128")
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
-    examples = load(source, run.data, "train", bar("reading"))
+    examples = load(source, run.data, split, bar("reading"))
     suitable = suited(run, examples).changed({"data.grid": examples.grid or run.data.grid})
     to_follow = f"let the model follow the data: {command('train', source)}"
     check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
@@ -220,8 +245,9 @@ def _absolute(source: str | None) -> str | None:
     return source if somewhere_else else str(Path(str(source)).resolve())
 
 
-def _lines(run: RunConfig, rows: Mapping[str, str]) -> list[str]:
-    source = run.source or ""
+def _lines(prepared: Prepared, planned: RunConfig, facts: Facts) -> list[str]:
+    source = prepared.wanted.source or ""
+    rows = planned.model.describe() | describe_data(planned, facts) | describe(prepared.costs)
     rows = {name: text for name, text in rows.items() if name not in ("source", "data")}
     rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
     rows[""] = f"axial train {shlex.quote(source)} --help"

@@ -11,6 +11,7 @@ errors are not independent of each other, and h is an estimate: so the steps of 
 which is chosen by what weights and data really take.
 """
 
+import copy
 from math import prod
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.compression.embedded_model import NUMBERS, STEP_CODES, code_of, pack, round_weights
+from axial_transformers.compression.embedded_model import NUMBERS, STEP_CODES, Steps, code_of, pack, round_weights
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -57,21 +58,23 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
     of_image = prod(model.config.shape) * model.config.channels
     count = min(SAMPLE, max(32, VALUES_OF_SAMPLE // of_image), len(images))
     some = np.unique(np.linspace(0, len(images) - 1, count).astype(int)).tolist()
-    sample = torch.cat([torch.as_tensor(images[i : i + 1]) for i in some])
-    of_sample = conditioning.of(some)
-    with without_dropout(model):
+    with torch.inference_mode(False), torch.enable_grad(), without_dropout(model):
+        sample = torch.cat([torch.as_tensor(images[i : i + 1]) for i in some])
+        model, of_sample = copy.deepcopy(model).cpu().float().requires_grad_(), conditioning.of(some)
         suitable = _suitable_steps(model, sample, of_sample, len(images), progress)
         exact = bits_per_dim(model, sample, *of_sample).mean().item()
-        found = list[tuple[float, Rounded]]()
+        tried = list[tuple[float, float, Steps]]()
         for multiplier in progress(MULTIPLIERS):
-            steps = {name: _codes(step * multiplier, model.get_parameter(name)) for name, step in suitable.items()}
+            steps: Steps = {
+                name: _codes(step * multiplier, model.get_parameter(name)) for name, step in suitable.items()
+            }
             candidate = round_weights(model, steps)
-            content = pack(candidate, steps)
             bits = bits_per_dim(candidate, sample, *of_sample).mean().item()
-            total = 8 * len(content) + bits * of_image * len(images)
-            found.append((total, Rounded(candidate, content, bits - exact)))
-    least = min(total for total, _ in found)
-    return [each for total, each in found if total <= least * (1 + TOLERANCE)][-1]
+            tried.append((8 * len(pack(candidate, steps)) + bits * of_image * len(images), bits - exact, steps))
+        least = min(total for total, *_ in tried)
+        _, loss, steps = [each for each in tried if each[0] <= least * (1 + TOLERANCE)][-1]
+        chosen = round_weights(model, steps)
+    return Rounded(chosen, pack(chosen, steps), loss)
 
 
 def _suitable_steps(
@@ -97,7 +100,12 @@ def _suitable_steps(
 
 
 def _codes(steps: NDArray[np.float64], weight: Tensor) -> NDArray[np.int64]:
-    """Return codes of steps, with multiples that are not too large, and not all far below one step."""
-    rows = weight.detach().flatten(1) if weight.ndim > 1 else weight.detach()[None]
-    largest = rows.abs().amax(1).double().numpy() + 2.0**-30
-    return np.clip(code_of(np.clip(steps, 2.1 * largest / NUMBERS, 2 * largest) * 2.0**43), 0, STEP_CODES - 1)
+    """Return codes of steps.
+
+    The estimate holds for small changes only. So a step is at most twice the root mean square of its row. It is at
+    least what the largest weight needs.
+    """
+    rows = (weight.flatten(1) if weight.ndim > 1 else weight[None]).detach().double()
+    least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
+    most = 2 * rows.square().mean(1).sqrt().numpy()
+    return np.clip(code_of(np.clip(steps, least, np.maximum(least, most)) * 2.0**43), 0, STEP_CODES - 1)

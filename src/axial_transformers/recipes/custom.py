@@ -28,6 +28,12 @@ VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
 """Of blocks: about as many values in a batch, and at most about as many in an evaluation during training."""
 MIN_GAIN = 0.25
 """Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
+MIN_HEAD = 8
+"""Width of a head in a narrow model, at least."""
+BYTES_OF_WEIGHT = 0.5
+"""A rounded weight in an archive and the bits that its rounding adds: 0.45 to 0.55 in those that were measured."""
+SHARE_OF_MODEL = 0.04
+"""Of an archive that carries its model: the share of its bytes for weights; see experiments/EXPERIMENTS.md."""
 LOG2 = log(2)
 LOOKED_AT = 1 << 18
 """Values by which their kind is chosen, at most."""
@@ -184,6 +190,25 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
     if isinstance(found.model, ModelOfData):
         found = replace(found, model=AxialTransformerConfig(**vars(found.model)))
     return found.closed(OF_DATA)
+
+
+def for_archive(run: RunConfig, size: float) -> RunConfig:
+    """Return the run with the width for which an archive with its model is about smallest.
+
+    That is the largest up to the usual one whose weights take at most SHARE_OF_MODEL of what another codec takes.
+
+    Args:
+        size: bytes of the examples by another codec.
+    """
+    from axial_transformers.planning.flops import parameters
+
+    usual = run.model
+    for dim in range(usual.dim, 0, -8):
+        heads = max(count for count in range(1, usual.heads + 1) if dim % (2 * count) == 0 and MIN_HEAD * count <= dim)
+        model = replace(usual, dim=dim, heads=heads)
+        if BYTES_OF_WEIGHT * sum(parameters(model).values()) <= SHARE_OF_MODEL * size:
+            break
+    return replace(run, model=model).closed(("model.dim",))
 
 
 def check_start(trained: AxialTransformerConfig, start: str, wanted: "AxialTransformerConfig | Examples") -> None:

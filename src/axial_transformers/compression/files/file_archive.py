@@ -102,7 +102,7 @@ def compress_files(  # noqa: PLR0913
     whole, target = source_path(source), Path(target)
     source, _ = scans.parted(whole)
     require_free(target, source, force)
-    contents = _read(whole, model, other_sizes, drop_header)
+    contents = read_source(whole, model.config, other_sizes, drop_header)
     found = source_of(source)
     input_size = sum(file.stat().st_size for file in found.files)
     _tell(contents, found)
@@ -316,8 +316,8 @@ def require_free(target: Path, source: Path, force: bool) -> None:
         raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")
 
 
-def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes, drop_header: bool) -> Contents:
-    config = model.config
+def read_source(source: Path, config: AxialTransformerConfig, other_sizes: OtherSizes, drop_header: bool) -> Contents:
+    """Return what goes into an archive; errors as for `compress_files`."""
     if not scans.parted(source)[0].exists():
         raise FileNotFoundError(f"{source}: no such folder or file")
     if scans.is_scan(source):

@@ -1,0 +1,83 @@
+"""The work of `axial compress --fit`: train a model on the source itself, for an archive that carries it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from axial_transformers.cli.commands import Compress
+from axial_transformers.cli.console import say
+from axial_transformers.cli.train import Request, requested
+from axial_transformers.cli.training import Parts, Prepared, Work, evaluation_of, read_training, run
+from axial_transformers.compression.files.file_archive import read_source
+from axial_transformers.compression.files.source import OtherSizes
+from axial_transformers.data import Examples
+from axial_transformers.likelihood.evaluation import Fill
+from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures.other_codecs import quick_comparison
+from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, SHARE_OF_MODEL, for_archive
+from axial_transformers.training import Collective, Facts, RunConfig, RunRecord
+from axial_transformers.training.metrics import Metric
+from axial_transformers.training.run_config import RUN_RECORD
+
+
+def fitted(options: Compress, source: Path, archive: Path) -> Path:
+    """Train as the options say; return the folder of the run, beside the archive. A run that is there goes on."""
+    folder = archive.with_name(f"{archive.name}.fit")
+    fitting, request = _Fitting(options.drop_header), _requested(options, source, folder)
+    work = Work(fitting.read, fitting.describe, fitting.evaluation)
+    result = run(*request, ("compress", str(source), str(archive)), work)
+    if result.ending == "interrupted":
+        say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
+    say(f"{folder} keeps the training: the same command goes on with it, and without it begins anew")
+    return folder
+
+
+def _requested(options: Compress, source: Path, folder: Path) -> Request:
+    limit = ("--training.time-limit", str(options.fit))
+    if (folder / RUN_RECORD).is_file():
+        return requested([str(folder), str(source), *limit], "train")
+    start = ("--from", options.start_from) if options.start_from else ()
+    wanted, begun = requested([str(source), *start, *limit, "--out", str(folder), "--samples", "0"], "train")
+    return Request(wanted.changed({"model.num_classes": None, "training.label_dropout": 0.0}), begun)
+
+
+class _Fitting:
+    """Data and evaluations of a run whose model is for an archive of its training data."""
+
+    def __init__(self, drop_header: bool):
+        self._drop_header = drop_header
+
+    def read(self, wanted: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
+        """Read all examples, which are trained on and evaluated; the model gets the size that suits an archive."""
+        run, examples = read_training(wanted, "all")
+        self._values = examples.values.size
+        self._name, self._size = quick_comparison(examples)
+        if begun is None and not run.start_from:
+            run = for_archive(run, self._size)
+        other_sizes: OtherSizes = "tile" if run.data.fit == "tiles" else "refuse"
+        read_source(Path(str(run.source)), run.model, other_sizes, self._drop_header)  # errors come before the training
+        return run, Parts(examples, examples, None, examples.skipped)
+
+    def describe(self, prepared: Prepared, planned: RunConfig, facts: Facts) -> list[str]:
+        """Return lines about the model and its size."""
+        rows = planned.model.describe()
+        of_model = BYTES_OF_WEIGHT * prepared.costs.parameters
+        return [
+            f"a model of {prepared.wanted.source}, width {rows['width']}, layers {rows['layers']}:"
+            f" {prepared.costs.parameters:,} weights, about {of_model:,.0f} bytes in the archive",
+            f"{self._name} takes about {self._size:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that",
+        ]
+
+    def evaluation(self, seen: Examples, run: RunConfig) -> Collective:
+        """Return what evaluates examples, and says how large the archive will be."""
+        usual = evaluation_of(seen, run)
+
+        def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
+            found = usual.call(model, step, fill)
+            bits = float(found["bits_per_dim"])
+            of_model = BYTES_OF_WEIGHT * sum(weight.numel() for weight in model.parameters())
+            expected = bits * self._values / 8 + of_model
+            parts = f"{expected:,.0f} bytes expected, {of_model:,.0f} of them for the model"
+            say(f"step {step}: about {parts}; {self._name}: about {self._size:,.0f}")
+            return found
+
+        return usual._replace(call=whole)
