@@ -70,6 +70,7 @@ READING = {
 }
 OPENING = {"weights": "raw", "device": "cpu"}
 KNOWN = "run --count 3 --known data"
+FITTING = "images.npz a.axl --fit 1"
 COMPILING = {"compile": ""}
 
 CASES: dict[str, dict[str, str | tuple[str, str]]] = {
@@ -113,6 +114,8 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "force": "", "other-sizes": "tile", "drop-header": ("run a.nii a.axl", "run a.nii a.axl --drop-header"),
         "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
         "compare": "", "embed": "", "weights": "raw", "json": "",
+        "fit": ("run images.npz a.axl", "images.npz a.axl --fit 1"), "from": (FITTING, f"{FITTING} --from other"),
+        "data.size": (FITTING, f"{FITTING} --data.size 2"),
     },
     "decompress": {
         "model": ("run a.axl restored", "other a.axl restored"),
@@ -258,6 +261,7 @@ def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 def _compress(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     recorder.watch(module, "compress_files")
+    recorder.replace(module, "fitted", lambda *given: "run")
     recorder.watch(module.comparison, "one_file_each")
 
 

@@ -21,6 +21,9 @@ from axial_transformers.cli.options import (
     Temperature,
     Weights,
 )
+from axial_transformers.messages import Message
+
+MAX_MINUTES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +285,9 @@ class Compress:
     the file. Ctrl-C ends the training early; the same command goes on with it, from the folder ARCHIVE.fit."""
     start_from: Annotated[str | None, Parameter(name="--from")] = None
     """Begin with the weights of this model in place of random ones, with --fit."""
+    size: Annotated[tuple[int, ...] | None, Parameter(name="--data.size")] = None
+    """With --fit: the side of tiles of images, or the sides of blocks of one array or scan, such as 8 8 128. None: as
+    axial train chooses them."""
     embed: bool = False
     """Store the model, too. Its weights are rounded so that weights and data together take the fewest bytes."""
     force: bool = False
@@ -302,6 +308,8 @@ class Compress:
     @property
     def words(self) -> tuple[str | Path | None, Path, Path]:
         """Model, source and archive; the model is None with --fit."""
+        if self.fit is not None and not 0 < self.fit < MAX_MINUTES:
+            raise ValueError(Message("{fit} must be minutes, above 0 and below {:,}, not {:g}", MAX_MINUTES, self.fit))
         if self.fit is None and self.archive is None:
             raise ValueError("name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES")
         if self.fit is None and self.start_from is not None:

@@ -1,6 +1,7 @@
 """The work of `axial compress --fit`: train a model on the source itself, for an archive that carries it."""
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 
 from axial_transformers.cli.commands import Compress
@@ -35,8 +36,12 @@ def _requested(options: Compress, source: Path, folder: Path) -> Request:
     limit = ("--training.time-limit", str(options.fit))
     if (folder / RUN_RECORD).is_file():
         return requested([str(folder), str(source), *limit], "train")
-    start = ("--from", options.start_from) if options.start_from else ()
-    wanted, begun = requested([str(source), *start, *limit, "--out", str(folder), "--samples", "0"], "train")
+    more = ["--out", str(folder), "--samples", "0"]
+    if options.start_from is not None:
+        more += ["--from", options.start_from]
+    if options.size is not None:
+        more += ["--data.size", *map(str, options.size), *(["--data.fit", "tiles"] if len(options.size) == 1 else [])]
+    wanted, begun = requested([str(source), *limit, *more], "train")
     return Request(wanted.changed({"model.num_classes": None, "training.label_dropout": 0.0}), begun)
 
 
@@ -49,7 +54,7 @@ class _Fitting:
     def read(self, wanted: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
         """Read all examples, which are trained on and evaluated; the model gets the size that suits an archive."""
         run, examples = read_training(wanted, "all")
-        self._values = examples.values.size
+        self._values = prod(examples.values.shape)
         self._name, self._size = quick_comparison(examples)
         if begun is None and not run.start_from:
             run = for_archive(run, self._size)

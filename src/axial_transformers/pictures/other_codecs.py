@@ -52,12 +52,13 @@ def quick_comparison(examples: Examples) -> tuple[str, float]:
 
     Images of 8 bits are on one sheet of JPEG XL or, without the extra `codecs`, of WebP; others are one xz stream.
     """
-    values = examples.spread(SAMPLED // math.prod(examples.values.shape[1:]) or 1).values
+    values = examples.spread(max(1, SAMPLED // math.prod(examples.values.shape[1:])))[:].values
+    share = len(values) / len(examples)
     if values.dtype == np.uint8 and values.ndim == 4 and values.shape[-1] in (1, 3):
         name, encode = list(codecs().items())[-1]
         if (bits := one_sheet(encode, values.astype(np.uint8))) is not None:
-            return name, bits * examples.values.size / 8
-    return "xz", len(lzma.compress(values.tobytes())) * examples.values.size / values.size
+            return name, bits * values.size / 8 / share
+    return "xz", len(lzma.compress(values.tobytes())) / share
 
 
 def independent_bits(train: Examples, test: Examples) -> float:

@@ -1,0 +1,99 @@
+"""axial compress --fit: a model of the source, in its archive."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from axial_transformers import recipes
+from axial_transformers.cli import fitting
+from axial_transformers.compression import open_archive
+from axial_transformers.data import Examples
+from axial_transformers.planning.flops import parameters
+from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, SHARE_OF_MODEL, for_archive
+from tests.conftest import Axial
+from tests.scan_writer import make_scan
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    """Diagonal stripes, which a model learns."""
+    values = np.add.outer(np.arange(40), np.add.outer(np.arange(6), np.arange(6))) % 5 * 20
+    np.savez("images.npz", images=values.astype(np.uint8), labels=np.arange(40) % 3)
+    return values
+
+
+def test_one_command_makes_an_archive_that_another_one_restores(axial: Axial, images):
+    done = axial("compress", "images.npz", "a.axl", "--fit", "0.03")
+    assert (done.status, done.out.startswith("a.axl: 40 images, ")) == (0, True)
+    for said in (
+        "a model of images.npz, width 8",
+        "bytes in the archive",
+        "bytes expected",
+        "a.axl.fit keeps the training",
+    ):
+        assert said in done.err
+    assert axial("decompress", "a.axl", "back.npz").status == 0
+    assert np.array_equal(np.load("back.npz")["images"], images)
+    with open_archive("a.axl") as archive:
+        assert archive.model.config.num_classes is None
+
+
+def test_ctrl_c_ends_the_training_and_the_same_command_goes_on(axial: Axial, images, monkeypatch):
+    usual = fitting.say
+    monkeypatch.setattr(
+        fitting, "say", lambda text: ("expected" in text and signal.raise_signal(signal.SIGINT)) or usual(text)
+    )
+    stopped = axial("compress", "images.npz", "a.axl", "--fit", "60")
+    assert stopped.status == 0
+    assert "stopped at step 250: the archive gets the best weights so far" in stopped.err
+    assert np.array_equal(open_archive("a.axl").values[..., 0].numpy(), images)
+    again = axial("compress", "images.npz", "a.axl", "--fit", "0.01", "--force")
+    assert "resumed at step 250" in again.err
+    assert "stopped" not in again.err
+    assert np.array_equal(open_archive("a.axl").values[..., 0].numpy(), images)
+
+
+def test_what_would_not_work_is_said_before_the_training(axial: Axial, images, refused, monkeypatch):
+    monkeypatch.setattr(fitting, "run", lambda request, *_: pytest.fail("it trains"))
+    for words, said in {
+        "compress images.npz images.npz --fit 1": "or --force to replace it",
+        "compress images.npz a.axl": "name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES",
+        "compress run images.npz a.axl --fit 1": "leave out run, or begin with it: --from run",
+        "compress run images.npz a.axl --from run": "that --fit MINUTES trains: give that, too",
+        "compress images.npz a.axl --fit 0": "--fit must be minutes, above 0 and below",
+        "compress none.npz a.axl --fit 1": "none.npz",
+    }.items():
+        assert said in refused(*words.split())
+
+
+def test_a_source_that_cannot_be_restored_is_refused_before_the_training(axial: Axial, monkeypatch):
+    np.savez("images.npz", images=np.zeros((20, 6, 6), np.uint8))
+    monkeypatch.setattr(fitting, "read_source", lambda *given: (_ for _ in ()).throw(ValueError("it cannot come back")))
+    done = axial("compress", "images.npz", "a.axl", "--fit", "1")
+    assert (done.status, "it cannot come back" in done.err, "training" in done.err) == (2, True, False)
+
+
+def test_a_scan_is_fitted_in_blocks_and_comes_back(axial: Axial, tmp_path):
+    make_scan(tmp_path / "a.nii.gz", np.random.default_rng(0).integers(0, 300, (6, 9, 8), np.int16))
+    done = axial("compress", "a.nii.gz", "a.axl", "--fit", "0.03", "--data.size", "2", "4", "4")
+    assert done.status == 0, done.err
+    assert "xz takes about" in done.err
+    assert axial("decompress", "a.axl", "back.nii.gz").status == 0
+    assert (tmp_path / "back.nii.gz").read_bytes() == (tmp_path / "a.nii.gz").read_bytes()
+
+
+def test_weights_take_at_most_their_share_of_what_another_codec_takes():
+    examples = Examples(np.zeros((4, 28, 28, 1), np.uint8), names=["a", "b", "c", "d"])
+    run = recipes.custom(examples)
+    widths = []
+    for size in (1e5, 1e6, 5e6, 1e9):
+        model = for_archive(run, size).model
+        widths.append(model.dim)
+        assert model.dim % (2 * model.heads) == 0
+        count = sum(parameters(model).values())
+        assert BYTES_OF_WEIGHT * count <= SHARE_OF_MODEL * size or model.dim == 8
+    assert widths == sorted(set(widths))
+    assert widths[-1] == run.model.dim
