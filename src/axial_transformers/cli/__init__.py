@@ -28,7 +28,7 @@ GROUPS = {
             "axial complete runs/digits --rows 4",
         ),
         "studio": ("look at a model in the browser: samples, completions, bits", "axial studio runs/digits"),
-        "inspect": ("see data, and what axial train would do with it; or a model", "axial inspect my_photos/"),
+        "inspect": ("see data, and what axial train would do with it; a model; an archive", "axial inspect my_photos/"),
     },
     "Compress": {
         "compress": ("compress images into one file, losslessly", "axial compress runs/photos photos/ a.axl --embed"),

@@ -1,4 +1,4 @@
-"""axial inspect: the words of the command; `cli/inspection.py` then reads the data or the model."""
+"""axial inspect: the words of the command; `cli/inspection.py` and `cli/archive_inspection.py` do the work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,13 @@ from axial_transformers.training import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect:
-    """Show data as axial train reads it, and what it would train in how many minutes; or a model.
+    """Show data as axial train reads it, and what it would train in how many minutes; or a model, or an archive.
 
     What to inspect:
       axial inspect SOURCE [OVERRIDES]    data: kind, number, splits, values; then the plan of axial train
       axial inspect RECIPE [OVERRIDES]    a recipe's data, model and training
       axial inspect MODEL                 a run, an exported model, or a hub id
+      axial inspect NAME.axl [--json]     an archive: model, files, sizes, how to open it
       axial inspect RUN --page            write RUN/index.html again
       axial inspect --machine             this machine, and the choices it leads to
 
@@ -58,6 +59,14 @@ class Inspect:
         return any(option is not None for option in (self.devices, self.memory, self.rate))
 
 
+@dataclass(frozen=True, kw_only=True)
+class InspectArchive:
+    """Show what an archive holds: model, files, sizes, bits/dim, and how to open it."""
+
+    json: bool = False
+    """Print one JSON object."""
+
+
 @dataclass(frozen=True)
 class _NoOptions:
     """An existing model has nothing to override."""
@@ -70,6 +79,12 @@ def main(argv: Sequence[str]) -> None:
         print(f"Recipes, and what they reach:\n{recipes.listed()}")
         return
     words = leading_words(argv)
+    if words and Path(words[0]).suffix.lower() == ".axl":
+        of_archive = parse(InspectArchive, argv[1:], f"inspect {words[0]}")
+        from axial_transformers.cli import archive_inspection
+
+        archive_inspection.inspect(Path(words[0]), of_archive.json)
+        return
     if "--machine" in argv or "--page" in argv:
         options = parse(Inspect, argv[len(words) :], "inspect")
         if len(words) != options.page:

@@ -130,10 +130,8 @@ def unpack(content: bytes) -> AxialTransformer:
     Raises:
         DamagedError: no such bytes, or more weights than they can hold.
     """
-    reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
-    text = reader.take(min(reader.varint(), MAX_TEXT + 1))
-    model = _empty_model(text, NUMBERS_OF_A_BYTE * len(content))
-    stream, found, step = _Reader(reader.rest()), dict[str, Tensor](), FIRST_STEP
+    model, weights = without_weights(content)
+    stream, found, step = _Reader(weights), dict[str, Tensor](), FIRST_STEP
     for name, tensor in sorted(model.state_dict().items()):
         shape = tuple(tensor.shape)
         if name.endswith(".rotations"):
@@ -157,6 +155,13 @@ def unpack(content: bytes) -> AxialTransformer:
     stream.close()
     model.load_state_dict(found, assign=True)
     return model.requires_grad_().eval()
+
+
+def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
+    """Return the model of `pack` on the meta device, and the stream of its weights; errors as of `unpack`."""
+    reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
+    text = reader.take(min(reader.varint(), MAX_TEXT + 1))
+    return _empty_model(text, NUMBERS_OF_A_BYTE * len(content)), reader.rest()
 
 
 def _empty_model(text: bytes, most: int) -> AxialTransformer:

@@ -162,11 +162,7 @@ def write(
     packed: bytes,
 ) -> None:  # fmt: skip
     """Write the file, whose suffix the target must have, or the folder."""
-    described, content = unpack_frame(packed)
-    try:
-        frame = from_json(_Frame, described, "the archive of a scan")
-    except ValueError as error:
-        raise DamagedError(str(error)) from error
+    frame, content = _unpacked(packed)
     dtype, axes, kept = frame.integers, frame.shape[-1 - len(config.shape) : -1], io.BytesIO(content)
     outside, rest = divmod(len(content) - frame.kept, 8 + dtype.itemsize)
     fits = len(frame.shape) > len(config.shape) and frame.shape[-1] == config.channels and outside >= 0 == rest
@@ -189,6 +185,21 @@ def write(
     with folder_written_whole(target) as folder:
         for file in frame.files:
             write_new(folder / file.name, _checked(file, kept, slices))
+
+
+def describe(packed: bytes) -> dict[str, Any]:
+    """Return names of the files, and dtype and shape [*examples, *A, C] of the values."""
+    frame, _ = _unpacked(packed)
+    names, dtype = [file.name for file in frame.files], np.dtype(frame.dtype).name
+    return {"names": names, "dtype": dtype, "shape": list(frame.shape)}
+
+
+def _unpacked(packed: bytes) -> tuple[_Frame, bytes]:
+    described, content = unpack_frame(packed)
+    try:
+        return from_json(_Frame, described, "the archive of a scan"), content
+    except ValueError as error:
+        raise DamagedError(str(error)) from error
 
 
 def _checked(file: _File, kept: BinaryIO, slices: Sequence[memoryview]) -> bytes:
