@@ -260,9 +260,8 @@ def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 
 def _compress(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
-    recorder.watch(module, "compress_files")
+    recorder.watch(module, "compress_files", "compared")
     recorder.replace(module, "fitted", lambda *given: "run")
-    recorder.watch(module.comparison, "one_file_each")
 
 
 def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,15 @@
 import json
 from math import prod
 
-import numpy as np
-
 from axial_transformers.cli.commands import Compress
+from axial_transformers.cli.comparison import compared, print_comparison
 from axial_transformers.cli.console import print_rows
 from axial_transformers.cli.fitting import fitted
 from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.messages import counted
-from axial_transformers.pictures import other_codecs as comparison
 from axial_transformers.progress import bar
+from axial_transformers.storage.model_folders import WEIGHTS, locate
 from axial_transformers.training.trained_model import open_model
 
 _KINDS = {"pictures": "image", "videos": "video", "scan": "volume"}
@@ -32,15 +31,18 @@ def main(options: Compress) -> None:
         drop_header=options.drop_header, verify=options.verify, force=options.force, progress=bar("compressing"),
     )  # fmt: skip
     kind = _KINDS.get(next(iter(written.description)), trained.kind)
-    count, rates = len(written.images), _rates(written, options.compare)
+    count, rates = len(written.images), _rates(written)
+    comparison = None
+    if options.compare and count:
+        comparison = compared(written, (locate(options.model) / WEIGHTS).stat().st_size, kind)
     ratio = written.input_size / written.size
     if options.json:
         metrics = {
             "archive": str(archive), "images": count, "bytes": written.size, "bits_per_dim": rates,
-            "model_bytes": written.model_size,
-            "input_bytes": written.input_size, "ratio": ratio,
+            "model_bytes": written.model_size, "input_bytes": written.input_size, "ratio": ratio,
             "webp": {"images": len(written.webp), "bytes": sum(written.webp)},
             "files": {"number": len(written.file_sizes), "bytes": sum(written.file_sizes)},
+            "compared": comparison,
         }  # fmt: skip
         print(json.dumps(metrics))
         return
@@ -48,9 +50,6 @@ def main(options: Compress) -> None:
     tiles = f"{counted(count, 'tile')} of {counted(written.examples, kind)}"
     print(f"{archive}: {tiles if tiled else counted(count, kind)}, {written.size:,} bytes")
     print_rows({name: "-" if value is None else f"{value:.4f}" for name, value in rates.items()}, "bits/dim")
-    if tiled and options.compare:
-        size = "x".join(map(str, model.config.shape))
-        print(f"Other codecs code the same tiles of {size}, edges repeated: each as a file, or all on one sheet.")
     if written.model_size:
         print(f"holds its model, with rounded weights: {written.model_size:,} bytes")
     if written.webp:
@@ -59,20 +58,15 @@ def main(options: Compress) -> None:
         what = "headers" if kind == "volume" else "files"
         print(f"stored as {what}, not by the model: {counted(len(sizes), 'file')}, {sum(sizes):,} bytes")
     print(f"input {written.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
+    if comparison:
+        print_comparison(comparison, kind)
 
 
-def _rates(written: Written, compare: bool) -> dict[str, float | None]:
-    model, count = written.model, len(written.images)
+def _rates(written: Written) -> dict[str, float | None]:
+    count = len(written.images)
     if not count:
         return {"archive": None, "model": None}
-    values = count * prod(model.config.shape) * model.config.channels
-    rates: dict[str, float | None] = {
-        "archive": 8 * (written.size - sum(written.file_sizes)) / values,
-        "model": bits_of_each(model, written.images).mean().item(),
-    }
-    if compare:
-        images = np.asarray(written.images[:count])
-        for name, encode in comparison.codecs().items():
-            rates[name] = comparison.one_file_each(encode, images, bar(name))
-            rates[f"{name}, one sheet"] = comparison.one_sheet(encode, images)
-    return rates
+    bits = bits_of_each(written.model, written.images, progress=bar("evaluating")).mean().item()
+    each = prod(written.model.config.shape) * written.model.config.channels
+    size = 8 * (written.size - sum(written.file_sizes))
+    return {"archive": size / written.images.values, "model": bits * count * each / written.images.values}

@@ -55,8 +55,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
         return cut_tiles(values[i].reshape(1, *axes, -1).astype(known.type), config.shape)
 
     left_out = [name for name in names if name != fitting[0]]
-    counts = [prod(tile_grid(axes, config.shape))] * len(values)
-    images = Tiles(counts, of, (*config.shape, config.channels))
+    images = Tiles([axes] * len(values), of, (*config.shape, config.channels))
     return Contents(images, description, left_out=left_out, examples=len(values))
 
 

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files.source import join_tiles, tile_grid
+from axial_transformers.compression.files.source import Tiles, join_tiles, tile_grid
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.arguments import Images
 
 _MAX_NAME = 255
 
@@ -66,8 +65,8 @@ class FileEntry(ABC):
 
     @classmethod
     @abstractmethod
-    def images_of(cls, files: Sequence[tuple[Path, Self]], config: AxialTransformerConfig) -> Images:
-        """Yield the tiles of all files, each with its entry."""
+    def images_of(cls, files: Sequence[tuple[Path, Self]], config: AxialTransformerConfig) -> Tiles:
+        """Return the tiles of all files, each with its entry."""
 
     @abstractmethod
     def keeps(self, name: str) -> bool:

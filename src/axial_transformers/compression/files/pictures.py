@@ -86,7 +86,7 @@ class PictureEntry(FileEntry):
         def of(i: int) -> NDArray[np.integer]:
             return cut_tiles(_pixels(*files[i])[None], config.shape)
 
-        return Tiles([entry.images(config) for _, entry in files], of, (*config.shape, config.channels))
+        return Tiles([entry.size or () for _, entry in files], of, (*config.shape, config.channels))
 
 
 def _pixels(path: Path, entry: PictureEntry) -> NDArray[np.uint8]:

@@ -14,7 +14,6 @@ from axial_transformers.compression import container
 from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.messages import Message
-from axial_transformers.models.arguments import Images
 
 _MAX_OTHER = 1 << 26
 _NAMED = 20
@@ -28,7 +27,7 @@ OtherSizes = Literal["refuse", "tile"]
 class Contents:
     """Images of the model's size, and everything else to store."""
 
-    images: Images
+    images: "Tiles"
     description: dict[str, Any]
     files: list[File] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -44,12 +43,25 @@ class Tiles:
     """Images [N, *A, C], read on demand from the examples of a source.
 
     Args:
-        counts: number of images of each example.
+        sizes: of the axes of each example.
         of: reads the images of one example.
+        shape: *A and C of an image.
     """
 
-    def __init__(self, counts: Sequence[int], of: Callable[[int], NDArray[np.integer]], shape: Sequence[int]):
-        self._ends, self._of, self._shape = np.cumsum([0, *counts]), lru_cache(1)(of), shape
+    def __init__(
+        self, sizes: Sequence[tuple[int, ...]], of: Callable[[int], NDArray[np.integer]], shape: Sequence[int]
+    ):
+        self.sizes, self._of, self._shape = sizes, lru_cache(1)(of), shape
+        self._ends = np.cumsum([0, *(prod(tile_grid(size, tuple(shape[:-1]))) for size in sizes)])
+
+    @property
+    def values(self) -> int:
+        """Values of all examples, without repeated edges."""
+        return sum(map(prod, self.sizes)) * self._shape[-1]
+
+    def example(self, number: int) -> NDArray[np.integer]:
+        """Return an example [*size, C] as it was before it was cut."""
+        return join_tiles(self._of(number), self.sizes[number])[0]
 
     def __len__(self) -> int:
         return int(self._ends[-1])

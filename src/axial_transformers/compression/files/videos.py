@@ -70,9 +70,11 @@ class VideoEntry(FileEntry):
     @classmethod
     def images_of(cls, files: Sequence[tuple[Path, "VideoEntry"]], config: AxialTransformerConfig) -> Tiles:
         cut = [(path, entry.size) for path, entry in files if entry.size is not None]
-        grids = [tile_grid(size, config.shape) for _, size in cut]
-        counts = [prod(of_frame) for clips, *of_frame in grids for _ in range(clips)]
-        return Tiles(counts, clips_of(cut, config), (*config.shape, config.channels))
+        length = config.shape[0]
+        sizes = [
+            (min(length, count - first), *sides) for _, (count, *sides) in cut for first in range(0, count, length)
+        ]
+        return Tiles(sizes, clips_of(cut, config), (*config.shape, config.channels))
 
     @classmethod
     def read(cls, description: Any, channels: int) -> "VideoEntry":

@@ -148,12 +148,11 @@ def read(path: Path, config: AxialTransformerConfig, array: str | None = None, d
         values = np.clip(values, within.min(), within.max())
     packed = pack_frame(to_json(frame), kept + np.diff(positions, prepend=0).astype("<u8").tobytes() + others)
     examples = values.reshape(-1, *values.shape[-1 - len(config.shape) :])
-    counts = [prod(tile_grid(examples.shape[1:-1], config.shape))] * len(examples)
 
     def of(i: int) -> NDArray[np.integer]:
         return cut_tiles(examples[i : i + 1].astype(known.type), config.shape)
 
-    tiles = Tiles(counts, of, (*config.shape, config.channels))
+    tiles = Tiles([examples.shape[1:-1]] * len(examples), of, (*config.shape, config.channels))
     return Contents(tiles, {"scan": len(frame.files)}, [partial(bytes, packed)], left_out, examples=len(examples))
 
 

@@ -1,0 +1,106 @@
+"""What other codecs take for the examples of an archive."""
+
+import io
+import lzma
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from axial_transformers.compression.files.source import Tiles, cut_tiles
+from axial_transformers.pictures import coded_sizes as module
+from axial_transformers.pictures.coded_sizes import coded_sizes
+
+
+def quiet(name: str):
+    return iter
+
+
+def wholes(arrays):
+    return SimpleNamespace(sizes=[array.shape[:-1] for array in arrays], example=lambda i: arrays[i])
+
+
+def smooth(*shape: int) -> np.ndarray:
+    """Values that change slowly along all axes."""
+    return sum(np.indices(shape)) // 3
+
+
+def png(values: np.ndarray) -> int:
+    file = io.BytesIO()
+    Image.fromarray(values).save(file, "PNG", optimize=True)
+    return file.tell()
+
+
+def test_images_are_coded_as_files_and_on_a_sheet():
+    images = [smooth(8, 6, 1).astype(np.uint8) + i for i in range(4)]
+    found = coded_sizes(wholes(images), quiet)
+    assert found["PNG"]["one file each"] == sum(png(image[..., 0]) for image in images)
+    rows = [np.hstack([images[i][..., 0], images[i + 1][..., 0]]) for i in (0, 2)]
+    assert found["PNG"]["one sheet"] == png(np.vstack(rows))
+    assert {"WebP", "xz"} < {*found}
+
+
+def test_images_of_several_sizes_have_no_sheet():
+    found = coded_sizes(wholes([smooth(8, side, 3).astype(np.uint8) for side in (6, 9)]), quiet)
+    assert [*found["PNG"]] == ["one file each"]
+
+
+def test_tiles_are_compared_as_the_whole_images_that_they_come_from():
+    images = [smooth(7, 5, 1).astype(np.uint8), smooth(3, 9, 1).astype(np.uint8)]
+    sizes = [image.shape[:2] for image in images]
+    tiles = Tiles(sizes, lambda i: cut_tiles(images[i][None], (4, 4)), (4, 4, 1))
+    assert tiles.values == 7 * 5 + 3 * 9
+    assert coded_sizes(tiles, quiet) == coded_sizes(wholes(images), quiet)
+
+
+def test_many_files_are_estimated_from_some(monkeypatch):
+    images = wholes([smooth(8, 6, 1).astype(np.uint8)] * 10)
+    whole = coded_sizes(images, quiet)
+    monkeypatch.setattr(module, "MAX_FILES", 4)
+    some = coded_sizes(images, quiet)
+    assert some["PNG"]["one file each, from 4 of 10"] == whole["PNG"]["one file each"]
+    assert some["PNG"]["one sheet"] == whole["PNG"]["one sheet"]
+
+
+def test_a_large_sheet_becomes_several(monkeypatch):
+    images = wholes([smooth(8, 6, 1).astype(np.uint8)] * 10)
+    monkeypatch.setattr(module, "MAX_SHEET", 5 * 48)
+    assert "2 sheets" in coded_sizes(images, quiet)["PNG"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "lowest", "dtype"),
+    [
+        ((30, 1), 0, np.uint8),
+        ((4, 5, 6, 1), -300, np.uint16),
+        ((2, 3, 4, 5, 2), 0, np.uint8),
+        ((6, 7, 1), 0, np.uint32),
+    ],
+)
+def test_arrays_are_one_stream_of_the_fewest_bytes(shape, lowest, dtype):
+    values = smooth(*shape) + lowest
+    values.reshape(-1)[0] = lowest + np.iinfo(dtype).max
+    values = np.stack([values, values])
+    found = coded_sizes(wholes(values), quiet)
+    content = (values - lowest).astype(dtype).tobytes()
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": max(len(content), 4096)}]
+    assert found["xz"]["one stream"] == len(lzma.compress(content, filters=filters))
+    assert "PNG" not in found
+
+
+def test_slices_are_along_the_axes_that_take_the_fewest_bytes():
+    codecs = pytest.importorskip("imagecodecs")
+    noise = np.random.default_rng(0).integers(0, 999, (5, 1, 1))
+    volume = (noise + 7 * smooth(1, 40, 50)).astype(np.uint16)
+    for axes in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
+        turned = np.ascontiguousarray(volume.transpose(axes))
+        found = coded_sizes(wholes([turned[..., None]]), quiet)["JPEG XL"]
+        sizes = [len(codecs.jpegxl_encode(plane, lossless=True, effort=9, numthreads=1)) for plane in volume]
+        assert min(found.values()) <= sum(sizes)
+
+
+def test_frames_of_several_lengths_keep_their_colours():
+    pytest.importorskip("imagecodecs")
+    clips = [smooth(frames, 8, 9, 3).astype(np.uint8) for frames in (3, 2)]
+    assert {*coded_sizes(wholes(clips), quiet)["JPEG XL"]} == {"slices", "slices on sheets"}
