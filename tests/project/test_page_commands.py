@@ -175,9 +175,10 @@ def provide(words: list[str], data: Path, axial: Axial) -> None:
             Path(words[1]).name, "colour"
         )
         shutil.copytree(data / "models" / kind, words[1])
-    if words[0] == "decompress" and not Path(words[2]).exists():
-        source = "my_photos/cat.png" if words[2] == "one.axl" else "my_photos"
-        assert axial("compress", words[1], source, words[2]).status == 0
+    archive = next((word for word in words if word.endswith(".axl")), "")
+    if words[0] == "decompress" and not Path(archive).exists():
+        source = "my_photos/cat.png" if archive == "one.axl" else "my_photos"
+        assert axial("compress", words[1], source, archive).status == 0
 
 
 def made_small(words: list[str]) -> list[str]:
