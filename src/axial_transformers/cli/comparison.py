@@ -15,21 +15,20 @@ def compared(written: Written, weights: int, kind: str) -> dict[str, Any]:
     """Return bytes and bits/dim of the archive, without the files that it keeps, and of other codecs, as a JSON object.
 
     Args:
-        weights: bytes of the model on disk, which count where the archive does not hold it.
+        weights: bytes of the model on disk, which count too; 0 where the archive holds it.
         kind: what an example is called.
     """
     codecs, archive = coded_sizes(written.images, bar), written.size - sum(written.file_sizes)
-    apart = 0 if written.model_size else weights
     best = [min((size, f"{name}, {way}") for way, size in ways.items()) for name, ways in codecs.items()]
-    sizes = {"archive without weights": archive, "weights on disk": apart} if apart else {}
-    sizes |= {"archive, weights counted": archive + apart} | {row: size for size, row in best}
+    sizes = {"archive without weights": archive, "weights on disk": weights} if weights else {}
+    sizes |= {"archive, weights counted": archive + weights} | {row: size for size, row in best}
     other, row = min(best)
     saved = (other - (archive - written.model_size)) / written.examples  # of an example, by an archive without weights
     return {
         "rows": {row: {"bytes": size, "bits_per_dim": 8 * size / written.images.values} for row, size in sizes.items()},
         "codecs": codecs,
-        "pays_from": (needed := math.ceil((written.model_size + apart) / saved) if saved > 0 else None),
-        "verdict": _verdict(archive + apart, other, row, needed, kind),
+        "pays_from": (needed := math.ceil((written.model_size + weights) / saved) if saved > 0 else None),
+        "verdict": _verdict(archive + weights, other, row, needed, kind),
     }
 
 

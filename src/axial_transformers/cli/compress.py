@@ -34,7 +34,8 @@ def main(options: Compress) -> None:
     count, rates = len(written.images), _rates(written)
     comparison = None
     if options.compare and count:
-        comparison = compared(written, (locate(options.model) / WEIGHTS).stat().st_size, kind)
+        weights = 0 if name is None or options.embed else (locate(name) / WEIGHTS).stat().st_size
+        comparison = compared(written, weights, kind)
     ratio = written.input_size / written.size
     if options.json:
         metrics = {
