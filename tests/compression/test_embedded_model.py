@@ -203,6 +203,9 @@ def test_another_bit_in_a_stream_is_damage_or_gives_another_fingerprint(packed):
         {"num_classes": 1 << 30},
         {"shape": [1] * 8, "outer_layers": 1000, "dim": 1, "heads": 1}, {"values": "ordinal", "mixtures": 1 << 20},
         {"rotary": 1e-300}, {"convolution": 40, "shape": [1, 1, 1, 1, 3, 5]}, {"channels": 1 << 20, "centred": True},
+        {"inner_layers": 1000, "dim": 1, "heads": 1}, {"shape": [3] * 8, "centred": True, "outer_layers": 0},
+        {"shape": [1 << 20], "outer_layers": [], "rotary": 9.0, "dim": 2, "heads": 1},
+        {"outer_layers": [1] * 20_000}, {"shape": [1] * 20_000},
     ],
 )  # fmt: skip
 def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(packed, wrong):
@@ -216,6 +219,30 @@ def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(pa
     finally:
         tracemalloc.stop()
     assert time.process_time() - began < 1
+
+
+def test_turns_that_are_not_finite_are_damage_found_within_a_second():
+    model = random_model(small_config((1 << 16,), rotary=50.0, dim=2, heads=1, inner_layers=3), torch.float32)
+    model.inner_decoder.blocks[2].attention.attention.rotations.fill_(1e30)
+    steps = steps_of_weights(model, 50)
+    with np.errstate(over="ignore", invalid="ignore"):
+        content = pack(model, steps)
+    began = time.process_time()
+    with pytest.raises(DamagedError, match=r"blocks\.2.*rotations is not finite"):
+        unpack(content)
+    assert time.process_time() - began < 1
+
+
+def test_no_network_is_made_for_an_archive_of_no_image():
+    model, x, label = labelled("classes", 5)
+    archive = axial.compress(model, x, label, embed=True)
+    header = container.read_header(io.BytesIO(archive))
+    content = container.read_chunk(io.BytesIO(archive), header, 0)
+    of_none = replace(header, chunks=(header.chunks[0], container.entry(0, b""))).pack() + content
+    with patch("axial_transformers.compression.archive.exact_network", side_effect=AssertionError):
+        opened = axial.open_archive(of_none)
+        assert opened.values.shape == (0, *model.config.shape, model.config.channels)
+        assert opened.labels.shape == (0,)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00", b"\xff" * 20, b"\x05{}", container.varint(1 << 40) + b"{}"])

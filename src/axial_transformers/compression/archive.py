@@ -290,10 +290,10 @@ class ArchiveReader:
         if len(content) < count:
             raise DamagedError(f"the archive has fewer labels than its {count} images")
         reader = ByteReader(content, "the labels of the archive", truncated=DamagedError, malformed=DamagedError)
-        labels = torch.tensor([min(reader.varint(), container.MAX_BYTES) for _ in range(count)])
-        if reader.left or self.config.num_classes is None or labels.max() > self.config.num_classes:
+        labels, classes = [reader.varint() for _ in range(count)], self.config.num_classes
+        if reader.left or classes is None or max(labels, default=0) > classes:
             raise DamagedError("the labels of the archive are not those of its images")
-        return labels
+        return torch.tensor(labels, dtype=torch.int64)
 
     @property
     def metadata(self) -> bytes:
@@ -323,7 +323,7 @@ class ArchiveReader:
         _check_file(self._file)
         return container.read_chunk(self._file, self.header, chunk)
 
-    def images(self, chunks: Iterable[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
+    def images(self, chunks: Sequence[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
         """Yield the images [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
 
         def contents() -> Iterator[tuple[int, bytes | None]]:
@@ -344,6 +344,8 @@ class ArchiveReader:
                     raise
                 return None
 
+        if not chunks:
+            return  # the network may be large
         _ = self._network, self.labels  # once, not in each thread
         with without_dropout(self.model):
             yield from work_on_chunks(decode, contents())

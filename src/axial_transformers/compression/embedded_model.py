@@ -31,7 +31,6 @@ from axial_transformers.inference.exact_network import fastest_arithmetic
 from axial_transformers.kernels import MIN_STATE, PRECISION, exact_kernels
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.byte_reader import ByteReader
-from axial_transformers.storage.model_folders import require_finite
 from axial_transformers.storage.typed_json import from_json, to_json
 
 Codes = NDArray[np.int64]
@@ -50,6 +49,9 @@ MAX_TEXT = 1 << 16
 """Bytes of the configuration."""
 NUMBERS_OF_A_BYTE = 32
 """Numbers in a stream for each of its bytes, at most. A number takes 0.39 bits or more."""
+
+BYTES_OF_A_LAYER = 6
+"""Bytes of a layer, at least: it has 12 tensors, each of which has a row, and two codes of a row take 4 bits."""
 
 
 def size_of(codes: Any) -> NDArray[np.float64]:
@@ -150,8 +152,9 @@ def unpack(content: bytes) -> AxialTransformer:
             for row in values:
                 step = _checked(step + stream.number(), STEP_CODES)
                 row[:] = stream.row(rows[1]) * step_of(step)
+        if not np.isfinite(values).all():
+            raise DamagedError(f"the model in the archive is damaged: {name} is not finite")
         found[name] = torch.from_numpy(values.reshape(shape))
-        require_finite(found[name], name)
     stream.close()
     model.load_state_dict(found, assign=True)
     return model.requires_grad_().eval()
@@ -161,21 +164,21 @@ def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
     """Return the model of `pack` on the meta device, and the stream of its weights; errors as of `unpack`."""
     reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
     text = reader.take(min(reader.varint(), MAX_TEXT + 1))
-    return _empty_model(text, NUMBERS_OF_A_BYTE * len(content)), reader.rest()
+    return _empty_model(text, len(content)), reader.rest()
 
 
-def _empty_model(text: bytes, most: int) -> AxialTransformer:
-    """Return the model of a configuration, without weights; DamagedError if it needs more than `most` numbers."""
+def _empty_model(text: bytes, size: int) -> AxialTransformer:
+    """Return the model of a configuration, without weights; DamagedError if `size` bytes cannot hold these."""
     try:
         described = json.loads(text) if len(text) <= MAX_TEXT else None
         if not isinstance(described, dict) or described.pop("model", None) != AxialTransformer.name:
             raise ValueError("it names no model")
         config = from_json(AxialTransformerConfig, described, "the model in the archive")
-        of_layers = config.layers * 4 * config.dim**2  # building many layers takes seconds
-        if of_layers <= most:
+        # Building many layers takes seconds.
+        if config.layers * 4 * config.dim**2 <= NUMBERS_OF_A_BYTE * size and config.layers * BYTES_OF_A_LAYER <= size:
             with torch.device("meta"):
                 model = AxialTransformer(config)
-            if sum(tensor.numel() for tensor in model.state_dict().values()) <= most:
+            if sum(tensor.numel() for tensor in model.state_dict().values()) <= NUMBERS_OF_A_BYTE * size:
                 return model
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the model in the archive is damaged: {error}") from error
@@ -198,12 +201,8 @@ def _angles(table: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
     """Return a table of rotary positions [L, K] from the cosines and sines of its second row [K]."""
-    turn_c, turn_s = np.split(angles.astype(np.float64), 2)
-    c, s, rows = np.ones_like(turn_c), np.zeros_like(turn_s), []
-    for _ in range(length):
-        rows.append(np.concatenate([c, s]).astype(np.float32))
-        c, s = c * turn_c - s * turn_s, s * turn_c + c * turn_s
-    return np.array(rows)
+    table: NDArray[np.float32] = fastest_arithmetic().turns(angles.astype(np.float64), length)
+    return table
 
 
 @lru_cache(PRECISION_CODES)

@@ -5,7 +5,7 @@ An example's results depend only on it and the weights.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from importlib import util
 from math import prod
 from typing import Any
@@ -87,7 +87,7 @@ def _parts(model: AxialTransformer) -> dict[str, object]:
     return settings | {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
-@cache
+@lru_cache(16)  # a deep model has megabytes of parts
 def _parts_of(config: AxialTransformerConfig) -> dict[str, object]:
     with torch.device("meta"):
         return _parts(AxialTransformer(config))
