@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +22,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from axial_transformers.compression import compress, compress_files, container, decompress, decompress_files
+from axial_transformers.compression import (
+    compress,
+    compress_files,
+    container,
+    decompress,
+    decompress_files,
+    embedded_model,
+    open_archive,
+)
+from axial_transformers.compression.archive import fingerprint
 from axial_transformers.data import DataConfig, bair_videos, load, npy, save_arrays
 from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.scans import is_scan, read_scan, write_scan
@@ -32,6 +41,7 @@ from axial_transformers.data.shards.tar import records
 from axial_transformers.importers.official import import_official_to
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import save_clips
+from axial_transformers.storage.byte_reader import ByteReader
 from axial_transformers.storage.tensorflow import TensorBundle, find_prefix, read_records
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
@@ -62,6 +72,7 @@ class Parser:
     """The file with its checksums made right."""
     hostile: Callable[[Random], tuple[str, bytes]] | None = None
     """A file that no mutation would give: well-formed, of extreme content."""
+    hostile_share: float = 0.1
     structured: Callable[[str, bytes, Random], bytes] = lambda name, content, draw: (
         mutated_json(content, draw) if name.endswith(".json") else mutated(content, content, draw)
     )
@@ -344,6 +355,149 @@ def archives(place: Path) -> Parser:
     )  # fmt: skip
 
 
+MAX_VALUES = 1 << 14
+"""Of an archive that carries its model, which may be of any shape."""
+
+
+def embedded_models(place: Path) -> Parser:
+    """Archives that carry their model: with labels, of several kinds of values, of an array, and of files."""
+    generator, seeds = torch.Generator().manual_seed(0), list[tuple[str, bytes]]()
+    configs = {
+        "labels.axl": small_config((2, 3), 2, num_classes=3),
+        "rotary.axl": small_config((3, 4), num_values=300, values="ordinal", mixtures=2, rotary=50.0),
+        "centred.axl": small_config((2, 3, 2), values="ordinal", mixtures=2, centred=True, inner="lstm", convolution=1),
+    }
+    for name, config in configs.items():
+        values = torch.randint(0, config.num_values, (4, *config.shape, config.channels), generator=generator)
+        label = torch.tensor([0, 3, 2, 1]) if config.num_classes else None
+        seeds.append((name, compress(random_model(config, torch.float32), values, label, embed=True)))
+    model, source = random_model(small_config((4, 5), num_values=256), torch.float32), place / "source"
+    source.mkdir()
+    for i in range(2):
+        Image.fromarray(PIXELS[:4, :5, i]).save(source / f"{i}.png")
+    Image.new("RGB", (5, 4), (1, 2, 3)).save(source / "colour.png")  # stored whole
+    save_arrays(place / "array.npz", PIXELS[None, :4, :5, :1])
+    for name, made_of in {"pictures.axl": source, "array.axl": place / "array.npz"}.items():
+        compress_files(model, made_of, place / name, embed=True)
+        seeds.append((name, (place / name).read_bytes()))
+
+    def parse(name: str, content: bytes) -> object:
+        if name.startswith("forged"):
+            name, content = name.removeprefix("forged "), _of_its_model(content)
+        if name not in ("pictures.axl", "array.axl"):
+            archive = open_archive(content, most_values=MAX_VALUES)
+            labels = archive.labels
+            return archive.values.numpy().tobytes(), None if labels is None else labels.tolist()
+        shutil.rmtree(room := place / "room", ignore_errors=True)
+        to = room / ("again" if name == "pictures.axl" else "again.npz")
+        try:
+            decompress_files(None, put(room / name, content), to, most_values=MAX_VALUES)
+            return {file.relative_to(room).as_posix(): file.read_bytes() for file in room.rglob("again*/**/*.*")}
+        finally:
+            assert {file.name for file in room.iterdir()} <= {name, to.name}, "left behind, or written outside"
+
+    def structured(name: str, content: bytes, draw: Random) -> bytes:
+        """A mutation of one part: configuration, stream of the model, labels or images. Its checksum is the old one."""
+        header, (first, *rest) = _parts(content)
+        if draw.random() < 0.3:
+            i = draw.randrange(len(rest))
+            rest[i] = mutated(rest[i], first, draw)
+        else:
+            first = _changed_model(first, draw)
+        return _joined(header, [first, *rest])
+
+    def hostile(draw: Random) -> tuple[str, bytes]:
+        """Another model of extreme fields or tensors, or a change of one, with checksums and fingerprint of its own."""
+        name, content = draw.choice(seeds)
+        header, (first, *rest) = _parts(content)
+        first = _changed_model(first, draw) if draw.random() < 0.5 else _extreme_model(first, draw.randrange(40))
+        if draw.random() < 0.2:
+            header = replace(header, chunks=header.chunks[: header.of_model])  # of no image
+            rest = rest[: header.of_model - 1]
+        return f"forged {name}", checksums.of_archive(name, _joined(header, [first, *rest]))
+
+    written = {name: parse(name, content) for name, content in seeds}
+    return Parser(
+        seeds=seeds, parse=parse, mend=checksums.of_archive, hostile=hostile, hostile_share=0.3, structured=structured,
+        right=lambda name, result: result == written[name],
+    )  # fmt: skip
+
+
+def _parts(content: bytes) -> tuple[container.Header, list[bytes]]:
+    header, file = container.read_header(io.BytesIO(content)), io.BytesIO(content)
+    return header, [container.read_chunk(file, header, i) for i in range(len(header.chunks))]
+
+
+def _joined(header: container.Header, contents: list[bytes]) -> bytes:
+    """The archive of other contents; their checksums are not changed."""
+    chunks = [line._replace(size=len(content)) for line, content in zip(header.chunks, contents, strict=True)]
+    return replace(header, chunks=tuple(chunks)).pack() + b"".join(contents)
+
+
+def _of_its_model(content: bytes) -> bytes:
+    """The archive with the fingerprint and the sizes of the model that it carries."""
+    header, contents = _parts(content)
+    model = embedded_model.unpack(contents[0])
+    found, config = fingerprint(model), model.config
+    fields = {"shape": config.shape, "channels": config.channels, "num_values": config.num_values}
+    return replace(header, fingerprint=found, **fields).pack() + b"".join(contents)
+
+
+def _configuration(first: bytes) -> tuple[bytes, bytes]:
+    """The configuration and the stream of a model."""
+    reader = ByteReader(first, "", ValueError, ValueError)
+    return reader.take(reader.varint()), reader.rest()
+
+
+EXTREME_FIELDS: dict[str, tuple[Any, ...]] = {
+    "shape": ([1], [3, 4], [1] * 8, [2] * 8, [1] * 9, [1 << 20], [1 << 16], [1 << 10, 1 << 10], [1 << 20] * 2, [], [0]),
+    "channels": (1, 2, 3, 100, 1 << 20), "num_values": (2, 3, 256, 257, 65_536), "lowest": (-5, 1, -(1 << 31), 1 << 31),
+    "values": ("categorical", "ordinal"), "mixtures": (1, 10, 256), "centred": (True, False), "dim": (1, 2, 8, 1 << 20),
+    "heads": (1, 2, 8), "mlp_ratio": (1, 64, 1e-9), "encoder_layers": (0, 1, 2, 8), "outer_layers": (0, [], [2], [999]),
+    "inner_layers": (1, 50, 1000), "inner": ("attention", "lstm"), "convolution": (0, 1, 8), "rotary": (None, 2, 1e6),
+    "layout": ("channels", "rows", "columns", "axis", "frames", "raster"), "num_classes": (None, 1, 3, 1 << 20),
+    "channel_planes": ("one_hot", "index"), "known_channels": (0, 1), "grid": (None, [0.5, 1.0], [1e-300, 1e300]),
+}  # fmt: skip
+
+
+def _changed_model(first: bytes, draw: Random) -> bytes:
+    """A model in an archive with another configuration or another stream."""
+    text, stream = _configuration(first)
+    kind = draw.randrange(4)
+    if kind == 0:
+        text = mutated_json(text, draw)
+    elif kind == 1:
+        chosen = draw.sample(sorted(EXTREME_FIELDS), draw.choice((1, 1, 2, 4)))
+        changed = {name: draw.choice(EXTREME_FIELDS[name]) for name in chosen}
+        text = json.dumps(json.loads(text) | changed).encode()
+    if kind >= 2 or draw.random() < 0.3:
+        size = draw.choice((8, 64, 1 << 10, 1 << 14, 1 << 17))
+        kinds = mutated(stream, text, draw), draw.randbytes(size), bytes(size), b"\xff" * size
+        stream = draw.choice((kinds[0], *kinds))
+        stream = draw.choice((stream, bytes(3) + b"\x40" + stream[4:]))  # a state that an encoder leaves
+    return container.varint(len(text)) + text + stream
+
+
+@cache
+def _extreme_model(first: bytes, number: int) -> bytes:
+    """A model in an archive with a sound stream of steps and numbers that no training gives."""
+    model, draw = embedded_model.unpack(first), Random(number)
+    state = model.state_dict()
+    for name in draw.sample(sorted(state), draw.choice((1, 2, len(state)))):
+        extreme = draw.choice((0.0, 1.0, -1.0, 1e30, -1e30, float("inf"), 1e-40))
+        if name.endswith((".rotations", ".spread")):
+            extreme = draw.choice((extreme, float("nan")))
+        whole = draw.choice((0, 1, -1, (1 << 63) - 1, -(1 << 63), 1 << 40))
+        state[name].fill_(extreme if state[name].is_floating_point() else whole)
+    codes = draw.choice(((0,), (240,), (511,), (0, 240, 511), (-1,), (512,), (511, 520)))
+    steps = {
+        name: np.array([draw.choice(codes) for _ in range(len(weight) if weight.ndim > 1 else 1)])
+        for name, weight in model.named_parameters()
+    }
+    with np.errstate(all="ignore"):
+        return embedded_model.pack(model, steps)
+
+
 def model_folders(place: Path) -> Parser:
     model, folder = _model(), place / "model"
     model.save_pretrained(folder)
@@ -522,9 +676,23 @@ def _scans(place: Path, kinds: tuple[str, ...]) -> Parser:
     return Parser(seeds=seeds, parse=parse, structured=structured)
 
 
+def drawn(parser: Parser, draw: Random) -> tuple[str, bytes, bool]:
+    """A name, an input, and whether its checksums may have been mended."""
+    if parser.hostile and draw.random() < parser.hostile_share:
+        return *parser.hostile(draw), True
+    name, content = draw.choice(parser.seeds)
+    if draw.random() < 0.5:
+        content = parser.structured(name, content, draw)
+    else:
+        content = mutated(content, draw.choice(parser.seeds)[1], draw)
+    mended = parser.mend is not None and draw.random() < 0.5
+    return name, parser.mend(name, content) if mended else content, mended
+
+
 PARSERS: dict[str, Callable[[Path], Parser]] = {
     "tar": tar_files, "shard-index": shard_index, "shard-names": shard_names, "images": images, "npy": npy_files,
-    "arrays": array_files, "video": videos, "container": containers, "archive": archives, "model-folder": model_folders,
+    "arrays": array_files, "video": videos, "container": containers, "archive": archives,
+    "embedded-model": embedded_models, "model-folder": model_folders,
     "json": json_files, "tfrecord": tfrecord, "tf-bundle": bundles,
     "nifti": partial(_scans, kinds=("a.nii", "a.nii.gz", "second.nii")),
     "dicom": partial(_scans, kinds=("a.dcm", "packed.dcm", "frames.dcm")),

@@ -16,31 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz import worker
-from tests.fuzz.mutations import mutated
-from tests.fuzz.parsers import PARSERS, Parser
+from tests.fuzz.parsers import PARSERS, drawn
 from tests.fuzz.worker import Worker
 
 settings.register_profile("long", max_examples=1000)
-SLOW = {"archive": 20, "model-folder": 20, "video": 30, "tf-bundle": 60, "shard-index": 30}
+SLOW = {"archive": 20, "embedded-model": 20, "model-folder": 20, "video": 30, "tf-bundle": 60, "shard-index": 30}
 """Inputs of parsers that take long; 100 of each other."""
 
 
 @pytest.fixture(autouse=True)
 def of_a_run(trained, monkeypatch):
     monkeypatch.setenv("AXIAL_FUZZ_RUN", str(trained))
-
-
-def drawn(parser: Parser, draw: Random) -> tuple[str, bytes, bool]:
-    """A name, an input, and whether its checksums may have been mended."""
-    if parser.hostile and draw.random() < 0.1:
-        return *parser.hostile(draw), True
-    name, content = draw.choice(parser.seeds)
-    if draw.random() < 0.5:
-        content = parser.structured(name, content, draw)
-    else:
-        content = mutated(content, draw.choice(parser.seeds)[1], draw)
-    mended = parser.mend is not None and draw.random() < 0.5
-    return name, parser.mend(name, content) if mended else content, mended
 
 
 @pytest.mark.parametrize("name", PARSERS)
