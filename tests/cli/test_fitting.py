@@ -80,7 +80,7 @@ def test_a_scan_is_fitted_in_blocks_and_comes_back(axial: Axial, tmp_path):
     make_scan(tmp_path / "a.nii.gz", np.random.default_rng(0).integers(0, 300, (6, 9, 8), np.int16))
     done = axial("compress", "a.nii.gz", "a.axl", "--fit", "0.03", "--data.size", "2", "4", "4")
     assert done.status == 0, done.err
-    assert "xz takes about" in done.err
+    assert " takes about " in done.err
     assert axial("decompress", "a.axl", "back.nii.gz").status == 0
     assert (tmp_path / "back.nii.gz").read_bytes() == (tmp_path / "a.nii.gz").read_bytes()
 

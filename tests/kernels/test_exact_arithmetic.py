@@ -344,12 +344,3 @@ def test_streams_of_the_coder_equal_its_reference_and_are_read_again():
     assert stream.state.tolist() == [MIN_STATE + 5, len(words), 0]
     ideal = (PRECISION - np.log2(intervals[:, 1])).sum()
     assert ideal < 32 * len(words) < ideal + 64 + 32
-
-
-def test_turns_equal_their_reference_and_the_angles():
-    angles = np.random.default_rng(0).random(6) * 3
-    first = np.concatenate([np.cos(angles), np.sin(angles)])
-    found = compiled.turns(first, 50)
-    assert_same_bits([found], [reference.turns(first, 50)])
-    multiples = np.arange(50)[:, None] * angles
-    assert np.abs(found - np.concatenate([np.cos(multiples), np.sin(multiples)], axis=1)).max() < 1e-6

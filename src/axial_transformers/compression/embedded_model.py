@@ -200,9 +200,14 @@ def _angles(table: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
-    """Return a table of rotary positions [L, K] from the cosines and sines of its second row [K]."""
-    table: NDArray[np.float32] = fastest_arithmetic().turns(angles.astype(np.float64), length)
-    return table
+    """Return a table of rotary positions [L, K] from the cosines and sines of its second row [K], by doubling it."""
+    turn_c, turn_s = np.split(angles.astype(np.float64), 2)
+    c, s = np.ones((1, len(turn_c))), np.zeros((1, len(turn_s)))
+    with np.errstate(over="ignore", invalid="ignore"):  # of damaged angles
+        while len(c) < length:
+            c, s = np.concatenate([c, c * turn_c - s * turn_s]), np.concatenate([s, s * turn_c + c * turn_s])
+            turn_c, turn_s = turn_c * turn_c - turn_s * turn_s, turn_s * turn_c + turn_c * turn_s
+    return np.concatenate([c[:length], s[:length]], axis=1).astype(np.float32)
 
 
 @lru_cache(PRECISION_CODES)

@@ -31,7 +31,7 @@ SAMPLE, VALUES_OF_SAMPLE = 512, 1 << 19
 """Examples by which steps are chosen, and values of these, at most; but at least 32 examples."""
 TOGETHER = 4
 """Examples in a gradient. The square of their sum is about the sum of their squares."""
-MULTIPLIERS = tuple(2 ** (i / 4) for i in (4, 2, 0, -1, -2, -3, -4))
+MULTIPLIERS = tuple(2 ** (i / 4) for i in (8, 4, 2, 0, -1, -2, -3, -4))
 """Of the steps: those that are tried."""
 TOLERANCE = 1e-3
 """Smaller steps are chosen where weights and data take at most this part more: the model changes less."""
@@ -66,7 +66,7 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
         tried = list[tuple[float, float, Steps]]()
         for multiplier in progress(MULTIPLIERS):
             steps: Steps = {
-                name: _codes(step * multiplier, model.get_parameter(name)) for name, step in suitable.items()
+                name: _codes(step, multiplier, model.get_parameter(name)) for name, step in suitable.items()
             }
             candidate = round_weights(model, steps)
             bits = bits_per_dim(candidate, sample, *of_sample).mean().item()
@@ -99,13 +99,14 @@ def _suitable_steps(
     return {name: (12 / (scale * square.double() + 1e-30)).sqrt().numpy() for name, square in of_rows.items()}
 
 
-def _codes(steps: NDArray[np.float64], weight: Tensor) -> NDArray[np.int64]:
-    """Return codes of steps.
+def _codes(steps: NDArray[np.float64], multiplier: float, weight: Tensor) -> NDArray[np.int64]:
+    """Return codes of steps times a multiplier.
 
-    The estimate holds for small changes only. So a step is at most twice the root mean square of its row. It is at
-    least what the largest weight needs.
+    The estimate holds for small changes only. So a step is at most twice the root mean square of its row, times the
+    multiplier. It is at least what the largest weight needs.
     """
     rows = (weight.flatten(1) if weight.ndim > 1 else weight[None]).detach().double()
     least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
     most = 2 * rows.square().mean(1).sqrt().numpy()
-    return np.clip(code_of(np.clip(steps, least, np.maximum(least, most)) * 2.0**43), 0, STEP_CODES - 1)
+    suitable = np.maximum(least, multiplier * np.minimum(steps, most))
+    return np.clip(code_of(suitable * 2.0**43), 0, STEP_CODES - 1)

@@ -12,9 +12,6 @@ from PIL import Image
 from axial_transformers.data import Examples
 from axial_transformers.pictures.grids import contact_sheet
 
-SAMPLED = 1 << 21
-"""Values that a quick comparison codes, at most."""
-
 Encode = Callable[[NDArray[np.uint8]], int]
 
 
@@ -45,20 +42,6 @@ def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
         return bits_per_dim(encode(contact_sheet(as_pictures(images), math.ceil(math.sqrt(len(images))))), images)
     except (ValueError, OSError, RuntimeError):
         return None
-
-
-def quick_comparison(examples: Examples) -> tuple[str, float]:
-    """Return the name of a codec for such examples, and about how many bytes it takes for all of them.
-
-    Images of 8 bits are on one sheet of JPEG XL or, without the extra `codecs`, of WebP; others are one xz stream.
-    """
-    values = examples.spread(max(1, SAMPLED // math.prod(examples.values.shape[1:])))[:].values
-    share = len(values) / len(examples)
-    if values.dtype == np.uint8 and values.ndim == 4 and values.shape[-1] in (1, 3):
-        name, encode = list(codecs().items())[-1]
-        if (bits := one_sheet(encode, values.astype(np.uint8))) is not None:
-            return name, bits * values.size / 8 / share
-    return "xz", len(lzma.compress(values.tobytes())) / share
 
 
 def independent_bits(train: Examples, test: Examples) -> float:

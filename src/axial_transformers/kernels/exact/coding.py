@@ -6,15 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.kernels.compilation import exact, exact_part
-from axial_transformers.kernels.exact.definition import (
-    MIN_STATE,
-    PRECISION,
-    RECIPROCAL,
-    TOO_SHORT,
-    WORD,
-    Array,
-    Stream,
-)
+from axial_transformers.kernels.exact.definition import MIN_STATE, PRECISION, RECIPROCAL, TOO_SHORT, WORD, Stream
 from axial_transformers.kernels.llvm import Integers
 
 
@@ -98,19 +90,6 @@ def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> No
                 beyond = middle
         advance(stream, np.int64(starts[value]), np.int64(starts[value + 1]))
         values[k] = value
-
-
-@exact
-def turns(first: NDArray[np.float64], table: Array) -> None:
-    """Write cosines, then sines, of the multiples of some angles; see `reference.turns`."""
-    half = len(first) // 2
-    now = np.concatenate((np.ones(half), np.zeros(half)))
-    for p in range(len(table)):
-        for j in range(half):
-            c, s = now[j], now[half + j]
-            table[p, j], table[p, half + j] = np.float32(c), np.float32(s)
-            now[j] = c * first[j] - s * first[half + j]
-            now[half + j] = s * first[j] + c * first[half + j]
 
 
 @exact

@@ -315,13 +315,6 @@ def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> No
     coding.read_from(starts, stream, values)
 
 
-def turns(first: NDArray[np.float64], length: int) -> Array:
-    """Return cosines and sines of multiples of angles, see `reference.turns`."""
-    table = np.empty((length, len(first)), np.float32)
-    coding.turns(first, table)
-    return table
-
-
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
     """Return the words of a stream, see `reference.write_stream`."""
     words = np.empty(len(intervals) + 2, np.uint32)

@@ -538,17 +538,6 @@ def advance(stream: Stream, start: int, end: int) -> None:
     stream.state[0] = state
 
 
-def turns(first: NDArray[np.float64], length: int) -> Array:
-    """Return cosines and sines [L, K] of 0, 1, .. times the angles with cosines and sines `first` [K]."""
-    turn_c, turn_s = np.split(first, 2)
-    c, s, table = np.ones_like(turn_c), np.zeros_like(turn_s), np.empty((length, len(first)), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # of damaged angles
-        for row in table:
-            row[:] = np.concatenate([c, s])
-            c, s = c * turn_c - s * turn_s, s * turn_c + c * turn_s
-    return table
-
-
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
     """Return the words of symbols with intervals [n, 2], in the order in which they are read; they end with `state`."""
     words = list[int]()
