@@ -1,23 +1,24 @@
-/* axl: restore the values of an archive of the package axial-transformers (format version 4).
+/* axl: restore the values of an archive of the package axial-transformers that carries its model (format version 5).
 
    This file is all there is: C99 and the standard library. It is written from docs/reference/archive_format.md, and
    gives the same bits as the package, on every processor.
 
        cc -std=c99 -O2 -ffp-contract=off -o axl axl.c -lm
-       ./axl MODEL_FOLDER ARCHIVE OUTPUT [LABELS]
+       ./axl ARCHIVE OUTPUT [MIB]
 
    With -O3 -march=native it is 20 times faster, on processors with fused multiply-add. Never use -ffast-math.
 
-   An archive of an array: OUTPUT becomes the raw values [N, *A, C], lowest byte first; a line has their type and shape.
+   An archive of an array or of a scan: OUTPUT becomes the raw values, lowest byte first; a line has their type and
+   shape, which is [N, *A, C] of an array, and [.., *A, C] of a scan.
    An archive of files: OUTPUT is a folder that exists, as do the folders within. Stored files come back as they were,
    images and videos as raw values; a line says what each is.
-   LABELS is a text file with one class for each image, if the archive was written with labels.
 
-   An error is one line on stderr, and exit status 2. Archives and models may be hostile: sizes are checked before
-   memory is taken, and the memory of the whole program has a limit. */
+   An error is one line on stderr, and exit status 2. Archives may be hostile: sizes are checked before memory is taken.
+   The memory of the whole program is at most MIB, or 32 MiB and 16 KiB for each byte of the archive. */
 
 #include <errno.h>
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -36,12 +37,15 @@
 #endif
 
 enum {
-    VERSION = 4, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
-    MAX_DEPTH = 16, MAX_JSON = 1 << 20, /* levels and values of JSON */
-    LANES = 16, ROWS = 4, TILE = 32, GROUP = 24, PRECISION = 28, RECIPROCAL = 34, FRACTION = 20, STEPS = 64, END = 24
+    VERSION = 5, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
+    MAX_DEPTH = 16, /* levels of JSON */
+    MAX_TENSORS = 1 << 14, MAX_CONFIG = 1 << 16, NUMBERS_PER_BYTE = 32, CODE_OF_STEP = 240, CODE_OF_PRECISION = 112,
+    LANES = 16, ROWS = 4, TILE = 32, GROUP = 24, MAX_FEATURES = 32, MAX_NEIGHBOURS = 256,
+    PRECISION = 28, RECIPROCAL = 34, FRACTION = 20, STEPS = 64, END = 24
 };
 #define MAX_MEMORY ((uint64_t)1 << 34)
 #define MIN_STATE ((uint64_t)1 << 31)
+#define LSTM "inner_decoder.lstm."
 #define MAX_OUTPUT 1.2676506002282294e30f /* 2^100 */
 
 /* Memory and files ------------------------------------------------------------------------------------------------- */
@@ -52,7 +56,7 @@ typedef struct Memory {
 } Memory;
 
 static Memory *memory;
-static uint64_t memory_taken;
+static uint64_t memory_taken, memory_limit = MAX_MEMORY;
 static FILE *output;
 static const char *output_name;
 
@@ -74,11 +78,8 @@ static void fail(const char *format, ...) {
     for (char *each = line; *each; each++)
         if ((unsigned char)*each < 32) *each = '?';
     fprintf(stderr, "axl: %s\n", line);
-    if (output) {
-        fclose(output);
-        remove(output_name);
-    }
-    release(NULL);
+    if (output) fclose(output);
+    if (output) remove(output_name);
     exit(2);
 }
 
@@ -89,16 +90,15 @@ static uint64_t product(uint64_t a, uint64_t b) {
 
 /* Return zeroed memory, which `release` gives back. */
 static void *take(uint64_t count, uint64_t size) {
-    uint64_t bytes = product(count, size);
-    if (bytes > MAX_MEMORY || memory_taken + bytes > MAX_MEMORY || bytes > SIZE_MAX - 64)
-        fail("more than %u GiB of memory would be needed", (unsigned)(MAX_MEMORY >> 30));
-    uint64_t head = (sizeof(Memory) + 31) / 32 * 32;
+    uint64_t head = (sizeof(Memory) + 31) / 32 * 32, bytes = product(count, size), left = memory_limit - memory_taken;
+    if (left < head || bytes > left - head || bytes > SIZE_MAX - head)
+        fail("more than %u MiB of memory would be needed: if you trust the archive, name more behind OUTPUT",
+             (unsigned)(memory_limit >> 20));
     Memory *block = calloc(1, (size_t)(head + bytes));
     if (!block) fail("out of memory");
-    block->before = memory;
-    block->size = bytes;
+    *block = (Memory){memory, head + bytes};
     memory = block;
-    memory_taken += bytes;
+    memory_taken += block->size;
     return (char *)block + head;
 }
 
@@ -110,17 +110,12 @@ typedef struct {
 } Bytes;
 
 /* Return what a file holds, and a zero byte behind it. */
-static Bytes read_file(const char *name, uint64_t most) {
+static Bytes read_file(const char *name) {
     FILE *file = fopen(name, "rb");
     long size = file && !fseek(file, 0, SEEK_END) ? ftell(file) : -1;
-    if (size < 0 || fseek(file, 0, SEEK_SET) || (uint64_t)size > most) {
-        if (file) fclose(file);
-        fail("%s: %s", name, size < 0 ? "no file that can be read" : "larger than such a file can be");
-    }
+    if (size < 0 || size == LONG_MAX || fseek(file, 0, SEEK_SET)) fail("%s: no file that can be read", name);
     Bytes bytes = {take((uint64_t)size + 1, 1), (uint64_t)size};
-    size_t got = fread(bytes.bytes, 1, (size_t)size, file);
-    fclose(file);
-    if (got != bytes.size) fail("%s: cannot be read", name);
+    if (fread(bytes.bytes, 1, (size_t)size, file) != bytes.size || fclose(file)) fail("%s: cannot be read", name);
     return bytes;
 }
 
@@ -160,6 +155,11 @@ static uint64_t little(const unsigned char *bytes, int size) {
     return number;
 }
 
+static void put_little(uint64_t number, int size, unsigned char *bytes) {
+    for (int i = 0; i < size; i++)
+        bytes[i] = (unsigned char)(number >> 8 * i);
+}
+
 /* JSON ------------------------------------------------------------------------------------------------------------- */
 
 /* Nodes point into the text, in which strings are decoded. */
@@ -174,19 +174,14 @@ typedef struct Json {
 typedef struct {
     char *at, *end;
     const char *name;
-    Json *nodes;
-    int nodes_left, nodes_taken;
 } Text;
 
 static void bad_json(const Text *text) { fail("%s: damaged: its JSON cannot be read", text->name); }
 
-static void skip_spaces(Text *text) {
+/* Skip spaces, and what is wanted if it is there. */
+static int next_is(Text *text, char wanted) {
     while (text->at < text->end && strchr(" \t\r\n", *text->at) && *text->at)
         text->at++;
-}
-
-static int next_is(Text *text, char wanted) {
-    skip_spaces(text);
     if (text->at == text->end || *text->at != wanted) return 0;
     text->at++;
     return 1;
@@ -241,14 +236,8 @@ static char *read_string(Text *text, uint64_t *length) {
 }
 
 static Json *read_json_value(Text *text, int depth) {
-    if (depth > MAX_DEPTH || text->nodes_taken >= MAX_JSON) bad_json(text);
-    if (!text->nodes_left) {
-        text->nodes_left = 1024;
-        text->nodes = take(1024, sizeof(Json));
-    }
-    Json *json = text->nodes++;
-    text->nodes_left--;
-    text->nodes_taken++;
+    Json *json = take(1, sizeof(Json));
+    if (depth > MAX_DEPTH) bad_json(text);
     if (next_is(text, '"')) {
         json->kind = STRING;
         json->text = read_string(text, &json->length);
@@ -284,8 +273,7 @@ static Json *read_json_value(Text *text, int depth) {
 static Json *read_json(Bytes bytes, const char *name) {
     Text text = {.at = (char *)bytes.bytes, .end = (char *)bytes.bytes + bytes.size, .name = name};
     Json *json = read_json_value(&text, 0);
-    skip_spaces(&text);
-    if (text.at != text.end) bad_json(&text);
+    if (next_is(&text, ' ') || text.at != text.end) bad_json(&text);
     return json;
 }
 
@@ -296,18 +284,21 @@ static const Json *member(const Json *object, const char *key) {
     return found;
 }
 
+static int is(const Json *json, const char *text) {
+    return json && json->text && json->length == strlen(text) && !memcmp(json->text, text, (size_t)json->length);
+}
+
 /* Return a number in low .. high. */
-static double number_in(const char *text, uint64_t length, double low, double high, const char *what) {
-    char *end;
-    double number = strtod(text, &end);
-    if (!length || end != text + length || !(number >= low && number <= high))
-        fail("%s must be a number from %.0f to %.0f", what, low, high);
+static double number_in(const Json *json, double low, double high, const char *what) {
+    char *end = NULL;
+    double number = json && json->kind == NUMBER ? strtod(json->text, &end) : NAN;
+    if (!end || end != json->text + json->length || !(number >= low && number <= high))
+        fail("%s must be a number from %.10g to %.10g", what, low, high);
     return number;
 }
 
 static uint64_t whole(const Json *json, double low, double high, const char *what) {
-    int is_number = json && json->kind == NUMBER;
-    double number = number_in(is_number ? json->text : "", is_number ? json->length : 0, low, high, what);
+    double number = number_in(json, low, high, what);
     if (floor(number) != number) fail("%s must be a whole number", what);
     return (uint64_t)number;
 }
@@ -334,39 +325,35 @@ typedef struct {
     uint64_t size;
 } Sha256;
 
-/* The first bits behind the point of the square roots of 8 primes, and of the cube roots of 64. */
-static const uint32_t SQUARE_ROOTS[8] = {
-    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-static const uint32_t CUBE_ROOTS[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+static uint32_t cube_roots[64];
 
+/* The first bits behind the point of a root. */
+static uint32_t bits_behind_point(double root) { return (uint32_t)((root - floor(root)) * 4294967296.0); }
+
+/* Begin with the square roots of 8 primes; the steps of a block take the cube roots of 64. */
 static void sha256_start(Sha256 *sha) {
     memset(sha, 0, sizeof(*sha));
-    memcpy(sha->state, SQUARE_ROOTS, sizeof(SQUARE_ROOTS));
+    for (int number = 2, count = 0, divisor; count < 64; number++) {
+        for (divisor = 2; number % divisor; divisor++) {}
+        if (divisor < number) continue;
+        if (count < 8) sha->state[count] = bits_behind_point(sqrt(number));
+        cube_roots[count++] = bits_behind_point(cbrt(number));
+    }
 }
 
 static uint32_t turn(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
 static void sha256_block(Sha256 *sha) {
-    uint32_t w[64], s[8];
+    uint32_t w[64] = {0}, s[8];
     for (int i = 0; i < 64; i++)
-        if (i < 16)
-            w[i] = (uint32_t)sha->block[4 * i] << 24 | (uint32_t)sha->block[4 * i + 1] << 16 |
-                   (uint32_t)sha->block[4 * i + 2] << 8 | sha->block[4 * i + 3];
-        else
-            w[i] = w[i - 16] + w[i - 7] + (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3) +
-                   (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10);
+        w[i / 4] = w[i / 4] << 8 | sha->block[i];
+    for (int i = 16; i < 64; i++)
+        w[i] = w[i - 16] + w[i - 7] + (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3) +
+               (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10);
     memcpy(s, sha->state, sizeof(s));
     for (int i = 0; i < 64; i++) {
         uint32_t a = s[7] + (turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) +
-                     CUBE_ROOTS[i] + w[i];
+                     cube_roots[i] + w[i];
         uint32_t b = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
         memmove(s + 1, s, 7 * sizeof(*s));
         s[4] += a;
@@ -399,315 +386,10 @@ static void sha256_end(Sha256 *sha, unsigned char *digest) {
         digest[i] = (unsigned char)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* The model -------------------------------------------------------------------------------------------------------- */
-
-typedef enum { CHANNELS, RASTER, COLUMNS, AXIS, LAYOUT_ROWS, FRAMES } Layout;
-
-static struct {
-    int axes, data_axes;
-    uint64_t shape[MAX_AXES + 1], data_shape[MAX_AXES]; /* *A' and *A */
-    uint64_t channels, data_channels;                   /* C' and C */
-    uint64_t positions;                                 /* the product of *A' */
-    uint64_t dim, heads, hidden;
-    Layout layout;
-    int64_t lowest;
-    int num_values, num_classes, divisor, convolution, mixtures;
-    int encoder_layers, outer_layers[MAX_AXES], inner_layers;
-    int ordinal, centred, lstm, one_hot, rotary;
-} config;
-
-typedef struct {
-    const char *name;
-    enum { F16, BF16, F32, F64, I64 } type;
-    int axes, used;
-    uint64_t shape[MAX_AXES], count;
-    float *values;
-    int64_t *numbers; /* of I64 */
-    Bytes stored;
-} Tensor;
-
-static struct {
-    Tensor *tensors; /* sorted by name */
-    uint64_t count;
-    unsigned char fingerprint[32];
-} model;
-
-/* The fields of the configuration in the order of their names, with their defaults, as Python writes JSON. */
-static struct {
-    const char *name, *value;
-    int real; /* a number with a point */
-} fields[] = {
-    {"centred", "false", 0},      {"channel_planes", "\"one_hot\"", 0}, {"channels", "1", 0},
-    {"convolution", "0", 0},      {"dim", "128", 0},                    {"dropout", "0.0", 1},
-    {"encoder_layers", "?", 0},   {"grid", "null", 1},                  {"heads", "4", 0},
-    {"inner", "\"attention\"", 0}, {"inner_layers", "4", 0},             {"input_divisor", "null", 0},
-    {"known_channels", "0", 0},   {"layout", "\"channels\"", 0},        {"lowest", "0", 0},
-    {"mixtures", "10", 0},        {"mlp_ratio", "4.0", 1},              {"model", "?", 0},
-    {"num_classes", "null", 0},   {"num_values", "256", 0},             {"outer_layers", "?", 0},
-    {"rotary", "null", 1},        {"shape", "?", 0},                    {"values", "\"categorical\"", 0},
-};
-enum { FIELDS = sizeof(fields) / sizeof(*fields) };
-
-/* Return the shortest decimal number that reads as the same float64, as Python writes it. */
-static const char *real_text(double number) {
-    char text[40], digits[40];
-    int precision = 0, count = 0;
-    do
-        sprintf(text, "%.*e", precision, number);
-    while (strtod(text, NULL) != number && precision++ < 17);
-    const char *minus = *text == '-' ? "-" : "", *each = text + (*text == '-');
-    for (; *each != 'e'; each++)
-        if (*each != '.') digits[count++] = *each;
-    digits[count] = 0;
-    int exponent = atoi(each + 1);
-    if (exponent < -4 || exponent >= 16)
-        return text_of("%s%c%s%se%c%02d", minus, *digits, count > 1 ? "." : "", digits + 1, exponent < 0 ? '-' : '+',
-                       abs(exponent));
-    if (exponent < 0) return text_of("%s0.%.*s%s", minus, -exponent - 1, "0000", digits);
-    if (count <= exponent + 1) return text_of("%s%s%.*s.0", minus, digits, exponent + 1 - count, "0000000000000000");
-    return text_of("%s%.*s.%s", minus, exponent + 1, digits, digits + exponent + 1);
-}
-
-/* Return JSON as Python writes it. */
-static const char *json_text(const Json *json, int is_real) {
-    const char *list = "";
-    if (json->kind == ARRAY && json->length <= MAX_AXES) {
-        for (const Json *each = json->first; each; each = each->next)
-            list = text_of("%s%s%s", list, *list ? ", " : "", each->kind == NUMBER ? json_text(each, is_real) : "?");
-        return text_of("[%s]", list);
-    }
-    if (json->kind == STRING) return text_of("\"%s\"", json->text);
-    if (json->kind == NUMBER && is_real)
-        return real_text(number_in(json->text, json->length, -DBL_MAX, DBL_MAX, "a number"));
-    if (json->kind != NUMBER && json->kind != WORD) fail("config.json holds what no configuration does");
-    return text_of("%.*s", (int)json->length, json->text);
-}
-
-static const char *value_of(const char *name) {
-    int i = 0;
-    while (strcmp(fields[i].name, name))
-        i++;
-    return fields[i].value;
-}
-
-static int is(const char *name, const char *value) { return !strcmp(value_of(name), value); }
-
-/* Return the number of a field from low to high; null is `none`, and refused if that is NAN. */
-static double number_of(const char *name, double low, double high, double none) {
-    return is(name, "null") && none == none ? none : number_in(value_of(name), strlen(value_of(name)), low, high, name);
-}
-
-static int whole_of(const char *name, double low, double high, double none) {
-    double number = number_of(name, low, high, none);
-    if (floor(number) != number) fail("%s must be a whole number in config.json", name);
-    return (int)number;
-}
-
-static void apply_layout(void) {
-    uint64_t C = config.data_channels;
-    config.axes = config.data_axes;
-    config.channels = config.layout == CHANNELS ? C : 1;
-    memcpy(config.shape, config.data_shape, sizeof(config.data_shape));
-    if (config.layout == LAYOUT_ROWS) config.shape[0] = product(config.shape[0], C);
-    if (config.layout == COLUMNS) config.shape[config.axes - 1] = product(config.shape[config.axes - 1], C);
-    if (config.layout == AXIS) config.shape[config.axes++] = C;
-    if (config.layout == FRAMES) {
-        if (!--config.axes) fail("layout frames needs at least 2 axes");
-        memmove(config.shape, config.data_shape + 1, (size_t)config.axes * sizeof(uint64_t));
-        config.channels = product(config.data_shape[0], C);
-    }
-    if (config.layout == RASTER) {
-        for (*config.shape = C; config.axes > 0; config.axes--)
-            *config.shape = product(*config.shape, config.data_shape[config.axes - 1]);
-        config.axes = 1;
-    }
-    config.positions = 1;
-    for (int i = 0; i < config.axes; i++)
-        config.positions = product(config.positions, config.shape[i]);
-    if (product(config.positions, config.channels) > (uint64_t)1 << 31 || config.channels > MAX_SIZE)
-        fail("shape has too many positions");
-}
-
-/* Read a JSON object; add the fields that are not at their defaults to the fingerprint. */
-static void read_config(const Json *json, Sha256 *sha) {
-    static const char *const layouts[] = {"\"channels\"", "\"raster\"", "\"columns\"",
-                                          "\"axis\"",     "\"rows\"",   "\"frames\""};
-    const Json *shape = member(json, "shape"), *outer = member(json, "outer_layers");
-    uint64_t known = 0;
-    const char *before = "{";
-    for (int i = 0; i < FIELDS; i++) {
-        const Json *found = member(json, fields[i].name);
-        const char *value = found ? json_text(found, fields[i].real) : fields[i].value;
-        known += found != NULL;
-        if (strcmp(value, fields[i].value)) {
-            const char *added = text_of("%s\"%s\": %s", before, fields[i].name, value);
-            sha256_add(sha, added, strlen(added));
-            fields[i].value = value;
-            before = ", ";
-        }
-    }
-    sha256_add(sha, "}", 1);
-    if (known != json->length || !is("model", "\"axial_transformer\"") || !shape || shape->kind != ARRAY || !outer)
-        fail("config.json is not that of an axial_transformer, or of a later release");
-    if (shape->length < 1 || shape->length > MAX_AXES) fail("shape must have 1 to %d axes in config.json", MAX_AXES);
-    for (const Json *each = shape->first; each; each = each->next)
-        config.data_shape[config.data_axes++] = whole(each, 1, MAX_SIZE, "shape");
-    while (strcmp(value_of("layout"), layouts[config.layout]))
-        if (++config.layout > FRAMES) fail("layout is none of those that are known");
-    config.data_channels = (uint64_t)whole_of("channels", 1, MAX_SIZE, NAN);
-    apply_layout();
-    config.lowest = whole_of("lowest", -2147483648.0, 2147483647.0, NAN);
-    config.num_values = whole_of("num_values", 2, 1 << 16, NAN);
-    config.num_classes = whole_of("num_classes", 1, MAX_SIZE, 0);
-    config.dim = whole_of("dim", 1, MAX_SIZE, NAN);
-    config.heads = whole_of("heads", 1, MAX_SIZE, NAN);
-    config.hidden = (int)rint(number_of("mlp_ratio", 1.0 / config.dim, 64, NAN) * config.dim);
-    config.divisor = whole_of("input_divisor", 1, MAX_SIZE, config.num_values - 1);
-    config.convolution = whole_of("convolution", 0, 8, NAN);
-    config.mixtures = whole_of("mixtures", 1, 256, NAN);
-    config.inner_layers = whole_of("inner_layers", 1, MAX_LAYERS, NAN);
-    config.encoder_layers = whole_of("encoder_layers", 0, MAX_LAYERS, NAN);
-    config.ordinal = is("values", "\"ordinal\"");
-    config.centred = is("centred", "true");
-    config.lstm = is("inner", "\"lstm\"");
-    config.one_hot = is("channel_planes", "\"one_hot\"");
-    config.rotary = number_of("rotary", 1, MAX_SIZE, 0) > 0;
-    int layers = config.encoder_layers + config.inner_layers, is_list = outer->kind == ARRAY;
-    const Json *each = is_list ? outer->first : outer;
-    for (int level = 0; level < config.axes - 1; level++, each = is_list && each ? each->next : each) {
-        config.outer_layers[level] = (int)whole(each, 0, MAX_LAYERS, "outer_layers");
-        layers += config.outer_layers[level];
-        if (config.outer_layers[level] % (config.axes - level))
-            fail("outer_layers must be multiples of the number of axes");
-    }
-    if (layers > MAX_LAYERS || config.encoder_layers % config.axes || config.dim % config.heads ||
-        (config.channels > 1 && !config.encoder_layers) || (config.lstm && config.inner_layers != 1) ||
-        (config.centred && !config.ordinal) || (config.rotary && config.dim / config.heads % 2))
-        fail("the fields of config.json do not fit each other");
-    if (config.lowest + config.num_values > (int64_t)1 << 31 || config.hidden < 1 || !is("known_channels", "0"))
-        fail("config.json is of a model that makes no archives");
-}
-
-static float from_half(uint32_t half) {
-    int exponent = (int)(half >> 10 & 31);
-    float size = exponent ? ldexpf((float)((half & 1023) | 1024), exponent - 25) : ldexpf((float)(half & 1023), -24);
-    return exponent == 31 ? INFINITY : half >> 15 ? -size : size;
-}
+/* Arithmetic ------------------------------------------------------------------------------------------------------- */
 
 static float from_bits(uint32_t bits) { return (union { uint32_t bits; float value; }){.bits = bits}.value; }
-
 static uint32_t bits_of(float value) { return (union { uint32_t bits; float value; }){.value = value}.bits; }
-
-static void read_tensor(Tensor *tensor, const Json *json, Bytes data) {
-    static const char *const types[] = {"F16", "BF16", "F32", "F64", "I64", NULL};
-    static const int sizes[] = {2, 2, 4, 8, 8};
-    const Json *shape = member(json, "shape"), *offsets = member(json, "data_offsets");
-    const Json *dtype = member(json, "dtype");
-    int type = 0;
-    while (types[type] && dtype && (dtype->kind != STRING || strcmp(dtype->text, types[type])))
-        type++;
-    tensor->type = type;
-    if (!dtype || !types[type] || !shape || shape->kind != ARRAY || shape->length > MAX_AXES || !offsets ||
-        offsets->length != 2)
-        fail("model.safetensors: the tensor %.80s is of no kind that is known", json->key);
-    tensor->name = json->key;
-    tensor->count = 1;
-    for (const Json *each = shape->first; each; each = each->next) {
-        tensor->shape[tensor->axes] = whole(each, 1, INT32_MAX, "a size of a tensor");
-        tensor->count = product(tensor->count, tensor->shape[tensor->axes++]);
-    }
-    uint64_t first = whole(offsets->first, 0, 9e15, "an offset of a tensor");
-    uint64_t end = whole(offsets->first->next, 0, 9e15, "an offset of a tensor");
-    if (first > end || end > data.size || end - first != product(tensor->count, (uint64_t)sizes[type]))
-        fail("model.safetensors: damaged or cut off at the tensor %.80s", json->key);
-    unsigned char *from = data.bytes + first;
-    tensor->stored = (Bytes){from, end - first};
-    if (type == I64) {
-        tensor->numbers = take(tensor->count, sizeof(int64_t));
-        for (uint64_t i = 0; i < tensor->count; i++, from += 8) {
-            uint64_t number = little(from, 8);
-            memcpy(tensor->numbers + i, &number, 8);
-        }
-        return;
-    }
-    tensor->values = floats(tensor->count);
-    for (uint64_t i = 0; i < tensor->count; i++, from += sizes[type]) {
-        uint64_t number = little(from, sizes[type]);
-        double wide;
-        memcpy(&wide, &number, 8);
-        tensor->values[i] = type == F16    ? from_half((uint32_t)number)
-                            : type == BF16 ? from_bits((uint32_t)number << 16)
-                            : type == F32  ? from_bits((uint32_t)number)
-                                           : (float)wide;
-        if (!(fabsf(tensor->values[i]) <= FLT_MAX)) fail("model.safetensors: %.80s holds NaN or infinity", json->key);
-    }
-}
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const Tensor *)a)->name, ((const Tensor *)b)->name);
-}
-
-/* Tensors of 16 bits count as float32 in the fingerprint. */
-static void add_tensor(Sha256 *sha, const Tensor *tensor) {
-    const char *types[] = {"float32", "float32", "float32", "float64", "int64"}, *shape = "";
-    for (int i = 0; i < tensor->axes; i++)
-        shape = text_of("%s%s%llu", shape, i ? ", " : "", (unsigned long long)tensor->shape[i]);
-    shape = text_of("%s torch.%s [%s]", tensor->name, types[tensor->type], shape);
-    sha256_add(sha, "", 1);
-    sha256_add(sha, shape, strlen(shape) + 1);
-    if (tensor->type >= F32) sha256_add(sha, tensor->stored.bytes, tensor->stored.size);
-    for (uint64_t i = 0; tensor->type < F32 && i < tensor->count; i++) {
-        uint32_t bits = bits_of(tensor->values[i]);
-        unsigned char bytes[4] = {bits & 255, bits >> 8 & 255, bits >> 16 & 255, bits >> 24};
-        sha256_add(sha, bytes, 4);
-    }
-}
-
-/* Read configuration and tensors of a model folder. Nothing else in this file knows where a model comes from. */
-static void read_model(const char *folder) {
-    Sha256 sha;
-    sha256_start(&sha);
-    read_config(read_json(read_file(text_of("%s/config.json", folder), 1 << 20), "config.json"), &sha);
-    Bytes file = read_file(text_of("%s/model.safetensors", folder), MAX_MEMORY);
-    uint64_t size = file.size < 8 ? 0 : little(file.bytes, 8);
-    if (size < 2 || size > 8 << 20 || size > file.size - 8)
-        fail("model.safetensors: damaged, or not the weights of a model");
-    Bytes data = {file.bytes + 8 + size, file.size - 8 - size};
-    const Json *header = read_json((Bytes){file.bytes + 8, size}, "model.safetensors");
-    if (header->length > 1 << 15) fail("model.safetensors: more tensors than a model has");
-    model.tensors = take(header->length + 1, sizeof(Tensor));
-    for (const Json *each = header->first; each; each = each->next)
-        if (each->key && strcmp(each->key, "__metadata__")) read_tensor(&model.tensors[model.count++], each, data);
-    qsort(model.tensors, (size_t)model.count, sizeof(Tensor), by_name);
-    for (uint64_t i = 0; i < model.count; i++)
-        add_tensor(&sha, &model.tensors[i]);
-    sha256_end(&sha, model.fingerprint);
-}
-
-/* Return the tensor of a name and of these sizes; 0: no further axis. */
-static Tensor *tensor_of(const char *prefix, const char *name, uint64_t a, uint64_t b, uint64_t c) {
-    Tensor wanted = {.name = text_of("%s%s", prefix, name)};
-    Tensor *found = bsearch(&wanted, model.tensors, (size_t)model.count, sizeof(Tensor), by_name);
-    uint64_t sizes[] = {a, b, c}, axes = 0;
-    while (axes < 3 && sizes[axes])
-        axes++;
-    if (!found || found->used || found->axes != (int)axes || memcmp(found->shape, sizes, (size_t)axes * sizeof(a)))
-        fail("model.safetensors has no %s of the shape that its configuration needs", wanted.name);
-    found->used = 1;
-    return found;
-}
-
-static float *matrix(const char *prefix, const char *name, uint64_t rows, uint64_t columns) {
-    Tensor *found = tensor_of(prefix, name, rows, columns, 0);
-    if (!found->values) fail("model.safetensors: %s holds whole numbers", found->name);
-    return found->values;
-}
-
-static float *vector(const char *prefix, const char *name, uint64_t size) {
-    return matrix(prefix, name, size, 0);
-}
-
-/* Arithmetic ------------------------------------------------------------------------------------------------------- */
 
 /* Return a b + c, rounded once. Without an instruction for that, float64 holds the product, and rounds the sum to odd:
    rounding it again is rounding once. */
@@ -741,7 +423,6 @@ static float exponential(float x) {
 }
 
 static float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
-
 static float hyperbolic_tangent(float x) { return 1.0f - 2.0f / (1.0f + exponential(x + x)); }
 
 static float sum_of_lanes(float *lanes) {
@@ -755,11 +436,7 @@ static float largest(const float *x, uint64_t count) {
     float lanes[LANES], found = -INFINITY;
     for (int j = 0; j < LANES; j++)
         lanes[j] = -INFINITY;
-    uint64_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
-    for (; i < count; i++)
+    for (uint64_t i = 0; i < count; i++)
         lanes[i % LANES] = x[i] > lanes[i % LANES] ? x[i] : lanes[i % LANES];
     for (int j = 0; j < LANES; j++)
         found = lanes[j] > found ? lanes[j] : found;
@@ -773,7 +450,254 @@ static void check_arithmetic(void) {
         fail("this machine's arithmetic is not as IEEE 754 says");
 }
 
-/* Layers ----------------------------------------------------------------------------------------------------------- */
+/* The coder -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const unsigned char *words;
+    uint64_t left, state;
+} Stream;
+
+/* Take the value with the interval start .. end - 1 out of the state. */
+static void advance(Stream *stream, int64_t start, int64_t end) {
+    uint64_t slot = stream->state & (((uint64_t)1 << PRECISION) - 1);
+    stream->state = (uint64_t)(end - start) * (stream->state >> PRECISION) + slot - (uint64_t)start;
+    if (stream->state < MIN_STATE) {
+        if (!stream->left--) fail("a stream ends before its last symbol: damage, or another model");
+        stream->state = stream->state << 32 | little(stream->words, 4);
+        stream->words += 4;
+    }
+}
+
+/* 2^30 / (1 + e^(i / 64)), rounded. Float64 suffices: no number is closer than 5e-5 to the middle of two integers. */
+static int64_t logistic_table[END * STEPS + 2];
+
+static void fill_logistic_table(void) {
+    for (int i = 0; i <= END * STEPS + 1; i++)
+        logistic_table[i] = (int64_t)floor(1073741824.0 / (1 + exp(i / (double)STEPS)) + 0.5);
+}
+
+/* 1 / (1 + e^-z) in units of 2^-30: straight lines between the rows of the table. */
+static int64_t logistic(float z) {
+    float size = fabsf(z) > 0.0f ? fabsf(z) : 0.0f;
+    int64_t n = (int64_t)((size < (float)END ? size : (float)END) * 67108864.0f);
+    int64_t upper = logistic_table[n >> FRACTION], lower = logistic_table[(n >> FRACTION) + 1];
+    int64_t below = upper - ((upper - lower) * (n & ((1 << FRACTION) - 1)) >> FRACTION);
+    return z < 0.0f ? below : ((int64_t)1 << 30) - below;
+}
+
+/* The distribution of an ordinal value. */
+typedef struct {
+    int64_t count;
+    int mixtures;
+    float unit, *means, *precisions;
+    int64_t centre, *shares;
+} Mixture;
+
+static int64_t count_below(const Mixture *mixture, int64_t value) {
+    float below = (float)(value - mixture->centre) - 0.5f;
+    int64_t sum = 0;
+    for (int k = 0; k < mixture->mixtures; k++)
+        sum += mixture->shares[k] * logistic(fused(mixture->means[k], -mixture->unit, below) * mixture->precisions[k]);
+    return value + (sum >> 30);
+}
+
+/* Take a value of this distribution out of the state. */
+static int64_t read_mixture(const Mixture *mixture, Stream *stream) {
+    int64_t slot = (int64_t)(stream->state & (((uint64_t)1 << PRECISION) - 1));
+    int64_t value = 0, beyond = mixture->count, start = 0, end = (int64_t)1 << PRECISION;
+    while (beyond - value > 1) {
+        int64_t middle = (value + beyond) / 2, at = count_below(mixture, middle);
+        if (at <= slot) {
+            value = middle;
+            start = at;
+        } else {
+            beyond = middle;
+            end = at;
+        }
+    }
+    advance(stream, start, end);
+    return value;
+}
+
+static Bytes part(Bytes *from, uint64_t size, const char *what) {
+    if (size > from->size) fail("%s ends early: the archive is cut off or damaged", what);
+    Bytes found = {from->bytes, size};
+    from->bytes += size;
+    from->size -= size;
+    return found;
+}
+
+static uint64_t varint(Bytes *from) {
+    uint64_t number = 0;
+    for (int shift = 0; shift < 63; shift += 7) {
+        unsigned char byte = *part(from, 1, "a chunk").bytes;
+        number |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return number;
+    }
+    fail("a chunk is damaged");
+    return 0;
+}
+
+static Stream open_stream(Bytes content) {
+    if (content.size % 4 || content.size < 8) fail("a stream of %llu bytes is none", (unsigned long long)content.size);
+    Stream stream = {content.bytes + 8, content.size / 4 - 2,
+                     little(content.bytes, 4) << 32 | little(content.bytes + 4, 4)};
+    if (stream.state < MIN_STATE || stream.state >> 63) fail("a stream starts with a state that no encoder leaves");
+    return stream;
+}
+
+/* See "The model in an archive" in the specification. */
+static double size_of(int64_t code, int exponent) { return ldexp((double)(8 + code % 8), (int)(code / 8) + exponent); }
+
+static int64_t read_number(Stream *stream, int64_t code) {
+    float none = 0, precision = (float)size_of(code, -17);
+    int64_t half = 1 << 15, share = ((int64_t)1 << PRECISION) - 2 * half;
+    Mixture mixture = {2 * half, 1, 0, &none, &precision, half, &share};
+    return read_mixture(&mixture, stream) - half;
+}
+
+static int64_t read_code(Stream *stream, int64_t before, int64_t last) {
+    int64_t code = before + read_number(stream, CODE_OF_PRECISION);
+    if (code < 0 || code > last) fail("the model of the archive is damaged: a code is beyond its bounds");
+    return code;
+}
+
+static uint64_t read_words(Stream *stream, int count) {
+    uint64_t number = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t word = (stream->state & (((uint64_t)1 << PRECISION) - 1)) >> (PRECISION - 16);
+        advance(stream, (int64_t)(word << (PRECISION - 16)), (int64_t)((word + 1) << (PRECISION - 16)));
+        number |= word << 16 * i;
+    }
+    return number;
+}
+
+static float read_float(Stream *stream) {
+    float value = from_bits((uint32_t)read_words(stream, 2));
+    if (!(fabsf(value) <= FLT_MAX)) fail("the model of the archive is damaged: it holds NaN or infinity");
+    return value;
+}
+
+/* The configuration ------------------------------------------------------------------------------------------------ */
+
+static struct {
+    int axes, data_axes;
+    uint64_t shape[MAX_AXES + 1], data_shape[MAX_AXES]; /* *A' and *A */
+    uint64_t channels, data_channels;                   /* C' and C */
+    uint64_t positions;                                 /* the product of *A' */
+    uint64_t dim, heads, hidden;
+    enum { CHANNELS, RASTER, COLUMNS, AXIS, LAYOUT_ROWS, FRAMES } layout;
+    int64_t lowest;
+    double step, offset; /* of floats; a step of 0: there are none */
+    int num_values, num_classes, divisor, convolution, mixtures;
+    int encoder_layers, outer_layers[MAX_AXES], inner_layers;
+    int ordinal, centred, lstm, one_hot, rotary;
+} config;
+
+static const Json *fields; /* those that are not at their defaults */
+static uint64_t fields_known;
+
+static const Json *field(const char *name) {
+    const Json *found = member(fields, name);
+    fields_known += found != NULL;
+    return found;
+}
+
+/* Return which of these names, of which the last is empty, a field has; the first is its default. */
+static int choice(const char *name, const char *const *names) {
+    const Json *json = field(name);
+    int found = 0;
+    while (json && !is(json, names[found]))
+        if (!*names[++found]) fail("%s is none of those that are known", name);
+    return found;
+}
+
+static double number_of(const char *name, double low, double high, double missing) {
+    const Json *json = field(name);
+    return json ? number_in(json, low, high, name) : missing;
+}
+
+static int whole_of(const char *name, double low, double high, double missing) {
+    double number = number_of(name, low, high, missing);
+    if (!(floor(number) == number)) fail("%s must be a whole number", name);
+    return (int)number;
+}
+
+static void apply_layout(void) {
+    uint64_t C = config.data_channels;
+    config.axes = config.data_axes;
+    config.channels = config.layout == CHANNELS ? C : 1;
+    memcpy(config.shape, config.data_shape, sizeof(config.data_shape));
+    if (config.layout == LAYOUT_ROWS) config.shape[0] = product(config.shape[0], C);
+    if (config.layout == COLUMNS) config.shape[config.axes - 1] = product(config.shape[config.axes - 1], C);
+    if (config.layout == AXIS) config.shape[config.axes++] = C;
+    if (config.layout == FRAMES) {
+        if (!--config.axes) fail("layout frames needs at least 2 axes");
+        memmove(config.shape, config.data_shape + 1, (size_t)config.axes * sizeof(uint64_t));
+        config.channels = product(config.data_shape[0], C);
+    }
+    if (config.layout == RASTER) {
+        for (*config.shape = C; config.axes > 0; config.axes--)
+            *config.shape = product(*config.shape, config.data_shape[config.axes - 1]);
+        config.axes = 1;
+    }
+    config.positions = 1;
+    for (int i = 0; i < config.axes; i++)
+        config.positions = product(config.positions, config.shape[i]);
+    if (product(config.positions, config.channels) > (uint64_t)1 << 31 || config.channels > MAX_SIZE)
+        fail("shape has too many positions");
+}
+
+static void read_config(Bytes text) {
+    fields = read_json(text, "the configuration");
+    const Json *shape = field("shape"), *outer = field("outer_layers"), *grid = field("grid");
+    if (!is(field("model"), "axial_transformer")) fail("the archive's model is no axial_transformer");
+    if (!shape || shape->kind != ARRAY || shape->length < 1 || shape->length > MAX_AXES)
+        fail("shape must have 1 to %d axes", MAX_AXES);
+    for (const Json *each = shape->first; each; each = each->next)
+        config.data_shape[config.data_axes++] = whole(each, 1, MAX_SIZE, "shape");
+    config.layout =
+        choice("layout", (const char *const[]){"channels", "raster", "columns", "axis", "rows", "frames", ""});
+    config.data_channels = (uint64_t)whole_of("channels", 1, MAX_SIZE, 1);
+    apply_layout();
+    config.lowest = whole_of("lowest", -2147483648.0, 2147483647.0, 0);
+    config.num_values = whole_of("num_values", 2, 1 << 16, 256);
+    config.num_classes = whole_of("num_classes", 1, MAX_SIZE, 0);
+    config.dim = whole_of("dim", 1, MAX_SIZE, 128);
+    config.heads = whole_of("heads", 1, MAX_SIZE, 4);
+    config.hidden = (int)rint(number_of("mlp_ratio", 1.0 / config.dim, 64, 4) * config.dim);
+    config.divisor = whole_of("input_divisor", 1, MAX_SIZE, config.num_values - 1);
+    config.convolution = whole_of("convolution", 0, 8, 0);
+    config.mixtures = whole_of("mixtures", 1, 256, 10);
+    config.inner_layers = whole_of("inner_layers", 1, MAX_LAYERS, 4);
+    config.encoder_layers = whole_of("encoder_layers", 0, MAX_LAYERS, NAN);
+    config.ordinal = choice("values", (const char *const[]){"categorical", "ordinal", ""});
+    config.centred = choice("centred", (const char *const[]){"false", "true", ""});
+    config.lstm = choice("inner", (const char *const[]){"attention", "lstm", ""});
+    config.one_hot = !choice("channel_planes", (const char *const[]){"one_hot", "index", ""});
+    if (grid) {
+        config.step = number_in(grid->first, 1e-250, DBL_MAX, "the step of grid");
+        config.offset = number_in(grid->first->next, -DBL_MAX, DBL_MAX, "the offset of grid");
+    }
+    config.rotary = number_of("rotary", 1, MAX_SIZE, 0) > 0;
+    int layers = config.encoder_layers + config.inner_layers, is_list = outer && outer->kind == ARRAY;
+    const Json *each = is_list ? outer->first : outer;
+    for (int level = 0; level < config.axes - 1; level++, each = is_list && each ? each->next : each) {
+        config.outer_layers[level] = (int)whole(each, 0, MAX_LAYERS, "outer_layers");
+        layers += config.outer_layers[level];
+        if (config.outer_layers[level] % (config.axes - level))
+            fail("outer_layers must be multiples of the number of axes");
+    }
+    if (layers > MAX_LAYERS || config.encoder_layers % config.axes || config.dim % config.heads ||
+        (config.channels > 1 && !config.encoder_layers) || (config.lstm && config.inner_layers != 1) ||
+        (config.centred && !config.ordinal) || (config.rotary && config.dim / config.heads % 2))
+        fail("the fields of the model's configuration do not fit each other");
+    number_of("dropout", 0, 1, 0);
+    if (config.lowest + config.num_values > (int64_t)1 << 31 || config.hidden < 1 || fields_known != fields->length)
+        fail("the archive's model is of no kind that this program knows");
+}
+
+/* Tensors ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     uint64_t inputs, outputs;
@@ -782,8 +706,133 @@ typedef struct {
 } Linear;
 
 typedef struct {
-    float *gain, *bias;
-} Norm;
+    const char *name;
+    enum { TRAINED, ROTATIONS, EXACT, COEFFICIENTS } kind;
+    int axes;
+    uint64_t shape[3], count;
+    float *values;    /* with room up to whole tiles */
+    int64_t *numbers; /* of COEFFICIENTS */
+    Linear *layer;    /* the layer whose weight it is */
+} Tensor;
+
+/* The functions that build the network add the tensors that it needs. They are filled later, all at once. */
+static struct {
+    Tensor tensors[MAX_TENSORS];
+    int count;
+    uint64_t numbers, most_numbers;
+} model;
+
+/* Add a tensor of these sizes; 0: no further axis. */
+static Tensor *tensor_of(int kind, const char *name, uint64_t a, uint64_t b, uint64_t c) {
+    if (model.count == MAX_TENSORS) fail("the model has more tensors than a model has");
+    Tensor *tensor = &model.tensors[model.count++];
+    *tensor = (Tensor){.name = name, .kind = kind, .axes = !a ? 0 : !b ? 1 : !c ? 2 : 3, .shape = {a, b, c}};
+    tensor->count = 1;
+    for (int axis = 0; axis < tensor->axes; axis++)
+        tensor->count = product(tensor->count, tensor->shape[axis]);
+    model.numbers += tensor->count;
+    if (tensor->count > model.most_numbers || model.numbers > model.most_numbers)
+        fail("the configuration is of a model with more than %d numbers for each byte in which the archive stores it",
+             NUMBERS_PER_BYTE);
+    if (kind == COEFFICIENTS)
+        tensor->numbers = take(tensor->count, sizeof(int64_t));
+    else
+        tensor->values = floats((tensor->count + TILE - 1) / TILE * TILE);
+    return tensor;
+}
+
+static float *matrix(const char *name, uint64_t rows, uint64_t columns) {
+    return tensor_of(TRAINED, name, rows, columns, 0)->values;
+}
+
+/* Add weight and bias of a layer, which stays where it is in memory; NULL: there is no bias. */
+static void add_linear(Linear *layer, const char *weight, const char *bias, uint64_t inputs, uint64_t outputs) {
+    layer->inputs = inputs;
+    layer->outputs = outputs;
+    tensor_of(TRAINED, weight, outputs, inputs, 0)->layer = layer;
+    layer->bias = bias ? matrix(bias, outputs, 0) : floats((outputs + TILE - 1) / TILE * TILE);
+}
+
+static void read_linear(Linear *layer, const char *prefix, uint64_t inputs, uint64_t outputs) {
+    add_linear(layer, text_of("%s.weight", prefix), text_of("%s.bias", prefix), inputs, outputs);
+}
+
+static void pack(Linear *layer, const float *weight) {
+    uint64_t inputs = layer->inputs, tiles = (layer->outputs + TILE - 1) / TILE;
+    layer->weight = floats(product(product(tiles, inputs), TILE));
+    for (uint64_t o = 0; o < layer->outputs; o++)
+        for (uint64_t k = 0; k < inputs; k++)
+            layer->weight[(o / TILE * inputs + k) * TILE + o % TILE] = weight[o * inputs + k];
+}
+
+/* The first row of angles that are not 0 gives all. */
+static void read_rotations(Stream *stream, const Tensor *tensor) {
+    uint64_t length = tensor->shape[0], width = tensor->shape[1], half = width / 2;
+    for (uint64_t k = 0; k < width; k++)
+        tensor->values[k] = read_float(stream);
+    for (uint64_t j = 0; j < half; j++) {
+        double first_cosine = tensor->values[j], first_sine = tensor->values[j + half], cosine = 1, sine = 0;
+        for (uint64_t p = 0; p < length; p++) {
+            if (!(fabs(cosine) <= FLT_MAX && fabs(sine) <= FLT_MAX)) fail("the model's rotations are not finite");
+            tensor->values[p * width + j] = (float)cosine;
+            tensor->values[p * width + j + half] = (float)sine;
+            double next = cosine * first_cosine - sine * first_sine;
+            sine = sine * first_cosine + cosine * first_sine;
+            cosine = next;
+        }
+    }
+}
+
+static void add_to_fingerprint(Sha256 *sha, const Tensor *tensor) {
+    const char *shape = "";
+    for (int i = 0; i < tensor->axes; i++)
+        shape = text_of("%s%s%llu", shape, i ? ", " : "", (unsigned long long)tensor->shape[i]);
+    shape = text_of("%s torch.%s [%s]", tensor->name, tensor->numbers ? "int64" : "float32", shape);
+    sha256_add(sha, "", 1);
+    sha256_add(sha, shape, strlen(shape) + 1);
+    for (uint64_t i = 0; i < tensor->count; i++) {
+        uint64_t bits = tensor->numbers ? (uint64_t)tensor->numbers[i] : bits_of(tensor->values[i]);
+        unsigned char bytes[8];
+        put_little(bits, 8, bytes);
+        sha256_add(sha, bytes, tensor->numbers ? 8 : 4);
+    }
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const Tensor *)a)->name, ((const Tensor *)b)->name);
+}
+
+/* Fill the tensors from the stream, and add them to the fingerprint. */
+static void read_tensors(Stream stream, Sha256 *sha) {
+    int64_t step = CODE_OF_STEP, precision = CODE_OF_PRECISION, *numbers;
+    qsort(model.tensors, (size_t)model.count, sizeof(Tensor), by_name);
+    for (Tensor *tensor = model.tensors; tensor < model.tensors + model.count; tensor++) {
+        int trained = tensor->kind == TRAINED;
+        uint64_t row = trained ? tensor->axes > 1 ? tensor->shape[1] : tensor->count : tensor->shape[2];
+        if (tensor->kind == ROTATIONS) read_rotations(&stream, tensor);
+        if (tensor->kind == EXACT) *tensor->values = read_float(&stream);
+        for (uint64_t start = 0; (trained || tensor->numbers) && start < tensor->count; start += row) {
+            if (trained) step = read_code(&stream, step, 511);
+            precision = read_code(&stream, precision, 127);
+            double unit = size_of(step, -43);
+            for (uint64_t k = start; trained && k < start + row; k++)
+                tensor->values[k] = (float)((double)read_number(&stream, precision) * unit);
+            if (trained) continue;
+            numbers = tensor->numbers + start;
+            for (uint64_t k = 0; k < row; k++)
+                numbers[k] = 4096 * read_number(&stream, precision);
+            for (uint64_t k = 0; k < row; k++)
+                if (numbers[k] == -32768 * 4096) numbers[k] = (int64_t)read_words(&stream, 4);
+        }
+        add_to_fingerprint(sha, tensor);
+        if (tensor->layer) pack(tensor->layer, tensor->values);
+    }
+    if (stream.left || stream.state != MIN_STATE) fail("the model of the archive is damaged: it ends otherwise");
+}
+
+/* Layers ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct { float *gain, *bias; } Norm;
 
 typedef struct {
     Norm attention_norm, feedforward_norm;
@@ -804,36 +853,23 @@ static struct {
     float *normed, *wide, *attended, *powers, *keys, *values;
 } work;
 
-static Linear linear_of(const float *weight, const float *bias, uint64_t inputs, uint64_t outputs) {
-    uint64_t tiles = (outputs + TILE - 1) / TILE;
-    Linear layer = {inputs, outputs, floats(product(product(tiles, inputs), TILE)), floats(tiles * TILE)};
-    for (uint64_t o = 0; o < outputs; o++)
-        for (uint64_t k = 0; k < inputs; k++)
-            layer.weight[(o / TILE * inputs + k) * TILE + o % TILE] = weight[o * inputs + k];
-    if (bias) memcpy(layer.bias, bias, (size_t)outputs * sizeof(float));
-    return layer;
-}
-
-static Linear read_linear(const char *prefix, uint64_t inputs, uint64_t outputs) {
-    const float *weight = matrix(prefix, ".weight", outputs, inputs);
-    return linear_of(weight, vector(prefix, ".bias", outputs), inputs, outputs);
-}
-
 static Norm read_norm(const char *prefix) {
-    return (Norm){vector(prefix, ".weight", config.dim), vector(prefix, ".bias", config.dim)};
+    const char *gain = text_of("%s.weight", prefix), *bias = text_of("%s.bias", prefix);
+    return (Norm){matrix(gain, config.dim, 0), matrix(bias, config.dim, 0)};
 }
 
-static Block read_block(const char *prefix, int masked, uint64_t length, uint64_t stride) {
+static void read_block(Block *block, const char *prefix, int masked, uint64_t length, uint64_t stride) {
     uint64_t dim = config.dim, hidden = config.hidden;
-    Block block = {.masked = masked, .length = length, .stride = stride};
-    block.attention_norm = read_norm(text_of("%s.attention.norm", prefix));
-    block.qkv = read_linear(text_of("%s.attention.attention.qkv", prefix), dim, 3 * dim);
-    block.out = read_linear(text_of("%s.attention.attention.out", prefix), dim, dim);
-    if (config.rotary) block.rotations = matrix(prefix, ".attention.attention.rotations", length, dim / config.heads);
-    block.feedforward_norm = read_norm(text_of("%s.feedforward.norm", prefix));
-    block.expand = read_linear(text_of("%s.feedforward.expand", prefix), dim, hidden);
-    block.contract = read_linear(text_of("%s.feedforward.contract", prefix), hidden, dim);
-    return block;
+    *block = (Block){.masked = masked, .length = length, .stride = stride};
+    block->attention_norm = read_norm(text_of("%s.attention.norm", prefix));
+    read_linear(&block->qkv, text_of("%s.attention.attention.qkv", prefix), dim, 3 * dim);
+    read_linear(&block->out, text_of("%s.attention.attention.out", prefix), dim, dim);
+    if (config.rotary)
+        block->rotations = tensor_of(ROTATIONS, text_of("%s.attention.attention.rotations", prefix), length,
+                                     dim / config.heads, 0)->values;
+    block->feedforward_norm = read_norm(text_of("%s.feedforward.norm", prefix));
+    read_linear(&block->expand, text_of("%s.feedforward.expand", prefix), dim, hidden);
+    read_linear(&block->contract, text_of("%s.feedforward.contract", prefix), hidden, dim);
 }
 
 /* y [rows, outputs] = x [rows, inputs] W + bias: one chain for each number, inputs in order. Chains of a tile run side
@@ -867,22 +903,15 @@ static void apply_norm(const Norm *norm, const float *x, uint64_t rows, float *y
     float size = (float)dim;
     for (uint64_t r = 0; r < rows; r++, x += dim, y += dim) {
         float lanes[LANES] = {0}, squares[LANES] = {0};
-        uint64_t i = 0;
-        for (; i + LANES <= dim; i += LANES)
-            for (int j = 0; j < LANES; j++)
-                lanes[j] += x[i + j];
-        for (; i < dim; i++)
+        for (uint64_t i = 0; i < dim; i++)
             lanes[i % LANES] += x[i];
         float mean = sum_of_lanes(lanes) / size;
-        for (i = 0; i < dim; i++)
+        for (uint64_t i = 0; i < dim; i++) {
             y[i] = x[i] - mean;
-        for (i = 0; i + LANES <= dim; i += LANES)
-            for (int j = 0; j < LANES; j++)
-                squares[j] = fused(y[i + j], y[i + j], squares[j]);
-        for (; i < dim; i++)
             squares[i % LANES] = fused(y[i], y[i], squares[i % LANES]);
+        }
         float scale = 1.0f / sqrtf(sum_of_lanes(squares) / size + 1e-5f);
-        for (i = 0; i < dim; i++)
+        for (uint64_t i = 0; i < dim; i++)
             y[i] = fused(y[i] * scale, norm->gain[i], norm->bias[i]);
     }
 }
@@ -977,23 +1006,7 @@ static void apply_block(const Block *block, float *x, uint64_t rows, uint64_t i,
     add(x, work.normed, rows * dim);
 }
 
-/* Values and coder ------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const unsigned char *words;
-    uint64_t left, state;
-} Stream;
-
-/* Take the value with the interval start .. end - 1 out of the state. */
-static void advance(Stream *stream, int64_t start, int64_t end) {
-    uint64_t slot = stream->state & (((uint64_t)1 << PRECISION) - 1);
-    stream->state = (uint64_t)(end - start) * (stream->state >> PRECISION) + slot - (uint64_t)start;
-    if (stream->state < MIN_STATE) {
-        if (!stream->left--) fail("a stream ends before its last symbol: damage, or another model");
-        stream->state = stream->state << 32 | little(stream->words, 4);
-        stream->words += 4;
-    }
-}
+/* Values ----------------------------------------------------------------------------------------------------------- */
 
 static void not_finite(void) { fail("the model's logits are not finite: its weights cannot be used"); }
 
@@ -1025,43 +1038,7 @@ static int read_categorical(const float *logits, int count, int64_t *numbers, St
     return value;
 }
 
-/* 2^30 / (1 + e^(i / 64)), rounded. Float64 suffices: no number is closer than 5e-5 to the middle of two integers. */
-static int64_t logistic_table[END * STEPS + 2];
-
-static void fill_logistic_table(void) {
-    double of_whole = 1;
-    for (int i = 0; i <= END * STEPS + 1; i += STEPS, of_whole *= 0.36787944117144233) {
-        double power = of_whole;
-        for (int j = i; j < i + STEPS && j <= END * STEPS + 1; j++, power *= 0.98449643700540845)
-            logistic_table[j] = (int64_t)floor(1073741824.0 * power / (1 + power) + 0.5);
-    }
-}
-
-/* 1 / (1 + e^-z) in units of 2^-30: straight lines between the rows of the table. */
-static int64_t logistic(float z) {
-    float size = fabsf(z) > 0.0f ? fabsf(z) : 0.0f;
-    int64_t n = (int64_t)((size < (float)END ? size : (float)END) * 67108864.0f);
-    int64_t upper = logistic_table[n >> FRACTION], lower = logistic_table[(n >> FRACTION) + 1];
-    int64_t below = upper - ((upper - lower) * (n & ((1 << FRACTION) - 1)) >> FRACTION);
-    return z < 0.0f ? below : ((int64_t)1 << 30) - below;
-}
-
-/* The distribution of an ordinal value. */
-typedef struct {
-    int count, mixtures;
-    float unit, *means, *precisions;
-    int64_t centre, *shares;
-} Mixture;
-
-static int64_t count_below(const Mixture *mixture, int64_t value) {
-    float below = (float)(value - mixture->centre) - 0.5f;
-    int64_t sum = 0;
-    for (int k = 0; k < mixture->mixtures; k++)
-        sum += mixture->shares[k] * logistic(fused(mixture->means[k], -mixture->unit, below) * mixture->precisions[k]);
-    return value + (sum >> 30);
-}
-
-static int read_ordinal(float *outputs, Mixture *mixture, Stream *stream) {
+static int64_t read_ordinal(float *outputs, Mixture *mixture, Stream *stream) {
     int count = mixture->mixtures;
     int64_t available = ((int64_t)1 << PRECISION) - mixture->count, before = 0, used = 0;
     for (int k = 0; k < 3 * count; k++)
@@ -1077,43 +1054,23 @@ static int read_ordinal(float *outputs, Mixture *mixture, Stream *stream) {
         mixture->shares[k] = end - used;
         used = end;
     }
-    int64_t slot = (int64_t)(stream->state & (((uint64_t)1 << PRECISION) - 1));
-    int64_t value = 0, beyond = mixture->count, start = 0, end = (int64_t)1 << PRECISION;
-    while (beyond - value > 1) {
-        int64_t middle = (value + beyond) / 2, at = count_below(mixture, middle);
-        if (at <= slot) {
-            value = middle;
-            start = at;
-        } else {
-            beyond = middle;
-            end = at;
-        }
-    }
-    advance(stream, start, end);
-    return (int)value;
+    return read_mixture(mixture, stream);
 }
 
-/* The numbers that the network reads of an ordinal code: v + V g if values are centred, else v. */
-static uint64_t number_of_features(void) {
-    if (!config.ordinal) return 1;
-    uint64_t count = config.num_values > 256 ? 3 : 1;
-    for (int scale = 1; config.centred && scale < config.num_values && scale <= 1 << 14; scale *= 4)
-        count += 2;
-    return count;
-}
-
-static void write_features(uint32_t code, float *features) {
-    int count = config.num_values;
+/* Write the numbers that the network reads of an ordinal code, v + V g or, without a prediction, v; return how many. */
+static uint64_t write_features(uint32_t code, float *features) {
+    int count = config.num_values, written = 1;
     double value = code % (uint32_t)count, difference = value - code / (uint32_t)count;
-    *features++ = (float)(2 * value / (count - 1) - 1);
+    *features = (float)(2 * value / (count - 1) - 1);
     if (count > 256) {
-        *features++ = (float)(floor(value / 256) / 127.5 - 1);
-        *features++ = (float)((code % (uint32_t)count % 256) / 127.5 - 1);
+        features[written++] = (float)(floor(value / 256) / 127.5 - 1);
+        features[written++] = (float)((code % (uint32_t)count % 256) / 127.5 - 1);
     }
     for (int scale = 1; config.centred && scale < count && scale <= 1 << 14; scale *= 4) {
-        *features++ = (float)(difference / (fabs(difference) + scale));
-        *features++ = (float)(fabs(difference) / (fabs(difference) + scale));
+        features[written++] = (float)(difference / (fabs(difference) + scale));
+        features[written++] = (float)(fabs(difference) / (fabs(difference) + scale));
     }
+    return (uint64_t)written;
 }
 
 /* The network ------------------------------------------------------------------------------------------------------ */
@@ -1132,7 +1089,8 @@ typedef struct {
 
 static struct {
     uint64_t features, slab[MAX_AXES + 2]; /* slab[i]: positions of the axes from i on */
-    float *positions, *labels, *table;     /* [positions, D], [classes + 1, D], [V, D] */
+    float *tables[MAX_AXES + 1];           /* for each axis, [size, D] */
+    float *labels, *table;                 /* [classes + 1, D], [V, D] */
     Linear of_features, head;
     Norm head_norm;
     Outer outers[MAX_AXES];
@@ -1143,12 +1101,12 @@ static struct {
     Linear lstm_input, lstm_hidden;
     Block *encoder;
     Linear encoder_convolution;
-    float *encoder_positions, *encoded; /* encoded: [images, positions, D] */
+    float *encoder_tables[MAX_AXES + 1], *encoded; /* encoded: [images, positions, D] */
     uint64_t encoder_inputs;
-    float spread;
-    int neighbours, *offsets; /* [neighbours, data axes + 1] */
-    int64_t *coefficients;    /* [2^axes, C, neighbours + 1] */
-    uint64_t *neighbour;      /* [neighbours]: where those of one position are */
+    float *spread;
+    int neighbours, offsets[MAX_NEIGHBOURS][MAX_AXES + 1];
+    int64_t *coefficients;              /* [2^axes, C, neighbours + 1] */
+    uint64_t neighbour[MAX_NEIGHBOURS]; /* where those of one position are */
     float *x, *embedded, *logits, *hidden, *cell, *window; /* of a group of rows */
     int64_t *integers;
     /* of the images that are decoded: */
@@ -1159,20 +1117,9 @@ static struct {
     Stream stream;
 } network;
 
-static float *read_positions(const char *prefix) {
-    uint64_t dim = config.dim, count = 1;
-    float *total = NULL;
-    for (int axis = 0; axis < config.axes; axis++) {
-        uint64_t size = config.shape[axis];
-        const float *table = matrix(text_of("%s%d", prefix, axis), "", size, dim);
-        float *next = floats(product(product(count, size), dim));
-        for (uint64_t p = 0; p < count * size; p++)
-            for (uint64_t k = 0; k < dim; k++)
-                next[p * dim + k] = axis ? total[p / size * dim + k] + table[p % size * dim + k] : table[p * dim + k];
-        total = next;
-        count *= size;
-    }
-    return total;
+static void read_positions(float **tables, const char *prefix) {
+    for (int axis = 0; axis < config.axes; axis++)
+        tables[axis] = matrix(text_of("%s.%d", prefix, axis), config.shape[axis], config.dim);
 }
 
 /* Neighbours differ by one step along at most two axes, the first of them backwards; or are earlier channels. */
@@ -1180,10 +1127,9 @@ static void read_prediction(void) {
     int axes = config.data_axes, steps = 1, most = config.data_channels > 2 ? 2 : (int)config.data_channels - 1;
     for (int axis = 0; axis < axes; axis++)
         steps *= 3;
-    network.offsets = take(product((uint64_t)steps * 3 + 1, (uint64_t)axes + 1), sizeof(int));
     for (int before = 0; before <= most; before++)
         for (int step = 0; step < steps; step++) { /* the last axis is fastest */
-            int *offset = network.offsets + network.neighbours * (axes + 1), changed = 0, first = 0;
+            int *offset = network.offsets[network.neighbours], changed = 0, first = 0;
             for (int axis = axes - 1, rest = step; axis >= 0; axis--, rest /= 3) {
                 offset[axis] = rest % 3 - 1;
                 changed += offset[axis] != 0;
@@ -1192,31 +1138,30 @@ static void read_prediction(void) {
             offset[axes] = -before;
             network.neighbours += changed <= 2 && (first < 0 || (!changed && before));
         }
-    network.neighbour = take((uint64_t)network.neighbours, sizeof(uint64_t));
-    network.coefficients = tensor_of("values.prediction.", "coefficients", (uint64_t)1 << axes, config.data_channels,
-                                     (uint64_t)network.neighbours + 1)->numbers;
-    if (!network.coefficients) fail("model.safetensors: coefficients must be whole numbers");
+    network.coefficients = tensor_of(COEFFICIENTS, "values.prediction.coefficients", (uint64_t)1 << axes,
+                                     config.data_channels, (uint64_t)network.neighbours + 1)->numbers;
 }
 
 static void read_network(void) {
     int axes = config.axes;
     uint64_t dim = config.dim, longest = 1, rows = GROUP;
-    network.features = number_of_features();
-    for (int level = axes; level >= 0; level--)
-        network.slab[level] = level == axes ? 1 : network.slab[level + 1] * config.shape[level];
-    for (int axis = 0; axis < axes; axis++)
+    float features[MAX_FEATURES];
+    network.features = config.ordinal ? write_features(0, features) : 1;
+    network.slab[axes] = 1;
+    for (int axis = axes - 1; axis >= 0; axis--) {
+        network.slab[axis] = network.slab[axis + 1] * config.shape[axis];
         longest = config.shape[axis] > longest ? config.shape[axis] : longest;
-    network.positions = read_positions("position.tables.");
-    if (config.num_classes) network.labels = matrix("labels.embed.table", "", (uint64_t)config.num_classes + 1, dim);
+    }
+    read_positions(network.tables, "position.tables");
+    if (config.num_classes) network.labels = matrix("labels.embed.table", (uint64_t)config.num_classes + 1, dim);
     if (config.ordinal) {
-        network.of_features = read_linear("embed_value.linear", network.features, dim);
-        network.spread = *vector("values.spread", "", 0);
-        fill_logistic_table();
+        read_linear(&network.of_features, "embed_value.linear", network.features, dim);
+        network.spread = tensor_of(EXACT, "values.spread", 0, 0, 0)->values;
         if (config.centred) read_prediction();
     } else
-        network.table = matrix("embed_value.table", "", (uint64_t)config.num_values, dim);
+        network.table = matrix("embed_value.table", (uint64_t)config.num_values, dim);
     network.head_norm = read_norm("head.0");
-    network.head = read_linear("head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
+    read_linear(&network.head, "head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
 
     if (config.encoder_layers) {
         uint64_t copies = 1, planes = config.one_hot ? config.channels : 1;
@@ -1224,13 +1169,13 @@ static void read_network(void) {
             copies *= 3;
         network.encoder_inputs = config.channels * network.features + planes;
         uint64_t inputs = product(copies, network.encoder_inputs);
-        network.encoder_convolution = read_linear("encoder.convolution", inputs, dim);
-        network.encoder_positions = read_positions("encoder.position.tables.");
+        read_linear(&network.encoder_convolution, "encoder.convolution", inputs, dim);
+        read_positions(network.encoder_tables, "encoder.position.tables");
         network.encoder = take((uint64_t)config.encoder_layers, sizeof(Block));
         for (int i = 0; i < config.encoder_layers; i++) {
             int axis = axes - 1 - i % axes;
-            network.encoder[i] = read_block(text_of("encoder.blocks.%d", i), 0, config.shape[axis],
-                                            network.slab[axis + 1]);
+            read_block(&network.encoder[i], text_of("encoder.blocks.%d", i), 0, config.shape[axis],
+                       network.slab[axis + 1]);
         }
         rows = config.positions > rows ? config.positions : rows;
     }
@@ -1243,8 +1188,8 @@ static void read_network(void) {
         outer->blocks = take((uint64_t)outer->layers, sizeof(Block));
         for (int i = 0; i < outer->layers; i++) {
             int axis = axes - 1 - i % (axes - level);
-            outer->blocks[i] = read_block(text_of("%s.blocks.%d", prefix, i), axis == level,
-                                          config.shape[axis], network.slab[axis + 1]);
+            read_block(&outer->blocks[i], text_of("%s.blocks.%d", prefix, i), axis == level, config.shape[axis],
+                       network.slab[axis + 1]);
         }
         if (config.convolution && outer->layers) {
             uint64_t window = (uint64_t)config.convolution, side = 2 * window + 1;
@@ -1253,30 +1198,24 @@ static void read_network(void) {
             if (window > 4096) fail("the window of the convolution is too large");
             outer->window = product(product(window, network.pixel_channels), network.code_numbers);
             prefix = text_of("%s.convolution", prefix);
-            uint64_t outputs = product(network.pixel_channels, dim);
-            outer->convolution = linear_of(matrix(prefix, ".linear.weight", outputs, outer->window), NULL,
-                                           outer->window, outputs);
+            add_linear(&outer->convolution, text_of("%s.linear.weight", prefix), NULL, outer->window,
+                       product(network.pixel_channels, dim));
             if (config.ordinal)
-                outer->of_codes = read_linear(text_of("%s.of_codes.linear", prefix), network.features, 4);
+                read_linear(&outer->of_codes, text_of("%s.of_codes.linear", prefix), network.features, 4);
             else
-                outer->table = matrix(prefix, ".features", (uint64_t)config.num_values, 1);
+                outer->table = matrix(text_of("%s.features", prefix), (uint64_t)config.num_values, 1);
         }
         rows = network.slab[level + 1] > rows ? network.slab[level + 1] : rows;
     }
     if (config.lstm) {
         network.lstm_norm = read_norm("inner_decoder.norm");
-        network.lstm_input = linear_of(matrix("inner_decoder.lstm.weight_ih_l0", "", 4 * dim, dim),
-                                       vector("inner_decoder.lstm.bias_ih_l0", "", 4 * dim), dim, 4 * dim);
-        network.lstm_hidden = linear_of(matrix("inner_decoder.lstm.weight_hh_l0", "", 4 * dim, dim),
-                                        vector("inner_decoder.lstm.bias_hh_l0", "", 4 * dim), dim, 4 * dim);
+        add_linear(&network.lstm_input, LSTM "weight_ih_l0", LSTM "bias_ih_l0", dim, 4 * dim);
+        add_linear(&network.lstm_hidden, LSTM "weight_hh_l0", LSTM "bias_hh_l0", dim, 4 * dim);
     } else {
         network.inner = take((uint64_t)config.inner_layers, sizeof(Block));
         for (int i = 0; i < config.inner_layers; i++)
-            network.inner[i] = read_block(text_of("inner_decoder.blocks.%d", i), 1, config.shape[axes - 1], 1);
+            read_block(&network.inner[i], text_of("inner_decoder.blocks.%d", i), 1, config.shape[axes - 1], 1);
     }
-    for (uint64_t i = 0; i < model.count; i++)
-        if (!model.tensors[i].used)
-            fail("model.safetensors: the tensor %.80s is not one of its configuration", model.tensors[i].name);
     uint64_t wide = (config.lstm ? 8 : 3) * dim > config.hidden ? (config.lstm ? 8 : 3) * dim : config.hidden;
     work.normed = floats(product(rows, dim));
     work.wide = floats(product(rows, wide));
@@ -1347,7 +1286,7 @@ static const int64_t *find_neighbours(uint64_t index) {
         pattern |= (uint64_t)(at[axis] == 0) << axis;
     }
     for (int n = 0; n < network.neighbours; n++) {
-        const int *offset = network.offsets + n * (axes + 1);
+        const int *offset = network.offsets[n];
         uint64_t found = 0;
         for (int axis = 0; axis <= axes; axis++) {
             int64_t size = (int64_t)(axis == axes ? config.data_channels : config.data_shape[axis]);
@@ -1370,20 +1309,34 @@ static int64_t predict(const int64_t *coefficients, const uint16_t *values) {
 
 /* Write a row of a table or, without one, what a linear layer makes of the features of a code. */
 static void embed(const float *table, uint64_t width, const Linear *of_features, uint32_t code, float *result) {
-    float features[32];
-    if (table) {
-        memcpy(result, table + code * width, (size_t)width * sizeof(float));
-        return;
-    }
+    float features[MAX_FEATURES];
+    if (table) memcpy(result, table + code * width, (size_t)width * sizeof(float));
+    if (table) return;
     write_features(code, features);
     apply_linear(of_features, features, 1, result);
+}
+
+/* Write the rows of the tables for some positions, added from the outermost axis inward. */
+static void write_positions(float *const *tables, uint64_t first, uint64_t count, float *result) {
+    uint64_t dim = config.dim;
+    for (uint64_t p = first; p < first + count; p++, result += dim)
+        for (int axis = 0; axis < config.axes; axis++) {
+            const float *row = tables[axis] + p / network.slab[axis + 1] % config.shape[axis] * dim;
+            if (axis)
+                add(result, row, dim);
+            else
+                memcpy(result, row, (size_t)dim * sizeof(float));
+        }
 }
 
 /* Write the context of some positions of a slab of one image. That of a whole image is not in memory. */
 static void load_context(const float *context, uint64_t image, uint64_t slab, uint64_t first, uint64_t count,
                          float *result) {
     uint64_t dim = config.dim, start = (image * slab + first) * dim;
-    memcpy(result, context ? context + start : network.positions + first * dim, (size_t)(count * dim) * sizeof(float));
+    if (context)
+        memcpy(result, context + start, (size_t)(count * dim) * sizeof(float));
+    else
+        write_positions(network.tables, first, count, result);
     if (!context && network.encoder) add(result, network.encoded + start, count * dim);
     for (uint64_t p = 0; !context && !network.encoder && network.labels && p < count; p++)
         add(result + p * dim, network.labels + (uint64_t)network.classes[image] * dim, dim);
@@ -1409,7 +1362,8 @@ static void apply_lstm(uint64_t rows) {
 /* Read the values of a row from the stream, a group of images at a time. */
 static void read_row(uint64_t channel, uint64_t base, const float *context) {
     uint64_t dim = config.dim, length = network.slab[config.axes - 1], all = config.positions * config.channels;
-    Mixture mixture = {.count = config.num_values, .mixtures = config.mixtures, .unit = network.spread};
+    Mixture mixture = {.count = config.num_values, .mixtures = config.mixtures, .shares = network.integers};
+    if (config.ordinal) mixture.unit = *network.spread;
     for (uint64_t first = 0; first < network.images; first += GROUP) {
         uint64_t rows = network.images - first < GROUP ? network.images - first : GROUP;
         memset(network.hidden, 0, (size_t)(rows * dim) * sizeof(float));
@@ -1431,7 +1385,6 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
                 uint32_t code = 0;
                 if (config.ordinal) {
                     mixture.centre = coefficients ? predict(coefficients, values) : (config.num_values - 1) / 2;
-                    mixture.shares = network.integers;
                     values[index] = (uint16_t)read_ordinal(logits, &mixture, &network.stream);
                     code = coefficients ? (uint32_t)mixture.centre * (uint32_t)config.num_values : 0;
                 } else
@@ -1445,9 +1398,8 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
     }
 }
 
-/* Add what a linear layer makes of the windows around the pixels of a slab: [pixels, outputs]. The windows reach
-   equally far along all axes from `level` on. If the pixels are those of slab i, they end before
-   it along the first axis. */
+/* Add what a linear layer makes of the windows around the pixels of a slab: [pixels, outputs]. They reach equally far
+   along all axes from `level` on. If the pixels are those of slab i, they end before it along the first axis. */
 static void convolve(const Linear *layer, int level, int64_t reach, int is_slab, int64_t i, uint64_t pixel_channels,
                      const float *numbers, uint64_t size, float *result) {
     int axes = config.axes - level;
@@ -1546,9 +1498,11 @@ static void encode_channels(uint64_t channel) {
         }
         memset(x, 0, (size_t)(positions * dim) * sizeof(float));
         convolve(&network.encoder_convolution, 0, 1, 0, 0, 1, seen, inputs, x);
-        add(x, network.encoder_positions, positions * dim);
-        for (uint64_t p = 0; network.labels && p < positions; p++)
-            add(x + p * dim, network.labels + (uint64_t)network.classes[b] * dim, dim);
+        for (uint64_t p = 0; p < positions; p++) {
+            write_positions(network.encoder_tables, p, 1, work.normed);
+            add(x + p * dim, work.normed, dim);
+            if (network.labels) add(x + p * dim, network.labels + (uint64_t)network.classes[b] * dim, dim);
+        }
         for (int layer = 0; layer < config.encoder_layers; layer++)
             apply_block(&network.encoder[layer], x, positions, 0, NULL, 0);
     }
@@ -1567,27 +1521,22 @@ static void decode(uint64_t images) {
 /* Zlib ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const unsigned char *at, *end;
-    unsigned bits;
-    int held;
+    Bytes packed;
+    uint64_t bit; /* how many are taken */
     unsigned char *out;
     uint64_t size, most;
 } Inflating;
 
-typedef struct {
-    int counts[16], symbols[288];
-} Huffman;
+typedef struct { int counts[16], symbols[288]; } Huffman;
 
 static void bad_zlib(void) { fail("what the archive holds in zlib's format is damaged, or too large"); }
 
 static unsigned take_bits(Inflating *from, int count) {
-    for (; from->held < count; from->held += 8) {
-        if (from->at == from->end) bad_zlib();
-        from->bits |= (unsigned)*from->at++ << from->held;
+    unsigned bits = 0;
+    for (int i = 0; i < count; i++, from->bit++) {
+        if (from->bit / 8 >= from->packed.size) bad_zlib();
+        bits |= (from->packed.bytes[from->bit / 8] >> from->bit % 8 & 1u) << i;
     }
-    unsigned bits = from->bits & ((1u << count) - 1);
-    from->bits >>= count;
-    from->held -= count;
     return bits;
 }
 
@@ -1619,17 +1568,15 @@ static int take_symbol(Inflating *from, const Huffman *code) {
     return 0;
 }
 
-static void put_byte(Inflating *to, unsigned char byte) {
+static void put_byte(Inflating *to, unsigned byte) {
     if (to->size == to->most) bad_zlib();
-    to->out[to->size++] = byte;
+    to->out[to->size++] = (unsigned char)byte;
 }
 
 static void inflate_block(Inflating *from, const Huffman *literals, const Huffman *distances) {
-    for (;;) {
-        int symbol = take_symbol(from, literals);
-        if (symbol == 256) return;
+    for (int symbol; (symbol = take_symbol(from, literals)) != 256;) {
         if (symbol < 256) {
-            put_byte(from, (unsigned char)symbol);
+            put_byte(from, (unsigned)symbol);
             continue;
         }
         int extra = symbol < 265 || symbol == 285 ? 0 : (symbol - 261) / 4;
@@ -1645,9 +1592,33 @@ static void inflate_block(Inflating *from, const Huffman *literals, const Huffma
     }
 }
 
-static Bytes unpack(Bytes packed, uint64_t most) {
+/* Read the lengths of the codes of a block: of literals and, from `*count` on, of distances. */
+static void read_lengths(Inflating *from, unsigned char *lengths, int *count, int *count_of_distances) {
     static const unsigned char order[] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
-    Inflating from = {.at = packed.bytes, .end = packed.bytes + packed.size, .out = take(most + 1, 1), .most = most};
+    Huffman code;
+    *count = 257 + (int)take_bits(from, 5);
+    *count_of_distances = 1 + (int)take_bits(from, 5);
+    int of_lengths = 4 + (int)take_bits(from, 4), all = *count + *count_of_distances;
+    for (int i = 0; i < of_lengths; i++)
+        lengths[order[i]] = (unsigned char)take_bits(from, 3);
+    build(&code, lengths, 19);
+    memset(lengths, 0, 19);
+    for (int i = 0; i < all;) {
+        int symbol = take_symbol(from, &code), times = 1, value = symbol < 16 ? symbol : 0;
+        if (symbol == 16 && i) value = lengths[i - 1];
+        if (symbol >= 16) times = symbol == 18 ? 11 + (int)take_bits(from, 7) : 3 + (int)take_bits(from, symbol - 14);
+        if (i + times > all || (symbol == 16 && !i) || *count > 288) bad_zlib();
+        memset(lengths + i, value, (size_t)times);
+        i += times;
+    }
+}
+
+/* Return what zlib has packed, and a zero byte behind it. Deflate makes at most 1032 bytes of one. */
+static Bytes unpack(Bytes packed) {
+    uint64_t most = 64 * packed.size > 1 << 24 ? 64 * packed.size : 1 << 24;
+    most = most < 1 << 27 ? most : 1 << 27;
+    most = most < 1032 * packed.size ? most : 1032 * packed.size;
+    Inflating from = {.packed = packed, .out = take(most + 1, 1), .most = most};
     unsigned head = take_bits(&from, 8), last, a = 1, b = 0, check = 0;
     if ((head << 8 | take_bits(&from, 8)) % 31 || (head & 15) != 8) bad_zlib();
     do {
@@ -1656,93 +1627,54 @@ static Bytes unpack(Bytes packed, uint64_t most) {
         last = take_bits(&from, 1);
         unsigned kind = take_bits(&from, 2);
         if (kind == 0) {
-            from.bits = 0;
-            from.held = 0;
+            from.bit = (from.bit + 7) / 8 * 8;
             unsigned size = take_bits(&from, 16);
             if (size != (~take_bits(&from, 16) & 65535)) bad_zlib();
             while (size--)
-                put_byte(&from, (unsigned char)take_bits(&from, 8));
+                put_byte(&from, take_bits(&from, 8));
             continue;
         }
         int count = 288, count_of_distances = 30;
-        if (kind == 1) {
-            for (int i = 0; i < 288; i++)
-                lengths[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
-            memset(lengths + 288, 5, 30);
-        } else if (kind == 2) {
-            count = 257 + (int)take_bits(&from, 5);
-            count_of_distances = 1 + (int)take_bits(&from, 5);
-            int of_lengths = 4 + (int)take_bits(&from, 4), i = 0;
-            for (; i < of_lengths; i++)
-                lengths[order[i]] = (unsigned char)take_bits(&from, 3);
-            build(&literals, lengths, 19);
-            memset(lengths, 0, sizeof(lengths));
-            for (i = 0; i < count + count_of_distances;) {
-                int symbol = take_symbol(&from, &literals), times = 1, value = symbol;
-                if (symbol >= 16) {
-                    value = symbol == 16 && i ? lengths[i - 1] : 0;
-                    times = symbol == 16 ? 3 + (int)take_bits(&from, 2)
-                                         : symbol == 17 ? 3 + (int)take_bits(&from, 3) : 11 + (int)take_bits(&from, 7);
-                }
-                if (i + times > count + count_of_distances || (symbol == 16 && !i)) bad_zlib();
-                while (times--)
-                    lengths[i++] = (unsigned char)value;
-            }
-        } else
-            bad_zlib();
-        if (count > 288) bad_zlib();
+        for (int i = 0; kind == 1 && i < 318; i++)
+            lengths[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : i < 288 ? 8 : 5;
+        if (kind == 2) read_lengths(&from, lengths, &count, &count_of_distances);
+        if (kind == 3) bad_zlib();
         build(&literals, lengths, count);
         build(&distances, lengths + count, count_of_distances);
         inflate_block(&from, &literals, &distances);
     } while (!last);
-    from.held = 0;
-    from.bits = 0;
+    from.bit = (from.bit + 7) / 8 * 8;
     for (int i = 0; i < 4; i++)
         check = check << 8 | take_bits(&from, 8);
     for (uint64_t i = 0; i < from.size; i++) {
         a = (a + from.out[i]) % 65521;
         b = (b + a) % 65521;
     }
-    if (check != (b << 16 | a) || from.at != from.end) bad_zlib();
+    if (check != (b << 16 | a) || from.bit != 8 * packed.size) bad_zlib();
     return (Bytes){from.out, from.size};
 }
 
 /* The archive ------------------------------------------------------------------------------------------------------ */
 
-typedef struct {
-    Bytes content;
-    uint64_t images;
-} Chunk;
+typedef struct { Bytes content; uint64_t images; } Chunk;
 
 /* Where decoded images go: tiles of examples, which are in one array or in a file each. */
 static struct {
-    const char *path;         /* of the array, or of the folder of files */
-    const Json *files, *file; /* the description of files, NULL for an array; the entry of the current file */
-    int first_size;           /* the number of the first of the sizes in an entry */
-    const char *type;         /* of values, as NumPy writes it */
-    int bytes;                /* of a value */
+    const char *path;          /* of the array, or of the folder of files */
+    const Json *files, *file;  /* the description of files, NULL for an array; the entry of the current file */
+    int first_size;            /* the number of the first of the sizes in an entry */
+    const Json *shape;         /* of the array, if it is described */
+    uint64_t outer_axes, examples; /* how many axes are before *A, and their product */
+    char type[4];              /* of values, as NumPy writes it */
+    int bytes, is_scan;        /* bytes of a value */
+    uint64_t index, left, next;            /* in a scan: of the next value; unknown values left; of the first of them */
+    const unsigned char *indices, *stored; /* what the frame holds of unknown values */
+    int stored_bytes, is_big;              /* of a stored value, and whether its first byte is the highest */
     uint64_t sizes[MAX_AXES], tile, tiles, values;
     uint16_t *example; /* [*sizes, C] */
 } target;
 
-static Bytes part(Bytes *from, uint64_t size, const char *what) {
-    if (size > from->size) fail("%s ends early: the archive is cut off or damaged", what);
-    Bytes found = {from->bytes, size};
-    from->bytes += size;
-    from->size -= size;
-    return found;
-}
-
-static uint64_t varint(Bytes *from) {
-    uint64_t number = 0;
-    for (int shift = 0; shift < 63; shift += 7) {
-        unsigned char byte = *part(from, 1, "a chunk").bytes;
-        number |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128) return number;
-    }
-    fail("a chunk is damaged");
-    return 0;
-}
+static void bad_description(void) { fail("the archive's description of what it holds is damaged"); }
 
 /* Set the sizes of an example; NULL: those of the model. */
 static void set_sizes(const Json *size) {
@@ -1756,11 +1688,11 @@ static void set_sizes(const Json *size) {
     }
 }
 
-static const Json *size_of(const Json *entry) {
-    const Json *size = entry->first;
-    for (int i = 0; i < target.first_size; i++)
-        size = size->next;
-    return size;
+static const Json *skip(const Json *list, uint64_t count) {
+    const Json *each = list->first;
+    while (count--)
+        each = each->next;
+    return each;
 }
 
 /* Go to the next entry that is of images, or is a whole file; there must be one, or none. */
@@ -1773,6 +1705,8 @@ static void next_entry(int of_images, int there) {
 
 static void open_entry(const char *suffix) {
     const char *name = target.file->first->text;
+    for (const char *at = name; *at; at++)
+        if ((unsigned char)*at < 32) fail("the archive names a file with control characters");
     for (const char *at = name; at;) { /* no part of a name may lead out of the folder */
         uint64_t length = strcspn(at, "/");
         if (!length || (at[0] == '.' && (length == 1 || (at[1] == '.' && length == 2))) || strpbrk(name, "\\:"))
@@ -1783,7 +1717,42 @@ static void open_entry(const char *suffix) {
     printf("%s%s: ", name, suffix);
 }
 
-static void print_sizes(void) {
+/* Return the bits of the float16 nearest to a number, ties to even. */
+static uint64_t half_of(double number) {
+    double size = fabs(number);
+    int exponent = size < 0x1p-14 ? -14 : size < 65536 ? ilogb(size) : 16;
+    uint64_t bits = exponent > 15 ? 31 << 10 : (exponent + 14) * 1024 + (uint64_t)rint(ldexp(size, 10 - exponent));
+    return bits | (signbit(number) ? 1 << 15 : 0);
+}
+
+/* Return the bits of the value of a scan that comes next; `value` is what its tile holds. */
+static uint64_t bits_of_scan(int64_t value) {
+    uint64_t bits = (uint64_t)value;
+    if (target.left && target.index++ == target.next) {
+        bits = 0;
+        for (int i = 0; i < target.stored_bytes; i++)
+            bits = bits << 8 | target.stored[target.is_big ? i : target.stored_bytes - 1 - i];
+        target.stored += target.stored_bytes;
+        if (--target.left) target.next += little(target.indices += 8, 8);
+    }
+    if (target.type[1] == 'b') return bits != 0;
+    if (target.type[1] != 'f') return bits;
+    double step = config.step > 0 ? config.step : 1, divisor = rint(1 / step);
+    memcpy(&value, &bits, sizeof(bits));
+    double number = divisor > 0 && 1 / divisor == step ? (double)value / divisor : (double)value * step;
+    number += config.offset;
+    memcpy(&bits, &number, sizeof(bits));
+    return target.bytes == 8 ? bits : target.bytes == 4 ? bits_of((float)number) : half_of(number);
+}
+
+/* Close the output of an array, and print its type and shape. */
+static void close_array(void) {
+    const Json *size = target.shape ? target.shape->first : NULL;
+    close_output();
+    printf("%s [", target.type);
+    if (!size && !target.files) printf("%llu, ", (unsigned long long)target.examples);
+    for (uint64_t i = 0; size && i < target.outer_axes; i++, size = size->next)
+        printf("%.*s, ", (int)size->length, size->text);
     for (int axis = 0; axis < config.data_axes; axis++)
         printf("%llu, ", (unsigned long long)target.sizes[axis]);
     printf("%llu]\n", (unsigned long long)config.data_channels);
@@ -1795,7 +1764,7 @@ static void put_image(const uint16_t *image) {
     unsigned char buffer[4096];
     if (target.files && !target.tile) {
         next_entry(1, 1);
-        set_sizes(size_of(target.file));
+        set_sizes(skip(target.file, (uint64_t)target.first_size));
     }
     for (uint64_t p = 0; p < pixels; p++) {
         uint64_t rest = p, tile = target.tile, at = 0, stride = 1, inside = 1;
@@ -1814,185 +1783,214 @@ static void put_image(const uint16_t *image) {
     if (target.tile) return;
     if (target.files) open_entry(".raw");
     for (uint64_t i = 0; i < target.values; i++) {
-        uint64_t value = (uint64_t)(config.lowest + target.example[i]);
-        for (int byte = 0; byte < target.bytes; byte++)
-            buffer[filled++] = (unsigned char)(value >> 8 * byte);
+        int64_t value = config.lowest + target.example[i];
+        put_little(target.is_scan ? bits_of_scan(value) : (uint64_t)value, target.bytes, buffer + filled);
+        filled += (uint64_t)target.bytes;
         if (filled > sizeof(buffer) - 8 || i + 1 == target.values) {
             write_output(buffer, filled);
             filled = 0;
         }
     }
-    if (target.files) {
-        close_output();
-        printf("%s [", target.type);
-        print_sizes();
-    }
+    if (target.files) close_array();
 }
 
 /* Decode a chunk of images. */
-static void read_chunk(const Chunk *chunk, const int *classes) {
-    uint64_t values = config.positions * config.channels, modelled = 0, decoded = 0, index = 0;
+static void read_chunk(Chunk chunk, const int *classes) {
+    uint64_t values = config.positions * config.channels;
     const Memory *mark = memory;
-    Bytes content = chunk->content;
-    uint16_t *images[MAX_IMAGES] = {NULL};
-    int width = config.num_values > 256 ? 2 : 1, of_modelled[MAX_IMAGES];
+    int width = config.num_values > 256 ? 2 : 1;
     uint32_t crc = 0;
-    for (uint64_t left = varint(&content); left; left--, index++) { /* those that are stored without the model */
-        index += varint(&content);
-        if (index >= chunk->images) fail("a chunk stores an image beyond its last");
-        Bytes file = part(&content, varint(&content), "a chunk");
-        if (width == 1) fail("an image is stored as WebP, which this program does not read: use the package");
-        file = unpack(file, 2 * values);
-        if (file.size != 2 * values) fail("an image stored by zlib has another size");
-        images[index] = take(values, sizeof(uint16_t));
-        for (uint64_t i = 0; i < values; i++)
-            images[index][i] = (uint16_t)little(file.bytes + 2 * i, 2);
-    }
-    for (uint64_t i = 0; i < chunk->images; i++)
-        if (!images[i]) of_modelled[modelled++] = classes[i];
-    if (content.size % 4 || content.size < 8) fail("a stream of %llu bytes is none", (unsigned long long)content.size);
-    network.stream.state = little(content.bytes, 4) << 32 | little(content.bytes + 4, 4);
-    network.stream.words = content.bytes + 8;
-    network.stream.left = content.size / 4 - 2;
-    network.classes = of_modelled;
-    if (network.stream.state < MIN_STATE || network.stream.state >> 63)
-        fail("a stream starts with a state that no encoder leaves");
-    if (modelled) decode(modelled);
-    if (network.stream.left) fail("a stream goes on after its last symbol: damage, or another model");
-    for (uint64_t i = 0; i < chunk->images; i++) {
-        if (!images[i]) images[i] = network.values + decoded++ * values;
-        for (uint64_t k = 0; k < values; k++) {
-            unsigned char bytes[2] = {images[i][k] & 255, images[i][k] >> 8};
-            crc = crc32(crc, bytes, (uint64_t)width);
-        }
+    if (varint(&chunk.content)) fail("an image is stored without the model, as no archive with its model does");
+    network.stream = open_stream(chunk.content);
+    network.classes = classes;
+    decode(chunk.images);
+    if (network.stream.left) fail("a stream goes on after its last symbol: damage");
+    for (uint64_t k = 0; k < chunk.images * values; k++) {
+        unsigned char bytes[2] = {network.values[k] & 255, network.values[k] >> 8};
+        crc = crc32(crc, bytes, (uint64_t)width);
     }
     if (network.stream.state != (MIN_STATE | (crc & (MIN_STATE - 1))))
-        fail("the decoded images have another checksum: damage, or labels of other images");
-    for (uint64_t i = 0; i < chunk->images; i++)
-        put_image(images[i]);
+        fail("the decoded images have another checksum: damage");
+    for (uint64_t i = 0; i < chunk.images; i++)
+        put_image(network.values + i * values);
     release(mark);
 }
 
-/* Return the class of each image from a text file; without one, that of unlabelled images. */
-static const int *read_classes(const char *name, uint64_t images, int unlabelled) {
-    int *classes = take(images + 1, sizeof(int));
-    char *at = name ? (char *)read_file(name, (uint64_t)1 << 30).bytes : NULL;
-    for (uint64_t i = 0; i < images; i++) {
-        char *end = at;
-        long found = at ? strtol(at, &end, 10) : unlabelled;
-        if ((at && end == at) || found < 0 || found > unlabelled)
-            fail("%s must hold %llu classes from 0 to %d", name, (unsigned long long)images, unlabelled);
-        classes[i] = (int)found;
-        at = end;
-    }
-    if (at && at[strspn(at, " \t\r\n")]) fail("%s holds more classes than the archive has images", name);
-    return classes;
+/* Return a list in an object. */
+static const Json *list_of(const Json *json, const char *key) {
+    const Json *found = json ? member(json, key) : NULL;
+    if (!found || found->kind != ARRAY) bad_description();
+    return found;
 }
 
-/* Find out from the metadata where images go. */
-static void read_description(Bytes packed, uint64_t images) {
-    uint64_t largest_example = 0, most = 64 * packed.size > 1 << 24 ? 64 * packed.size : 1 << 24;
-    const Json *json = NULL, *shape = NULL;
-    if (packed.size) {
-        json = read_json(unpack(packed, most < 1 << 27 ? most : 1 << 27), "the archive's description");
-        if (member(json, "scan")) fail("the archive holds a scan, which this program cannot restore: use the package");
-        target.files = member(json, "pictures") ? member(json, "pictures") : member(json, "videos");
+/* Read the frame of a scan: return its JSON, and find the values that the model does not know. */
+static const Json *read_frame(Bytes packed) {
+    Bytes frame = unpack(packed);
+    unsigned char *end = memchr(frame.bytes, '\n', (size_t)frame.size);
+    if (!end) bad_description();
+    const Json *json = read_json(part(&frame, (uint64_t)(end - frame.bytes), "a frame"), "the frame of the scan");
+    const Json *type = member(json, "dtype");
+    if (!type || type->kind != STRING || type->length != 3 || strlen(type->text) != 3 ||
+        !strchr("biuf", type->text[1]) || !strchr("1248", type->text[2]) || !strcmp(type->text + 1, "f1"))
+        bad_description();
+    memcpy(target.type, type->text, 3);
+    target.is_scan = 1;
+    target.bytes = target.type[2] - '0';
+    target.is_big = target.type[0] == '>' && target.type[1] != 'f';
+    target.stored_bytes = target.type[1] == 'f' ? 8 : target.bytes;
+    target.type[0] = target.bytes > 1 ? '<' : '|';
+    part(&frame, 1, "a frame");
+    for (const Json *file = list_of(json, "files")->first; file; file = file->next)
+        for (const Json *gap = list_of(file, "gaps")->first; gap; gap = gap->next)
+            part(&frame, whole(gap, 0, INT32_MAX, "the length of a gap"), "the frame of the scan");
+    target.left = frame.size / (8 + (uint64_t)target.stored_bytes);
+    target.indices = part(&frame, 8 * target.left, "").bytes;
+    target.stored = part(&frame, (uint64_t)target.stored_bytes * target.left, "").bytes;
+    target.next = target.left ? little(target.indices, 8) : 0;
+    if (frame.size) bad_description();
+    return json;
+}
+
+/* Find out from the metadata where images go. `frame` is the last chunk, if it may be that of a scan. */
+static void read_description(Bytes packed, uint64_t images, const Chunk *frame) {
+    uint64_t most = 0, axes = (uint64_t)config.data_axes;
+    const Json *json = packed.size ? read_json(unpack(packed), "the archive's description") : NULL;
+    target.examples = json ? 1 : images;
+    set_sizes(NULL);
+    if (json && member(json, "scan")) {
+        if (!frame) bad_description();
+        json = read_frame(frame->content);
+    } else if (json && !member(json, "array")) {
         target.first_size = member(json, "pictures") ? 2 : 1;
-        shape = member(json, "shape");
-        if (target.files ? target.files->kind != ARRAY : !shape || shape->length <= (uint64_t)config.data_axes)
-            fail("the archive's description is damaged");
+        target.files = list_of(json, target.first_size == 2 ? "pictures" : "videos");
     }
     for (const Json *each = target.files ? target.files->first : NULL; each; each = each->next) {
         if (each->kind != ARRAY || !each->length || each->first->kind != STRING ||
             strlen(each->first->text) != each->first->length ||
-            (each->length > 1 && each->length < (uint64_t)(target.first_size + config.data_axes)))
-            fail("the archive's description of its files is damaged");
+            (each->length > 1 && each->length < (uint64_t)target.first_size + axes))
+            bad_description();
         if (each->length == 1) continue;
-        set_sizes(size_of(each));
-        largest_example = target.values > largest_example ? target.values : largest_example;
+        set_sizes(skip(each, (uint64_t)target.first_size));
+        most = target.values > most ? target.values : most;
+    }
+    if (json && !target.files) {
+        target.shape = list_of(json, "shape");
+        if (target.shape->length <= axes) bad_description();
+        target.outer_axes = target.is_scan ? target.shape->length - axes - 1 : 1;
+        const Json *size = target.shape->first;
+        for (uint64_t i = 0; i < target.outer_axes; i++, size = size->next)
+            target.examples = product(target.examples, whole(size, 1, INT32_MAX, "a size of the array"));
+        set_sizes(size);
+        size = skip(target.shape, target.shape->length - 1);
+        if (target.is_scan && whole(size, 1, MAX_SIZE, "channels") != config.data_channels) bad_description();
     }
     if (!target.files) {
-        set_sizes(shape && shape->first ? shape->first->next : NULL);
-        largest_example = target.values;
-        if (images % target.tiles) fail("the archive does not hold whole examples of its array");
+        if (product(target.examples, target.tiles) != images) fail("the archive does not hold what it describes");
+        most = target.values;
         open_output(target.path);
     }
-    target.example = take(largest_example, sizeof(uint16_t));
+    target.example = take(most, sizeof(uint16_t));
 }
 
-static void read_archive(const char *name, const char *labels) {
+/* Read the configuration, the network and its tensors from a chunk. */
+static void read_model(Bytes chunk, const unsigned char *fingerprint) {
+    unsigned char digest[32];
+    Sha256 sha;
+    model.most_numbers = NUMBERS_PER_BYTE * chunk.size;
+    uint64_t size = varint(&chunk);
+    if (size > MAX_CONFIG) fail("the configuration of the model takes more than %d bytes", MAX_CONFIG);
+    Bytes text = part(&chunk, size, "the model");
+    sha256_start(&sha);
+    sha256_add(&sha, text.bytes, text.size);
+    read_config(text);
+    read_network();
+    read_tensors(open_stream(chunk), &sha);
+    sha256_end(&sha, digest);
+    if (memcmp(fingerprint, digest, 32)) fail("the archive states another fingerprint than that of its model: damage");
+}
+
+/* Return the class of each image; without a chunk of them, that of unlabelled images. */
+static const int *read_classes(Bytes *chunk, uint64_t images) {
+    uint64_t unlabelled = (uint64_t)config.num_classes;
+    int *classes = take(images + 1, sizeof(int));
+    for (uint64_t i = 0; i < images; i++) {
+        uint64_t found = chunk ? varint(chunk) : unlabelled;
+        if (found > unlabelled) fail("a label is none of the model's %d classes", config.num_classes);
+        classes[i] = (int)found;
+    }
+    if (chunk && (chunk->size || !unlabelled)) fail("the archive's labels are not those of its images");
+    return classes;
+}
+
+static void read_archive(const char *name, const char *limit) {
     static const unsigned char magic[8] = {0x89, 'A', 'X', 'L', '\r', '\n', 0x1a, '\n'};
-    Bytes file = read_file(name, MAX_MEMORY), left = file;
+    enum { LABELS = 1, COND = 2, MODEL = 4 };
+    Bytes file = read_file(name), left = file;
+    uint64_t most = ((uint64_t)1 << 25) + (file.size << 14);
+    char *end = "";
+    if (limit) most = (uint64_t)strtoul(limit, &end, 10) << 20;
+    if (*end || most < memory_taken) fail("MIB must be a number, of more bytes than the archive has");
+    memory_limit = most < MAX_MEMORY || limit ? most : MAX_MEMORY;
     const char *what = "the header";
     if (memcmp(part(&left, 8, what).bytes, magic, 8)) fail("%s: no archive: its first bytes are others", name);
     int version = *part(&left, 1, what).bytes;
     if (version != VERSION)
         fail("%s: an archive of format version %d; this program reads version %d", name, version, VERSION);
     unsigned char *fingerprint = part(&left, 32, what).bytes, *fixed = part(&left, 18, what).bytes;
-    uint64_t count = little(fixed + 5, 4), axes = fixed[17], images = 0;
+    uint64_t count = little(fixed + 5, 4), axes = fixed[17], images = 0, first_file = *fixed & LABELS ? 2 : 1;
     unsigned char *sizes = part(&left, 4 * axes, what).bytes, *index = part(&left, 10 * count, what).bytes;
     Bytes metadata = part(&left, little(fixed + 9, 4), what);
     uint64_t head = file.size - left.size;
     if (little(part(&left, 4, what).bytes, 4) != crc32(0, file.bytes, head))
         fail("%s: the header is damaged: its checksum differs", name);
-    if (memcmp(fingerprint, model.fingerprint, 32))
-        fail("%s: written with another model: give the model folder it was written with", name);
-    int fits = axes == (uint64_t)config.data_axes && little(fixed + 13, 4) == config.data_channels &&
-               little(fixed + 1, 4) == (uint64_t)config.num_values;
-    for (uint64_t axis = 0; fits && axis < axes; axis++)
-        fits = little(sizes + 4 * axis, 4) == config.data_shape[axis];
-    if (!fits) fail("%s: the header states sizes that are not those of its model", name);
-    if (fixed[0] > 1) fail("%s: written with a conditioning tensor, which this program does not take", name);
-    if (fixed[0] != (labels != NULL))
-        fail(labels ? "%s: written without labels" : "%s: written with labels: give a file of them", name);
-    if (labels && !config.num_classes) fail("%s: damaged: its model has no classes", name);
+    if (!(*fixed & MODEL))
+        fail("%s: an archive without its model: restore it by the package, with the model that wrote it", name);
+    if (*fixed > (MODEL | LABELS) || count < first_file) fail("%s: the header is damaged", name);
     Chunk *chunks = take(count, sizeof(Chunk));
     for (uint64_t i = 0; i < count; i++, index += 10) {
         chunks[i].images = little(index, 2);
         chunks[i].content = part(&left, little(index + 2, 4), "a chunk");
-        if (chunks[i].images > MAX_IMAGES) fail("%s: a chunk claims more than %d images", name, MAX_IMAGES);
+        if (chunks[i].images > (i < first_file ? 0 : MAX_IMAGES)) fail("%s: a chunk claims too many images", name);
         if (crc32(0, chunks[i].content.bytes, chunks[i].content.size) != little(index + 6, 4))
             fail("%s: chunk %llu is damaged: its checksum differs", name, (unsigned long long)i);
         images += chunks[i].images;
     }
     if (left.size) fail("%s: there are bytes behind the last chunk", name);
-    const int *classes = read_classes(labels, images, config.num_classes);
-    read_network();
-    int is_byte = config.lowest >= 0 && config.lowest + config.num_values <= 256;
-    int is_short = config.lowest >= 0 && config.lowest + config.num_values <= 65536;
-    target.bytes = is_byte ? 1 : is_short ? 2 : 4;
-    target.type = is_byte ? "|u1" : is_short ? "<u2" : "<i4";
-    read_description(metadata, images);
-    for (uint64_t i = 0; i < count; classes += chunks[i++].images)
-        if (chunks[i].images) read_chunk(&chunks[i], classes);
-    if (target.tile) fail("the archive ends within an image of its description");
+    read_model(chunks->content, fingerprint);
+    int fits = axes == (uint64_t)config.data_axes && little(fixed + 13, 4) == config.data_channels &&
+               little(fixed + 1, 4) == (uint64_t)config.num_values;
+    for (uint64_t axis = 0; fits && axis < axes; axis++)
+        fits = little(sizes + 4 * axis, 4) == config.data_shape[axis];
+    if (!fits) fail("%s: the header states sizes that are not those of its model", name);
+    const int *classes = read_classes(first_file > 1 ? &chunks[1].content : NULL, images);
+    int64_t beyond = config.lowest + config.num_values;
+    target.bytes = config.lowest < 0 || beyond > 65536 ? 4 : beyond > 256 ? 2 : 1;
+    memcpy(target.type, target.bytes == 1 ? "|u1" : target.bytes == 2 ? "<u2" : "<i4", 4);
+    read_description(metadata, images, count > first_file && !chunks[count - 1].images ? &chunks[count - 1] : NULL);
+    for (uint64_t i = first_file; i < count; classes += chunks[i++].images)
+        if (chunks[i].images) read_chunk(chunks[i], classes);
+    if (target.tile || target.left) fail("the archive ends within what it describes");
     if (!target.files) {
-        close_output();
-        printf("%s [%llu, ", target.type, (unsigned long long)(images / target.tiles));
-        print_sizes();
+        close_array();
         return;
     }
     next_entry(1, 0);
-    for (uint64_t i = 0; i < count; i++)
-        if (!chunks[i].images) {
-            next_entry(0, 1);
-            open_entry("");
-            write_output(chunks[i].content.bytes, chunks[i].content.size);
-            close_output();
-            printf("as it was\n");
-        }
+    for (uint64_t i = first_file; i < count; i++) {
+        if (chunks[i].images) continue;
+        next_entry(0, 1);
+        open_entry("");
+        write_output(chunks[i].content.bytes, chunks[i].content.size);
+        close_output();
+        printf("as it was\n");
+    }
     next_entry(0, 0);
 }
 
 int main(int count, char **words) {
-    if (count < 4 || count > 5) {
-        fputs("usage: axl MODEL_FOLDER ARCHIVE OUTPUT [LABELS]\n", stderr);
-        return 2;
-    }
-    target.path = words[3];
+    if (count < 3 || count > 4) fail("usage: axl ARCHIVE OUTPUT [MIB]");
+    target.path = words[2];
     check_arithmetic();
-    read_model(words[1]);
-    read_archive(words[2], count == 5 ? words[4] : NULL);
-    release(NULL);
+    fill_logistic_table();
+    read_archive(words[1], count == 4 ? words[3] : NULL);
     return fflush(stdout) ? 2 : 0;
 }
