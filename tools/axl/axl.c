@@ -730,8 +730,8 @@ static Tensor *tensor_of(int kind, const char *name, uint64_t a, uint64_t b, uin
     tensor->count = 1;
     for (int axis = 0; axis < tensor->axes; axis++)
         tensor->count = product(tensor->count, tensor->shape[axis]);
-    model.numbers += tensor->count;
-    if (tensor->count > model.most_numbers || model.numbers > model.most_numbers)
+    model.numbers += kind == ROTATIONS ? tensor->count / NUMBERS_PER_BYTE : tensor->count;
+    if (tensor->count / NUMBERS_PER_BYTE > model.most_numbers || model.numbers > model.most_numbers)
         fail("the configuration is of a model with more than %d numbers for each byte in which the archive stores it",
              NUMBERS_PER_BYTE);
     if (kind == COEFFICIENTS)
@@ -765,22 +765,26 @@ static void pack(Linear *layer, const float *weight) {
             layer->weight[(o / TILE * inputs + k) * TILE + o % TILE] = weight[o * inputs + k];
 }
 
-/* The first row of angles that are not 0 gives all. */
+static void turn_by(double *cosine, double *sine, double c, double s) {
+    double next = *cosine * c - *sine * s;
+    *sine = *sine * c + *cosine * s;
+    *cosine = next;
+}
+
+/* The turn by the angles of row 1 gives all: row p is the product of the turns by 1, 2, 4, .. rows of which p consists. */
 static void read_rotations(Stream *stream, const Tensor *tensor) {
     uint64_t length = tensor->shape[0], width = tensor->shape[1], half = width / 2;
     for (uint64_t k = 0; k < width; k++)
         tensor->values[k] = read_float(stream);
-    for (uint64_t j = 0; j < half; j++) {
-        double first_cosine = tensor->values[j], first_sine = tensor->values[j + half], cosine = 1, sine = 0;
-        for (uint64_t p = 0; p < length; p++) {
+    for (uint64_t j = 0; j < half; j++)
+        for (uint64_t p = length; p--;) { /* row 0 is the last: until then, it holds row 1 */
+            double c = tensor->values[j], s = tensor->values[j + half], cosine = 1, sine = 0;
+            for (uint64_t rows = 1; rows <= p; rows *= 2, turn_by(&c, &s, c, s))
+                if (p & rows) turn_by(&cosine, &sine, c, s);
             if (!(fabs(cosine) <= FLT_MAX && fabs(sine) <= FLT_MAX)) fail("the model's rotations are not finite");
             tensor->values[p * width + j] = (float)cosine;
             tensor->values[p * width + j + half] = (float)sine;
-            double next = cosine * first_cosine - sine * first_sine;
-            sine = sine * first_cosine + cosine * first_sine;
-            cosine = next;
         }
-    }
 }
 
 static void add_to_fingerprint(Sha256 *sha, const Tensor *tensor) {

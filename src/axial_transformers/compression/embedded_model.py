@@ -49,7 +49,6 @@ MAX_TEXT = 1 << 16
 """Bytes of the configuration."""
 NUMBERS_OF_A_BYTE = 32
 """Numbers in a stream for each of its bytes, at most. A number takes 0.39 bits or more."""
-
 BYTES_OF_A_LAYER = 6
 """Bytes of a layer, at least: it has 12 tensors, each of which has a row, and two codes of a row take 4 bits."""
 
@@ -178,11 +177,16 @@ def _empty_model(text: bytes, size: int) -> AxialTransformer:
         if config.layers * 4 * config.dim**2 <= NUMBERS_OF_A_BYTE * size and config.layers * BYTES_OF_A_LAYER <= size:
             with torch.device("meta"):
                 model = AxialTransformer(config)
-            if sum(tensor.numel() for tensor in model.state_dict().values()) <= NUMBERS_OF_A_BYTE * size:
+            if sum(_stored(name, tensor) for name, tensor in model.state_dict().items()) <= NUMBERS_OF_A_BYTE * size:
                 return model
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the model in the archive is damaged: {error}") from error
     raise DamagedError("the model in the archive is damaged: its configuration needs more weights than it holds")
+
+
+def _stored(name: str, tensor: Tensor) -> int:
+    """Return the numbers of a tensor, by which a model is bounded. Of rotations, one row is stored."""
+    return tensor.numel() // (NUMBERS_OF_A_BYTE if name.endswith(".rotations") else 1)
 
 
 def _multiples(values: NDArray[np.float32], codes: Codes) -> NDArray[np.int64]:
@@ -207,7 +211,7 @@ def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
         while len(c) < length:
             c, s = np.concatenate([c, c * turn_c - s * turn_s]), np.concatenate([s, s * turn_c + c * turn_s])
             turn_c, turn_s = turn_c * turn_c - turn_s * turn_s, turn_s * turn_c + turn_c * turn_s
-    return np.concatenate([c[:length], s[:length]], axis=1).astype(np.float32)
+        return np.concatenate([c[:length], s[:length]], axis=1).astype(np.float32)
 
 
 @lru_cache(PRECISION_CODES)

@@ -20,7 +20,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.compression.embedded_model import NUMBERS, STEP_CODES, Steps, code_of, pack, round_weights
+from axial_transformers.compression.embedded_model import (
+    NUMBERS,
+    STEP_CODES,
+    Steps,
+    code_of,
+    pack,
+    round_weights,
+    unpack,
+)
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -73,8 +81,8 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
             tried.append((8 * len(pack(candidate, steps)) + bits * of_image * len(images), bits - exact, steps))
         least = min(total for total, *_ in tried)
         _, loss, steps = [each for each in tried if each[0] <= least * (1 + TOLERANCE)][-1]
-        chosen = round_weights(model, steps)
-    return Rounded(chosen, pack(chosen, steps), loss)
+        content = pack(round_weights(model, steps), steps)
+    return Rounded(unpack(content), content, loss)  # what readers will get
 
 
 def _suitable_steps(
