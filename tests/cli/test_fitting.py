@@ -1,6 +1,7 @@
 """axial compress --fit: a model of the source, in its archive."""
 
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,6 +84,18 @@ def test_a_scan_is_fitted_in_blocks_and_comes_back(axial: Axial, tmp_path):
     assert " takes about " in done.err
     assert axial("decompress", "a.axl", "back.nii.gz").status == 0
     assert (tmp_path / "back.nii.gz").read_bytes() == (tmp_path / "a.nii.gz").read_bytes()
+
+
+def test_large_images_that_are_alike_are_fitted_as_slices_of_a_volume():
+    rng = np.random.default_rng(0)
+    waves = np.sin(np.add.outer(np.arange(12) / 5, np.add.outer(np.arange(70) / 5, np.arange(65) / 5)))
+    for name, values, block in (
+        ("volume", waves, (6, 7, 65)),
+        ("images", waves[rng.permutation(12)] * rng.uniform(-1, 1, (12, 1, 1)), None),
+        ("small", waves[:, :28, :28], None),
+    ):
+        np.save(f"{name}.npy", (100 + 90 * values).astype(np.uint8))
+        assert fitting._block_of_slices(Path(f"{name}.npy")) == block
 
 
 def test_weights_take_at_most_their_share_of_what_another_codec_takes():

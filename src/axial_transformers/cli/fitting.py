@@ -14,12 +14,13 @@ from axial_transformers.cli.train import Request, requested
 from axial_transformers.cli.training import Parts, Prepared, Work, evaluation_of, read_training, run
 from axial_transformers.compression.files.file_archive import read_source
 from axial_transformers.compression.files.source import OtherSizes
-from axial_transformers.data import Examples
+from axial_transformers.data import Examples, load
+from axial_transformers.data.scans import is_scan
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.coded_sizes import coded_sizes
 from axial_transformers.progress import bar
-from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, SHARE_OF_MODEL, for_archive
+from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, SHARE_OF_MODEL, block_of, for_archive
 from axial_transformers.training import Collective, Facts, RunConfig, RunRecord
 from axial_transformers.training.metrics import Metric
 from axial_transformers.training.run_config import RUN_RECORD
@@ -47,10 +48,22 @@ def _requested(options: Compress, source: Path, folder: Path) -> Request:
     more = ["--out", str(folder), "--samples", "0"]
     if options.start_from is not None:
         more += ["--from", options.start_from]
-    if options.size is not None:
-        more += ["--data.size", *map(str, options.size), *(["--data.fit", "tiles"] if len(options.size) == 1 else [])]
+    if size := options.size or _block_of_slices(source):
+        more += ["--data.size", *map(str, size), *(["--data.fit", "tiles"] if len(size) == 1 else [])]
     wanted, begun = requested([str(source), *limit, *more], "train")
     return Request(wanted.changed({"model.num_classes": None, "training.label_dropout": 0.0}), begun)
+
+
+def _block_of_slices(source: Path) -> tuple[int, ...] | None:
+    """Return the block of large images in one array that are slices of a volume: neighbours are alike, as rows are."""
+    if source.suffix.lower() not in (".npy", ".npz") or is_scan(source):
+        return None
+    values = load(source, split="all").values
+    if values.ndim != 4 or values.shape[-1] > 1 or max(values.shape[1:3]) <= MAX_WHOLE:
+        return None
+    some = values[: max(2, SAMPLED // prod(values.shape[1:]))].astype(np.int64)
+    of_images, of_rows = (np.abs(np.diff(some, axis=axis)).mean() for axis in (0, 1))
+    return block_of(values.shape[:3]) if of_images < 1.5 * of_rows else None
 
 
 class _Fitting:

@@ -124,12 +124,18 @@ def block_of(shape: Sequence[int]) -> tuple[int, ...]:
 
     It has the last three axes; those before are examples. The last axis stays whole up to 256 values: a band of a
     spectrum then has the same position in every block. A longer one is cut into the fewest equal parts. The other two
-    axes are cut every 8 values. Images are cut into tiles.
+    axes are cut every 6 to 10 values, so that blocks reach least beyond an end. Images are cut into tiles.
     """
     *others, last = shape[-3:]
     if len(others) < 2:
         return tuple(min(size, TILE) for size in shape)
-    return (*(min(size, SIDE) for size in others), last // -(-last // MAX_ROW))
+    return (*map(_side, others), -(-last // -(-last // MAX_ROW)))
+
+
+def _side(length: int) -> int:
+    """Return the side with which parts of an axis reach least beyond its end; of several, the one nearest to SIDE."""
+    sides = range(SIDE - 2, SIDE + 3)
+    return min(length, min(sides, key=lambda side: (-length % side, abs(side - SIDE))))
 
 
 def smaller_tiles(wanted: RunConfig, found: RunConfig) -> RunConfig | None:
