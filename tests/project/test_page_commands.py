@@ -18,7 +18,7 @@ from axial_transformers import cli, recipes
 from tests.conftest import TINY, Axial
 from tests.paths import ROOT
 from tests.project.test_docs import PACKAGE, PAGES, commands
-from tests.project.test_readme import FEW_STEPS
+from tests.project.test_readme import FEW_STEPS, fitted_briefly
 from tests.scan_writer import make_scan
 from tests.shard_writer import pictures as png_members
 from tests.shard_writer import write
@@ -131,8 +131,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     for i in range(12):
         Image.fromarray(ramps(1, 9, 8)[0].astype(np.uint16) * 200 + i).save(folder / "scans_16bit" / f"{i}.png")
     np.savez(folder / "fashion_mnist_train.npz", images=ramps(20, 28, 28))
-    for name in ("fashion_mnist_test", "mnist_t10k"):
+    for name in ("fashion_mnist_test", "mnist_t10k", "fashion_mnist_all", "fashion_mnist_20000"):
         np.savez(folder / f"{name}.npz", images=ramps(2, 28, 28))
+    np.savez(folder / "digits.npz", images=ramps(20, 8, 8))
     np.savez(folder / "kodak_validation.npz", crops32=ramps(2, 32, 32, 3))
     for name, count in (("clips64_train", 20), ("clips64_test", 1)):
         np.savez(folder / f"{name}.npz", images=ramps(count, 16, 64, 64, 3))
@@ -183,7 +184,7 @@ def provide(words: list[str], data: Path, axial: Axial) -> None:
 
 def made_small(words: list[str]) -> list[str]:
     """The command, with a small model, few steps and few samples."""
-    words = [re.sub(r"\{000\.\.\d+\}", "{000..001}", word) for word in words]
+    words = fitted_briefly([re.sub(r"\{000\.\.\d+\}", "{000..001}", word) for word in words])
     if "--count" in words:
         words[words.index("--count") + 1] = "1"
     elif words[0] == "sample":

@@ -114,7 +114,10 @@ def _model(file: BinaryIO, header: Header) -> tuple[dict[str, Any], dict[str, st
     content = read_chunk(file, header, 0)
     model, _ = without_weights(content)
     count, described = sum(weight.numel() for weight in model.parameters()), model.config.describe()
-    weights = f"{count:,}, rounded, in {len(content):,} bytes"
+    share = len(content) / header.start(len(header.chunks))
+    weights = (
+        f"{count:,}, rounded, in {len(content):,} bytes: {share:.1%} of the file, of which --fit gives them about 5 %"
+    )
     facts = {"in_archive": True, "fingerprint": name, "bytes": len(content), "weights": count, "config": described}
     return facts, {**described, "weights": weights, "fingerprint": name[:16]}
 

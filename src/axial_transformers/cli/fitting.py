@@ -75,12 +75,13 @@ class _Fitting:
     def read(self, wanted: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
         """Read all examples, which are trained on and evaluated; the model gets the size that suits an archive."""
         run, examples = read_training(wanted, "all")
-        self._values = prod(examples.values.shape)
-        self._name, self._size = _other_codec(examples)
+        other_sizes: OtherSizes = "tile" if run.data.fit == "tiles" else "refuse"
+        found = read_source(Path(str(run.source)), run.model, other_sizes, self._drop_header)  # errors come now
+        self._values = len(found.images) * prod(examples.values.shape[1:])
+        self._name, of_value = _other_codec(examples)
+        self._size = of_value * self._values
         if begun is None and not run.start_from:
             run = for_archive(run, self._size)
-        other_sizes: OtherSizes = "tile" if run.data.fit == "tiles" else "refuse"
-        read_source(Path(str(run.source)), run.model, other_sizes, self._drop_header)  # errors come before the training
         return run, Parts(examples, examples, None, examples.skipped)
 
     def describe(self, prepared: Prepared, planned: RunConfig, facts: Facts) -> list[str]:
@@ -123,8 +124,8 @@ class _Sample(NamedTuple):
 
 
 def _other_codec(examples: Examples) -> tuple[str, float]:
-    """Return the codec that takes the fewest bytes for a sample, and about how many bytes it takes for all examples."""
+    """Return the codec that takes the fewest bytes for a sample, and how many bytes a value."""
     some = examples.spread(max(1, SAMPLED // prod(examples.values.shape[1:])))[:]
     found = coded_sizes(_Sample(some.values), bar)
     size, name = min((size, name) for name, ways in found.items() for size in ways.values())
-    return name, size * len(examples) / len(some)
+    return name, size / some.values.size

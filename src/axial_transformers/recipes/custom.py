@@ -33,7 +33,7 @@ MIN_HEAD = 8
 BYTES_OF_WEIGHT = 0.5
 """A rounded weight in an archive and the bits that its rounding adds: 0.45 to 0.55 in those that were measured."""
 SHARE_OF_MODEL = 0.05
-"""Of an archive that carries its model: the share of its bytes for weights; see experiments/EXPERIMENTS.md."""
+"""Of the bytes of the best other codec: what the weights of a fitted model may take. Chosen from few runs."""
 LOG2 = log(2)
 LOOKED_AT = 1 << 18
 """Values by which their kind is chosen, at most."""
