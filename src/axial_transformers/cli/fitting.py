@@ -25,6 +25,8 @@ from axial_transformers.training import Collective, Facts, RunConfig, RunRecord
 from axial_transformers.training.metrics import Metric
 from axial_transformers.training.run_config import RUN_RECORD
 
+ENOUGH_STEPS = 1_000_000
+"""The time ends the training."""
 SAMPLED = 1 << 19
 """Values that other codecs code before the training, at most."""
 
@@ -51,7 +53,8 @@ def _requested(options: Compress, source: Path, folder: Path) -> Request:
     if size := options.size or _block_of_slices(source):
         more += ["--data.size", *map(str, size), *(["--data.fit", "tiles"] if len(size) == 1 else [])]
     wanted, begun = requested([str(source), *limit, *more], "train")
-    return Request(wanted.changed({"model.num_classes": None, "training.label_dropout": 0.0}), begun)
+    settings = {"model.num_classes": None, "training.label_dropout": 0.0, "training.steps": ENOUGH_STEPS}
+    return Request(wanted.changed(settings), begun)
 
 
 def _block_of_slices(source: Path) -> tuple[int, ...] | None:
