@@ -2,6 +2,7 @@
 
     python benchmarks/compression.py overhead MODEL fashion_mnist_test.npz
     python benchmarks/compression.py codecs MODEL fashion_mnist_test.npz --count 10000
+    python benchmarks/compression.py rounding MODEL fashion_mnist_test.npz --count 10000
 
 Folders of pictures are cut into tiles of the model's size. The last line is JSON.
 """
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from axial_transformers.compression import compress, compress_files, decompress
+from axial_transformers.compression.archive import to_embed
 from axial_transformers.data import DataConfig, load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
@@ -67,8 +69,21 @@ def codecs(model: Path, source: Path, count: int = 1000) -> dict[str, object]:
     return {"images": count, "bytes": len(archive), "bits_per_dim": rates}
 
 
+def rounding(model: Path, source: Path, count: int) -> dict[str, object]:
+    """Bytes of the rounded weights for an archive of `count` images, and what rounding adds to the bits of a sample."""
+    net = AxialTransformer.from_pretrained(model)
+    values = read(net, source, count)
+    found, weights = to_embed(net, values), sum(weight.numel() for weight in net.parameters())
+    bits = bits_per_dim(net, torch.from_numpy(values[:: -(-count // 512)])).mean().item()
+    added = found.loss * values.size / 8
+    return {
+        "images": count, "model_bytes": len(found.content), "added_bits_per_dim": found.loss,
+        "added_share": found.loss / bits, "bytes_of_a_weight": (len(found.content) + added) / weights,
+    }  # fmt: skip
+
+
 def main() -> None:
-    result = run_command(overhead, codecs)
+    result = run_command(overhead, codecs, rounding)
     machine = {
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

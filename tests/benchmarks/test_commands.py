@@ -112,6 +112,7 @@ TINY = {
     "attention.py --equation-4-only": "--equation-4-only --rounds 1",
     "complexity.py": "plot.png --rounds 1",
     "compression.py codecs": "codecs model gray.npz --count 4",
+    "compression.py rounding": "rounding model gray.npz --count 4",
     "compression.py overhead": "overhead model gray.npz --counts 4",
     "crashes.py": "--kills 1",
     "decode.py": "--size 3 --width 8 --heads 1 --layers 2 2 1 --batches 1 2 --repeats 1 --rows 1 --positions 1",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from axial_transformers import recipes
 from axial_transformers.cli import fitting
@@ -57,6 +58,17 @@ def test_ctrl_c_ends_the_training_and_the_same_command_goes_on(axial: Axial, ima
     assert np.array_equal(open_archive("a.axl").values[..., 0].numpy(), images)
 
 
+def test_a_source_may_have_the_name_of_a_recipe_and_must_stay_what_it_was(axial: Axial, images):
+    Path("digits").mkdir()
+    for i, image in enumerate(images[:20].astype(np.uint8)):
+        Image.fromarray(image).save(f"digits/{i}.png")
+    assert axial("compress", "digits", "a.axl", "--fit", "0.02").status == 0
+    assert open_archive("a.axl").values.shape == (20, 6, 6, 1)
+    Image.fromarray(255 - images[0].astype(np.uint8)).save("digits/0.png")
+    done = axial("compress", "digits", "a.axl", "--fit", "0.02", "--force")
+    assert (done.status, "a.axl.fit was trained on other data" in done.err) == (2, True)
+
+
 def test_what_would_not_work_is_said_before_the_training(axial: Axial, images, refused, monkeypatch):
     monkeypatch.setattr(fitting, "run", lambda request, *_: pytest.fail("it trains"))
     for words, said in {
@@ -64,6 +76,7 @@ def test_what_would_not_work_is_said_before_the_training(axial: Axial, images, r
         "compress images.npz a.axl": "name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES",
         "compress run images.npz a.axl --fit 1": "leave out run, or begin with it: --from run",
         "compress run images.npz a.axl --from run": "that --fit MINUTES trains: give that, too",
+        "compress run images.npz a.axl --data.size 4": "that --fit MINUTES trains: give that, too",
         "compress images.npz a.axl --fit 0": "--fit must be minutes, above 0 and below",
         "compress none.npz a.axl --fit 1": "none.npz",
     }.items():

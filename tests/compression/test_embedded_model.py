@@ -145,6 +145,11 @@ def test_what_an_archive_cannot_hold_is_refused():
         axial.compress(model, x, cond=torch.zeros(3, *model.config.shape, model.config.dim), embed=True)
     with pytest.raises(ValueError, match="no images"):
         axial.compress(model, x[:0], embed=True)
+    model, x, label = labelled("classes", 600)  # more than are in a sample
+    label[1] = -1
+    for wrong in (label, label[:5]):
+        with pytest.raises(ValueError, match="label must be"):
+            axial.compress(model, x, wrong, embed=True)
 
 
 def test_a_path_is_opened_and_closed(tmp_path):

@@ -115,9 +115,7 @@ def _model(file: BinaryIO, header: Header) -> tuple[dict[str, Any], dict[str, st
     model, _ = without_weights(content)
     count, described = sum(weight.numel() for weight in model.parameters()), model.config.describe()
     share = len(content) / header.start(len(header.chunks))
-    weights = (
-        f"{count:,}, rounded, in {len(content):,} bytes: {share:.1%} of the file, of which --fit gives them about 5 %"
-    )
+    weights = f"{count:,}, rounded, in {len(content):,} bytes: {share:.1%} of the file (--fit: about 5 % or less)"
     facts = {"in_archive": True, "fingerprint": name, "bytes": len(content), "weights": count, "config": described}
     return facts, {**described, "weights": weights, "fingerprint": name[:16]}
 

@@ -313,8 +313,8 @@ class Compress:
             raise ValueError(Message("{fit} must be minutes, above 0 and below {:,}, not {:g}", MAX_MINUTES, self.fit))
         if self.fit is None and self.archive is None:
             raise ValueError("name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES")
-        if self.fit is None and self.start_from is not None:
-            raise ValueError("--from names the first weights of a model that --fit MINUTES trains: give that, too")
+        if self.fit is None and (self.start_from is not None or self.size is not None):
+            raise ValueError("--from and --data.size are of a model that --fit MINUTES trains: give that, too")
         if self.fit is not None and self.archive is not None:
             raise ValueError(
                 f"--fit trains a model of its own: leave out {self.model}, or begin with it: --from {self.model}"

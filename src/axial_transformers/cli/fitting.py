@@ -45,14 +45,15 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
 
 def _requested(options: Compress, source: Path, folder: Path) -> Request:
     limit = ("--training.time-limit", str(options.fit))
+    named = str(source) if source.is_absolute() else f"./{source}"  # which is no recipe
     if (folder / RUN_RECORD).is_file():
-        return requested([str(folder), str(source), *limit], "train")
+        return requested([str(folder), named, *limit], "train")
     more = ["--out", str(folder), "--samples", "0"]
     if options.start_from is not None:
         more += ["--from", options.start_from]
     if size := options.size or _block_of_slices(source):
         more += ["--data.size", *map(str, size), *(["--data.fit", "tiles"] if len(size) == 1 else [])]
-    wanted, begun = requested([str(source), *limit, *more], "train")
+    wanted, begun = requested([named, *limit, *more], "train")
     settings = {"model.num_classes": None, "training.label_dropout": 0.0, "training.steps": ENOUGH_STEPS}
     return Request(wanted.changed(settings), begun)
 
@@ -78,6 +79,8 @@ class _Fitting:
     def read(self, wanted: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
         """Read all examples, which are trained on and evaluated; the model gets the size that suits an archive."""
         run, examples = read_training(wanted, "all")
+        if begun is not None and examples.fingerprint != begun.facts.fingerprint:
+            raise ValueError(f"{begun.run.out} was trained on other data: remove it, or name another archive")
         other_sizes: OtherSizes = "tile" if run.data.fit == "tiles" else "refuse"
         found = read_source(Path(str(run.source)), run.model, other_sizes, self._drop_header)  # errors come now
         self._values = len(found.images) * prod(examples.values.shape[1:])
@@ -92,7 +95,7 @@ class _Fitting:
         rows = planned.model.describe()
         of_model = BYTES_OF_WEIGHT * prepared.costs.parameters
         return [
-            f"a model of {prepared.wanted.source}, width {rows['width']}, layers {rows['layers']}:"
+            f"a model of {Path(str(prepared.wanted.source))}, width {rows['width']}, layers {rows['layers']}:"
             f" {prepared.costs.parameters:,} weights, about {of_model:,.0f} bytes in the archive",
             f"{self._name} takes about {self._size:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that",
         ]

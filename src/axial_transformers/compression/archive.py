@@ -93,6 +93,7 @@ def to_embed(
         raise ValueError("an archive that carries its model holds no cond: leave out cond, or embed")
     if not len(images):
         raise ValueError("there are no images, for which a model could be rounded: leave out embed")
+    model.embed_conditioning(len(images), conditioning)  # checks all labels, of which `rounded` takes a sample
     return rounded(model, images, conditioning, progress)
 
 
@@ -134,7 +135,9 @@ def decompress(
     return reader.read([i for i in chosen if entries[i].images], progress)
 
 
-def open_archive(archive: str | Path | bytes | BinaryIO, *, most_values: int | None = None) -> "ArchiveReader":
+def open_archive(
+    archive: str | Path | bytes | bytearray | memoryview | BinaryIO, *, most_values: int | None = None
+) -> "ArchiveReader":
     """Open an archive that carries its model. Its parts are read when they are asked for.
 
     Args:
@@ -149,8 +152,10 @@ def open_archive(archive: str | Path | bytes | BinaryIO, *, most_values: int | N
         FileNotFoundError: no such file.
         ArchiveError: see `container`; also an archive without its model.
     """
+    if isinstance(archive, bytes | bytearray | memoryview):
+        return ArchiveReader(io.BytesIO(archive), most_values=most_values)
     if not isinstance(archive, str | Path):
-        return ArchiveReader(io.BytesIO(archive) if isinstance(archive, bytes) else archive, most_values=most_values)
+        return ArchiveReader(archive, most_values=most_values)
     file = source_path(archive).open("rb")
     try:
         return ArchiveReader(file, most_values=most_values)

@@ -80,11 +80,7 @@ def text_of(model: AxialTransformer) -> bytes:
 
 
 def round_weights(model: AxialTransformer, steps: Steps) -> AxialTransformer:
-    """Return a float32 model on the CPU whose weights are multiples of the steps; its constants are what streams hold.
-
-    Raises:
-        ValueError: a coefficient of a prediction that is too large.
-    """
+    """Return a float32 model on the CPU whose weights are multiples of the steps, and whose constants are as stored."""
     rounded = copy.deepcopy(model).cpu().float().eval()
     found = {}
     for name, tensor in rounded.state_dict().items():

@@ -31,7 +31,7 @@ MIN_GAIN = 0.25
 MIN_HEAD = 8
 """Width of a head in a narrow model, at least."""
 BYTES_OF_WEIGHT = 0.5
-"""A rounded weight in an archive and the bits that its rounding adds: 0.45 to 0.55 in those that were measured."""
+"""Of a rounded weight in an archive, about: 0.25 to 0.8 in those that were measured."""
 SHARE_OF_MODEL = 0.05
 """Of the bytes of the best other codec: what the weights of a fitted model may take. Chosen from few runs."""
 LOG2 = log(2)
