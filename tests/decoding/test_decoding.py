@@ -67,6 +67,19 @@ def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(confi
     assert 0 < (follow.logits - exact).square().mean().sqrt() < 0.01
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_logits_under_autocast_tie_in_steps_of_training_only(training):
+    """In bfloat16, a share of the most likely values is chosen by the order in which a device looks at equal logits."""
+    model = random_model(small_config((3, 5), 2, num_values=256), torch.float32).train(training)
+    x = random_values(model, 32)
+    with torch.set_grad_enabled(training), torch.autocast("cpu", torch.bfloat16):
+        first, second = model(x).topk(2, dim=-1).values.unbind(-1)
+    assert first.dtype == (torch.bfloat16 if training else torch.float32)
+    assert bool((first == second).any()) is training
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert model(x).dtype == torch.float32
+
+
 def test_an_lstm_on_a_cpu_ignores_autocast():
     """Many processors have none in bfloat16: torch would raise there."""
     lstm = random_model(VARIANTS["lstm"], torch.float32).inner_decoder

@@ -155,8 +155,13 @@ class AxialTransformer(nn.Module):
         return values, self.read_out(self.inner_decoder(context + shift(h, -2)))
 
     def read_out(self, state: Float[Tensor, "*s d"]) -> Float[Tensor, "*s o"]:
-        """Return what the head gives for last states; of ordinal values in float32, also under autocast."""
-        if self.config.values == "categorical" or state.is_meta:  # on meta nothing is rounded
+        """Return what the head gives for last states, in the dtype of its weights, also under autocast.
+
+        Logits of bfloat16 tie at the top: the most likely value would depend on the device. Steps of training leave
+        categorical logits to autocast.
+        """
+        learns = self.training and torch.is_grad_enabled() and self.config.values == "categorical"
+        if learns or state.is_meta:  # on meta nothing is rounded
             return self.head(state)
         with torch.autocast(state.device.type, enabled=False):
             return self.head(state.to(self.head[1].get_parameter("weight").dtype))
