@@ -3,7 +3,9 @@
 import dataclasses
 import gc
 import os
+import re
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -289,24 +291,34 @@ def test_no_recipe_is_compiled_after_its_second_step(tmp_path, name, processes):
         assert [(status, err) for status, _, err in ends] == [(0, "")] * processes
 
 
-def test_a_gpu_without_a_compiler_trains_uncompiled_and_says_why(monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("\nfatal error: Python.h: No such file or directory\ncompilation terminated."),
+        ImportError("cannot import triton"),
+        AssertionError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_gpu_that_compiles_no_addition_trains_uncompiled_and_says_why(error, monkeypatch):
     monkeypatch.setattr(TrainConfig, "torch_device", lambda self: CUDA)
-    config = TrainConfig(precision="float32")
-    has = {"capability": (9, 0), "triton": object(), "compiler": "cc"}
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: has["capability"])
-    monkeypatch.setattr(processor, "find_spec", lambda name: has[name])
-    monkeypatch.setattr(processor.shutil, "which", lambda name: has["compiler"])
+    monkeypatch.setattr(torch, "zeros", lambda size, device: torch.ones(size))
+    config, tried = TrainConfig(precision="float32"), []
+    why_not_compiled = processor.why_not_compiled.__wrapped__
+    monkeypatch.setattr(processor, "why_not_compiled", lambda device: tried.append(device) or why_not_compiled(device))
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     assert config.resolve_auto().compile is True
-    for name, value, said in (
-        ("capability", (6, 1), "compute capability 7.0"),
-        ("triton", None, "triton is not installed"),
-        ("compiler", None, "C compiler"),
-    ):
-        with monkeypatch.context() as without:
-            without.setitem(has, name, value)
-            with pytest.warns(UserWarning, match=f"blocks are not compiled: .*{said}"):
-                resolved = config.resolve_auto()
-            assert resolved.compile is False
+
+    def failing(function: object, x: Tensor) -> Tensor:
+        raise error
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: partial(failing, function))
+    first = str(error).strip().split("\n")[0]
+    said = re.escape(f"blocks are not compiled: torch.compile fails on cuda:0 ({type(error).__name__}: {first})")
+    with pytest.warns(UserWarning, match=f"^{said}$"):
+        resolved = config.resolve_auto()
+    assert resolved.compile is False
+    assert tried == [CUDA] * 2
 
 
 def test_each_process_asks_its_own_gpu_and_no_other(monkeypatch):

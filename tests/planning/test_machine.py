@@ -90,12 +90,6 @@ def test_rates_are_measured_and_the_state_is_left_alone():
     assert torch.get_num_threads() == threads
 
 
-def test_blocks_are_not_compiled_where_there_is_no_compiler(monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.warns(UserWarning, match="blocks are not compiled: there is no C[+][+] compiler"):
-        assert TrainConfig(device="cpu", compile=True).resolve_auto().compile is False
-
-
 def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_begun_in(axial: Axial, tmp_path, on):
     on(WITH_BFLOAT16)
     begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]

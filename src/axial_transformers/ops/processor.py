@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -20,8 +19,8 @@ CLEARLY = 1.5
 """Least speedup that changes a choice, despite load."""
 SIDE = 256
 ROUNDS = 15
-NATIVE_ON_CUDA, COMPILED_ON_CUDA = (8, 0), (7, 0)
-"""Compute capabilities of Ampere and Volta."""
+NATIVE_ON_CUDA = 8, 0
+"""Compute capability of Ampere."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +88,20 @@ def cpp_compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", usual))
 
 
+@cache
 def why_not_compiled(device: torch.device) -> str | None:
-    """Return why torch.compile cannot compile for a device, or None."""
-    if device.type == "cpu":
-        return None if cpp_compiler() else "there is no C++ compiler"
-    if device.type != "cuda":
-        return None
-    if torch.cuda.get_device_capability(device) < COMPILED_ON_CUDA:
-        return "triton needs a GPU of compute capability 7.0 or more"
-    if find_spec("triton") is None:
-        return "triton is not installed"
-    names = (os.environ.get("CC"), "cc", "gcc", "clang")
-    return None if any(map(shutil.which, filter(None, names))) else "triton needs a C compiler, and there is none"
+    """Return why torch.compile fails on a device, or None: it compiles an addition, to see whether it can."""
+    try:
+        with torch.no_grad():
+            torch.compile(_add_one, fullgraph=True, dynamic=False)(torch.zeros(2, device=device))
+    except Exception as error:  # a compiler, a header, triton: whatever is missing, torch or triton says it
+        said = next((line for line in str(error).splitlines() if line.strip()), "")
+        return f"torch.compile fails on {device} ({type(error).__name__}: {said[:200]})"
+    return None
+
+
+def _add_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
 
 
 def _least_seconds(calls: dict[str, Callable[[], torch.Tensor]]) -> dict[str, float]:
