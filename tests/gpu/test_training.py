@@ -338,6 +338,14 @@ def test_each_process_asks_its_own_gpu_and_no_other(monkeypatch):
     assert asked == ["cuda:3"] * 4
 
 
+def test_a_lone_process_never_waits_for_its_gpu_to_agree_with_itself(monkeypatch):
+    """Reading a number of the device waits for its queue; a step asks for the clock."""
+    monkeypatch.setattr(torch, "tensor", None)
+    alone = Processes(CUDA)
+    assert alone.broadcast(0.1) == 0.1
+    assert alone.any(True) is True
+
+
 def test_a_lone_process_sets_its_gpu(monkeypatch):
     chosen = []
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)

@@ -185,9 +185,10 @@ class Processes:
 
     def broadcast(self, number: float) -> float:
         """Return the number of the first process; a collective operation."""
+        if self.count == 1:  # reading a number would wait for the device
+            return number
         numbers = torch.tensor(number, dtype=torch.float64, device=self.device)
-        if self.count > 1:
-            dist.broadcast(numbers, 0)
+        dist.broadcast(numbers, 0)
         return float(numbers)
 
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
