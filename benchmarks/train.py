@@ -7,7 +7,7 @@
 
 Ours is the step of `axial train`, making of the batch included; the other is benchmarks/straightforward.py, blocks
 compiled on both sides or on neither. Both see the same random values and have one loss, which is checked; the median
-wall time counts. Each is in a process of its own. On a CPU they step in turns; a GPU holds one of them at a time. The
+wall time counts. On a CPU they step in turns, each in a process of its own; a GPU holds one of them at a time. The
 share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts them. The last line is JSON; its
 "machine" is what `axial inspect --machine --json` prints.
 """
@@ -15,6 +15,7 @@ share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts
 import json
 import multiprocessing
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing.connection import Connection
@@ -32,8 +33,8 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import machine_facts, matmul_rate
 from axial_transformers.training.batches import Batch, batch_at, step_positions
-from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.metrics import peak_memory
+from axial_transformers.training.config import TrainConfig, find_device
+from axial_transformers.training.metrics import forget_peak_memory, peak_memory
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.step import prepared, step
@@ -56,7 +57,7 @@ class Options:
     """float32, bfloat16, or auto: what suits the device."""
     compiled: tuple[Literal["False", "True"], ...] = ("False", "True")
     batch: int | None = None
-    """Examples of a step, in place of the recipe's."""
+    """Examples of a step. None: those that the recipe takes at a time, a part of its batch."""
     seconds: float = 20.0
     """For each pair, and at least three steps."""
     device: str = "cpu"
@@ -91,8 +92,10 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
     precision, shipped = config.precision, replace(recipe.training, device=options.device).resolve_auto()
     seconds: dict[str, list[float]] = {}
     losses, peaks = {}, {}
-    for together in ([*SIDES],) if options.device == "cpu" else ([side] for side in SIDES):
-        workers = {side: Worker(SIDES[side], name, config, options.threads) for side in together}
+    on_cpu = options.device == "cpu"
+    for together in ([*SIDES],) if on_cpu else ([side] for side in SIDES):
+        where = Worker if on_cpu else Here
+        workers = {side: where(SIDES[side], name, config, options.threads) for side in together}
         losses |= {side: worker.ask("loss") for side, worker in workers.items()}
         seconds |= time_steps(workers, options.seconds)
         peaks |= {side: worker.ask("peak_memory") for side, worker in workers.items()}
@@ -116,7 +119,7 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
     }
 
 
-def time_steps(workers: "dict[str, Worker]", least: float) -> dict[str, list[float]]:
+def time_steps(workers: "Mapping[str, Worker | Here]", least: float) -> dict[str, list[float]]:
     """Seconds of the steps of each worker, in turns, after those that warm up."""
     seconds: dict[str, list[float]] = {side: [] for side in workers}
     start = time.monotonic()
@@ -211,22 +214,36 @@ def serve(
 ) -> None:
     if threads:
         torch.set_num_threads(threads)
-    recipe = recipes.NAMED[name]()
-    side = kind(recipe, config)
+    here = Here(kind, name, config, threads)
     while True:
         try:
             question = pipe.recv()
         except EOFError:
             return
+        pipe.send(here.ask(question))
+
+
+class Here:
+    """A side in this process."""
+
+    def __init__(self, kind: Kind, name: str, config: TrainConfig, threads: int | None):
+        forget_peak_memory(config.torch_device())
+        self.recipe, self.config = recipes.NAMED[name](), config
+        self.side = kind(self.recipe, config)
+
+    def ask(self, question: str) -> Any:
         if question == "loss":
-            first = batch_at(random_examples(recipe), side.slices, recipe.model.num_classes, config, np.arange(4))
-            pipe.send(side.loss(first.to(side.device)))
-        elif question == "step":
+            classes, slices = self.recipe.model.num_classes, self.side.slices
+            first = batch_at(random_examples(self.recipe), slices, classes, self.config, np.arange(4))
+            return self.side.loss(first.to(self.side.device))
+        if question == "step":
             start = time.perf_counter()
-            side.step()
-            pipe.send(time.perf_counter() - start)
-        else:
-            pipe.send(peak_memory(side.device))
+            self.side.step()
+            return time.perf_counter() - start
+        return peak_memory(self.side.device)
+
+    def close(self) -> None:
+        del self.side
 
 
 def metrics_of(model: AxialTransformerConfig, config: TrainConfig, seconds: float, matmul: float) -> dict[str, float]:
@@ -239,13 +256,14 @@ def metrics_of(model: AxialTransformerConfig, config: TrainConfig, seconds: floa
 
 
 def rate(options: Options, precision: str) -> float:
-    return matmul_rate(torch.device(options.device), DTYPES[precision])
+    return matmul_rate(find_device(options.device), DTYPES[precision])
 
 
 def training(recipe: RunConfig, precision: str, compiled: bool, options: Options) -> TrainConfig:
     changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
     changes |= {"optimizer": "adam", "distribution_augmentation": 0.0}  # the straightforward step has no other
-    return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolve_auto()
+    at_a_time = recipe.training.batch_size // recipe.training.accumulate
+    return replace(recipe.training, batch_size=options.batch or at_a_time, accumulate=1, **changes).resolve_auto()
 
 
 def build(recipe: RunConfig, device: torch.device) -> AxialTransformer:

@@ -121,7 +121,7 @@ TINY = {
     "exact_speed.py": "--model model --images 2 --rounds 1",
     "fields.py": "--steps 1 --dim 16 --side 3 --count 8 --held-out 2 --batch 2",
     "fashion_classifier.py": "clothes.npz clothes.npz --width 4 --epochs 1 --batch 4 --seeds 0",
-    "gpu_report.py --only": "--dry-run --only losses",
+    "gpu_report.py --only": "--dry-run --only attention",
     "optimizers.py": "--recipe digits --steps 1",
     "outlier_scores.py": "model gray.npz --others gray.npz --count 2",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",
@@ -153,7 +153,6 @@ ELSEWHERE = {
     "authors_worker.py": "needs TensorFlow 2.15",
     "attention.py --package-only": "needs the package axial_attention, of the extra `benchmarks`",
     "datasets.py": "downloads; tests/benchmarks/test_datasets.py has a server of its own",
-    "gpu_processes.py": "starts processes: slow, a part of tests/benchmarks/test_gpu_report.py",
     "gpu_report.py": "starts processes: slow, tests/benchmarks/test_gpu_report.py",
     "masks.py": "compared with the pages' drawings, below",
 }

@@ -1,26 +1,42 @@
 """The report that whoever has a GPU runs, run without one."""
 
 import json
+import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import CodeType
 
 import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
 
+from axial_transformers.ops import processor
 from tests.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import gpu_report
+import gpu_parts  # isort: skip
+import gpu_report  # isort: skip
+from pretended_gpu import CUDA, PretendedGPU  # isort: skip
 
-TINY = gpu_report.Options(dry_run=True)
+TINY = gpu_parts.Options(dry_run=True)
 
 
-@pytest.mark.parametrize("name", ["losses", "decoding", "layers", "waiting"])
-def test_a_part_finds_on_a_cpu_what_it_expects(name):
+@pytest.mark.parametrize("name", ["parity", "decoding", "attention", "limits", "masks"])
+def test_a_part_finds_without_a_gpu_what_it_expects(name):
     """The other parts compile, train or start processes: they are in `make test-slow`."""
-    rows = [*gpu_report.PARTS[name][1](TINY)]
+    part = gpu_parts.PARTS[name]
+    with PretendedGPU() if part.sizes else nullcontext():
+        rows = [*part.rows(TINY)]
     assert len(rows) > 0
     assert all(row["expected"] and row["holds"] for row in rows), rows
+
+
+def test_the_report_takes_an_hour():
+    assert sum(part.seconds for part in gpu_parts.PARTS.values()) <= 3600
+    assert [*gpu_parts.PARTS][:7] == ["parity", "tests", "imagenet32", "imagenet64", "sampling", "memory", "curve"]
 
 
 def test_a_part_that_is_killed_or_fails_keeps_its_rows(tmp_path):
@@ -37,27 +53,120 @@ def test_a_part_that_is_killed_or_fails_keeps_its_rows(tmp_path):
     assert not gpu_report.as_expected(fails)
 
 
-def test_the_page_has_a_table_for_each_part():
-    rows = [gpu_report.row("float32", "small", False, error=0.5), {"name": "told", "seconds": 2}]
-    part = {"ended": "finished", "seconds": 1.0, "rows": rows}
-    page = gpu_report.page({"machine": {"gpu": "none"}, "parts": {"losses": part}})
+def test_the_page_counts_what_holds_and_has_a_table_for_each_part():
+    rows = [
+        gpu_parts.row("float32", "small", False, error=0.5),
+        gpu_parts.row("bfloat16", "small", True),
+        {"name": "told", "seconds": 2},
+    ]
+    part = {"ended": "ended after 3 s, its limit", "seconds": 3.0, "rows": rows}
+    page = gpu_report.page({"machine": {"gpu": "none"}, "parts": {"parity": part}})
+    assert page.startswith("# GPU report\n\n**1 of 2 expectations hold.** Ended early: parity.\n\n- gpu: none\n")
     assert '| float32 | small | **no** | "error": 0.5 |' in page
+    assert "| bfloat16 | small | yes |  |" in page
     assert '| told |  |  | "seconds": 2 |' in page
     assert not gpu_report.as_expected(part)
 
 
+def test_a_pretended_gpu_refuses_what_a_gpu_refuses():
+    with PretendedGPU(memory=1e6) as gpu:
+        x = torch.ones(3, 4, device="cuda", requires_grad=True)
+        assert (x.device, x.is_cuda, torch.ones(2).device.type) == (CUDA, True, "cpu")
+        with pytest.raises(RuntimeError, match="device"):
+            torch.matmul(x, torch.ones(4, 2))
+        with pytest.raises(ValueError, match="specified index"):
+            torch.cuda.set_device(torch.device("cuda"))
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(1 << 20, device="cuda")
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.ones(1000, device="cuda").sum()
+        assert torch.cuda.max_memory_allocated() - before == 4004
+        torch.cuda.set_sync_debug_mode("error")
+        for wait in (lambda: x.sum().item(), lambda: x.cpu(), lambda: x.tolist(), lambda: torch.ones(2).to(CUDA)):
+            with pytest.raises(RuntimeError, match="synchronizing"):
+                wait()
+        torch.ones(2).pin_memory().to(CUDA, non_blocking=True)
+        assert gpu.waits_raise
+        torch.cuda.set_sync_debug_mode("default")
+        assert float(x.sum()) == 1
+        checkpoint(lambda x: torch.nn.functional.linear(x, x), x, use_reentrant=False).sum().backward()
+        assert x.grad.device == CUDA
+    assert not torch.cuda.is_available()
+
+
+def test_a_pretended_gpu_without_headers_compiles_nothing():
+    for compiles in (True, False):
+        with PretendedGPU(compiles=compiles):
+            assert (processor.why_not_compiled.__wrapped__(CUDA) is None) is compiles
+
+
+TRACER = """
+import atexit, os, sys, threading
+seen = set()
+
+def line(frame, event, argument):
+    seen.add((frame.f_code.co_filename, frame.f_lineno))
+    return line
+
+def call(frame, event, argument):
+    if os.path.basename(frame.f_code.co_filename) in ("gpu_parts.py", "gpu_report.py"):
+        return line(frame, event, argument)
+
+def write():
+    with open(os.path.join(os.environ["LINES"], str(os.getpid())), "w") as file:
+        file.writelines(f"{os.path.basename(path)} {number}\\n" for path, number in seen)
+
+threading.settrace(call)
+sys.settrace(call)
+atexit.register(write)
+"""
+"""A module `sitecustomize`, which each process imports."""
+
+NOT_IN_A_DRY_RUN = {
+    'sys.exit("no CUDA device is here: --dry-run runs the plan without one")',
+    # of what fails, or has no end: tested above
+    "except subprocess.TimeoutExpired:",
+    "os.killpg(started.pid, 9)",
+    "started.wait()",
+    'ended = f"ended after {seconds:g} s, its limit"',
+    'ended = subprocess.CompletedProcess(command, 1, "", "no end after 120 s")',
+    "except Exception as error:  # whatever torch or a compiler says is what a row is for",
+    'return f"{type(error).__name__}: {error}"[:500]',
+    # of the machine, the data and a second GPU
+    "properties, rates = torch.cuda.get_device_properties(0), (torch.bfloat16, torch.float32)",
+    'found |= {"gpu": properties.name, "gpus": torch.cuda.device_count(), "cuda": torch.version.cuda}',
+    'found["memory_bytes"] = properties.total_memory',
+    'found |= {f"tflops_{str(each)[6:]}": matmul_rate(options.device, each) / 1e12 for each in rates}',
+    'found["compiles"] = why_not_compiled(options.device) or "yes"',
+    'yield row("data", f"the file {data}: python experiments/datasets.py fashion_mnist makes it", False)',
+    "return",
+}
+
+
+def lines_of(code: CodeType) -> set[int]:
+    """The lines of functions, of which a compiled module is made."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    own = {line for _, _, line in code.co_lines() if line and line > code.co_firstlineno}
+    return set().union(own if code.co_name != "<module>" else (), *map(lines_of, inner))
+
+
 @pytest.mark.slow
-def test_the_whole_plan_runs_on_a_cpu(tmp_path):
-    words = [
-        sys.executable,
-        ROOT / "benchmarks" / "gpu_report.py",
-        "--dry-run",
-        "--out",
-        tmp_path / "report",
-    ]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+def test_a_dry_run_covers_every_line_that_a_gpu_would_run(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(TRACER)
+    (tmp_path / "lines").mkdir()
+    words = [sys.executable, ROOT / "benchmarks" / "gpu_report.py", "--dry-run", "--out", tmp_path / "report"]
+    paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    env = os.environ | {"PYTHONPATH": paths, "LINES": str(tmp_path / "lines")}
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = json.loads((tmp_path / "report" / "report.json").read_text())["parts"]
-    assert {name for name, part in found.items() if gpu_report.as_expected(part) and part["rows"]} == {
-        *gpu_report.PARTS
-    }
+    assert {name for name, part in found.items() if gpu_report.as_expected(part) and part["rows"]} == {*gpu_parts.PARTS}
+    seen = {line for file in (tmp_path / "lines").iterdir() for line in file.read_text().splitlines()}
+    missing = set()
+    for module in (gpu_parts, gpu_report):
+        path = Path(module.__file__)
+        text = path.read_text(encoding="utf-8")
+        here = lines_of(compile(text, str(path), "exec"))
+        missing |= {text.splitlines()[line - 1].strip() for line in here if f"{path.name} {line}" not in seen}
+    assert missing - NOT_IN_A_DRY_RUN == set()

@@ -128,10 +128,10 @@ class LiveBytes(TorchDispatchMode):
         out = function(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
             if isinstance(tensor, Tensor):
-                self._watch(tensor.untyped_storage())
+                self.watch(tensor.untyped_storage())
         return out
 
-    def _watch(self, storage: torch.UntypedStorage) -> None:
+    def watch(self, storage: torch.UntypedStorage) -> None:
         key, size = storage_key(storage), storage.nbytes()
         if key in self._known:
             return
@@ -161,7 +161,7 @@ class _GPU(TorchFunctionMode):
         elif function is F.dropout:
             return _dropout(*args, **kwargs)
         elif function is F.scaled_dot_product_attention:
-            return _attention(*args, **kwargs)
+            return gpu_attention(*args, **kwargs)
         return function(*args, **kwargs)
 
 
@@ -169,7 +169,10 @@ def _dropout(x: Tensor, p: float, **_: bool) -> Tensor:
     return torch.native_dropout(x, p, True)[0]
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, dropout_p: float, is_causal: bool) -> Tensor:
+def gpu_attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False
+) -> Tensor:
+    """Return attention as a GPU's kernels leave it to the backward pass, on the meta device."""
     if q.dtype == torch.float32 or attn_mask is not None:
         return efficient_attention(q, k, v, attn_mask, True, dropout_p, is_causal)[0]
     return flash_attention(q, k, v, dropout_p, is_causal)[0]

@@ -1,0 +1,592 @@
+"""The parts of the report on a GPU: each yields rows, of what was expected and whether it holds."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity
+
+import axial_transformers as axial
+from axial_transformers.data import Examples
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops.axial_attention import axial_attention
+from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.ops.processor import why_not_compiled
+from axial_transformers.planning.flops import training_flops
+from axial_transformers.planning.step_memory import memory
+from axial_transformers.recipes import NAMED
+from axial_transformers.storage.model_folders import shipped_names
+from axial_transformers.training import TrainConfig, train
+from axial_transformers.training.config import find_device
+from axial_transformers.training.metrics import forget_peak_memory, peak_memory, read_curves
+from axial_transformers.training.processes import Processes
+from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
+from timing import now
+from train import Options as Compared
+from train import measure
+
+ROOT = Path(__file__).parents[1]
+RECORDED = ROOT / "experiments" / "measured" / "fashion_mnist_curve.json"
+PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}
+"""FLOP/s of dense products in bfloat16, as NVIDIA states them."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    dry_run: bool = False
+    """Run the plan without a GPU."""
+    out: Path = Path("gpu-report")
+    """Folder of report.json and report.md."""
+    parts: tuple[str, ...] = ()
+    """Parts to run; none: all."""
+    data: Path = Path("fashion_mnist_train.npz")
+    """Training images of Fashion-MNIST, for the learning curve: `python experiments/datasets.py` makes the file."""
+    only: str | None = None
+    """Run this part here and print its rows as JSON; the report starts itself so."""
+    folder: Path | None = None
+    """Where the part `one_process` trains."""
+
+    @property
+    def device(self) -> torch.device:
+        return find_device("auto")
+
+    @property
+    def half(self) -> str:
+        return "float32" if self.device.type == "cpu" else "bfloat16"
+
+    @property
+    def rounds(self) -> int:
+        return 1 if self.dry_run else 10
+
+
+def row(name: str, expected: str, holds: bool, **found: Any) -> Row:
+    return {"name": name, "expected": expected, "holds": bool(holds), **found}
+
+
+BOUNDS = {"float32": (1e-4, 1e-4, 1e-3), "tf32": (1e-2, 1e-2, 3e-2), "bfloat16": (5e-2, 2e-2, 1e-1)}
+"""Largest differences from a CPU in float32: shares of the largest output, bits/dim, shares of the gradients' norm."""
+
+
+def parity(options: Options) -> Iterator[Row]:
+    """Shipped models beside a CPU in float32, on samples of their own: outputs, bits/dim and gradients."""
+    for name in ["digits"] if options.dry_run else shipped_names():
+        model = AxialTransformer.from_pretrained(name)
+        nothing = torch.full((4, *model.config.shape, model.config.channels), model.config.lowest)
+        x = axial.sample(model, seed=0, known=nothing)
+        outputs, bits, gradients = side(model, x, torch.device("cpu"), "float32")
+        for precision, bounds in BOUNDS.items():
+            found = side(model, x, options.device, precision)
+            apart = (
+                float((found[0] - outputs).abs().max() / outputs.abs().max()),
+                float((found[1] - bits).abs().max()),
+                float((found[2] - gradients).norm() / gradients.norm()),
+            )
+            holds = all(one < bound for one, bound in zip(apart, bounds, strict=True))
+            told = dict(zip(("outputs", "bits_per_dim", "gradients"), apart, strict=True))
+            yield row(f"{name}, {precision}", f"within {', '.join(map(str, bounds))}", holds, **told)
+
+
+def side(model: AxialTransformer, x: Tensor, device: torch.device, precision: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, bits/dim and gradients, on the CPU in float64."""
+    model, x = copy.deepcopy(model).to(device), x.to(device)
+    half = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    with arithmetic(device, tf32=precision == "tf32"), half:
+        with torch.no_grad():
+            found = [model.outputs(x), axial.bits_per_dim(model, x)]
+        loss = random_slice_loss(model, x, channel=torch.full((len(x),), model.slices[-1]))
+    found.append(torch.cat([part.flatten() for part in torch.autograd.grad(loss, tuple(model.parameters()))]))
+    outputs, bits, gradients = (part.detach().cpu().double() for part in found)
+    return outputs, bits, gradients
+
+
+def tests(options: Options) -> Iterator[Row]:
+    """The tests under the mark `gpu`; in a dry run they are only found."""
+    words = ["-m", "pytest", "-m", "gpu", "tests/gpu/test_gpu.py", "--tb=short", *["--collect-only"] * options.dry_run]
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False)
+    yield row("make test-gpu", "no failure", ended.returncode == 0, said=ended.stdout[-3000:])
+
+
+def imagenet32(options: Options) -> Iterator[Row]:
+    """Steps of the paper's model on 32 images, eager and compiled, beside straightforward ones; where time goes."""
+    for compiled in (False, True):
+        yield compared("imagenet32", 32, compiled, options)
+    yield where_time_goes("imagenet32", 32, options)
+
+
+def imagenet64(options: Options) -> Iterator[Row]:
+    """Compiled steps on 8 images beside straightforward ones; where time goes."""
+    yield compared("imagenet64", 8, True, options)
+    yield where_time_goes("imagenet64", 8, options)
+
+
+def compared(name: str, batch: int, compiled: bool, options: Options) -> Row:
+    """benchmarks/train.py in this process."""
+    settings = Compared(device=options.device.type, batch=batch, seconds=0 if options.dry_run else 15)
+    found = measure(name, "bfloat16", compiled, settings)
+    flops = found["ours"]["examples_per_second"] * training_flops(NAMED[name]().model)
+    gpu = torch.cuda.get_device_name(options.device)
+    peak = next((most for part, most in PEAKS.items() if part in gpu), None)
+    share, least = found["ours"]["share_of_matmul_rate"], 0.4 if compiled else 0.2
+    holds = options.dry_run or (found["speedup"] >= 1 and share >= least)
+    expected = f"at least as fast as straightforward, and {least:.0%} of the matmul rate"
+    told = {"tflops": flops / 1e12, "share_of_peak": peak and flops / peak, **found}
+    return row("compiled" if compiled else "eager", expected, holds, **told)
+
+
+KINDS = {
+    "attention": ("flash", "fmha", "attention", "sdpa"),
+    "matmul": ("gemm", "cutlass", "nvjet", "xmma"),
+    "copies": ("memcpy", "memset"),
+    "optimizer": ("multi_tensor", "foreach", "lerp"),
+    "element-wise": ("",),
+}
+"""Kinds of GPU kernels, by words in their names; the first that fits."""
+
+
+def where_time_goes(name: str, batch: int, options: Options) -> Row:
+    """The shares of a step's time in which the device computes each kind of kernel, and in which it is idle."""
+    config = step_config(options, batch_size=batch, compile=True)
+    with started(NAMED[name]().model, config, options) as run:
+        for _ in range(3):
+            step(run)
+        with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+            wall = sum(seconds_of_step(run, options.device) for _ in range(3))
+    events = profiled.key_averages()
+    kernels = [event for event in events if event.device_type.name == "CUDA"] or [*events]
+    shares = dict.fromkeys(KINDS, 0.0)
+    for event in kernels:
+        kind = next(kind for kind, words in KINDS.items() if any(word in event.key.lower() for word in words))
+        shares[kind] += event.self_device_time_total / 1e6 / wall
+    idle = 1 - sum(shares.values())
+    return row("profile", "the device is idle below 10 %", options.dry_run or idle < 0.1, idle=idle, **shares)
+
+
+def memory_of_a_step(options: Options) -> Iterator[Row]:
+    """The peak of steps of imagenet32 on 32 images, compiled, beside the estimate; and with checkpointed blocks."""
+    model, found = NAMED["imagenet32"]().model, {}
+    for recompute in (False, True):
+        config = step_config(options, batch_size=32, checkpoint_blocks=recompute, compile=True)
+        with started(model, config, options) as run:
+            seconds = [seconds_of_step(run, options.device) for _ in range(3 + options.rounds)][3:]
+            found[recompute] = {**metrics(run), "seconds": min(seconds), "estimate": memory(model, config, 1).total}
+    one, other = found[False], found[True]
+    near = 0.6 < one["peak_memory_bytes"] / one["estimate"] < 1.05
+    yield row("as it is", "0.6 to 1.05 times the estimate, which is of blocks that are not compiled", near, **one)
+    close = abs(one["bits_per_dim"] - other["bits_per_dim"]) < 0.02 * one["bits_per_dim"]
+    less = other["peak_memory_bytes"] < one["peak_memory_bytes"]
+    yield row("checkpointed", "losses within 2 %, less memory", close and less, **other)
+
+
+def sampling(options: Options) -> Iterator[Row]:
+    """Samples of imagenet32 in bfloat16, eager and by CUDA graphs; the least time in which all weights can be read."""
+    config = NAMED["imagenet32"]().model
+    config = replace(config, shape=(2, 32)) if options.dry_run else config  # the host takes its time for each position
+    model, x = random_model(config, options.device).eval(), torch.empty(1 << 28, device=options.device)
+    began = now(options.device)
+    for _ in range(options.rounds):
+        x.clone()
+    bandwidth = options.rounds * 2 * x.nbytes / (now(options.device) - began)
+    del x
+    bound = traffic(model) / bandwidth
+    for count in (1, 16, 64, 256)[: 1 if options.dry_run else None]:
+        seconds = {}
+        for name, compile in (("eager", False), ("graphs", True)):
+            with torch.autocast(options.device.type, torch.bfloat16):
+                axial.sample(model, 1 if name == "eager" else count, seed=0, compile=compile)  # graphs are recorded
+                began = now(options.device)
+                axial.sample(model, count, seed=0, compile=compile)
+                seconds[name] = now(options.device) - began
+        fast = seconds["graphs"] < (seconds["eager"] / 3 if count == 1 else seconds["eager"])
+        near = count > 1 or seconds["graphs"] < 3 * bound
+        expected = "a third of eager, and 3 times the bound" if count == 1 else "less than eager"
+        told = {"images_per_second": count / seconds["graphs"], "bound": bound, "bandwidth": bandwidth}
+        yield row(f"{count} images", expected, options.dry_run or (fast and near), seconds=seconds, **told)
+
+
+def traffic(model: AxialTransformer) -> int:
+    """Bytes of weights that one batch reads: bfloat16, the head in float32; inner ones for each position, and so on."""
+
+    def size(part: torch.nn.Module | None) -> int:
+        return sum(2 * parameter.numel() for parameter in part.parameters()) if part else 0
+
+    shape, positions = model.layout.shape, len(model.order)
+    outer = sum(size(each) * positions // prod(shape[i + 1 :]) for i, each in enumerate(model.outer_decoders))
+    inner = (size(model.inner_decoder) + 2 * size(model.head)) * positions
+    return inner + outer + size(model.encoder) * len(model.slices)
+
+
+def curve(options: Options) -> Iterator[Row]:
+    """`axial train fashion_mnist` in its own settings: validation beside that of a CPU, at the same steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, words, recorded = options.data, ["--validate-on", "500"], json.loads(RECORDED.read_text())["curve"]
+        every = 500
+        if options.dry_run:
+            data, every = Path(folder) / "data.npz", 1
+            np.savez(data, train=examples(NAMED["fashion_mnist"]().model).values)
+            words = ["--validate-on", "2", "--training.steps", "2", "--training.batch-size", "2"]
+            words += ["--training.no-compile", "--training.precision", "float32"]
+        if not data.exists():
+            yield row("data", f"the file {data}: python experiments/datasets.py fashion_mnist makes it", False)
+            return
+        words += ["--training.evaluate-every", str(every), "--out", f"{folder}/run", "--samples", "1"]
+        began, command = time.monotonic(), [sys.executable, "-m", "axial_transformers", "train", "fashion_mnist"]
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run([*command, str(data), *words], timeout=600, check=False, stdout=sys.stderr)
+        seconds, found = time.monotonic() - began, dict(read_curves(Path(folder) / "run")["validation_bits_per_dim"])
+    expected = {step: recorded.get(str(int(step)), bits) for step, bits in found.items()}
+    apart = max(abs(bits - expected[step]) for step, bits in found.items())
+    reached = f"{len(found)} evaluations, each within 0.03 bits/dim of the recorded one"
+    yield row("fashion_mnist", reached, len(found) > 1 and apart < 0.03, apart=apart, seconds=seconds, curve=found)
+
+
+KERNELS = {
+    "flash": [SDPBackend.FLASH_ATTENTION],
+    "cudnn": [SDPBackend.CUDNN_ATTENTION],
+    "efficient": [SDPBackend.EFFICIENT_ATTENTION],
+    "default": [*SDPBackend.__members__.values()],
+}
+
+
+def attention(options: Options) -> Iterator[Row]:
+    """Kernels of attention on the paper's shapes, where rows and columns lie in memory: seconds, backward included."""
+    for lines, length, axis, causal in product((256, 1024), (32, 64), (1, 2), (False, True)):
+        shape = lines // length, length, length, 3, 16, 128
+        packed = torch.randn(*shape, device=options.device, dtype=torch.bfloat16, requires_grad=True)
+        seconds = {}
+        for name, kernels in KERNELS.items():
+            with sdpa_kernel(kernels), suppress(RuntimeError):  # a kernel that does not take the call
+                times = []
+                for _ in range(1 + options.rounds):
+                    began = now(options.device)
+                    q, k, v = packed.unbind(3)
+                    axial_attention(q, k, v, axis, causal).sum().backward()
+                    times.append(now(options.device) - began)
+                seconds[name] = min(times[1:])
+        fast = options.dry_run or seconds["default"] < 1.1 * min(seconds.values())
+        title = f"{lines} {'masked ' * causal}{'rows' if axis == 2 else 'columns'} of {length}"
+        yield row(title, "the default within 10 % of the fastest", fast, seconds=seconds)
+
+
+def limits(options: Options) -> Iterator[Row]:
+    """Attention beyond 65,535 lines, and beyond 2^31 numbers, beside that of the last line in float64."""
+    for shape in [(70_000, 3, 1, 8), (140_000, 128, 2, 64)]:
+        forget_peak_memory(options.device)
+        wave = torch.sin(torch.arange(shape[1] * shape[2] * shape[3], device=options.device)).view(1, *shape[1:])
+        x = wave.expand(shape).to(torch.bfloat16).contiguous().requires_grad_()
+        out = axial_attention(x, x, x, 1)
+        (gradient,) = torch.autograd.grad(out.sum(), x)
+        line = x.detach()[-1].double().transpose(0, 1)
+        expected = (torch.softmax(line @ line.mT / shape[3] ** 0.5, dim=-1) @ line).transpose(0, 1)
+        error, finite = float((out[-1] - expected).abs().max()), bool(gradient.isfinite().all())
+        told = {"largest_error": error, "finite_gradients": finite, "peak_memory_bytes": peak_memory(options.device)}
+        holds = options.dry_run or (error < 0.03 and finite)
+        yield row("x".join(map(str, shape)), "error below 0.03, finite gradients", holds, **told)
+
+
+def masks(options: Options) -> Iterator[Row]:
+    """Attention with a mask of keys, or a bias, of 128 keys and of 127: memory and seconds beside those without."""
+    batch, heads, width = 32, 8, 64
+    for length in (128, 127):
+        x = torch.randn(batch, length, length, heads, width, device=options.device, dtype=torch.bfloat16)
+        keep = torch.ones(batch, length, length, dtype=torch.bool, device=options.device)
+        bias = torch.randn(batch, heads, length, length, device=options.device, dtype=torch.bfloat16)
+        calls: dict[str, dict[str, Any]] = {"plain": {}, "key_mask": {"key_mask": keep}, "bias": {"attn_bias": bias}}
+        peaks = {}
+        for name, given in calls.items():
+            y, seconds = x.clone().requires_grad_(), []
+            forget_peak_memory(options.device)
+            for _ in range(1 + options.rounds):
+                began = now(options.device)
+                axial_attention(y, y, y, 2, **given).sum().backward()
+                seconds.append(now(options.device) - began)
+            peaks[name] = peak_memory(options.device)
+            told = {"peak_memory_bytes": peaks[name], "seconds": min(seconds[1:])}
+            # All scores of a mask or bias that is expanded would take more than twice the memory of q, k and v.
+            small = peaks[name] < 2 * peaks["plain"]
+            yield row(f"{name}, {length} keys", "less than twice the memory of plain attention", small, **told)
+
+
+def waiting(options: Options) -> Iterator[Row]:
+    """Steps between two reads of the loss, where whatever waits for the device is an error."""
+    other = {"optimizer": "muon", "distribution_augmentation": 0.5, "shift_augmentation": 0.5}
+    runs: dict[str, dict[str, Any]] = {"adam": {}, "muon, augmented": other}
+    for name, changes in runs.items():
+        training = step_config(options, batch_size=8, compile=False, **changes)
+        with started(NAMED["digits"]().model, training, options) as run:
+            for _ in range(STEPS_BETWEEN_WAITS + 1):
+                step(run)
+            run.meter.read()
+            torch.cuda.set_sync_debug_mode("error")
+            said = said_by(step, run, STEPS_BETWEEN_WAITS - 1)
+            torch.cuda.set_sync_debug_mode("default")
+        yield row(name, "nothing waits for the device", said == "nothing", said=said)
+
+
+def said_by(work: Callable[[Learner], object], run: Learner, times: int = 1) -> str:
+    """What an error of `work` says, which is done some times."""
+    try:
+        for _ in range(times):
+            work(run)
+    except Exception as error:  # whatever torch or a compiler says is what a row is for
+        return f"{type(error).__name__}: {error}"[:500]
+    return "nothing"
+
+
+def compiling(options: Options) -> Iterator[Row]:
+    """Blocks of several recipes, compiled: no graph is cut, and no step after the second one compiles again."""
+    yield row("one addition", "torch.compile works", why_not_compiled(options.device) is None)
+    compile = torch.compile
+    recipes = ("fashion_mnist", "photos32", "imagenet32", "bair")
+    for name, recompute in product(recipes[: 1 if options.dry_run else None], (False, True)):
+        recipe = NAMED[name]()
+        shape = tuple(min(8, length) for length in recipe.model.shape)
+        config = replace(recipe.model, shape=shape, dim=64, heads=4, dropout=0.0)
+        training = step_config(options, batch_size=4, checkpoint_blocks=recompute, compile=True)
+        began, expected = time.monotonic(), "whole graphs, none compiled after the second step"
+        whole = patch.object(torch, "compile", lambda *given, **how: compile(*given, **how, fullgraph=True))
+        with whole, started(config, training, options) as run:
+            said = said_by(_three_steps, run)
+        title = f"{name}, checkpointed" if recompute else name
+        yield row(title, expected, said == "nothing", said=said, seconds=round(time.monotonic() - began, 1))
+
+
+def _three_steps(run: Learner) -> None:
+    step(run)
+    step(run)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        step(run)
+    run.meter.read()
+
+
+def scoring(options: Options) -> Iterator[Row]:
+    """Exact bits/dim of imagenet32 in float32 and in bfloat16: how far apart, and seconds."""
+    config = NAMED["imagenet32"]().model
+    model, x = random_model(config, options.device).eval(), torch.from_numpy(examples(config).values[:16])
+    found, seconds = {}, {}
+    for name in ("float32", "bfloat16"):
+        for _ in range(2):
+            began = now(options.device)
+            with torch.autocast(options.device.type, torch.bfloat16, enabled=name == "bfloat16"):
+                found[name] = float(axial.bits_per_dim(model, x).mean())
+            seconds[name] = now(options.device) - began
+    apart = abs(found["float32"] - found["bfloat16"]) / found["float32"]
+    faster = options.dry_run or seconds["bfloat16"] < seconds["float32"] / 2
+    yield row("16 images", "within 1 %, at least twice as fast", apart < 0.01 and faster, bits=found, seconds=seconds)
+
+
+def resume(options: Options) -> Iterator[Row]:
+    """Weights of a run that was ended and resumed beside those of one that was not: the largest difference."""
+    steps, digits = 2 if options.dry_run else 40, replace(NAMED["digits"]().model, dropout=0.0)
+    for deterministic in (True, False):
+        config = step_config(options, batch_size=4, deterministic=deterministic, save_every=steps // 2, compile=False)
+        sides = []
+        for ends in ((steps,), (steps // 2, steps)):
+            with tempfile.TemporaryDirectory() as folder:
+                for end in ends:
+                    model = random_model(digits, torch.device("cpu"))
+                    train(model, examples(digits), replace(config, steps=end), folder, resume=end != ends[0])
+                sides.append(load_file(Path(folder) / "checkpoints" / f"step-{steps:08d}" / "model.safetensors"))
+        apart = max(float((sides[0][name] - sides[1][name]).abs().max()) for name in sides[0])
+        name = "deterministic" if deterministic else "as it is"
+        yield row(name, "no difference" if deterministic else "", not deterministic or apart == 0, difference=apart)
+
+
+def decoding(options: Options) -> Iterator[Row]:
+    """Samples of digits of equal noise, eager and by default: how many differ, also after the weights have changed."""
+    model = random_model(NAMED["digits"]().model, options.device).eval()
+    count = 2 if options.dry_run else 64
+    for name, factor in product(("float32", "bfloat16"), (1.0, 0.9)):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(factor)
+        with torch.autocast(options.device.type, torch.bfloat16, enabled=name == "bfloat16"):
+            eager, default = (axial.sample(model, count, seed=0, compile=compile) for compile in (False, None))
+        differ = int((eager != default).flatten(1).any(1).sum())
+        title = f"{name}, weights times {factor}"
+        yield row(title, "at most one sample in 16 differs", differ <= count // 16, differ=differ, samples=count)
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "copies": {},
+    "shards": {"shard": True},
+    "muon": {"optimizer": "muon"},
+    "compiled copies": {"precision": "bfloat16", "compile": True, "checkpoint_blocks": True},
+    "compiled shards": {"precision": "bfloat16", "compile": True, "checkpoint_blocks": True, "shard": True},
+}
+STEPS = 12
+
+
+def processes(options: Options) -> Iterator[Row]:
+    """Two processes, each with a GPU: they train as one does, resume, have equal weights; one that fails ends both."""
+    if not options.dry_run and torch.cuda.device_count() < 2:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        found = {}
+        for count in (1, 2):
+            ended, seconds = launched(options, count, Path(folder) / str(count))
+            said = ended.stdout[-1000:] + ended.stderr[-1000:]
+            yield row(f"{count} processes", "exit status 0", ended.returncode == 0, said=said, seconds=seconds)
+            found[count] = ended.stdout.splitlines()
+            yield from (json.loads(line) for line in found[count] if line.startswith("{"))
+        for name in (*RUNS, "resumed"):
+            one, two = (lines(Path(folder) / str(count) / name) for count in (1, 2))
+            apart = max((abs(a["nats_per_dim"] / b["nats_per_dim"] - 1) for a, b in zip(one, two)), default=1.0)
+            times = [min(b["seconds"] - a["seconds"] for a, b in pairwise(each)) for each in (one, two)]
+            holds = len(one) == len(two) == STEPS and apart < 0.01
+            yield row(name, "losses of one process, within 1 %", holds, difference=apart, seconds_of_a_step=times)
+        ended, seconds = launched(options, 2, Path(folder) / "failing")
+        told = "the disk is full" in ended.stderr and ended.returncode != 0
+        yield row("one fails", "its message, and an end of both", told, said=ended.stderr[-1000:], seconds=seconds)
+
+
+def launched(options: Options, count: int, folder: Path) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Processes of torchrun that have ended, and their seconds."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    words = [str(ROOT / "benchmarks" / "gpu_report.py"), "--only", "one_process", "--folder", str(folder)]
+    command, began = [*start, *words, *["--dry-run"] * options.dry_run], time.monotonic()
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        ended = subprocess.CompletedProcess(command, 1, "", "no end after 120 s")
+    return ended, round(time.monotonic() - began, 1)
+
+
+def lines(folder: Path) -> list[Row]:
+    path = folder / "metrics.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in found if "nats_per_dim" in line]
+
+
+def one_process(options: Options) -> Iterator[Row]:
+    """Train each of RUNS, and one that is resumed at half of its steps; in `failing`, the second process raises."""
+    folder, first = options.folder or Path(), os.environ["RANK"] == "0"
+    dist.init_process_group("nccl" if options.device.type == "cuda" else "gloo")
+    if folder.name == "failing":
+        with nullcontext() if first else patch("torch.optim.Adam.step", side_effect=OSError("the disk is full")):
+            training_run(folder, options)
+    for name, changes in RUNS.items():
+        model = training_run(folder / name, options, **changes)
+        if "shard" not in changes:
+            weights = torch.cat([each.detach().cpu().flatten() for each in model.parameters()])
+            every: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(every, weights)
+            equal = all(torch.equal(each, weights) for each in every)
+            if first:
+                yield row(f"{name}, {len(every)} processes", "equal weights, to the last bit", equal)
+    training_run(folder / "resumed", options, steps=STEPS // 2)
+    training_run(folder / "resumed", options, resume=True)
+    dist.destroy_process_group()
+
+
+def training_run(folder: Path, options: Options, resume: bool = False, **changes: Any) -> AxialTransformer:
+    """A short run of a small model, which it returns."""
+    config = replace(NAMED["digits"]().model, dropout=0.0, dim=32, heads=2)
+    usual = {"steps": STEPS, "batch_size": 8, "log_every": 1, "save_every": STEPS // 2, "precision": "float32"}
+    torch.manual_seed(0)
+    model = AxialTransformer(config)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    training = step_config(options, **{"compile": False, **usual, **changes})
+    train(model, examples(config), training, folder, resume=resume)
+    return model
+
+
+class Part(NamedTuple):
+    seconds: float
+    """What it may take."""
+    rows: Callable[[Options], Iterator[Row]]
+    sizes: bool = False
+    """It compares no values: a dry run takes the pretended GPU."""
+
+
+PARTS = {
+    "parity": Part(300, parity),
+    "tests": Part(270, tests),
+    "imagenet32": Part(720, imagenet32, sizes=True),
+    "imagenet64": Part(300, imagenet64, sizes=True),
+    "sampling": Part(480, sampling, sizes=True),
+    "memory": Part(180, memory_of_a_step, sizes=True),
+    "curve": Part(900, curve),
+    "attention": Part(40, attention, sizes=True),
+    "limits": Part(30, limits, sizes=True),
+    "masks": Part(30, masks, sizes=True),
+    "waiting": Part(30, waiting, sizes=True),
+    "compiling": Part(120, compiling),
+    "scoring": Part(30, scoring, sizes=True),
+    "resume": Part(30, resume),
+    "decoding": Part(30, decoding),
+    "processes": Part(110, processes),
+}
+"""An hour in all."""
+
+
+def random_model(config: AxialTransformerConfig, device: torch.device) -> AxialTransformer:
+    """A model of random weights of scale 1, the same on every device."""
+    model = AxialTransformer(replace(config, dropout=0.0))
+    randomise(model, torch.Generator().manual_seed(0))
+    return model.to(device)
+
+
+def step_config(options: Options, **changes: Any) -> TrainConfig:
+    usual = {"device": options.device.type, "precision": options.half, "warmup_steps": 1}
+    return TrainConfig(**{**usual, **changes}).resolve_auto()
+
+
+@contextmanager
+def started(config: AxialTransformerConfig, training: TrainConfig, options: Options) -> Iterator[Learner]:
+    """A run of random weights, built on the device, and random examples."""
+    forget_peak_memory(options.device)
+    with Processes(options.device) as alone:
+        torch.manual_seed(0)
+        with options.device:
+            model = AxialTransformer(config)
+        run = prepared(model, examples(config), training, alone)
+        yield run
+        run.close()
+
+
+def seconds_of_step(run: Learner, device: torch.device) -> float:
+    began = now(device)
+    step(run)
+    return now(device) - began
+
+
+def metrics(run: Learner) -> dict[str, float]:
+    names = ("bits_per_dim", "peak_memory_bytes", "data_wait_share", "examples_per_second", "model_flop_utilisation")
+    found = run.line()
+    return {name: found[name] for name in names if name in found}
+
+
+def examples(config: AxialTransformerConfig, count: int = 128) -> Examples:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, config.num_values, (count, *config.shape, config.channels), dtype=np.uint8)
+    labels = rng.integers(0, config.num_classes, count) if config.num_classes else None
+    return Examples(values=values, names=[str(i) for i in range(count)], labels=labels, num_values=config.num_values)
+
+
+@contextmanager
+def without_code_for_devices() -> Iterator[None]:
+    """A context in which compiling traces, and generates no code: a dry run shows that the plan runs, not its speed."""
+    compile = torch.compile
+    with patch.object(torch, "compile", lambda *given, **how: compile(*given, **{**how, "backend": "eager"})):
+        yield
