@@ -218,7 +218,7 @@ def test_processes_that_share_a_model_hold_shards_of_it_and_compute_the_same(tmp
 
 def graphs_of_steps(config: AxialTransformerConfig, training: TrainConfig, folder: Path) -> list[int]:
     """Return the number of graphs compiled by the end of each of three steps; a block that is cut is an error."""
-    graphs, compile = [], torch.compile
+    graphs, compile, training = [], torch.compile, training.resolve_auto()
 
     def backend(graph, inputs):
         graphs.append(graph)
@@ -231,7 +231,7 @@ def graphs_of_steps(config: AxialTransformerConfig, training: TrainConfig, folde
     examples = Examples(values, [str(i) for i in range(8)], labels=labels, num_values=config.num_values)
     with pytest.MonkeyPatch.context() as patch, Processes(torch.device("cpu")) as processes:
         patch.setattr(torch, "compile", lambda f, **how: compile(f, **how, backend=backend, fullgraph=True))
-        run, found = prepared(build(config), examples, training.resolve_auto(), processes), []
+        run, found = prepared(build(config), examples, training, processes), []
         for _ in range(3):
             step(run)
             found.append(len(graphs))

@@ -27,7 +27,9 @@ Weights = Annotated[
     Parameter(help="The moving average of the weights, or the raw ones of a run's newest checkpoint."),
 ]
 Device = Annotated[str, Parameter(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
-BatchSize = Annotated[int, Parameter(help="Examples at a time. A CPU's result does not depend on it; a GPU's by rounding only.")]
+BatchSize = Annotated[
+    int, Parameter(help="Examples at a time. A CPU's result does not depend on it; a GPU's by rounding only.")
+]
 Temperature = Annotated[
     float,
     Parameter(help="1 samples from the model's distribution, less favours likely values, 0 takes the likeliest ones."),

@@ -93,7 +93,7 @@ def why_not_compiled(device: torch.device) -> str | None:
     """Return why torch.compile fails on a device, or None: it compiles an addition, to see whether it can."""
     try:
         with torch.no_grad():
-            torch.compile(_add_one, fullgraph=True, dynamic=False)(torch.zeros(2, device=device))
+            torch.compile(_add_one)(torch.zeros(2, device=device))
     except Exception as error:  # a compiler, a header, triton: whatever is missing, torch or triton says it
         said = next((line for line in str(error).splitlines() if line.strip()), "")
         return f"torch.compile fails on {device} ({type(error).__name__}: {said[:200]})"
