@@ -12,6 +12,7 @@ import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.ops import line_groups, reference
 from axial_transformers.ops.attention_call import AttentionCall
+from axial_transformers.ops.positions import rotation_table
 
 Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -310,6 +311,20 @@ def test_cached_steps_equal_the_whole_with_every_option(name, axis):
     cache = layer.start(2, (3,), 7)
     steps = torch.stack([layer.step(x[:, i], i, cache) for i in range(7)], dim=1)
     torch.testing.assert_close(steps, layer(x), **EXACT)
+
+
+@pytest.mark.parametrize("axis", [1, -3])
+@pytest.mark.parametrize("rotated", [False, True])
+def test_steps_by_number_on_the_device_are_those_by_number_whatever_is_later_in_the_cache(axis, rotated):
+    rotations = rotation_table(7, 2, base=50.0) if rotated else None
+    layer = randomised(axial.LineAttention(6, 4, axis, True, key_dim=8, value_dim=4, rotations=rotations)).eval()
+    x = normal(2, 7, 3, 6)
+    caches = [layer.start(2, (3,), 7) for _ in range(2)]
+    for later in caches[1]:
+        later.fill_(1000)
+    for i in range(7):
+        found = layer.step(x[:, i], torch.tensor([i]), caches[1])
+        torch.testing.assert_close(found, layer.step(x[:, i], i, caches[0]), **EXACT)
 
 
 def test_axial_attention_takes_the_options_of_every_axis_or_of_one():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.layers.lines import KeyValueCache, LineAttention
+from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
 from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu
 
 Part = TypeVar("Part", bound=nn.Module)
@@ -82,7 +82,7 @@ class AttentionBlock(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         return self.dropout.add_to(x, self.attention(self.norm(x)))
 
-    def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
         return x + self.dropout(self.attention.step(self.norm(x), i, cache))
 
 
@@ -118,7 +118,7 @@ class TransformerBlock(nn.Module):
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
         return self.attention.attention.start(batch, slab, length)
 
-    def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
         return self.feedforward(self.attention.step(x, i, cache))
 
 

@@ -6,7 +6,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Float, Integer, Num
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense, Layer
@@ -57,6 +57,10 @@ class AttentionOptions:
 
 
 NO_OPTIONS = AttentionOptions()
+
+
+Index = int | Integer[Tensor, "1"]
+"""The number of a step; as a tensor, one CUDA graph serves all steps."""
 
 
 class KeyValueCache(NamedTuple):
@@ -182,20 +186,28 @@ class LineAttention(Layer):
         keys, values = (weight.new_empty(*lines, width // self.kv_heads, dtype=dtype) for width in self.widths[1:])
         return KeyValueCache(keys, values)
 
-    def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
         """Return the output for slab `i`; cache its keys and values.
 
-        No weights are dropped. Rotary positions are indices.
+        No weights are dropped. Rotary positions are indices. If `i` is a tensor, the layer has no options; it reads the
+        whole cache, which must be finite, and masks later slabs.
         """
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
         if self.rotations is not None or self.options.rotary is not None:
             q, k = (part[:, 0] for part in self._turned(q[:, None], k[:, None], axis=1, position=i))
-        cache.keys[:, :, i], cache.values[:, :, i] = k, v
-        seen, bias = self.options.seen(i), None
-        if self.options.relative is not None:
-            radius, back = self.options.relative, torch.arange(len(range(i + 1)[seen]), device=x.device)
-            bias = self.table[:, radius - back.flip(0).clamp(max=radius)]
-        out = attend_step(q, cache.keys[:, :, seen], cache.values[:, :, seen], bias)
+        if isinstance(i, Tensor):
+            assert self.options == NO_OPTIONS
+            keys, values = (old.index_copy_(2, i, new[:, :, None].to(old.dtype)) for old, new in zip(cache, (k, v)))
+            later = torch.arange(keys.shape[2], device=i.device) > i
+            bias: Tensor | None = q.new_zeros(self.heads, 1).masked_fill(later, -torch.inf)
+        else:
+            cache.keys[:, :, i], cache.values[:, :, i] = k, v
+            seen, bias = self.options.seen(i), None
+            keys, values = cache.keys[:, :, seen], cache.values[:, :, seen]
+            if self.options.relative is not None:
+                radius, back = self.options.relative, torch.arange(len(range(i + 1)[seen]), device=x.device)
+                bias = self.table[:, radius - back.flip(0).clamp(max=radius)]
+        out = attend_step(q, keys, values, bias)
         return self._gated(x, out.reshape(*x.shape[:-1], out.shape[1:].numel()))
 
     def _gated(self, x: Tensor, heads: Tensor) -> Tensor:
@@ -216,17 +228,18 @@ class LineAttention(Layer):
         return q, k, v
 
     def _turned(
-        self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, position: int = 0
+        self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, position: Index = 0
     ) -> tuple[Tensor, Tensor]:
         base, rotations = self.options.rotary, self.rotations
         if base is not None:
-            if position:
+            if isinstance(position, int) and position:
                 coordinates = torch.arange(position, position + q.shape[axis], device=q.device)
             return rotary(q, axis, coordinates, base), rotary(k, axis, coordinates, base)
         if coordinates is not None:
             raise ValueError("coordinates are of rotary positions: give options with rotary=10000.0")
         if rotations is not None:
-            return rotate(q, rotations[position:], axis), rotate(k, rotations[position:], axis)
+            rotations = rotations[position] if isinstance(position, Tensor) else rotations[position:]
+            return rotate(q, rotations, axis), rotate(k, rotations, axis)
         return q, k
 
     def _attend(

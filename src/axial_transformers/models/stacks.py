@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.layers.lines import KeyValueCache, LineAttention
+from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
 from axial_transformers.messages import Message
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
@@ -116,7 +116,7 @@ class OuterDecoder(nn.Module):
     def start(self, batch: int) -> list[KeyValueCache | None]:
         return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]
 
-    def step(self, u: Float[Tensor, "b *s d"], i: int, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:
+    def step(self, u: Float[Tensor, "b *s d"], i: Index, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:
         if not self.blocks:
             return torch.zeros_like(u)
         for block, cache in zip(self.blocks, state):

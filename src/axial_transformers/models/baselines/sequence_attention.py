@@ -78,7 +78,7 @@ class SequenceAttention(LineAttention):
         q, k, v = (part.transpose(1, 2) for part in self._project(x))
         return self.out(self.attend(q, k, v).transpose(1, 2).flatten(-2))
 
-    def step(self, x: Float[Tensor, "b d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b d"]:
+    def step(self, x: Float[Tensor, "b d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b d"]:  # type: ignore[override]
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
         cache.keys[:, :, i], cache.values[:, :, i] = k, v
         groups = self.attended(i)
