@@ -31,7 +31,10 @@ class Steps(Protocol):
         ...
 
     def step(self, u: Slab, i: int, state: Any) -> Slab:
-        """Return slab `i` of the output [B, *S, D] for slab `i` of the input, u [B, *S, D]; add it to `state`."""
+        """Return slab `i` of the output [B, *S, D] for slab `i` of the input, u [B, *S, D]; add it to `state`.
+
+        The next step may overwrite the result.
+        """
         ...
 
     def near(self, slabs: Sequence[Tensor]) -> Slab | float:
@@ -67,8 +70,8 @@ BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
 """A model, a choice of values (`Choose`; `ReadsRow` for an archive) and a number of examples -> a backend."""
 
 
-def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
-    """Return the model's own parts: for any device, dtype and choice, and the reference for other backends."""
+def eager(model: AxialTransformer, choose: Choose | KnownFirst, batch: int = 0) -> Backend:
+    """Return the model's own parts: for any device, dtype, choice and batch, and the reference for other backends."""
 
     def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:
         found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)

@@ -129,18 +129,17 @@ def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b ..."] | None:
     return choose.noise if isinstance(choose, NoiseChoice) else None
 
 
-def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]) -> NoiseChoice | None:
-    """Return a choice, with `known`, along the row of these positions [L, d + 1]; None if it is not made of tensors."""
+def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]) -> NoiseChoice:
+    """Return a choice of tensors (see `noise_of`), with `known`, along the row of these positions [L, d + 1]."""
     row = tuple(positions.T)
-    if isinstance(choose, NoiseChoice):
-        noise, known = _at(choose.noise, row), choose.known
-        unknown = torch.full(noise.shape[:2], -1, device=noise.device)
-        return replace(choose, noise=noise, known=unknown if known is None else _at(known, row).long())
-    if isinstance(choose, KnownFirst) and (otherwise := row_choice(choose.otherwise, positions)) is not None:
-        known, own = _at(choose.known, row).long(), otherwise.known
-        assert own is not None
-        return replace(otherwise, known=torch.where(choose.mask[row].to(known.device), known, own))
-    return None
+    if isinstance(choose, KnownFirst):
+        otherwise, known = row_choice(choose.otherwise, positions), _at(choose.known, row).long()
+        assert otherwise.known is not None
+        return replace(otherwise, known=torch.where(choose.mask[row].to(known.device), known, otherwise.known))
+    assert isinstance(choose, NoiseChoice)
+    noise = _at(choose.noise, row)
+    unknown = torch.full(noise.shape[:2], -1, device=noise.device)
+    return replace(choose, noise=noise, known=unknown if choose.known is None else _at(choose.known, row).long())
 
 
 def _at(tensor: Tensor, positions: tuple[int | Tensor, ...]) -> Tensor:

@@ -36,8 +36,7 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend, BackendFactory, ReadsRow, Slab
-from axial_transformers.decoding.backend_choice import choose_backend
+from axial_transformers.decoding.backend import Backend, BackendFactory, ReadsRow, Slab, eager
 from axial_transformers.decoding.choices import Choose, KnownFirst, choose_at
 from axial_transformers.decoding.values_so_far import ValuesSoFar
 from axial_transformers.layers.blocks import without_dropout
@@ -54,7 +53,7 @@ def decode(
     choose: Choose | KnownFirst | ReadsRow,
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
-    backend: BackendFactory = choose_backend,
+    backend: BackendFactory = eager,
     progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
     """Return x with every value of `model.order` chosen by `choose`, one position after the other.
@@ -65,7 +64,7 @@ def decode(
         choose: what makes a value of logits, see `decoding.choices`; for an archive, what reads a row
             (`decoding.backend.ReadsRow`).
         x: [B, *A, C] integers. Channels that the model takes as known stay; all other values are overwritten.
-        backend: makes the parts that the loop calls; default: the fastest that is ready.
+        backend: makes the parts that the loop calls, such as `choose_backend`; default: those of the model itself.
         progress: wraps the loop over rows.
 
     Returns:

@@ -80,7 +80,6 @@ def _sample(
     predictions: RowPredictions | None,
 ) -> Tensor:
     choice, num_values = row_choice(choose, positions), network.num_values
-    assert choice is not None
     assert choice.known is not None
     known, sampler = _array(choice.known), choice.sampler
     if known.max() >= num_values:
