@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from axial_transformers.compression import compress, decompress
 from axial_transformers.data.examples import Examples
-from axial_transformers.decoding import gumbel, uniform
+from axial_transformers.decoding import graph_backend, gumbel, uniform
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.likelihood.evaluation import bits_of_each
@@ -98,7 +98,40 @@ def test_likelihoods_under_autocast_are_near_those_in_float32(config):
     torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["2d", "lstm"])
+def test_the_self_test_of_graphs_passes():
+    assert graph_backend.failed_self_test(torch.device("cuda:0")) is None
+
+
+@pytest.mark.parametrize("name", ["2d deep", "3d channels", "convolution", "centred channels", "lstm"])
+def test_samples_are_taken_by_graphs_and_torchs_random_numbers_stay(name):
+    graph_backend.failed_self_test.cache_clear()
+    model = random_model(VARIANTS[name], torch.float32).to("cuda")
+    before = torch.get_rng_state(), torch.cuda.get_rng_state()
+    sampled = [sample(model, 16, seed=0, compile=compile) for compile in (None, None, False)]
+    assert model in graph_backend._kept
+    assert torch.equal(sampled[0], sampled[1])
+    assert (sampled[0] != sampled[2]).flatten(1).any(1).sum() <= 1
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(torch.cuda.get_rng_state(), before[1])
+
+
+def test_graphs_keep_the_memory_of_one_decoding():
+    model, used = random_model(VARIANTS["3d channels"], torch.float32).to("cuda"), []
+    for count in (64, 64, 16, 64):
+        sample(model, count, seed=0)
+        used.append(torch.cuda.memory_allocated())
+    assert used[0] == used[1] == used[3]
+    assert used[2] <= used[0]
+
+
+def test_no_cache_holds_what_its_memory_held():
+    model = random_model(VARIANTS["3d channels"], torch.float32).to("cuda")
+    expected = sample(model, 16, seed=0, compile=False)
+    torch.empty(1 << 26, device="cuda").fill_(torch.nan)
+    assert (sample(model, 16, seed=0) != expected).flatten(1).any(1).sum() <= 1
+
+
+@pytest.mark.parametrize("name", ["2d", "3d channels", "lstm"])
 def test_graphs_under_autocast_sample_what_eager_decoding_samples(name):
     model = random_model(VARIANTS[name], torch.float32).to("cuda")
     for _ in range(2):  # the second time a graph is replayed, by weights that have changed since it was recorded

@@ -1,5 +1,9 @@
-"""Choose the backend that decodes: eager, compiled for the CPU, or CUDA graphs."""
+"""Choose the backend that decodes: eager, compiled for the CPU, or CUDA graphs.
 
+To see why decoding is eager, set the logger `axial_transformers.decoding.backend_choice` to DEBUG.
+"""
+
+import logging
 import sys
 
 import torch
@@ -7,7 +11,7 @@ import torch
 from axial_transformers.decoding import exact_backend
 from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.choices import Choose, KnownFirst, noise_of
-from axial_transformers.decoding.graph_backend import MAX_ROW, graphs
+from axial_transformers.decoding.graph_backend import MAX_ROW, failed_self_test, graphs
 from axial_transformers.inference import exact_network
 from axial_transformers.kernels import compiled_for
 from axial_transformers.layers.lines import LineAttention
@@ -17,6 +21,9 @@ from axial_transformers.models.stacks import InnerAttention, InnerLSTM
 
 PAYS_FROM = 1.0
 """Seconds that loading the kept kernels takes, about: they are loaded if eager decoding would take longer."""
+MIN_ROWS = 4
+"""Rows from which graphs pay: recording one takes as long as two eager rows, about."""
+LOG = logging.getLogger(__name__)
 
 
 def choose_backend(
@@ -28,9 +35,14 @@ def choose_backend(
     |---|---|---|
     | False | eager | eager |
     | True | kernels, or ValueError | CUDA graphs, or ValueError |
-    | None | kernels if they can run, multiply and add in one instruction, and are loaded or worth loading | eager |
+    | None | kernels where they pay, or eager | CUDA graphs where they pay, or eager |
 
-    Kernels need numba, a float32 model and noise (a choice made of tensors).
+    Both need noise (a choice made of tensors).
+
+    - Kernels need numba and a float32 model. They pay if they multiply and add in one instruction, and are loaded or
+      worth loading.
+    - Graphs need an inner decoder that can be recorded, and a device that passes `failed_self_test`. They pay from
+      `MIN_ROWS` rows on.
 
     Args:
         batch: number of examples.
@@ -38,16 +50,17 @@ def choose_backend(
     Raises:
         ValueError: `compile` is True, and the model or `choose` cannot be compiled.
     """
+    if compile is False or not (compile or _pays(model, batch)):
+        return eager(model, choose)
     device = model.device
     obstacle = _obstacle(model, choose, device)
     if compile and obstacle:
         raise ValueError(Message("{compile=True}, but {}", obstacle))
-    if compile is False or obstacle or not batch:
+    if obstacle or not batch:
+        LOG.debug("decoding is eager: %s", obstacle or "there are no examples")
         return eager(model, choose)
-    if device.type == "cuda":  # on request only: their speed is not measured
-        return graphs(model, choose) if compile else eager(model, choose)
-    if not (compile or _pays(model, batch)):
-        return eager(model, choose)
+    if device.type == "cuda":
+        return graphs(model, choose, batch)
     if not (compile or compiled_for().multiplies_and_adds):  # importing numba takes a second
         return eager(model, choose)
     try:
@@ -65,7 +78,7 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
     if noise.device != device:
         return f"the noise is on {noise.device}, the model on {device}"
     if device.type == "cuda":
-        return _obstacle_of_graphs(model)
+        return _obstacle_of_graphs(model) or failed_self_test(device)
     if device.type != "cpu":
         return f"on {device.type} nothing is compiled"
     if torch.is_autocast_enabled("cpu"):
@@ -100,8 +113,10 @@ def _inner_parts(model: AxialTransformer) -> set[type]:
 
 
 def _pays(model: AxialTransformer, batch: int) -> bool:
-    """Return True if kernels are loaded, or eager decoding would take longer than loading them.
+    """Return True if eager decoding would take longer than recording graphs or, on a CPU, than loading kernels.
 
-    Eager decoding takes about 250 + 25 batch microseconds a position, as measured at width 128.
+    On a CPU, eager decoding takes about 250 + 25 batch microseconds a position, as measured at width 128.
     """
+    if model.device.type == "cuda":
+        return len(model.order) >= MIN_ROWS * model.layout.shape[-1]
     return "numba" in sys.modules or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM

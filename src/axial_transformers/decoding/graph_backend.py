@@ -1,78 +1,155 @@
-"""Decode each row as one CUDA graph, which starts all GPU kernels of the row at once."""
+"""Decode with CUDA graphs: one of a row, and one of a step of each outer decoder.
 
-from collections.abc import Callable, Hashable
-from dataclasses import replace
-from weakref import WeakKeyDictionary
+A graph starts all its GPU kernels at once. Launched one by one, the kernels of a position take longer to start than to
+run. A model keeps the graphs of its last decoding until it decodes something else or is gone. They hold memory:
+
+- keys and values of one decoding: `sampling.cache_numbers` for each example;
+- what a row and a step compute in between;
+- under autocast, copies in its precision of the linear layers of inner and outer decoders, at most half the size of a
+  float32 model. A step then reads two bytes of each weight. A cast inside the graph would move eight.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache
+from operator import setitem
+from threading import get_ident
+from weakref import WeakKeyDictionary, finalize
 
 import torch
 from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend, eager, walk_row
 from axial_transformers.decoding.choices import Choose, KnownFirst, NoiseChoice, row_choice
+from axial_transformers.decoding.decoding_loop import decode
+from axial_transformers.decoding.noise import gumbel
 from axial_transformers.decoding.values_so_far import RowPredictions
-from axial_transformers.models import AxialTransformer
+from axial_transformers.layers.initialisation import Dense, randomise
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.stacks import OuterDecoder
+from axial_transformers.ops.processor import multiplies_bfloat16
 
 MAX_ROW = 1 << 12
-"""Positions of a row times layers of the inner decoder; each adds about twenty GPU kernels. Not measured."""
-MAX_KEPT = 4
-"""Graphs kept for each model, the last used ones: each holds the activations of a row."""
-
-Row = Callable[[Tensor, NoiseChoice, RowPredictions | None], Tensor]
-_kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDictionary()
+"""Positions of a row times layers of the inner decoder: each adds about twenty GPU kernels to a graph, and longer rows
+would take long to record. Not measured."""
+TRIED = AxialTransformerConfig(shape=(2, 3, 4), num_values=16, dim=16, heads=2, outer_layers=(3, 2), inner_layers=1)
+"""The model of the self-test: two outer decoders, and heads of a width that attention in bfloat16 takes."""
 
 
-def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
-    """Return the eager backend, with the kernels of a row as one CUDA graph.
+class Graph:
+    """Work that is recorded once; a call copies its inputs to where the graph reads them, and replays it."""
 
-    It is recorded at the first row, and kept with the model for rows of equal shape, dtype and options. A graph reads
-    the weights at their address. So it uses new values there; if weights lie elsewhere, it is recorded anew.
+    def __init__(self, work: Callable[..., Tensor], *inputs: Tensor):
+        self.inputs = [tensor.clone() for tensor in inputs]
+        self.output, self.repeat = record(lambda: work(*self.inputs), inputs[0].device)
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return the output, which the next call overwrites."""
+        for own, new in zip(self.inputs, inputs):
+            own.copy_(new)
+        self.repeat()
+        return self.output
+
+
+class RecordedSteps:
+    """The steps of an outer decoder as one graph, which serves all of them, and holds the caches."""
+
+    def __init__(self, outer: OuterDecoder, u: Tensor):
+        caches = outer.start(len(u))
+        self.near, self.caches = outer.near, [part for each in caches if each is not None for part in each]
+        self.graph = Graph(lambda u, i: outer.step(u, i, caches), u, torch.zeros(1, dtype=torch.int64, device=u.device))
+
+    def start(self, batch: int) -> None:
+        """Empty the caches: a step multiplies by zero what no step has written yet, and that must be finite."""
+        for part in self.caches:
+            part.zero_()
+
+    def step(self, u: Tensor, i: int, state: None) -> Tensor:
+        """See `Steps.step`."""
+        return self.graph(u, torch.full((1,), i, device=u.device))
+
+
+@dataclass
+class Recorded:
+    """What a model keeps of its last decoding."""
+
+    key: object
+    """Where the weights are, and what the graphs depend on: they serve no other decodings."""
+    network: AxialTransformer
+    """What is recorded: it has the tensors of the model, but for copies of weights in the precision of autocast."""
+    steps: list[RecordedSteps]
+    row: Graph | None = None
+
+
+_kept: WeakKeyDictionary[AxialTransformer, Recorded] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def graphs(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
+    """Return the eager backend, with the kernels of a row, and of a step of an outer decoder, as CUDA graphs.
+
+    The first decoding records them. The model keeps them for decodings of equal shapes, dtypes and options. Graphs read
+    the weights at their addresses, and copies that each decoding makes of them. So they use new values there. If
+    weights lie elsewhere, all is recorded anew. A decoding takes what the model keeps, and gives it back when the
+    backend is gone: two at a time have graphs of their own.
     """
-    weights = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
-    kept = _kept.setdefault(model, {})
+    recorded = _taken(model, row_choice(choose, model.order[:1]), batch)
 
     def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
         choice = row_choice(choose, positions)
-        assert choice is not None
-        autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
-        like = context.shape, context.dtype, context.device, choice.noise.shape, choice.noise.dtype
-        key = weights, like, choice.sampler, autocast
-        kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice, predictions)
-        if len(kept) > MAX_KEPT:
-            del kept[next(iter(kept))]
-        return kept[key](context, choice, predictions)
+        assert choice.known is not None
 
-    return replace(eager(model, choose), row=row)
+        def work(context: Tensor, noise: Tensor, known: Tensor, *held: Tensor) -> Tensor:
+            own = predictions and RowPredictions(held[0], held[1], held[2], held[3], predictions.num_values)
+            return walk_row(recorded.network, context, replace(choice, noise=noise, known=known), own)
 
+        inputs = context, choice.noise, choice.known, *(predictions[:-1] if predictions else ())
+        recorded.row = recorded.row or Graph(work, *inputs)
+        chosen = recorded.row(*inputs).clone()
+        if predictions is not None:
+            predictions.values.copy_(recorded.row.inputs[3])
+        return chosen
 
-def _recorded_row(
-    model: AxialTransformer, context: Tensor, choice: NoiseChoice, predictions: RowPredictions | None
-) -> Row:
-    inputs = [tensor.clone() for tensor in _inputs(context, choice, predictions)]
-    static = replace(choice, noise=inputs[1], known=inputs[2])
-    held = predictions and RowPredictions(inputs[3], inputs[4], inputs[5], inputs[6], predictions.num_values)
-    chosen, repeat = record(lambda: walk_row(model, inputs[0], static, held), context.device)
-
-    def row(context: Tensor, choice: NoiseChoice, predictions: RowPredictions | None) -> Tensor:
-        for own, new in zip(inputs, _inputs(context, choice, predictions)):
-            own.copy_(new)
-        repeat()
-        if held is not None and predictions is not None:
-            predictions.take(held)
-        return chosen.clone()
-
-    return row
+    backend = replace(eager(model, choose), row=row, outer_decoders=recorded.steps)
+    finalize(backend, setitem, _kept, model, recorded)
+    return backend
 
 
-def _inputs(context: Tensor, choice: NoiseChoice, predictions: RowPredictions | None) -> list[Tensor]:
-    assert choice.known is not None
-    return [context, choice.noise, choice.known, *(predictions[:-1] if predictions else ())]
+def _taken(model: AxialTransformer, choice: NoiseChoice, batch: int) -> Recorded:
+    """Return what the model keeps, its copies made again of the weights; or graphs of steps that are recorded anew."""
+    tensors, device = (*model.parameters(), *model.buffers()), model.device.type
+    half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    precision = half, torch.backends.cuda.matmul.fp32_precision, torch.is_inference_mode_enabled()
+    key = precision, choice.sampler, choice.noise.shape, choice.noise.dtype, [tensor.data_ptr() for tensor in tensors]
+    found = _kept.pop(model, None)
+    if found is not None and found.key == key:
+        for own, new in zip(found.network.parameters(), model.parameters()):
+            if own is not new:
+                own.copy_(new)
+        return found
+    del found  # frees its memory first
+    taken: dict[int, Tensor] = {id(tensor): tensor for tensor in tensors}
+    for layer in (*model.inner_decoder.modules(), *model.outer_decoders.modules()):
+        if half and isinstance(layer, Dense) and layer.weight.dtype == torch.float32:
+            taken |= {id(own): torch.nn.Parameter(own.to(half), requires_grad=False) for own in layer.parameters()}
+    network = deepcopy(model, taken).eval()
+    positions = network.position.tables[0]
+    slabs = [positions.new_zeros(batch, *outer.slab, model.config.dim) for outer in network.outer_decoders]
+    return Recorded(key, network, [RecordedSteps(*each) for each in zip(network.outer_decoders, slabs)])
+
+
+@cache
+def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
+    """Return the stream where a thread records: cuBLAS keeps memory for each stream that it has seen."""
+    return torch.cuda.Stream(device)  # torch's default one is on the device that captured first
 
 
 def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
     """Return the output of `work`, and a function that computes it again in place, as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device):
-        stream = torch.cuda.Stream(device)  # the default one is on the device that captured first
+        stream = _stream(device, get_ident())
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):  # libraries allocate workspaces before the capture
             work()
@@ -88,3 +165,25 @@ def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Ca
             graph.replay()
 
     return output, repeat
+
+
+@cache
+def failed_self_test(device: torch.device) -> str | None:
+    """Return why graphs are not used on a device; None if a small model chooses by graphs the values of eager decoding.
+
+    Once for each device and process, in float32 and, where the device multiplies it, under autocast to bfloat16. It
+    leaves torch's own random generators alone.
+    """
+    try:
+        with torch.device("meta"):  # initial weights would be random numbers
+            model = AxialTransformer(TRIED)
+        randomise(model.to_empty(device=device), torch.Generator().manual_seed(0))
+        choose = NoiseChoice(noise=gumbel((8, *TRIED.shape, 1, TRIED.num_values), device=device))
+        blank = torch.zeros(choose.noise.shape[:-1], dtype=torch.int64, device=device)
+        for half in {False, multiplies_bfloat16(device)}:
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                if not torch.equal(*(decode(model, choose, blank, backend=backend) for backend in (graphs, eager))):
+                    return f"CUDA graphs choose other values on {device}"
+    except Exception as error:  # whatever it is, eager decoding may work
+        return f"CUDA graphs fail on {device}: {error!r}"
+    return None
