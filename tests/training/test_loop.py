@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
@@ -543,6 +544,18 @@ def test_a_time_limit_moves_the_schedule_on_and_a_resume_reads_it_from_the_check
     run(tmp_path / "run", longer, resume=True)
     resumed = next(line for line in lines(tmp_path / "run") if line["step"] == counters.step + 1)
     assert resumed["learning_rate"] == learning_rate(counters.step, longer, counters.clock)
+
+
+def test_what_a_callback_keeps_with_its_model_ends_with_it(tmp_path):
+    """CUDA graphs hold the memory of a decoding for as long as their model lives."""
+    seen = []
+
+    def sample(averaged, step):
+        assert [each for each in seen if each() is not None] == []
+        seen.append(weakref.ref(averaged))
+
+    run(tmp_path / "run", dataclasses.replace(CONFIG, steps=4, sample_every=2), sample=sample)
+    assert len(seen) == 2
 
 
 def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_path):

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from copy import copy
 from datetime import timedelta
 from functools import partial
 from math import isfinite
@@ -107,7 +108,8 @@ class Callbacks:
         """
         learner, counters, start = self.learner, self.learner.state.counters, self.learner.clock.seconds
         step, durations, first = counters.step, learner.meter.durations, learner.processes.rank_zero
-        average = learner.average(keep=first or isinstance(callback, Collective))
+        # CUDA graphs are kept with the model that samples: with this copy, they end before the training goes on.
+        average = copy(learner.average(keep=first or isinstance(callback, Collective)))
         with learner.meter.paused(), torch.no_grad():
             metrics: Mapping[str, Metric] | None
             if isinstance(callback, Collective):
