@@ -541,10 +541,12 @@ PARTS = {
 
 
 def random_model(config: AxialTransformerConfig, device: torch.device) -> AxialTransformer:
-    """A model of random weights of scale 1, the same on every device."""
-    model = AxialTransformer(replace(config, dropout=0.0))
-    randomise(model, torch.Generator().manual_seed(0))
-    return model.to(device)
+    """A model of random weights of scale 1, made on the device."""
+    torch.manual_seed(0)
+    with device:
+        model = AxialTransformer(replace(config, dropout=0.0))
+        randomise(model)
+    return model
 
 
 def step_config(options: Options, **changes: Any) -> TrainConfig:
