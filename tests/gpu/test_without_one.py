@@ -52,6 +52,7 @@ from axial_transformers.ops import fused_attention, reference
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.machine import products_in
+from axial_transformers.training import checkpoints
 from tests.forced_backend import forced
 from tests.small_models import CENTRED, VARIANTS, random_given, random_model, random_values, small_config
 
@@ -823,6 +824,16 @@ class TwoDevices(TorchFunctionMode):
 
 def _has_tensor(index: Any) -> bool:
     return any(isinstance(each, Tensor) for each in (index if isinstance(index, tuple) else (index,)))
+
+
+def test_the_hash_of_weights_is_computed_on_a_gpu_and_is_that_of_a_cpu():
+    tensors = [torch.randn(5, 3), torch.arange(7), torch.ones((), dtype=torch.bfloat16)]
+    here, expected = torch.device("cpu"), checkpoints._digest_of_copies(tensors, torch.device("cpu"))
+    with TwoDevices():
+        far = [each.to("cuda") for each in tensors]
+        with pytest.raises(RuntimeError, match="same device"):
+            checkpoints._digest_of_copies(far, here)
+        assert checkpoints._digest_of_copies(far, CUDA) == expected
 
 
 @pytest.mark.parametrize("name", ["2d", "columns", "lstm", "classes", "convolution", "centred", "ordinal convolution"])

@@ -70,6 +70,7 @@ class Callbacks:
 
     def diverged(self, step: int, what: str) -> NonFiniteLoss:
         """Return the error to raise, with a hint and where the last good state is."""
+        self.checkpoints.wait()
         kept = newest_checkpoint(self.folder)
         state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
         return NonFiniteLoss(step, f"{what}: try a smaller learning rate; {state}")

@@ -11,8 +11,10 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from reprlib import repr as brief
 from typing import Any, NamedTuple
@@ -89,6 +91,13 @@ def _sha256_of_json(content: dict[str, Any]) -> str:
 CHECKPOINTS = "checkpoints"
 WEIGHTS, AVERAGE, OPTIMISER = "model.safetensors", "ema.safetensors", "optimizer.safetensors"
 KEPT = 2
+CHUNK = 1 << 18
+"""Words that are hashed at a time; bounds the memory."""
+
+
+def in_background(device: torch.device) -> bool:
+    """Return True where training goes on while a checkpoint is written: a CPU would need room for a copy."""
+    return device.type != "cpu"
 
 
 @dataclass
@@ -100,12 +109,13 @@ class State:
     optimizers: Sequence[Optimizer]
     counters: Counters = field(default_factory=Counters)
 
-    def tensors(self, keep: bool = True) -> dict[str, dict[str, Tensor]]:
+    def tensors(self, keep: bool = True, copy: bool = False) -> dict[str, dict[str, Tensor]]:
         """Return the full tensors of each file, on the CPU: they may not fit on the device; a collective operation.
 
-        A process that does not `keep` them gets none.
+        A process that does not `keep` them gets none. With `copy`, none is a tensor of the state itself.
         """
-        return {file: full_tensors(tensors, keep, torch.device("cpu")) for file, tensors in self.held().items()}
+        host = torch.device("cpu")
+        return {file: full_tensors(tensors, keep, host, copy) for file, tensors in self.held().items()}
 
     def held(self) -> dict[str, dict[str, Tensor]]:
         return {
@@ -169,47 +179,82 @@ def newest_intact(
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest two, in case one is damaged, and the best."""
+    """The checkpoints of one run: the newest two, in case one is damaged, and the best.
+
+    Where training goes on meanwhile (`in_background`), a thread of the first process writes one after the other.
+    """
 
     def __init__(self, run: Path, identity: dict[str, Any], processes: Processes) -> None:
         self.run, self.processes = run, processes
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
+        self._step = -1  # of the newest, which may not be written yet
+        self._writer = ThreadPoolExecutor(1)
+        self._written: Future[None] | None = None
 
     def save(self, state: State) -> None:
         """Write the state whole, then remove old checkpoints; a collective operation.
 
         Raises:
             ValueError: the processes' copies of the weights differ, in any bit.
-            OSError: the checkpoint cannot be written.
+            OSError: the checkpoint cannot be written; or the one before, if that was written in the background.
         """
-        path, before = self.run / CHECKPOINTS / checkpoint_name(state.counters.step), newest_checkpoint(self.run)
-        if self.processes.count > 1 and not self.processes.agree(_digest_of_copies(state.model)):
-            raise ValueError(
-                f"the weights of the {self.processes.count} processes differ after step {state.counters.step}, and no "
-                f"checkpoint of them was kept. Run `axial doctor`; then resume from {before or 'the start'}"
-            )
-        files = state.tensors(keep=self.processes.rank_zero)
+        step, files, overlap = state.counters.step, None, in_background(self.processes.device)
+        if step != self._step:  # else they are written, or the thread is about to
+            self.wait()
+            count, weights = self.processes.count, state.model.state_dict().values()
+            if count > 1 and not self.processes.agree(_digest_of_copies(weights, self.processes.device)):
+                before = newest_checkpoint(self.run) or "the start"
+                raise ValueError(
+                    f"the weights of the {count} processes differ after step {step}, and no checkpoint of them was "
+                    f"kept. Run `axial doctor`; then resume from {before}"
+                )
+            files = state.tensors(keep=self.processes.rank_zero, copy=overlap)
+        self._step = step
         if self.processes.rank_zero:
-            try:
-                self._write(path, state, files)
-            except OSError as error:
-                rest = f"; {before} is intact: make room, then resume" if before else ""
-                raise OSError(f"{path} could not be written ({error}){rest}") from error
+            write = partial(self._write, self._written, replace(state.counters), files)
+            if overlap:
+                self._written = self._writer.submit(write)
+            else:
+                write()
+
+    def wait(self) -> None:
+        """Wait until every checkpoint is written; a collective operation.
+
+        Raises:
+            OSError: one could not be written.
+        """
+        if self._written:
+            self._written.result()
         self.processes.barrier()
 
-    def _write(self, path: Path, state: State, files: dict[str, dict[str, Tensor]]) -> None:
-        if path.exists():  # the same tensors; but an evaluation may have happened since
-            CheckpointRecord(state.counters, self.identity, CheckpointRecord.read(path).files).write(path)
-        else:
-            with folder_written_whole(path) as aside:
-                digests = {}
-                for name, tensors in files.items():
-                    write_tensors(aside / name, tensors)
-                    digests[name] = _sha256(aside / name)
-                CheckpointRecord(state.counters, self.identity, digests).write(aside)
-        for old in _newest_first(self.run)[KEPT:]:
-            if _step(old) != state.counters.best_step:
-                shutil.rmtree(old)
+    def close(self) -> None:
+        """Do the same in this process alone."""
+        with self._writer:  # which ends with what it writes, even if an interrupt ends the wait
+            if self._written:
+                self._written.result()
+
+    def _write(
+        self, before: Future[None] | None, counters: Counters, files: dict[str, dict[str, Tensor]] | None
+    ) -> None:
+        if before:
+            before.result()  # or its error
+        path, intact = self.run / CHECKPOINTS / checkpoint_name(counters.step), newest_checkpoint(self.run)
+        try:
+            if files is None:  # the same tensors; but an evaluation may have happened since
+                CheckpointRecord(counters, self.identity, CheckpointRecord.read(path).files).write(path)
+            else:
+                with folder_written_whole(path) as aside:
+                    digests = {}
+                    for name, tensors in files.items():
+                        write_tensors(aside / name, tensors)
+                        digests[name] = _sha256(aside / name)
+                    CheckpointRecord(counters, self.identity, digests).write(aside)
+            for old in _newest_first(self.run)[KEPT:]:
+                if _step(old) != counters.best_step:
+                    shutil.rmtree(old)
+        except OSError as error:
+            rest = f"; {intact} is intact: make room, then resume" if intact else ""
+            raise OSError(f"{path} could not be written ({error}){rest}") from error
 
     def restore(self, state: State) -> None:
         """Set `state` to the newest intact checkpoint; leave it as it is if there is none; a collective operation.
@@ -229,6 +274,7 @@ class Checkpoints:
         counters = found.counters if found else CheckpointRecord.read(path).counters
         empty = {file: {name: torch.empty(each.shape) for name, each in own.items()} for file, own in expected.items()}
         state.restore(found.tensors if found else empty, counters)
+        self._step = step
         self.processes.broadcast_tensors(each for own in state.held().values() for each in own.values())
         self.processes.barrier()
         for each, reason in damaged.items():
@@ -275,13 +321,20 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digest_of_copies(model: AxialTransformer) -> int:
-    """Return a hash of the tensors that this process holds whole: with shards, few."""
-    digest = hashlib.sha256()
-    for tensor in model.state_dict().values():
+def _digest_of_copies(tensors: Iterable[Tensor], device: torch.device) -> int:
+    """Return a hash, below 2^63, of the bits of tensors on a device, but not of shards; it is computed there.
+
+    Each word of a chunk has an odd, random factor. So a change of one word always changes the hash; others, such as two
+    words that change places, nearly always.
+    """
+    factors = torch.randint(-(2**63), 2**63 - 1, (CHUNK,), generator=torch.Generator().manual_seed(0)) | 1
+    factors, digest = factors.to(device), torch.zeros((), dtype=torch.int64, device=device)
+    for tensor in tensors:
         if not isinstance(tensor, DTensor):
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return int.from_bytes(digest.digest()[:7])
+            words = {1: torch.uint8, 2: torch.int16}.get(tensor.itemsize, torch.int32)
+            for chunk in tensor.detach().contiguous().view(-1).view(words).split(CHUNK):
+                digest = digest * factors[0] + (chunk * factors[: len(chunk)]).sum()
+    return int(digest) & (2**63 - 1)
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

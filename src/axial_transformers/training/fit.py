@@ -217,6 +217,7 @@ def _fit(
     between = Callbacks(learner, checkpoints, log, page, interrupts)
     with (
         stated_library(record.machine.linear), deaths_of_workers(), interrupts, closing(learner), log, page, progress,
+        closing(checkpoints),
     ):  # fmt: skip
         _begin(between, examples, progress)
         if config.time_limit is not None:
@@ -278,6 +279,7 @@ def _finish(
         ending = ending if between.evaluate(evaluate) else "interrupted"
     if sample and ending != "interrupted" and counters.step % config.sample_every:
         between.call(sample)
+    between.checkpoints.wait()
     return ending
 
 
