@@ -157,7 +157,8 @@ class _Functions(TorchFunctionMode):
             return args[0].to(META)
         if function is torch.device:
             return function(*args, **kwargs)
-        args, kwargs = [*map(_on_meta, args)], {name: _on_meta(value) for name, value in kwargs.items()}
+        kwargs = {name: _on_meta(value) for name, value in kwargs.items() if name != "pin_memory"}
+        args = [*map(_on_meta, args)]
         if function is F.scaled_dot_product_attention and args[0].is_meta:
             return gpu_attention(*args, **kwargs)
         if function is F.linear and args[0].is_meta and torch.is_autocast_enabled("cuda"):
