@@ -12,6 +12,7 @@ share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts
 "machine" is what `axial inspect --machine --json` prints.
 """
 
+import gc
 import json
 import multiprocessing
 import time
@@ -244,6 +245,7 @@ class Here:
 
     def close(self) -> None:
         del self.side
+        gc.collect()
 
 
 def metrics_of(model: AxialTransformerConfig, config: TrainConfig, seconds: float, matmul: float) -> dict[str, float]:

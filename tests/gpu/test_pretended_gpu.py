@@ -1,4 +1,4 @@
-"""The commands on a GPU that computes nothing: they take the branches of a GPU, without a tensor of a CPU among its own."""
+"""The commands on a GPU that computes nothing: they take its branches, with no tensor of a CPU among its own."""
 
 import json
 import logging
