@@ -161,10 +161,10 @@ class AxialTransformer(nn.Module):
         categorical logits to autocast.
         """
         learns = self.training and torch.is_grad_enabled() and self.config.values == "categorical"
-        if learns or state.is_meta:  # on meta nothing is rounded
+        if learns or state.is_meta or not torch.is_autocast_enabled(state.device.type):  # on meta nothing is rounded
             return self.head(state)
         with torch.autocast(state.device.type, enabled=False):
-            return self.head(state.to(self.head[1].get_parameter("weight").dtype))
+            return self.head(state.to(next(self.head.parameters()).dtype))
 
     def fit_values(self, x: Integer[Tensor, "n *a c"]) -> None:
         """Fit what a new model needs to know of its ordinal values to examples: prediction and first distribution."""
