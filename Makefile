@@ -30,7 +30,7 @@ test-processors: $(READY)  ## kernels, layers, decoding, archives as on other x8
 	$(BIN)/python tests/processors.py $(PROCESSORS)
 
 test-gpu: $(READY)  ## what needs a CUDA device
-	$(BIN)/python -m pytest -m gpu
+	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/python -m pytest -m gpu
 
 gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file; ARGS=--dry-run: the plan on the CPU
 	$(BIN)/python benchmarks/gpu_report.py $(ARGS)

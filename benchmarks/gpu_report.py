@@ -94,8 +94,8 @@ def rows_of(words: list[str], seconds: float, log: Path) -> Row:
             ended = f"ended after {seconds:g} s, its limit"
     rows = []
     for line in log.read_text().splitlines():
-        with suppress(ValueError):  # what is no row: a word of a test, half a line
-            rows.append(json.loads(line))
+        with suppress(ValueError, TypeError):  # what is no row: a word of a test, half a line, a number
+            rows.append(dict(json.loads(line)))
     log.unlink()
     errors.unlink()
     return {"ended": ended, "seconds": round(time.monotonic() - began, 1), "rows": rows}
@@ -105,10 +105,11 @@ def machine(options: Options) -> Row:
     found: Row = {"python": platform.python_version(), "torch": torch.__version__, "dry_run": options.dry_run}
     found["axial_transformers"] = axial.__version__
     if options.device.type == "cuda":
-        properties, rates = torch.cuda.get_device_properties(0), (torch.bfloat16, torch.float32)
+        properties, rates = torch.cuda.get_device_properties(0), {"bfloat16": torch.bfloat16, "tf32": torch.float32}
         found |= {"gpu": properties.name, "gpus": torch.cuda.device_count(), "cuda": torch.version.cuda}
         found["memory_bytes"] = properties.total_memory
-        found |= {f"tflops_{str(each)[6:]}": matmul_rate(options.device, each) / 1e12 for each in rates}
+        found |= {f"tflops_{name}": matmul_rate(options.device, each) / 1e12 for name, each in rates.items()}
+        found["cudnn"] = torch.backends.cudnn.version()
         found["compiles"] = why_not_compiled(options.device) or "yes"
     return found
 

@@ -197,7 +197,7 @@ class _Operations(TorchDispatchMode):
                 self.gpu.wait()
             if args[1].is_meta:
                 return args[0].fill_(1)
-        if name not in TAKE_BOTH:
+        if name not in TAKE_BOTH or (name is aten.index and not args[0].is_meta):
             tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor) and each.ndim]
             if len({each.is_meta for each in tensors}) > 1:
                 raise RuntimeError(f"{name}: expected all tensors to be on the same device")

@@ -30,7 +30,9 @@ from rich.table import Table
 
 from axial_transformers import recipes
 from axial_transformers.data import Examples
+from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import machine_facts, matmul_rate
 from axial_transformers.training.batches import Batch, batch_at, step_positions
@@ -184,7 +186,8 @@ class Theirs:
         positions = step_positions(self.steps, self.config.batch_size)
         batch = batch_at(self.examples, self.slices, self.recipe.model.num_classes, self.config, positions)
         values, label, channel, _ = batch.to(self.device)
-        self.training.step(values, label, channel)
+        with whole_graphs():
+            self.training.step(values, label, channel)
         self.steps += 1
 
 
@@ -271,7 +274,9 @@ def training(recipe: RunConfig, precision: str, compiled: bool, options: Options
 def build(recipe: RunConfig, device: torch.device) -> AxialTransformer:
     torch.manual_seed(0)
     with device:
-        return AxialTransformer(recipe.model)
+        model = AxialTransformer(recipe.model)
+        randomise(model)  # a new head gives every model the same loss
+    return model
 
 
 def random_examples(recipe: RunConfig, count: int = 1024) -> Examples:

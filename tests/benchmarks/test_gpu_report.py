@@ -98,12 +98,14 @@ NOT_IN_A_DRY_RUN = {
     "except Exception as error:  # whatever torch or a compiler says is what a row is for",
     'return f"{type(error).__name__}: {error}"[:500]',
     # of the machine, the data and a second GPU
-    "properties, rates = torch.cuda.get_device_properties(0), (torch.bfloat16, torch.float32)",
+    'properties, rates = torch.cuda.get_device_properties(0), {"bfloat16": torch.bfloat16, "tf32": torch.float32}',
     'found |= {"gpu": properties.name, "gpus": torch.cuda.device_count(), "cuda": torch.version.cuda}',
     'found["memory_bytes"] = properties.total_memory',
-    'found |= {f"tflops_{str(each)[6:]}": matmul_rate(options.device, each) / 1e12 for each in rates}',
+    'found |= {f"tflops_{name}": matmul_rate(options.device, each) / 1e12 for name, each in rates.items()}',
+    'found["cudnn"] = torch.backends.cudnn.version()',
     'found["compiles"] = why_not_compiled(options.device) or "yes"',
     'yield row("data", f"the file {data}: python experiments/datasets.py fashion_mnist makes it", False)',
+    'yield {"name": "not run: there is one GPU"}',
     "return",
 }
 

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,7 +124,8 @@ def _with_time_for_results(run: RunConfig, model: AxialTransformer, validation: 
         return int(60 * limit * SHARE / 2 / max(clock.seconds, 1e-3))
 
     evaluated = 2 * len(x) * fitting(lambda: evaluate(model.eval(), x))
-    sampled = fitting(lambda: sample(model, 1, known=x[:1] if run.model.known_channels else None))
+    # CUDA graphs are kept with the model that samples: those of a copy end with it.
+    sampled = fitting(lambda: sample(copy(model), 1, known=x[:1] if run.model.known_channels else None))
     fewer = {"validate_on": max(MIN_EVALUATED, evaluated), "samples": max(1, sampled)}
     return replace(run, **{name: min(getattr(run, name), most) for name, most in fewer.items()})
 

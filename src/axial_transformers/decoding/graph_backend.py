@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import setitem
-from threading import get_ident
+from threading import Lock, get_ident
 from weakref import WeakKeyDictionary, finalize
 
 import torch
@@ -139,6 +139,9 @@ def _taken(model: AxialTransformer, choice: NoiseChoice, batch: int) -> Recorded
     return Recorded(key, network, [RecordedSteps(*each) for each in zip(network.outer_decoders, slabs)])
 
 
+_RECORDING = Lock()
+
+
 @cache
 def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
     """Return the stream where a thread records: cuBLAS keeps memory for each stream that it has seen."""
@@ -146,19 +149,24 @@ def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
 
 
 def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
-    """Return the output of `work`, and a function that computes it again in place, as a CUDA graph."""
+    """Return the output of `work`, and a function that computes it again in place, as a CUDA graph.
+
+    CUDA records one graph at a time. Replays are in the order of the current stream.
+    """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(device):
-        stream = _stream(device, get_ident())
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):  # libraries allocate workspaces before the capture
-            work()
-        torch.cuda.current_stream(device).wait_stream(stream)
-        torch.clear_autocast_cache()  # else it reads copies that autocast frees
-        # Other threads may pin memory meanwhile.
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            output = work()
-        torch.clear_autocast_cache()  # those copies lie in the graph's memory
+    with _RECORDING, torch.cuda.device(device):
+        stream, current = _stream(device, get_ident()), torch.cuda.current_stream(device)
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream):  # also ends it where the capture fails
+                work()  # libraries allocate workspaces before the capture
+                torch.clear_autocast_cache()  # else the graph reads copies that autocast frees
+                # Other threads may pin memory meanwhile.
+                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                    output = work()
+        finally:
+            torch.clear_autocast_cache()  # those copies lie in the graph's memory
+        current.wait_stream(stream)
 
     def repeat() -> None:
         with torch.cuda.device(device):

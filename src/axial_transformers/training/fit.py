@@ -199,7 +199,8 @@ def _same_arithmetic(config: TrainConfig, begun: RunRecord | None, processes: Pr
     libraries: tuple[Library, ...] = get_args(Library)
     first = libraries.index(begun.machine.linear if begun else library() if processes.rank_zero else "torch")
     linear = libraries[int(processes.broadcast(float(first)))]
-    return replace(config, precision="bfloat16" if half else "float32"), linear
+    compile = not processes.any(not config.compile)  # one may lack what the others have
+    return replace(config, precision="bfloat16" if half else "float32", compile=compile), linear
 
 
 def _fit(
