@@ -42,6 +42,19 @@ def test_a_run_trains_evaluates_samples_saves_and_resumes_on_a_gpu(axial, gpu, t
     assert [record.message for record in caplog.records] == [], "graphs, not eager"
 
 
+def test_a_run_begun_on_a_cpu_keeps_its_arithmetic_on_a_gpu_unless_told_otherwise(axial, tmp_path):
+    run = tmp_path / "run"
+    small = [*TINY, "--training.batch-size", 8, "--validate-on", 4, "--samples", 4, "--training.device", "cpu"]
+    assert axial("train", "digits", "--out", run, *small, "--training.steps", 2).status == 0
+    faster = ["--training.precision", "bfloat16", "--training.compile"]
+    with PretendedGPU():
+        for steps, words, expected in ((3, [], ("float32", False)), (4, faster, ("bfloat16", True))):
+            options = ["--training.device", "cuda", "--training.steps", steps]
+            assert axial("train", run, *options, *words).status == 0
+            settings = json.loads((run / "train.json").read_text())["run"]["training"]
+            assert (settings["precision"], settings["compile"]) == expected
+
+
 def test_a_pretended_gpu_refuses_what_a_gpu_refuses():
     with PretendedGPU(memory=1e6) as gpu:
         x = torch.ones(3, 4, device="cuda", requires_grad=True)
