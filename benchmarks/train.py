@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing.connection import Connection
 from statistics import median
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -266,14 +267,19 @@ def rate(options: Options, precision: str) -> float:
 
 def training(recipe: RunConfig, precision: str, compiled: bool, options: Options) -> TrainConfig:
     changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
-    changes |= {"optimizer": "adam", "distribution_augmentation": 0.0}  # the straightforward step has no other
+    augmentations = {"distribution_augmentation": 0.0, "shift_augmentation": 0.0}
+    changes |= {"optimizer": "adam", **augmentations}  # the straightforward step has no other
     at_a_time = recipe.training.batch_size // recipe.training.accumulate
     return replace(recipe.training, batch_size=options.batch or at_a_time, accumulate=1, **changes).resolve_auto()
 
 
+BUILDING = Lock()
+
+
 def build(recipe: RunConfig, device: torch.device) -> AxialTransformer:
-    torch.manual_seed(0)
-    with device:
+    """The same model on both sides, which may be threads that share torch's generator."""
+    with BUILDING, device:
+        torch.manual_seed(0)
         model = AxialTransformer(recipe.model)
         randomise(model)  # a new head gives every model the same loss
     return model
