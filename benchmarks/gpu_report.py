@@ -38,6 +38,8 @@ def main(options: Options) -> None:
             for row in rows(options):
                 print(json.dumps(row), flush=True)
         return
+    if unknown := ", ".join({*options.parts} - {*PARTS}):
+        sys.exit(f"no part is called {unknown}: there are {', '.join(PARTS)}")
     if not options.dry_run and not torch.cuda.is_available():
         sys.exit("no CUDA device is here: --dry-run runs the plan without one")
     sys.exit(report(options))

@@ -36,6 +36,12 @@ def test_the_report_takes_an_hour():
     assert [*gpu_parts.PARTS][:7] == ["parity", "tests", "imagenet32", "imagenet64", "sampling", "memory", "curve"]
 
 
+def test_a_part_that_there_is_not_is_named_before_any_runs(tmp_path):
+    with pytest.raises(SystemExit, match=r"^no part is called losses: there are parity, tests, "):
+        gpu_report.main(gpu_parts.Options(dry_run=True, parts=("parity", "losses"), out=tmp_path / "report"))
+    assert not (tmp_path / "report").exists()
+
+
 def test_a_part_that_is_killed_or_fails_keeps_its_rows(tmp_path):
     said = "import json, time; print(json.dumps({'name': 'first'}), flush=True); print('no row'); "
     hangs, fails = (
@@ -88,6 +94,7 @@ atexit.register(write)
 """A module `sitecustomize`, which each process imports."""
 
 NOT_IN_A_DRY_RUN = {
+    "sys.exit(f\"no part is called {unknown}: there are {', '.join(PARTS)}\")",
     'sys.exit("no CUDA device is here: --dry-run runs the plan without one")',
     # of what fails, or has no end: tested above
     "except subprocess.TimeoutExpired:",
