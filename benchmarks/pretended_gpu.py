@@ -17,12 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.layers import blocks
 from axial_transformers.ops import composed_relative, line_groups
+from axial_transformers.ops.torch_private import TorchDispatchMode, tree_leaves
 from axial_transformers.planning.step_memory import LiveBytes, gpu_attention
 
 CUDA, META = torch.device("cuda", 0), torch.device("meta")
