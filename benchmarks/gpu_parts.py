@@ -173,7 +173,7 @@ def where_time_goes(name: str, batch: int, options: Options) -> Row:
             seconds_of_steps(run, 3, options.device)
     events = [event for event in profiled.key_averages() if not event.is_user_annotation]
     shares = dict.fromkeys(KINDS, 0.0)
-    for event in [event for event in events if event.device_type.name == "CUDA"] or events:
+    for event in [event for event in events if event.device_type.name == "CUDA"] or events:  # operators
         key = "" if event.key.startswith("triton") else event.key.lower()
         kind = next(kind for kind, words in KINDS.items() if any(word in key for word in words))
         shares[kind] += event.self_device_time_total / 1e6 / wall

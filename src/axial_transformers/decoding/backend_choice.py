@@ -22,7 +22,7 @@ from axial_transformers.models.stacks import InnerAttention, InnerLSTM
 PAYS_FROM = 1.0
 """Seconds that loading the kept kernels takes, about: they are loaded if eager decoding would take longer."""
 MIN_ROWS = 4
-"""Rows from which graphs pay: recording one takes as long as two eager rows, about."""
+"""Rows from which graphs pay: recording one takes about as long as two eager rows. Not measured."""
 LOG = logging.getLogger(__name__)
 
 

@@ -133,7 +133,7 @@ def _taken(model: AxialTransformer, choice: NoiseChoice, batch: int) -> Recorded
     for layer in (*model.inner_decoder.modules(), *model.outer_decoders.modules()):
         if half and isinstance(layer, Dense) and layer.weight.dtype == torch.float32:
             taken |= {id(own): torch.nn.Parameter(own.to(half), requires_grad=False) for own in layer.parameters()}
-    network = deepcopy(model, taken).eval()
+    network = deepcopy(model, taken).eval()  # it takes from `taken` what it would copy: the tensors, by identity
     positions = network.position.tables[0]
     slabs = [positions.new_zeros(batch, *outer.slab, model.config.dim) for outer in network.outer_decoders]
     return Recorded(key, network, [RecordedSteps(*each) for each in zip(network.outer_decoders, slabs)])

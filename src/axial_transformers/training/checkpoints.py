@@ -228,7 +228,7 @@ class Checkpoints:
         self.processes.barrier()
 
     def close(self) -> None:
-        """Do the same in this process alone."""
+        """Wait until every checkpoint is written, in this process alone; OSError if one could not be."""
         with self._writer:  # which ends with what it writes, even if an interrupt ends the wait
             if self._written:
                 self._written.result()
