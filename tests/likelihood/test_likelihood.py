@@ -190,6 +190,13 @@ def test_what_is_not_the_models_is_refused(change, words):
         bits_per_dim(model, **arguments)
 
 
+def test_labels_of_another_number_are_refused_where_images_are_split(monkeypatch):
+    monkeypatch.setattr("axial_transformers.likelihood.bits.PART", 1)
+    model = random_model(small_config((2, 3), num_classes=3))
+    with pytest.raises(ValueError, match="label"):
+        bits_per_dim(model, random_values(model, 2), torch.zeros(3, dtype=torch.int64))
+
+
 def test_labels_need_a_model_of_classes():
     model = small_model((2, 3))
     with pytest.raises(ValueError, match="num_classes"):

@@ -104,7 +104,7 @@ def _parts(
     size = max(1, size) if fit and x.device.type == "cpu" else max(1, len(x))
     for start in range(0, max(1, len(x)), size):
         some = slice(start, start + size)
-        yield x[some], conditioning.of(some)
+        yield x[some], conditioning.of(some) if fit else conditioning  # whole, to be refused
 
 
 @accepts_arrays("x", "label", "cond")
