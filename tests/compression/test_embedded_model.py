@@ -12,10 +12,18 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.compression import ArchiveError, DamagedError, WrongModelError, container, fingerprint
-from axial_transformers.compression.embedded_model import code_of, pack, round_weights, step_of, unpack
+from axial_transformers.compression import (
+    ArchiveError,
+    DamagedError,
+    WrongModelError,
+    container,
+    embedded_model,
+    fingerprint,
+)
+from axial_transformers.compression.embedded_model import FIRST_PRECISION, code_of, pack, round_weights, step_of, unpack
 from axial_transformers.compression.rounding import rounded
 from axial_transformers.data import DataConfig, load
+from axial_transformers.kernels import PRECISION
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import UNCONDITIONAL
 from axial_transformers.storage.byte_reader import ByteReader
@@ -74,6 +82,14 @@ def test_a_model_comes_back_to_the_last_bit_for_steps_of_every_size(kind, diviso
     for name, codes in steps.items():
         error = (once.get_parameter(name) - model.get_parameter(name)).detach().abs()
         assert (error.reshape(len(codes), -1).amax(1).numpy() <= step_of(codes) * 0.50001).all()
+
+
+def test_numbers_take_the_bits_of_a_logistic_distribution():
+    size = embedded_model.size_of(FIRST_PRECISION) * 2.0**-17
+    shares = np.diff(1 / (1 + np.exp(-size * (np.arange(10) - 0.5))))
+    start = embedded_model.NUMBERS // 2
+    found = np.diff(embedded_model._starts_of_numbers(FIRST_PRECISION))[start : start + 9] / 2.0**PRECISION
+    assert np.abs(found / shares - 1).max() < 0.01
 
 
 def test_coefficients_that_are_too_large_for_a_number_come_back():

@@ -9,7 +9,7 @@ from axial_transformers.kernels import COEFFICIENT_BITS
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models.linear_prediction import LinearPrediction
-from axial_transformers.models.values import Features, Mixture
+from axial_transformers.models.values import Features, Mixture, features_of
 from tests.small_models import (
     CENTRED,
     VARIANTS,
@@ -17,6 +17,7 @@ from tests.small_models import (
     random_given,
     random_model,
     random_values,
+    small_config,
     small_model,
 )
 
@@ -116,6 +117,11 @@ def test_features_tell_neighbouring_values_of_16_bits_apart():
     codes = torch.arange(65_536)
     assert len(Features(65_536, ())(codes, torch.bfloat16).unique(dim=0)) > 65_536 // 4
     assert len(Features(65_536, ())(codes, torch.float32).unique(dim=0)) == 65_536
+
+
+@pytest.mark.parametrize(("num_values", "scales"), [(16, (1, 4)), (17, (1, 4, 16))])
+def test_differences_have_features_at_the_scales_below_the_number_of_values(num_values, scales):
+    assert features_of(small_config((3, 2), num_values=num_values, **CENTRED)).scales == scales
 
 
 @pytest.mark.parametrize("name", [name for name in ORDINAL if VARIANTS[name].num_values <= 300])
