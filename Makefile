@@ -9,7 +9,7 @@ STUDIO := .venv-studio
 STUDIO_READY := $(STUDIO)/.ready
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check test-slow test-processors test-gpu gpu-report docs docs-serve docs-check studio-test release-check clean
+.PHONY: demo test check test-slow test-processors test-gpu gpu-report mutants docs docs-serve docs-check studio-test release-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -34,6 +34,9 @@ test-gpu: $(READY)  ## what needs a CUDA device
 
 gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file; ARGS=--dry-run: the plan on the CPU
 	$(BIN)/python benchmarks/gpu_report.py $(ARGS)
+
+mutants: $(READY)  ## small faults planted in a copy, each of which tests must find; ARGS='--only training --jobs 2'
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 release-check: $(READY)  ## build what is published into dist/, check that nothing lacks, try it in an environment of its own
 	rm -rf dist build && mkdir build
