@@ -489,7 +489,7 @@ static int64_t logistic(float z) {
 typedef struct {
     int64_t count;
     int mixtures;
-    float unit, *means, *precisions;
+    float unit, max_log_precision, *means, *precisions;
     int64_t centre, *shares;
 } Mixture;
 
@@ -552,7 +552,7 @@ static double size_of(int64_t code, int exponent) { return ldexp((double)(8 + co
 static int64_t read_number(Stream *stream, int64_t code) {
     float none = 0, precision = (float)size_of(code, -17);
     int64_t half = 1 << 15, share = ((int64_t)1 << PRECISION) - 2 * half;
-    Mixture mixture = {2 * half, 1, 0, &none, &precision, half, &share};
+    Mixture mixture = {2 * half, 1, 0, 0, &none, &precision, half, &share};
     return read_mixture(&mixture, stream) - half;
 }
 
@@ -590,6 +590,7 @@ static struct {
     int64_t lowest;
     double step, offset; /* of floats; a step of 0: there are none */
     int num_values, num_classes, divisor, convolution, mixtures;
+    float max_log_precision;
     int encoder_layers, outer_layers[MAX_AXES], inner_layers;
     int ordinal, centred, lstm, one_hot, rotary;
 } config;
@@ -669,6 +670,7 @@ static void read_config(Bytes text) {
     config.divisor = whole_of("input_divisor", 1, MAX_SIZE, config.num_values - 1);
     config.convolution = whole_of("convolution", 0, 8, 0);
     config.mixtures = whole_of("mixtures", 1, 256, 10);
+    config.max_log_precision = (float)number_of("max_log_precision", -4, 5, 3);
     config.inner_layers = whole_of("inner_layers", 1, MAX_LAYERS, 4);
     config.encoder_layers = whole_of("encoder_layers", 0, MAX_LAYERS, NAN);
     config.ordinal = choice("values", (const char *const[]){"categorical", "ordinal", ""});
@@ -1052,7 +1054,8 @@ static int64_t read_ordinal(float *outputs, Mixture *mixture, Stream *stream) {
     mixture->precisions = outputs + 2 * count;
     for (int k = 0; k < count; k++) {
         float log_precision = mixture->precisions[k] > -12.0f ? mixture->precisions[k] : -12.0f;
-        mixture->precisions[k] = exponential(log_precision < 5.0f ? log_precision : 5.0f);
+        float most = mixture->max_log_precision;
+        mixture->precisions[k] = exponential(log_precision < most ? log_precision : most);
         before += mixture->shares[k];
         int64_t end = k == count - 1 ? available : before * factor >> RECIPROCAL;
         mixture->shares[k] = end - used;
@@ -1368,6 +1371,7 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
     uint64_t dim = config.dim, length = network.slab[config.axes - 1], all = config.positions * config.channels;
     Mixture mixture = {.count = config.num_values, .mixtures = config.mixtures, .shares = network.integers};
     if (config.ordinal) mixture.unit = *network.spread;
+    mixture.max_log_precision = config.max_log_precision;
     for (uint64_t first = 0; first < network.images; first += GROUP) {
         uint64_t rows = network.images - first < GROUP ? network.images - first : GROUP;
         memset(network.hidden, 0, (size_t)(rows * dim) * sizeof(float));

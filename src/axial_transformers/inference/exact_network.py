@@ -305,7 +305,8 @@ def _output(model: AxialTransformer) -> Output:
     of_values = embedding.features.of_values(torch.arange(last + 1))
     of_differences = embedding.features.of_differences(torch.arange(-last, last + 1))
     features = Features(_array(of_values), _array(of_differences), _linear(embedding.linear))
-    ordinal = Ordinal(config.num_values, config.mixtures, np.float32(values.spread.item()), config.centred)
+    unit, most = np.float32(values.spread.item()), np.float32(config.max_log_precision)
+    ordinal = Ordinal(config.num_values, config.mixtures, unit, most, config.centred)
     return Output(norm, head, np.zeros((0, config.dim), np.float32), features, ordinal)
 
 

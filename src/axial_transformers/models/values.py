@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.kernels import MAX_LOG_PRECISION, MIN_LOG_PRECISION
+from axial_transformers.kernels import MIN_LOG_PRECISION
 from axial_transformers.layers.embeddings import Embedding
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
@@ -149,6 +149,7 @@ class OrdinalValues(nn.Module):
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
         self.num_values, self.mixtures, self.outputs = config.num_values, config.mixtures, config.num_logits
+        self.max_log_precision = config.max_log_precision
         self.middle = (config.num_values - 1) // 2
         self.prediction = None
         if config.centred:
@@ -188,7 +189,7 @@ class OrdinalValues(nn.Module):
     def distribution(self, outputs: Float[Tensor, "*s o"], centres: Integer[Tensor, "*s"]) -> "Mixture":
         """Return the distribution that the head's outputs stand for."""
         weights, means, precisions = outputs.unflatten(-1, (3, -1)).unbind(-2)
-        precisions = precisions.clamp(MIN_LOG_PRECISION, MAX_LOG_PRECISION).exp()
+        precisions = precisions.clamp(MIN_LOG_PRECISION, self.max_log_precision).exp()
         return Mixture(weights, means * self.spread.to(means.dtype), precisions, centres, self.num_values)
 
     @torch.no_grad()

@@ -133,6 +133,7 @@ def photos32() -> RunConfig:
             layout="columns",
             values="ordinal",
             centred=True,
+            max_log_precision=5.0,  # with which its number was reached
             rotary=100.0,
             convolution=2,
             dim=96,
@@ -303,6 +304,7 @@ def clips32() -> RunConfig:
             layout="columns",
             values="ordinal",
             centred=True,
+            max_log_precision=5.0,  # with which its number was reached
             rotary=100.0,
             convolution=2,
             dim=64,

@@ -234,7 +234,7 @@ class Rows:
         blocks = [no_block] if isinstance(inner, Lstm) else inner
         packed = PackedLstm(_norms([lstm.norm]), _packed([lstm.of_input]), _packed([lstm.of_hidden]))
         self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, packed)
-        ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), centred=False)
+        ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), np.float32(0), centred=False)
         embedding = _embedding(output.features or output.table)
         self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), embedding, ordinal)
         self._memory = Kept[steps.RowMemory]()

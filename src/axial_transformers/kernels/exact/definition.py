@@ -45,8 +45,8 @@ RECIPROCAL = 34
 
 A product of the factor and a sum of fixed-point numbers is at most 2^(PRECISION + RECIPROCAL), so it fits 63 bits.
 """
-MIN_LOG_PRECISION, MAX_LOG_PRECISION = -12.0, 5.0
-"""Log precisions of a mixture are clipped to this range: precisions are from 2^-17 to 2^7 per value."""
+MIN_LOG_PRECISION = -12.0
+"""Log precisions of a mixture are at least this: precisions are 2^-17 per value and more."""
 MAX_OUTPUT = float(2**100)
 """Parameters of a mixture that are not smaller count as not finite. Nothing that is computed of others overflows."""
 LOGISTIC_BITS, LOGISTIC_END = 30, 24
@@ -138,6 +138,8 @@ class Ordinal(NamedTuple):
     """0: values are categorical, and the head has an output for each."""
     unit: np.float32
     """Means are multiples of it, counted from the prediction."""
+    max_log_precision: np.float32
+    """Log precisions are at most this."""
     centred: bool
     """True if codes hold predictions. Otherwise each value is predicted as (V - 1) // 2."""
 

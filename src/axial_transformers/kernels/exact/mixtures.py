@@ -18,7 +18,6 @@ from axial_transformers.kernels.exact.definition import (
     LN_2,
     LOGISTIC_BITS,
     LOGISTIC_END,
-    MAX_LOG_PRECISION,
     MAX_OUTPUT,
     MIN_LOG_PRECISION,
     NOT_FINITE,
@@ -63,10 +62,10 @@ class MixtureMemory(NamedTuple):
 
 
 @intrinsic
-def precisions_of(typing_context: Any, outputs: Any, at: Any, count: Any, out: Any) -> Any:
+def precisions_of(typing_context: Any, outputs: Any, at: Any, count: Any, most: Any, out: Any) -> Any:
     """Write the precisions of `count` components; return False if some output is not finite, or huge."""
 
-    def generate(b: Any, outputs: Any, at: Any, count: Any, out: Any) -> Any:
+    def generate(b: Any, outputs: Any, at: Any, count: Any, most: Any, out: Any) -> Any:
         fine = cgutils.alloca_once_value(b, constant(ir.VectorType(ir.IntType(1), LANES), 1))
         size, third = b.mul(count, count.type(3)), b.mul(count, count.type(2))
         with vectors(b, size) as j:
@@ -76,12 +75,12 @@ def precisions_of(typing_context: Any, outputs: Any, at: Any, count: Any, out: A
         with vectors(b, count) as j:
             number = load(b, outputs, b.add(b.add(at, third), j))
             number = greater(b, number, constant(VECTOR, MIN_LOG_PRECISION))
-            most = constant(VECTOR, MAX_LOG_PRECISION)
-            number = b.select(b.fcmp_ordered("<", number, most), number, most)
+            bound = splat(b, most, LANES)
+            number = b.select(b.fcmp_ordered("<", number, bound), number, bound)
             store(b, exponential(b, number), out, j)
         return all_lanes(b, b.load(fine))
 
-    return on_rows(generate, outputs, at, count, out, result=types.boolean)
+    return on_rows(generate, outputs, at, count, most, out, result=types.boolean)
 
 
 @intrinsic
@@ -178,7 +177,7 @@ def nats_of_mixture(
 ) -> np.float32:
     """Return -log of the probability of a value, from a row of outputs; NaN if these cannot be used."""
     at = row * outputs.shape[1]
-    if not precisions_of(outputs, at, ordinal.mixtures, memory.precisions):
+    if not precisions_of(outputs, at, ordinal.mixtures, ordinal.max_log_precision, memory.precisions):
         return np.float32(np.nan)
     return nats_of_components(
         outputs, at, ordinal.mixtures, ordinal.unit, memory.precisions, np.float32(value - centre), value == 0,
@@ -190,7 +189,7 @@ def nats_of_mixture(
 def prepare(outputs: Array, row: int, ordinal: Ordinal, memory: MixtureMemory) -> bool:
     """Write the precisions and the integer weights of a row of outputs; return False if these cannot be used."""
     at, count, numbers, shares = row * outputs.shape[1], ordinal.mixtures, memory.numbers, memory.shares
-    if not precisions_of(outputs, at, count, memory.precisions):
+    if not precisions_of(outputs, at, count, ordinal.max_log_precision, memory.precisions):
         return False
     fixed_points(outputs, at, count, numbers)
     factor, before, start = factor_of(numbers, count, ordinal.num_values), np.int64(0), np.int64(0)

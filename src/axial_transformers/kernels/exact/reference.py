@@ -26,7 +26,6 @@ from axial_transformers.kernels.exact.definition import (
     LOGISTIC_END,
     MASKED,
     MAX_EXPONENT,
-    MAX_LOG_PRECISION,
     MAX_OUTPUT,
     MIN_EXPONENT,
     MIN_LOG_PRECISION,
@@ -388,7 +387,7 @@ def value_and_centre(codes: NDArray[np.int64], ordinal: Ordinal) -> tuple[NDArra
 def split(outputs: Array, ordinal: Ordinal) -> tuple[Array, Array, Array]:
     """Return weights, means and precisions [.., K] from outputs [.., 3 K]."""
     weights, means, log_precisions = np.split(outputs[..., : 3 * ordinal.mixtures], 3, axis=-1)
-    return weights, means, exp(clip(log_precisions, MIN_LOG_PRECISION, MAX_LOG_PRECISION))
+    return weights, means, exp(clip(log_precisions, MIN_LOG_PRECISION, float(ordinal.max_log_precision)))
 
 
 def usable(outputs: Array) -> NDArray[np.bool_]:

@@ -301,7 +301,9 @@ def sample_row(
                 centre = centre_of(centring, b, i, count)
                 value = choice.known[b, i]
                 if value < 0:
-                    precisions_of(memory.logits, at, ordinal.mixtures, memory.mixture.precisions)
+                    precisions_of(
+                        memory.logits, at, ordinal.mixtures, ordinal.max_log_precision, memory.mixture.precisions
+                    )
                     value = choose_ordinal(
                         logits[at : at + 2 * ordinal.mixtures], memory.mixture.precisions, ordinal, centre,
                         choice.uniforms[b, i], choice.temperature,
