@@ -12,7 +12,7 @@ DATA has photos/train/ and fashion_mnist_train.npz; the MRI is of the package ni
     table     nine columns that depend on each other
     audio     tones with overtones and noise, int16
 
-Each row: steps and seconds of `axial train SOURCE --training.time-limit MINUTES`, and bits/dim of up to 100 validation
+Each row: steps and seconds of `axial train SOURCE --training.minutes MINUTES`, and bits/dim of up to 100 validation
 examples. Then it samples, scores and, with --archives, compresses and restores the source.
 """
 
@@ -118,7 +118,7 @@ def trained(source: Path, run: Path, minutes: float) -> tuple[Path, str, float]:
     """Train; where an error prints a line of Python, run that first. Return the source, the output and the seconds."""
     for _ in range(2):
         start = time.monotonic()
-        said = axial("train", source, "--training.time-limit", minutes, "--out", run)
+        said = axial("train", source, "--training.minutes", minutes, "--out", run)
         seconds = time.monotonic() - start
         if not (line := re.search(r"python -c '(.*?)'", said)):
             return source, said, seconds

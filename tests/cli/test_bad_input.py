@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import TINY, Axial, Refused
+from tests.conftest import Axial, Refused
 
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
 
@@ -164,10 +164,3 @@ def pipe(tmp_path: Path) -> Iterator[Path]:
 def test_a_pipe_is_no_source(refused, model, pipe, words):
     named = {"MODEL": model, "PIPE": pipe}
     assert "pipe.npy is no file and no folder" in refused(*(named.get(word, word) for word in words.split()))
-
-
-def test_a_time_limit_below_that_of_a_step_leaves_no_folder(axial: Axial, tmp_path):
-    ended = axial("train", "digits", *TINY, "--training.time-limit", "1e-9", "--out", tmp_path / "run")
-    assert ended.status == 2
-    assert "over a tenth of --training.time-limit 1e-09" in ended.err.splitlines()[-1]
-    assert not list(tmp_path.iterdir())

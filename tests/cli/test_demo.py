@@ -90,5 +90,5 @@ def test_a_demo_that_ends_early_says_how_to_go_on(demo, axial: Axial, monkeypatc
     monkeypatch.setattr("axial_transformers.cli.demo.run", lambda *given: ended)
     status, out, _ = axial("demo", "--out", demo, "--steps", 50)
     assert status == 0
-    more = f"axial train {demo / 'run'} --training.time-limit 25"
+    more = f"axial train {demo / 'run'} --training.minutes 25"
     assert f"2 of 50 steps: samples improve with more; continue with {more}" in out

@@ -387,7 +387,7 @@ SETTINGS = {
     "training.shift-augmentation": "0.1", "training.label-dropout": "0.1", "training.seed": "1",
     "training.device": "cpu", "training.workers": "1", "training.log-every": "3", "training.evaluate-every": "3",
     "training.sample-every": "3", "training.save-every": "3", "training.shard": "",
-    "training.checkpoint-blocks": "", "training.time-limit": "3", "training.tensorboard": "",
+    "training.checkpoint-blocks": "", "training.minutes": "3", "training.tensorboard": "",
 }  # fmt: skip
 APART = {
     "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2", "from": "digits",

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from axial_transformers import cli
-from axial_transformers.cli import inspection
 from axial_transformers.planning import machine
 from axial_transformers.planning.flops import engineering
 from tests.cli.test_train import picture
@@ -101,19 +100,16 @@ def test_a_runs_own_settings_are_sized(axial: Axial, trained):
 
 def test_without_devices_it_is_this_machine_and_a_run_tells_its_data(axial: Axial, trained, monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda device, whole: 7_000_000_000)
-    monkeypatch.setattr(inspection, "matmul_rate", lambda device, dtype: 2e12)
     facts = json.loads(axial("inspect", trained, "--json").out)
     hardware, sized = facts["training"]["hardware"], facts["training"]
-    assert (hardware["devices"], hardware["memory"], hardware["rate"]) == (1, pytest.approx(7.0), 2.0)
-    assert sized["seconds_per_step"] == pytest.approx(sized["flops_per_step"] / (2e12 * inspection.UTILISATION["cpu"]))
-    half = json.loads(axial("inspect", trained, "--utilisation", 1, "--json").out)["training"]
-    assert half["seconds_per_step"] == pytest.approx(sized["flops_per_step"] / 2e12)
+    assert (hardware["devices"], hardware["memory"], hardware["rate"]) == (1, pytest.approx(7.0), None)
+    elsewhere = json.loads(axial("inspect", trained, "--utilisation", 1, "--json").out)["training"]
+    assert elsewhere["seconds_per_step"] == pytest.approx(sized["flops_per_step"] / 989e12)
     assert facts["dependencies"] is None
     assert facts["data"]["test"] == 297
     words = " ".join(axial("inspect", trained).out.split())
     for said in (
         "training on this machine",
-        "for 4 steps",
         "classes 10: 0, 1, 2",
         "1,350 train, 150 validation",
     ):
@@ -169,8 +165,7 @@ def photos(folder: str) -> str:
                            "skipped 3 files: image.npy/a/0.png is not a whole image", "(also image.npy/"]),
     ],
 )  # fmt: skip
-def test_data_are_shown_first_and_called_by_their_kind(axial: Axial, make, kind, says, monkeypatch):
-    monkeypatch.setattr(inspection, "matmul_rate", lambda device, dtype: 1e10)
+def test_data_are_shown_first_and_called_by_their_kind(axial: Axial, make, kind, says):
     done = axial("inspect", make(f"{kind}.npy"), "--training.steps", 9)
     words = " ".join(done.out.split())
     assert [each for each in says if each not in words] == []
@@ -179,14 +174,14 @@ def test_data_are_shown_first_and_called_by_their_kind(axial: Axial, make, kind,
     assert ("(gray)" in words or "image" in words) == (kind == "image")
     for engineers in ("FLOP a step", "caches", "embed_value", "gradients"):
         assert engineers not in words
-    assert re.search(r"time about .* for 9 steps", words)
+    assert re.search(r"time about .*: 9 steps of [0-9.]+ s, .*; three were timed", words)
     assert f"to start axial train {kind}.npy --training.steps 9 " in words
     assert json.loads(axial("inspect", f"{kind}.npy", "--json").out)["data"]["kind"] == kind
 
 
 def test_rows_for_engineers_come_when_asked_for(axial: Axial):
     words = " ".join(axial("inspect", dna("data.npy"), "--verbose").out.split())
-    for engineers in ("FLOP a step", "caches of decoding", "embed_value", "gradients", "matrix products"):
+    for engineers in ("FLOP a step", "caches of decoding", "embed_value", "gradients"):
         assert engineers in words
 
 

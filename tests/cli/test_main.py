@@ -205,7 +205,7 @@ def test_of_several_processes_on_a_machine_the_first_one_speaks(axial: Axial, mo
             f"train digits --training.steps {'9' * 400}",
             f"--training.steps must be at most 1,000,000,000, not {'9' * 18}...{'9' * 19}",
         ),
-        ("train digits --training.time-limit 1e300", "--training.time-limit must be at most 1,000,000,000, not 1e+300"),
+        ("train digits --training.minutes 1e300", "--training.minutes must be at most 1,000,000,000, not 1e+300"),
         ("train digits --samples 1000000000", "--samples must be at most 10,000, not 1,000,000,000"),
         ("train digits --samples -1", "--samples must be at least 0, not -1"),
         ("evaluate", "missing: MODEL (usage: axial evaluate MODEL [SOURCE] [OPTIONS])"),

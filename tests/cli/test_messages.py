@@ -57,7 +57,7 @@ WRONG: dict[str, dict[str, str]] = {
         "training.shift-augmentation": "1", "training.label-dropout": "1", "training.seed": "-1",
         "training.device": "tpu", "training.workers": "-1", "training.log-every": "0",
         "training.evaluate-every": "0", "training.sample-every": "0", "training.save-every": "0",
-        "training.time-limit": "0", "training.shard": "",
+        "training.minutes": "0", "training.shard": "",
     },
     "demo": {"steps": "0"},
     "evaluate": READING | OPENING | {
@@ -197,7 +197,7 @@ def in_words_of(command: str) -> Callable[[str, str | None], str | None]:
         ("train", Message("{data.seed}"), "seed", "--data.seed"),
         ("train", Message("{start_from}"), "start_from", "--from"),
         ("train", Message("{optimizer=muon!r}"), "optimizer='muon'", "--training.optimizer muon"),
-        ("train", Message("{time_limit=:g}", time_limit=2.0), "time_limit=2", "--training.time-limit 2"),
+        ("train", Message("{minutes=:g}", minutes=2.0), "minutes=2", "--training.minutes 2"),
         ("sample", Message("{top_p} and {compile=False}"), "top_p and compile=False", "--top-p and --no-compile"),
         ("sample", Message("{output=}", output=Path("my cat.gif")), "output=my cat.gif", "--output 'my cat.gif'"),
         ("complete", Message("{frames}"), "frames", "--frames"),

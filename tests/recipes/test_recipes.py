@@ -15,7 +15,7 @@ from axial_transformers.cli.training import read_training
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.linear_prediction import LinearPrediction
-from axial_transformers.planning.flops import parameters
+from axial_transformers.planning.flops import parameters, training_flops
 from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
 from axial_transformers.recipes.custom import block_of
@@ -205,16 +205,20 @@ def test_a_block_of_a_volume_has_whole_rows_up_to_256(shape, block):
     assert block_of(shape) == block
 
 
-def test_the_model_of_volumes_and_clips_is_narrow_and_learns_from_few_at_once():
-    slopes = np.random.default_rng(0).uniform(0, 9, (20, 1, 1, 1, 1))
-    ramp = (slopes * np.indices((8, 8, 200)).sum(axis=0)[..., None]).astype(np.int32)
-    for x, few in ((ramp, True), (ramp[:, :2, :3, :4], True), (ramp[:, 0], False), (ramp.repeat(3, axis=-1), True)):
-        run = recipes.custom(Examples(x, ["ramp"] * 20, num_values=3000))
-        assert run.model.values == "ordinal"
-        assert (run.model.dim == 32) is few
-        if few:
-            assert run.model.outer_layers == (3, 2)
-            assert run.training.steps == 3_000
-            assert (run.training.batch_size, run.validate_on) == (
-                (16, 250) if x.shape[1] == 2 else (1, max(16, (1 << 18) // x[0].size))
-            )
+def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples():
+    for shape, count, dim, batch, evaluated in (
+        ((24, 24, 1), 489, 64, 8, 250),
+        ((24, 24, 1), 5, 16, 4, 250),
+        ((12, 12, 1), 480, 32, 32, 250),
+        ((8, 1), 600, 16, 64, 250),
+        ((64, 64, 3), 600, 32, 1, 21),
+        ((8, 8, 200, 1), 20, 32, 1, 20),
+    ):
+        slopes = np.random.default_rng(0).uniform(0, 9, (count, *[1] * len(shape)))
+        x = (slopes * np.indices(shape).sum(axis=0)).astype(np.int32)
+        run = recipes.custom(Examples(x, ["ramp"] * count, num_values=3000))
+        assert (run.model.dim, run.training.batch_size, run.validate_on) == (dim, batch, evaluated)
+        assert run.model.dim % (2 * run.model.heads) == 0
+        assert run.training.head_learning_rate == pytest.approx(0.064 / dim)
+        assert training_flops(run.model) * batch <= 12e9
+        assert sum(parameters(run.model).values()) <= x.size or dim == 16

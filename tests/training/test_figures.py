@@ -76,7 +76,7 @@ def test_the_time_left_is_that_of_ten_measured_steps_of_evaluations_and_of_sampl
     assert durations.left(config, Counters(step=10)) == 200
     durations.evaluation, durations.sampling = 7.0, 5.0
     assert durations.left(config, Counters(step=10)) == 200 + 3 * 7 + 2 * 5
-    assert durations.left(dataclasses.replace(config, time_limit=1), Counters(step=10, seconds=30)) == 30
+    assert durations.left(dataclasses.replace(config, minutes=1), Counters(step=10, seconds=30)) == 30 + 7 + 5
 
 
 def test_after_ten_steps_the_time_is_said_and_a_part_of_an_evaluation_is_measured(tmp_path):

@@ -57,7 +57,7 @@ def main(options: Demo) -> int:
     print(page.resolve().as_uri())
     if result.step < training.steps:
         minutes = ceil(result.seconds * training.steps / result.step / 60)
-        more = command("train", folder, "--training.time-limit", minutes)
+        more = command("train", folder, "--training.minutes", minutes)
         print(f"{result.step:,} of {training.steps:,} steps: samples improve with more; continue with {more}")
     return 0
 
@@ -65,7 +65,7 @@ def main(options: Demo) -> int:
 def _request(options: Demo) -> Request:
     recipe, out = NAMED["digits"](), options.out / "run"
     steps = recipe.training.steps if options.steps is None else options.steps
-    training = replace(recipe.training, time_limit=MAX_MINUTES, steps=steps)
+    training = replace(recipe.training, minutes=MAX_MINUTES, steps=steps)
     return Request(replace(recipe, out=out, training=training), read_run(out))
 
 

@@ -29,8 +29,8 @@ class Inspect:
       axial inspect runs/digits --json
       axial inspect --machine
 
-    Without --devices, --memory and --rate, costs are for this machine: its free memory, and the measured rate of its
-    matrix products. With any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
+    Without --devices, --memory, --rate and --utilisation, costs are for this machine: three real steps are timed. With
+    any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
     """
 
     devices: int | None = None
@@ -56,7 +56,7 @@ class Inspect:
 
     @property
     def elsewhere(self) -> bool:
-        return any(option is not None for option in (self.devices, self.memory, self.rate))
+        return any(option is not None for option in (self.devices, self.memory, self.rate, self.utilisation))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from axial_transformers.cli.console import print_rows, printable, working
 from axial_transformers.cli.parsing import command
-from axial_transformers.cli.training import Prepared, prepare
+from axial_transformers.cli.training import Prepared, prepare, timed
 from axial_transformers.data import Examples
 from axial_transformers.data.folders import by_cause
 from axial_transformers.data.kinds import KINDS, kind_of
@@ -26,18 +25,16 @@ from axial_transformers.messages import Message, counted
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.planning.costs import Costs, describe, describe_memory
-from axial_transformers.planning.flops import decode_flops, engineering, forward_flops, parameters
-from axial_transformers.planning.machine import Machine, machine_facts, machine_rows, matmul_rate, this_machine
+from axial_transformers.planning.flops import decode_flops, duration, engineering, forward_flops, parameters
+from axial_transformers.planning.machine import Machine, machine_facts, machine_rows, this_machine
 from axial_transformers.storage.files import require_writable
 from axial_transformers.training import Facts, RunConfig, TrainConfig, read_run
+from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import read_curves
-from axial_transformers.training.plan import changes, costs_of, resolved
+from axial_transformers.training.plan import costs_of, resolved
 from axial_transformers.training.run_description import describe_data, describe_run
 from axial_transformers.training.run_page import write_examples, write_page
 
-UTILISATION = {"cpu": 0.5, "cuda": 0.4}
-"""Share of the rate of large matrix products that training reaches: 0.43 to 0.67 for models of 64 symbols and of 28x28
-images on a Xeon, by `model_flop_utilisation`."""
 VALUES_SEEN = 1 << 22
 """Most values that are looked at, about."""
 
@@ -54,11 +51,11 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
         print(write_page(Path(words[0])))
         return
     if options.machine:
-        found_here = machine_facts()
-        _print(found_here, machine_rows(found_here), options.json)
+        facts = machine_facts()
+        _print(facts, machine_rows(facts), options.json)
         return
     record = data = None
-    tables, steps = dict[str, dict[str, str]](), dict[str, str]()
+    tables, steps, times = dict[str, dict[str, str]](), dict[str, str](), dict[str, float | None]()
     if run is None:
         record = read_run(words[0])
         run = record.run if record else RunConfig(model=read_config(words[0]))
@@ -81,11 +78,8 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
             write_examples(options.sheet, found.parts.train, run.data.axes)
             rows["sheet"] = str(options.sheet)
         tables[printable(run.source)] = rows
-        steps = {"changed": text} if (text := changes(run, found.wanted, machine)) else {}
-        steps |= {"to start": command("train", *words)}
-        if run.training.time_limit is None:
-            steps["for an hour"] = command("train", *words, "--training.time-limit", 60)
-    facts = {**_facts(run.model, options.dependencies), "data": data, "training": costs.to_json()}
+        steps, times = _steps(found, words, machine)
+    facts = {**_facts(run.model, options.dependencies), "data": data, "training": costs.to_json() | times}
     verbose = options.verbose or options.dependencies or options.elsewhere
     tables |= _tables(run.model, facts, costs, verbose, steps)
     if record is not None:
@@ -94,16 +88,25 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
     _print(facts, tables, options.json)
 
 
+def _steps(found: Prepared, words: Sequence[str], machine: Machine) -> tuple[dict[str, str], dict[str, float | None]]:
+    """Return what to do next and how long it takes, as rows and for JSON."""
+    training = found.planned.training
+    rows = {"to start": command("train", *words)}
+    if training.minutes is None:
+        rows["for an hour"] = command("train", *words, "--training.minutes", 60)
+    if not machine.is_this or not (durations := timed(found)):
+        return rows, {}
+    seconds = durations.left(training, Counters())
+    rows["time"] = f"about {duration(seconds)}: {durations.describe(training)}; three were timed"
+    return rows, {"seconds_per_step": durations.step, "seconds_of_all_steps": seconds}
+
+
 def _machine(options: Any, training: TrainConfig) -> Machine:
     """Return the devices to plan for."""
     if options.elsewhere:
         names = ("devices", "memory", "rate", "utilisation")
         return Machine(**{name: value for name in names if (value := getattr(options, name)) is not None})
-    training = training.resolve_auto()
-    device = training.torch_device()
-    rate = matmul_rate(device, getattr(torch, training.precision)) / 1e12
-    share = options.utilisation or UTILISATION.get(device.type)
-    return replace(this_machine(device), rate=rate, utilisation=share)
+    return this_machine(training.torch_device())
 
 
 def _data_of(run: RunConfig, facts: Facts) -> dict[str, Any]:

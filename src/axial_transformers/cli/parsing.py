@@ -33,7 +33,7 @@ ALIKE = (
 )  # fmt: skip
 """Words for the same, as commands or their users call it."""
 COMMON_OPTIONS = (
-    "--out", "--training.steps", "--training.time-limit", "--training.batch-size", "--training.learning-rate",
+    "--out", "--training.steps", "--training.minutes", "--training.batch-size", "--training.learning-rate",
     "--training.optimizer", "--training.device", "--model.dim", "--data.size", "--data.fit",
 )  # fmt: skip
 

@@ -30,7 +30,7 @@ usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or o
 
   axial train digits --training.steps 500 --model.dim 64
   axial train photos32 my_photos/ --out runs/photos
-  axial train scans.npz --training.time-limit 60
+  axial train scans.npz --training.minutes 60
   axial train 'shards/train-{000..099}.tar' --data.size 64 --data.fit crop --data.skip-bad 3
   axial train digits --help                       every setting with its default
   torchrun --nproc-per-node 2 -m axial_transformers train photos32 my_photos/    on every GPU or core

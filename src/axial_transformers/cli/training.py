@@ -2,8 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from copy import copy
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli.console import rank_zero_output, say
+from axial_transformers.cli.console import rank_zero_output, say, working
 from axial_transformers.cli.parsing import command
 from axial_transformers.data import EmptySplitError, Examples, Split, load, picture_sizes, scan_axes
 from axial_transformers.data.value_range import ValueRange
@@ -29,21 +28,20 @@ from axial_transformers.planning.costs import Costs, describe
 from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
-from axial_transformers.recipes.custom import smaller_tiles
-from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult
-from axial_transformers.training.fit import fit
-from axial_transformers.training.plan import changes, costs_of, options_between, plan
+from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult, step
+from axial_transformers.training.batches import some_examples
+from axial_transformers.training.fit import FITTED_NUMBERS, fit
+from axial_transformers.training.plan import costs_of, plan
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
-from axial_transformers.training.shorter_steps import shorter
-from axial_transformers.training.step_time import SHARE, Clock
+from axial_transformers.training.step_time import Clock, Durations, seconds
 from axial_transformers.training.trained_model import check_shape, check_values, range_of_examples
 
+MAX_TIMED = 10**13
+"""FLOPs of a step that `axial inspect` times, at most: about a minute of a CPU."""
 SHOWN = 8
 """Most validation images whose bits are drawn."""
-MIN_EVALUATED = 16
-"""Validation examples of a run with a short time limit, at least."""
 
 
 class Work(NamedTuple):
@@ -67,20 +65,11 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str], work
     work = work or Work(read_parts, _lines, evaluation_of)
     with rank_zero_output():
         prepared = prepare(wanted, begun, read=work.read)
-    wanted, planned, parts, costs, clock = prepared
-    torch.manual_seed(planned.training.seed)
-    # a model that is sharded may be larger than a device
-    with torch.device("cpu" if planned.training.shard else planned.training.torch_device()):
-        model = build(planned.model)
-    if begun is None:
-        planned = _with_time_for_results(planned, model, parts.validation)
-    seen = parts.validation.spread(planned.validate_on)[:]
-    facts = prepared.facts(command)
+    planned, parts = prepared.planned, prepared.parts
+    model, seen, facts = _first_model(planned), parts.validation.spread(planned.validate_on)[:], prepared.facts(command)
     if begun is not None:
         facts = replace(begun.facts, skipped=facts.skipped)
     elif rank() == 0:
-        if changed := changes(planned, wanted, costs.machine):
-            say(changed)
         for line in work.describe(prepared, planned, facts):
             say(line)
     return fit(
@@ -92,42 +81,14 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str], work
         evaluate=work.evaluation(seen, planned),
         sample=pictures_of(seen, planned),
         progress=Bar("training"),
-        clock=clock,
+        clock=prepared.clock,
     )
 
 
-def _in_time(
-    asked: RunConfig, found: RunConfig, parts: "Parts", machine: Machine, read: Callable[..., Any]
-) -> tuple[RunConfig, "Parts"]:
-    """Return the run that was found for `asked`, and its data, made smaller if its time limit needs that."""
-    run, enough = shorter(found, asked.open, machine, parts.train)
-    while not enough and (tiles := smaller_tiles(asked, run)):
-        run, parts = read(tiles, None)
-        run, enough = shorter(run, asked.open, machine, parts.train)
-    if words := options_between(run, found):
-        limit = f"--training.time-limit {run.training.time_limit:g} leaves too few steps by default"
-        say(f"{limit}: set {words}; what you set yourself is kept")
-    return run, parts
-
-
-def _with_time_for_results(run: RunConfig, model: AxialTransformer, validation: Examples) -> RunConfig:
-    """Return the run with as many validation examples and samples as take a tenth and a twentieth of its time limit."""
-    limit, batch = run.training.time_limit, run.training.batch_size // run.training.accumulate
-    if limit is None or Processes(run.training.torch_device()).count > 1:
-        return run
-    x = torch.from_numpy(validation.spread(batch)[:].values)
-
-    def fitting(compute: Callable[[], object]) -> int:  # how often, within a twentieth of the limit
-        compute()  # not timed: it loads or compiles kernels
-        clock = Clock()
-        compute()
-        return int(60 * limit * SHARE / 2 / max(clock.seconds, 1e-3))
-
-    evaluated = 2 * len(x) * fitting(lambda: evaluate(model.eval(), x))
-    # CUDA graphs are kept with the model that samples: those of a copy end with it.
-    sampled = fitting(lambda: sample(copy(model), 1, known=x[:1] if run.model.known_channels else None))
-    fewer = {"validate_on": max(MIN_EVALUATED, evaluated), "samples": max(1, sampled)}
-    return replace(run, **{name: min(getattr(run, name), most) for name, most in fewer.items()})
+def _first_model(run: RunConfig) -> AxialTransformer:
+    """Return the model before the first step: the same weights for every device."""
+    torch.manual_seed(run.training.seed)
+    return build(run.model)
 
 
 class Parts(NamedTuple):
@@ -170,12 +131,41 @@ def prepare(
         read: see `Work`; None: `read_parts`.
     """
     read = read or read_parts
-    asked, (wanted, parts) = wanted, read(wanted, begun)
+    wanted, parts = read(wanted, begun)
     clock, machine = Clock(), machine or this_machine(wanted.training.torch_device())
-    if begun is None and machine.is_this:
-        wanted, parts = _in_time(asked, wanted, parts, machine, read)
     planned = plan(wanted, machine, begun.run.training if begun else None)
     return Prepared(wanted, planned, parts, costs_of(planned, machine, len(parts.train)), clock)
+
+
+def timed(prepared: Prepared) -> Durations | None:
+    """Return the seconds of a step, of an evaluation and of samples, from three steps, one part and one sample.
+
+    None for a step of more than MAX_TIMED FLOPs.
+    """
+    run, parts = prepared.planned, prepared.parts
+    if prepared.costs.flops > MAX_TIMED:
+        return None
+    with working("timing three steps"):
+        return _timed(run, parts)
+
+
+def _timed(run: RunConfig, parts: Parts) -> Durations:
+    model, examples = _first_model(run), parts.train
+    model.fit_values(some_examples(examples, FITTED_NUMBERS))
+    evaluation = evaluation_of(parts.validation.spread(run.validate_on)[:], run)
+    with (
+        Processes(run.training.torch_device()) as processes,
+        closing(step.prepared(model, examples, run.training, processes)) as learner,
+    ):
+        for _ in range(3):
+            step.step(learner)
+        learner.meter.read()
+        durations, average = learner.meter.durations, learner.average(keep=True)
+        known = torch.from_numpy(parts.validation.values[:1]) if run.model.known_channels else None
+        durations.evaluation = evaluation.seconds(average, 1)
+        if run.samples:
+            durations.sampling = run.samples * seconds(lambda: sample(average, 1, known=known))
+    return durations
 
 
 def read_parts(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:

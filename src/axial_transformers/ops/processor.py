@@ -65,10 +65,10 @@ def product_rates() -> ProductRates:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return True if bfloat16 products are clearly faster than float32."""
+    """Return True if the device has instructions for products in bfloat16."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= NATIVE_ON_CUDA
-    return device.type == "cpu" and product_rates().gain_of_bfloat16 >= CLEARLY
+    return device.type == "cpu" and bool(torch_capabilities().get("avx512_bf16"))
 
 
 def processor_name() -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import RunConfig, TrainConfig
-from axial_transformers.training.run_config import CHANGEABLE
 
 if TYPE_CHECKING:  # recipes are listed without torch and numpy
     import torch
@@ -25,11 +24,17 @@ TILE = 32
 SIDE, MAX_ROW = 8, 256
 """Of a block of a volume: its sides but the last one, and the longest last one."""
 VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
-"""Of blocks: about as many values in a batch, and at most about as many in an evaluation during training."""
+"""Values in a batch, and in an evaluation during training, at most about."""
+WIDTHS, FLOPS_OF_STEP = (64, 48, 32, 16), 12e9
+"""The model is the widest that has no more weights than the data have values, and whose step takes at most these FLOPs:
+about a third of a second on two cores. Of noise, 4 weights a value learn the training part by heart."""
 MIN_GAIN = 0.25
 """Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
-MIN_HEAD = 8
-"""Width of a head in a narrow model, at least."""
+REACH_OF_STEP = 0.064
+"""How far a step of the head may move a mean, in units of the data's spread: Adam's step times the width. A mean that
+leaves its bin meets the gradient of the next one, which is as steep as the bin's distribution is narrow."""
+HEAD = 16
+"""Width of a head, at least."""
 BYTES_OF_WEIGHT = 0.5
 """Of a rounded weight in an archive, about: 0.25 to 0.8 in those that were measured."""
 SHARE_OF_MODEL = 0.05
@@ -44,6 +49,7 @@ class ModelOfData(AxialTransformerConfig):
     """A small model of data that are not read yet: `suited` makes the configuration for their shape and values."""
 
     shape: tuple[int, ...] = ()
+    heads: int = 1
     rotary: float | None = 100.0
     convolution: int = 2
     mlp_ratio: float = 2.0
@@ -57,8 +63,8 @@ class ModelOfData(AxialTransformerConfig):
 OF_DATA = (
     "data.size", "data.fit", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
     "model.lowest", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
-    "model.convolution", "model.outer_layers", "model.heads", "training.steps", "training.batch_size",
-    "training.label_dropout", "validate_on", "samples",
+    "model.convolution", "model.outer_layers", "model.dim", "model.heads", "training.steps", "training.batch_size",
+    "training.head_learning_rate", "training.label_dropout", "validate_on", "samples",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
 
@@ -71,8 +77,7 @@ def of_own_data(source: str | None = None) -> RunConfig:
         validate_on=250,
         model=ModelOfData(),
         training=TrainConfig(
-            steps=20_000,
-            batch_size=16,
+            steps=6_000,
             optimizer="muon",
             learning_rate=5e-3,
             longest_warmup=200,
@@ -82,7 +87,7 @@ def of_own_data(source: str | None = None) -> RunConfig:
             sample_every=250,
             save_every=250,
         ),
-        open=OF_DATA + CHANGEABLE,
+        open=OF_DATA,
     )
 
 
@@ -138,21 +143,6 @@ def _side(length: int) -> int:
     return min(length, min(sides, key=lambda side: (-length % side, abs(side - SIDE))))
 
 
-def smaller_tiles(wanted: RunConfig, found: RunConfig) -> RunConfig | None:
-    """Return a run with half the tile, or the last side of a block halved; None where that is set, or small.
-
-    Args:
-        wanted: the run before its data were read.
-        found: the run after that.
-    """
-    *others, last = found.model.shape
-    blocks = isinstance(found.data.size, tuple)
-    half = last // 2 if blocks else min(found.model.shape[-2:]) // 2
-    if "data.size" not in wanted.open or wanted.start_from or not others or half < SIDE:
-        return None
-    return wanted.changed({"data.size": (*others, half)} if blocks else {"data.size": half, "data.fit": "tiles"})
-
-
 def suited(run: RunConfig, examples: "Examples") -> RunConfig:
     """Return the run with all that depends on the data decided, as it suits these examples.
 
@@ -163,7 +153,7 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
         check_start(run.model, run.start_from, examples)
     axes, several = len(examples.shape), examples.channels > 1
     # Columns interleave channels: the upper rows of all channels are then a prefix of the generation order.
-    kind = run.model.values
+    kind, values = run.model.values, prod(examples.shape) * examples.channels
     if "model.values" in run.open:
         kind = "ordinal" if is_predictable(examples) else "categorical"
     settings = {
@@ -178,24 +168,39 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
         "model.centred": kind == "ordinal",
         "model.convolution": 2 if axes < 4 else 1,
         "model.outer_layers": tuple(2 * (axes - level) for level in range(axes - 1)),
-        "training.batch_size": 4 if several else 16,
+        "training.batch_size": 1 << max(1, min(64, len(examples), VALUES_IN_BATCH // values)).bit_length() - 1,
         "training.label_dropout": 0.1 if examples.num_classes else 0.0,
+        "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
     }
-    if kind == "ordinal" and axes >= 3:  # many positions, and the prediction knows much
-        values = prod(examples.shape) * examples.channels
+    if axes >= 3:  # many positions, and neighbours tell much
         settings |= {
-            "model.dim": 32,
-            "model.heads": 2,
             "model.outer_layers": tuple(axes - level for level in range(axes - 1)),
             "training.steps": 3_000,
-            "training.batch_size": min(16, max(1, VALUES_IN_BATCH // values)),
-            "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
             "samples": 4,
         }
     found = run.decided(settings)
     if isinstance(found.model, ModelOfData):
         found = replace(found, model=AxialTransformerConfig(**vars(found.model)))
-    return found.closed(OF_DATA)
+    return _sized(found, len(examples) * values).closed(OF_DATA)
+
+
+def _sized(run: RunConfig, values: int) -> RunConfig:
+    """Return the run with its width, its attention heads and the learning rate of its last layer decided."""
+    from axial_transformers.planning.flops import parameters, training_flops
+
+    for width in WIDTHS:
+        found = run.decided({"model.dim": width})
+        found = found.decided({"model.heads": heads_of(found.model.dim)})
+        fast = training_flops(found.model) * found.training.batch_size <= FLOPS_OF_STEP
+        if fast and sum(parameters(found.model).values()) <= values:
+            break
+    ordinal = found.model.values == "ordinal"
+    return found.decided({"training.head_learning_rate": REACH_OF_STEP / found.model.dim}) if ordinal else found
+
+
+def heads_of(dim: int) -> int:
+    """Return the most heads that are at least HEAD wide, and whose width is even, as rotary positions need; or 1."""
+    return max((count for count in range(1, dim // HEAD + 1) if dim % (2 * count) == 0), default=1)
 
 
 def for_archive(run: RunConfig, size: float) -> RunConfig:
@@ -210,8 +215,7 @@ def for_archive(run: RunConfig, size: float) -> RunConfig:
 
     usual = run.model
     for dim in range(usual.dim, 0, -8):
-        heads = max(count for count in range(1, usual.heads + 1) if dim % (2 * count) == 0 and MIN_HEAD * count <= dim)
-        model = replace(usual, dim=dim, heads=heads)
+        model = replace(usual, dim=dim, heads=heads_of(dim))
         if BYTES_OF_WEIGHT * sum(parameters(model).values()) <= SHARE_OF_MODEL * size:
             break
     return replace(run, model=model).closed(("model.dim",))

@@ -1,6 +1,5 @@
 """What a run does between its steps: save, evaluate, sample."""
 
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -14,11 +13,13 @@ import torch
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
+from axial_transformers.training.divergence import MANY, WINDOW
 from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
 from axial_transformers.training.processes import Interrupted, Interrupts
 from axial_transformers.training.run_folder import export
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step import Learner
+from axial_transformers.training.step_time import seconds
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
 """Takes the EMA model and the step; may return metrics. Only the first process calls it."""
@@ -35,6 +36,11 @@ class Collective(NamedTuple):
     part: Callable[[AxialTransformer], object] | None = None
     """Computes one of `parts` equal parts of the call. It is timed, to say how long the run takes."""
     parts: int = 1
+
+    def seconds(self, model: AxialTransformer, processes: int) -> float:
+        """Return about the seconds of the call, from one part; 0 without a part."""
+        part = self.part
+        return -(-self.parts // processes) * seconds(lambda: part(model)) if part else 0.0
 
 
 class Callbacks:
@@ -67,6 +73,16 @@ class Callbacks:
         """Write the state before the step of the error, if that step has not touched it."""
         if error.step == self.learner.state.counters.step + 1 and self.learner.is_finite():
             self.checkpoints.save(self.learner.state)
+
+    def go_back(self) -> str:
+        """Go back to a good state at half the learning rates, and return what is said about it."""
+        learner, step = self.learner, self.learner.state.counters.step
+        many = f"step {step}: {MANY} of {WINDOW} steps were left out, since their gradients exploded"
+        with learner.meter.paused():
+            learner.go_back(self.checkpoints)
+            self.log.go_back(learner.state.counters)
+        counters = learner.state.counters
+        return f"{many}: gone back to step {counters.step}, at {counters.rates:g} times the learning rates"
 
     def diverged(self, step: int, what: str) -> NonFiniteLoss:
         """Return the error to raise, with a hint and where the last good state is."""
@@ -135,20 +151,17 @@ class Callbacks:
     def time_evaluation(self, callback: Callback | Collective | None) -> None:
         """Estimate the time of an evaluation from one part of it, unless one was measured."""
         durations = self.learner.meter.durations
-        if not isinstance(callback, Collective) or callback.part is None or durations.evaluation:
-            return
-        average = self.learner.average(keep=True)
-        with self.learner.meter.paused(), torch.no_grad():
-            callback.part(average)  # not timed: it may compile
-            start = time.monotonic()
-            callback.part(average)
-            rounds = -(-callback.parts // self.learner.processes.count)
-            durations.evaluation = (time.monotonic() - start) * rounds
+        if isinstance(callback, Collective) and not durations.evaluation:
+            average = self.learner.average(keep=True)
+            with self.learner.meter.paused(), torch.no_grad():
+                durations.evaluation = callback.seconds(average, self.learner.processes.count)
 
     def status(self, state: str) -> str:
         """Return the state, the step and the time of the run in words, for its page."""
         counters, steps = self.learner.state.counters, self.learner.config.steps
-        return f"{state}, step {counters.step:,} of {steps:,} after {timedelta(seconds=round(counters.seconds))}"
+        left_out = f", {counters.left_out:,} steps left out" if counters.left_out else ""
+        time = timedelta(seconds=round(counters.seconds))
+        return f"{state}, step {counters.step:,} of {steps:,} after {time}{left_out}"
 
     def _export(self) -> None:
         first = self.learner.processes.rank_zero

@@ -54,6 +54,15 @@ class Counters:
     """Steps since the last line of metrics.jsonl; the next two are sums over these."""
     unlogged_nats: float = 0.0
     unlogged_norms: float = 0.0
+    norms: tuple[float, ...] = ()
+    """The newest gradient norms; see `divergence`, as for the next four."""
+    norm_limit: float | None = None
+    left_out: int = 0
+    """Steps left out."""
+    left_out_at: tuple[int, ...] = ()
+    """The newest of them."""
+    rates: float = 1.0
+    """Factor of all learning rates."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +144,7 @@ class State:
         load_full_tensors(self.model, tensors[WEIGHTS])
         load_full_tensors(self.average, tensors[AVERAGE])
         set_moments(self.model, self.optimizers, tensors[OPTIMISER])
-        self.counters = counters
+        vars(self.counters).update(vars(counters))
 
 
 class OtherRun(ValueError):
@@ -280,6 +289,25 @@ class Checkpoints:
         for each, reason in damaged.items():
             print(f"{each} is damaged ({reason}): gone back to {path.name}", file=sys.stderr)
             shutil.rmtree(each)
+
+    def go_back(self, state: State) -> None:
+        """Set `state` to the newest checkpoint before the steps left out, at half the rates; a collective operation.
+
+        Newer checkpoints are removed. Without any checkpoint, only the rates change.
+        """
+        self.wait()
+        now, found = state.counters, _newest_first(self.run) if self.processes.rank_zero else []
+        changed: dict[str, Any] = {"rates": now.rates / 2, "left_out": now.left_out, "left_out_at": ()}
+        changed |= {name: getattr(now, name) for name in ("seconds", "clock", "best_step", "best_bits_per_dim")}
+        if found:
+            good = next((path for path in found if _step(path) < min(now.left_out_at)), found[-1])
+            for newer in found[: found.index(good)]:
+                shutil.rmtree(newer)
+            record = CheckpointRecord.read(good)
+            replace(record, counters=replace(record.counters, **changed)).write(good)
+        self.processes.barrier()
+        self.restore(state)
+        vars(now).update(changed)
 
     def _check_identity(self, stored: dict[str, Any]) -> None:
         old, new = dict(_leaves(stored)), dict(_leaves(self.identity))

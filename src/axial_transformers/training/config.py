@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # settings are read and checked without torch
 
 MINIMA = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
-) | {"workers": 0, "warmup_steps": 0, "longest_warmup": 0, "time_limit": 0}
+) | {"workers": 0, "warmup_steps": 0, "longest_warmup": 0, "minutes": 0}
 
 MAX_NUMBER = 10**9
 MAX_WORKERS = 256
@@ -24,7 +24,7 @@ class TrainConfig:
     """Settings of a training run, by default the published ones (Ho et al. 2019, section 4); see `as_released`."""
 
     steps: int = 200_000
-    """Updates of the weights. The schedule ends here, or at the time limit if that is earlier."""
+    """Updates of the weights. The schedule ends here, or with `minutes` if that is earlier."""
     batch_size: int = 64
     """Examples in one update, over all processes and accumulated parts."""
     accumulate: int = 1
@@ -33,6 +33,8 @@ class TrainConfig:
     """adam, as in the paper; or muon for the matrices of the blocks, with Adam for the rest."""
     learning_rate: float = 2e-4
     """Adam's step size after the warm-up."""
+    head_learning_rate: float | None = None
+    """Adam's step size for the head's last layer. None: learning_rate."""
     muon_learning_rate: float = 0.02
     """Muon's step size, about the spectral norm of a step."""
     muon_weight_decay: float = 0.0
@@ -54,8 +56,8 @@ class TrainConfig:
     """Clip, warm up and average as the authors' code does: norms of the loss in bits/dim, learning rate 0 in the first
     update, ema_decay from the start."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of training. auto: bfloat16 where the device multiplies it clearly faster, otherwise float32 (TF32 on
-    CUDA). Weights, moments, evaluations and samples are float32."""
+    """Arithmetic of training. auto: bfloat16 where the device has instructions for its products, otherwise float32
+    (TF32 on CUDA). Weights, moments, evaluations and samples are float32."""
     compile: bool | Literal["auto", "bfloat16"] = "auto"
     """Compile the blocks: a slower start, faster steps; a CPU needs a C++ compiler. auto: on CUDA only. bfloat16: also
     on a CPU with bfloat16 steps."""
@@ -90,9 +92,9 @@ class TrainConfig:
     """Shard the weights and Adam's moments over the processes (FSDP2), for large models."""
     checkpoint_blocks: bool = False
     """Recompute the activations of each block for its gradient; saves memory."""
-    time_limit: float | None = None
-    """Minutes of wall-clock time, over all resumes: with the last evaluation and samples, without compilation. Time can
-    move the learning rate ahead of the steps."""
+    minutes: float | None = None
+    """Minutes of wall-clock time for the steps, over all resumes, without compilation; the last evaluation and samples
+    come after them. Time can move the learning rate ahead of the steps."""
     tensorboard: bool = False
     """Also write the metrics for TensorBoard; needs the tensorboard extra."""
 
@@ -103,7 +105,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        for name in ("learning_rate", "muon_learning_rate", "clip_norm", "time_limit"):
+        for name in ("learning_rate", "head_learning_rate", "muon_learning_rate", "clip_norm", "minutes"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(Message("{" + name + "} must be above 0, not {}", value))
         for name, shares in {
@@ -184,13 +186,12 @@ class TrainConfig:
 
 
 def warn_if_slow(setting: str, device: "torch.device") -> None:
-    """Warn where the device multiplies bfloat16 more slowly than float32."""
-    from axial_transformers.ops.processor import product_rates
+    """Warn where a CPU has no instructions for products in bfloat16."""
+    from axial_transformers.ops.processor import multiplies_bfloat16
 
-    if device.type == "cpu" and (gain := product_rates().gain_of_bfloat16) < 1:
+    if device.type == "cpu" and not multiplies_bfloat16(device):
         field = "{" + setting + "="
-        text = "bfloat16}: on this processor its matrix products take {:.2g} times as long as with "
-        warnings.warn(Message(field + text + field + "float32}", 1 / gain), stacklevel=3)
+        warnings.warn(Message(field + "bfloat16} is slow on this processor: take " + field + "float32}"), stacklevel=3)
 
 
 def find_device(name: str) -> "torch.device":

@@ -18,6 +18,7 @@
     |   |                                                                                  |
     |   v                                                                                  |
     |   at their intervals: log a line, save a checkpoint, sample                          |
+    |   many steps left out? go back to a checkpoint, at half the learning rates           |
     |   |                                                                                  |
     +---+----------------------------------------------------------------------------------+
 
@@ -46,6 +47,7 @@ from axial_transformers.training.batches import TrainingExamples, check_fit, som
 from axial_transformers.training.callbacks import Callback, Callbacks, Collective
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.divergence import goes_back
 from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss, progress_metrics
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
@@ -53,7 +55,7 @@ from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord, opened_run, read_run
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
-from axial_transformers.training.step_time import FIRST_STEPS, SHARE, Clock
+from axial_transformers.training.step_time import FIRST_STEPS, Clock
 
 FITTED_NUMBERS = 1 << 19
 """Numbers of examples to which the prediction of ordinal values is fitted."""
@@ -113,8 +115,7 @@ def train(  # noqa: PLR0913
         progress: such as `progress.Bar`; None shows nothing.
 
     Raises:
-        ValueError: model, data and settings do not fit each other or the run to resume; or a step takes more than a
-            tenth of the time limit.
+        ValueError: model, data and settings do not fit each other or the run to resume.
         NonFiniteLoss: a ValueError; training diverged. The newest checkpoint has the last good state.
         FileExistsError: the folder is not empty.
         FolderInUse: an OSError; another process trains in the folder.
@@ -156,7 +157,7 @@ def fit(  # noqa: PLR0913
     Args:
         begun: the record of the run to resume, from `read_run`; None: a new run.
         facts: what train.json records of the data; None: what the examples say.
-        clock: what the time limit bounds; None: it begins now.
+        clock: what `minutes` bounds; None: it begins now.
     """
     config, progress, clock = run.training, progress or Display(), clock or Clock()
     with Processes(config.torch_device()) as processes:
@@ -221,9 +222,6 @@ def _fit(
         closing(checkpoints),
     ):  # fmt: skip
         _begin(between, examples, progress)
-        if config.time_limit is not None:
-            between.time_evaluation(evaluate)
-            meter.durations.sampling = 60 * SHARE * config.time_limit if sample else 0.0
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
                 if not between.evaluate(evaluate):
@@ -245,6 +243,8 @@ def _fit(
                 between.save()
             if sample and counters.step % config.sample_every == 0:
                 between.call(sample)
+            if goes_back(counters):
+                progress.say(between.go_back())
         ending = _finish(ending, between, evaluate, sample)
         page.ending = between.status(ending)
     return TrainResult(
@@ -291,16 +291,13 @@ def _evaluation_due(learner: Learner) -> bool:
 
 
 def _ending(learner: Learner, interrupts: Interrupts) -> Ending | None:
-    """Return why the run ends now, or None. Several processes agree only every few steps.
-
-    The last evaluation and samples are inside a time limit, which leaves at least two steps.
-    """
-    counters, limit, processes = learner.state.counters, learner.config.time_limit, learner.processes
+    """Return why the run ends now, or None. Several processes agree only every few steps."""
+    counters, limit, processes = learner.state.counters, learner.config.minutes, learner.processes
     if counters.step >= learner.config.steps:
         return "finished"
     if processes.count > 1 and counters.step % STEPS_BETWEEN_WAITS:
         return None
-    over = limit is not None and learner.clock.seconds * learner.pace >= 60 * limit
-    if counters.step > 1 and processes.any(over):
+    over = limit is not None and learner.clock.seconds >= 60 * limit
+    if counters.step and processes.any(over):
         return "time limit"
     return "interrupted" if processes.any(interrupts.asked) else None

@@ -22,6 +22,7 @@ from axial_transformers.storage.files import errors_name, require_inside, writte
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.divergence import add_norm
 from axial_transformers.training.step_time import SMOOTHING, Durations
 
 METRICS = "metrics.jsonl"
@@ -85,6 +86,7 @@ class Meter:
             self._counters.unlogged_steps += 1
             self._counters.unlogged_nats += nats
             self._counters.unlogged_norms += norm
+            add_norm(self._counters, step, norm)
             before, bits = self.smooth_bits_per_dim, nats / LOG2
             self.smooth_bits_per_dim = bits if before is None else SMOOTHING * before + (1 - SMOOTHING) * bits
         now = time.monotonic()
@@ -104,6 +106,7 @@ class Meter:
             "bits_per_dim": nats / LOG2,
             "nats_per_dim": nats,
             "gradient_norm": norm,
+            "steps_left_out": counters.left_out,
             "examples_per_second": rate,
             **({"model_flop_utilisation": rate / self._full_speed} if self._full_speed else {}),
             "data_wait_share": self._waited / seconds,
@@ -145,8 +148,20 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path | None, counters: Counters, tensorboard: bool) -> None:
-        resumed = counters.step, counters.evaluated_step == counters.step
         self._path = Path(os.devnull) if folder is None else folder / METRICS
+        self._file: TextIO | None = None
+        self.go_back(counters)
+        self._board = None
+        if tensorboard and folder is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
+
+    def go_back(self, counters: Counters) -> None:
+        """Remove the lines after a checkpoint."""
+        resumed = counters.step, counters.evaluated_step == counters.step
+        if self._file:
+            self._file.close()
         if self._path.is_file():
             with (
                 written_whole(self._path) as aside,
@@ -155,13 +170,9 @@ class MetricsLog:
             ):
                 new.writelines(line for line in _lines_of(old) if _moment(line) <= resumed)
         self._file = self._path.open("a", encoding="utf-8")
-        self._board = None
-        if tensorboard and folder is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
+        assert self._file
         pictures = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         numbers = {name: value for name, value in values.items() if name not in pictures}
         if numbers:
@@ -180,6 +191,7 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._file
         with suppress(OSError):  # `write` has raised it already
             self._file.close()
         if self._board:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,6 +21,8 @@ from axial_transformers.training.parallelism import local_shard, sharded_like, s
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of X <- a X + (b G + c G^2) X, G = X X^T: takes singular values in (0, 1] to about 0.7 .. 1.2."""
+HEAD = "head.1."
+"""Prefix of the parameters of the head's last layer."""
 MAX_NUMBERS = 2**22
 """Most numbers orthogonalised at a time; bounds the memory."""
 
@@ -118,10 +121,9 @@ def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
     """Return the learning rate of the update from `step` to `step + 1`: a function of what a checkpoint holds.
 
     Args:
-        clock: seconds spent, see `Counters.clock`. With a time limit, time moves the schedule where it is ahead of
-            steps.
+        clock: seconds spent, see `Counters.clock`. With `minutes`, time moves the schedule where it is ahead of steps.
     """
-    limit = config.time_limit
+    limit = config.minutes
     position = step if limit is None else max(step, config.steps * min(1.0, clock / (60 * limit)))
     rises = [(step, config.longest_warmup), (position, config.steps // WARMUP_SHARE)]
     if config.warmup_steps is not None:
@@ -144,9 +146,13 @@ def ema_decay(step: int, config: TrainConfig) -> float:
 def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """Return Adam; or Muon for the matrices of the blocks, and Adam for the rest."""
     matrices = matrices_of_blocks(model) if config.optimizer == "muon" else {}
-    others = [parameter for parameter in model.parameters() if parameter not in matrices]
+    rest = {name: parameter for name, parameter in model.named_parameters() if parameter not in matrices}
+    head = [parameter for name, parameter in rest.items() if name.startswith(HEAD)]
+    others = [parameter for name, parameter in rest.items() if not name.startswith(HEAD)]
+    share = 1.0 if config.head_learning_rate is None else config.head_learning_rate / config.learning_rate
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": head, "share": share}]
     fused = others[0].device.type in ("cpu", "cuda")
-    found: list[Optimizer] = [Adam(others, lr=config.learning_rate, betas=config.betas, fused=fused)]
+    found: list[Optimizer] = [Adam(groups, lr=config.learning_rate, betas=config.betas, fused=fused)]
     if matrices:
         dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         rate, decay = config.muon_learning_rate, config.muon_weight_decay
@@ -159,12 +165,13 @@ def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float) 
     for optimizer in optimizers:
         muon = isinstance(optimizer, Muon)
         for group in optimizer.param_groups:
-            group["lr"] = config.muon_learning_rate * (rate / config.learning_rate) if muon else rate
+            adam = rate * group.get("share", 1.0)
+            group["lr"] = config.muon_learning_rate * (rate / config.learning_rate) if muon else adam
         optimizer.step()
 
 
-def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
-    """Scale the gradients of the loss in nats/dim so that their global norm is at most `clip_norm`.
+def clip_gradients(model: nn.Module, config: TrainConfig, limit: float = math.inf) -> Tensor:
+    """Scale the gradients of the loss in nats/dim so that their global norm is at most `clip_norm`; to 0 above `limit`.
 
     Returns:
         Their norm before, a scalar, equal in all processes. With `as_released`, norms are of the loss in bits/dim.
@@ -175,8 +182,8 @@ def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
     norm = get_total_norm(gradients)
     if any(each is not other for each, other in zip(sharded, gradients, strict=True)):
         norm = sum_over_shards(norm.square(), sharded[0]).sqrt()
-    limit = config.clip_norm * nats
-    multiply_each(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+    factor = (config.clip_norm * nats / (norm + 1e-6)).clamp(max=1.0)
+    multiply_each(gradients, factor.masked_fill(norm / nats > limit, 0.0))
     return norm / nats
 
 

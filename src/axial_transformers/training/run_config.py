@@ -12,8 +12,6 @@ from axial_transformers.training.config import TrainConfig
 
 RUN_RECORD = "train.json"
 MAX_SAMPLES = 10_000
-CHANGEABLE = ("training.accumulate", "training.checkpoint_blocks", "model.dim")
-"""Settings that may be changed to make a step fit, in this order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +23,7 @@ class RunConfig:
     1. A recipe returns a run, in which some settings are `open`.
     2. The command line changes settings, which closes them (`changed`).
     3. `recipes.tiled` and `recipes.suited` decide those that depend on the data.
-    4. `training.plan` decides those that depend on the machine.
-    5. `training.fit` trains it, and writes it to train.json. Nothing is open any more.
+    4. `training.fit` trains it, and writes it to train.json. Nothing is open any more.
     """
 
     recipe: str | None = None
@@ -46,7 +43,7 @@ class RunConfig:
     model: AxialTransformerConfig
     training: TrainConfig = field(default_factory=TrainConfig)
     open: tuple[str, ...] = ()
-    """Names of settings, such as model.shape, that the data or the machine still decide."""
+    """Names of settings, such as model.shape, that the data still decide."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples <= MAX_SAMPLES:

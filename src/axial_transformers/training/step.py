@@ -1,8 +1,9 @@
 """What learns, and one step of it."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.training.batches import Batch, Purpose, TrainingExamples, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, State
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.divergence import limit_of, renew_limit
 from axial_transformers.training.freed_memory import keep_freed_memory, return_freed_memory
 from axial_transformers.training.metrics import Meter, forget_peak_memory
 from axial_transformers.training.optimizer import (
@@ -39,7 +41,7 @@ from axial_transformers.training.parallelism import (
     with_tensors,
 )
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.step_time import Clock, require_short_steps
+from axial_transformers.training.step_time import Clock
 
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end.
@@ -60,17 +62,13 @@ class Learner:
     """The loss as a module of the model, replicated or in shards."""
     skeleton: AxialTransformer
     """A copy of the model on the meta device, without weights."""
+    batches_from: Callable[[int], Generator[Batch, None, None]]
+    """Returns the batches of the steps from a number on."""
     batches: Generator[Batch, None, None]
     meter: Meter
     clock: Clock
     learning_rate: float = 0.0
     """That of the newest step."""
-
-    @property
-    def pace(self) -> float:
-        """The time limit over its part for steps: the rest is for the last evaluation and samples."""
-        limit = 60 * (self.config.time_limit or 0.0)
-        return limit / max(limit / 2, limit - self.meter.durations.last) if limit else 1.0
 
     def average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
         """Return the EMA weights as a model that this process can use alone; a collective operation.
@@ -90,6 +88,13 @@ class Learner:
             return self.state.average
         tensors = full_tensors(self.state.average.state_dict(), keep, device)
         return with_tensors(self.skeleton, tensors) if keep else self.skeleton
+
+    def go_back(self, checkpoints: Checkpoints) -> None:
+        """Return to the state before the steps that were left out (`divergence`); a collective operation."""
+        self.meter.read()
+        self.batches.close()
+        checkpoints.go_back(self.state)
+        self.batches = self.batches_from(self.state.counters.step)
 
     def is_finite(self) -> bool:
         """Return True if the state is finite in every process; a collective operation."""
@@ -132,7 +137,7 @@ def prepared(
         clock: that of the run; None: it begins now.
 
     Raises:
-        ValueError: a step takes more than a tenth of the time limit, or the checkpoint is of another run.
+        ValueError: the checkpoint is of another run.
     """
     assert "auto" not in (config.precision, config.compile)
     clock = clock or Clock()
@@ -150,7 +155,7 @@ def prepared(
     if checkpoints is not None:
         checkpoints.restore(state)
     counters = state.counters
-    order = batches(examples, model.slices, model.config.num_classes, config, processes, counters.step)
+    batches_from = partial(batches, examples, model.slices, model.config.num_classes, config, processes)
     if config.checkpoint_blocks:
         checkpoint_blocks(model)
     full_speed = _full_speed(skeleton, processes, dtype)
@@ -160,12 +165,11 @@ def prepared(
         compile_blocks(model)
         if config.checkpoint_blocks:
             checkpoint_blocks(model)
-    if counters.step == 0:
-        require_short_steps(objective, examples, skeleton, config, processes, clock)
     every = 1 if device.type == "cpu" else STEPS_BETWEEN_WAITS
     meter = Meter(device, config.batch_size, every, counters, full_speed)
     forget_peak_memory(device)  # of the timed parts
-    return Learner(config, processes, state, objective, skeleton, order, meter, clock)
+    order = batches_from(counters.step)
+    return Learner(config, processes, state, objective, skeleton, batches_from, order, meter, clock)
 
 
 def _full_speed(model: AxialTransformer, processes: Processes, dtype: torch.dtype) -> float | None:
@@ -199,16 +203,19 @@ def step(learner: Learner) -> None:
             with synchronise_gradients(learner.objective, enabled=part == config.accumulate):
                 nats += _gradients(learner, batch)
         nats = processes.mean(nats)
-        norm = clip_gradients(state.model, config)
+        norm = clip_gradients(state.model, config, limit_of(counters))
         meter.add(counters.step + 1, nats, norm)  # or NonFiniteLoss
-        learner.learning_rate = learning_rate(counters.step, config, counters.clock)
+        learner.learning_rate = counters.rates * learning_rate(counters.step, config, counters.clock)
         step_all(state.optimizers, config, learner.learning_rate)
         update_average(state.average, state.model, ema_decay(counters.step, config))
     counters.step += 1
     counters.seconds = learner.clock.seconds
+    if counters.step % STEPS_BETWEEN_WAITS == 0:
+        meter.read()
+        renew_limit(counters, config)
     # The learning rate follows `clock`, so it must be equal in all processes, and reach the limit with the last step.
     if counters.step % (1 if processes.count == 1 else STEPS_BETWEEN_WAITS) == 0:
-        counters.clock = max(counters.clock, processes.broadcast(counters.seconds * learner.pace))
+        counters.clock = processes.broadcast(counters.seconds)
 
 
 def _gradients(learner: Learner, batch: Batch) -> Tensor:

@@ -1,0 +1,92 @@
+"""Steps whose gradients explode are left out; after many of them, a run goes back at half the learning rates."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers.data import Examples
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.progress import Display
+from axial_transformers.training import TrainConfig, train
+from axial_transformers.training.checkpoints import CheckpointRecord, Counters
+from axial_transformers.training.divergence import LIMIT, MANY, WINDOW, add_norm, goes_back, renew_limit
+
+CONFIG = TrainConfig(
+    steps=160, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
+    save_every=30, evaluate_every=10**6, sample_every=10**6,
+)  # fmt: skip
+
+
+def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool = False, factor: float = 1e6):
+    """The model after a run in which the gradients of these steps explode, counted from its begin, and what it says."""
+    rng, said = np.random.default_rng(0), list[str]()
+    examples = Examples(rng.integers(0, 4, (16, 3), dtype=np.uint8)[..., None], [*map(str, range(16))], num_values=4)
+    torch.manual_seed(0)
+    model = AxialTransformer(AxialTransformerConfig(shape=(3,), num_values=4, dim=8, heads=2, inner_layers=1))
+    made = 0
+
+    def loss(model, x, *, label, channel):
+        nonlocal made
+        made += 1
+        return random_slice_loss(model, x, label=label, channel=channel) * (factor if made in explodes else 1)
+
+    class Said(Display):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    config = dataclasses.replace(CONFIG, steps=steps)
+    result = train(model, examples, config, folder, loss=loss, resume=resume, progress=Said())
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return model, result, [line for line in lines if "gradient_norm" in line], said
+
+
+def test_a_step_whose_gradient_explodes_is_left_out_and_counted(tmp_path):
+    model, result, lines, _ = run(tmp_path / "run", range(140, 141))
+    assert (result.step, lines[-1]["steps_left_out"], lines[138]["steps_left_out"]) == (160, 1, 0)
+    assert "1 steps left out" in (tmp_path / "run/index.html").read_text()
+    other, *_ = run(tmp_path / "other", range(140, 141), factor=1e9)  # of which nothing is left in weights or moments
+    assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
+
+
+def test_after_many_such_steps_the_run_goes_back_at_half_the_rates(tmp_path):
+    _, result, lines, said = run(tmp_path / "run", range(126, 126 + MANY))
+    assert "gone back to step 120, at 0.5 times the learning rates" in said[-1]
+    assert result.step == 160
+    assert [line["step"] for line in lines] == [*range(1, 161)]
+    assert (lines[118]["learning_rate"], lines[-1]["learning_rate"]) == (1e-3, 5e-4)
+    record = CheckpointRecord.read(tmp_path / "run/checkpoints/step-00000160")
+    assert (record.counters.rates, record.counters.left_out) == (0.5, MANY)
+
+
+@pytest.mark.parametrize("end", [128, 137])
+def test_a_resume_goes_on_bitwise_before_and_after_it_goes_back(tmp_path, end):
+    whole, *_ = run(tmp_path / "whole", range(126, 126 + MANY))
+    run(tmp_path / "parts", range(126, 126 + MANY), steps=end)
+    made = {128: 128, 137: 137 + MANY + 5}[end]
+    rest, *_ = run(tmp_path / "parts", range(126 - made, 126 + MANY - made), resume=True)
+    assert all(map(torch.equal, whole.state_dict().values(), rest.state_dict().values()))
+
+
+def test_the_limit_follows_the_median_and_small_norms_are_never_left_out():
+    counters = Counters()
+    for step in range(WINDOW):
+        add_norm(counters, step, 1e9 if step % 3 == 0 else 2.0)
+        renew_limit(counters, CONFIG)
+    assert (counters.norm_limit, counters.left_out) == (LIMIT * 2.0, 0)
+    for step in range(WINDOW):
+        add_norm(counters, WINDOW + step, 1e-6)
+        renew_limit(counters, CONFIG)
+    assert counters.norm_limit == CONFIG.clip_norm
+    counters.step = 2 * WINDOW
+    for _ in range(MANY):
+        assert not goes_back(counters)
+        counters.step += 1
+        add_norm(counters, counters.step, 1e3)
+    assert goes_back(counters)
+    counters.step += WINDOW
+    assert not goes_back(counters)
