@@ -1,5 +1,6 @@
 """Compiled decoding chooses what eager decoding chooses."""
 
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -187,12 +188,16 @@ def test_known_values_of_a_choice_by_noise_are_those_of_known_first(fields, back
     assert torch.equal(decode(model, NoiseChoice(noise=noise, known=known), x, backend=backend), expected)
 
 
-def test_preparation_pays_for_much_work_only(monkeypatch):
-    """Little work stays eager as long as nothing is prepared."""
-    monkeypatch.delitem(backend_choice.sys.modules, "numba", raising=False)
-    little, much = (random_model(small_config(shape), torch.float32) for shape in ((3, 2), (64, 64)))
-    assert not backend_choice._pays(little, 64)
-    assert backend_choice._pays(much, 1)
+def test_kernels_are_the_default_however_little_there_is_to_decode(monkeypatch):
+    """Also in a process that has not loaded numba."""
+    from axial_transformers.decoding import exact_backend
+    from axial_transformers.kernels import llvm
+
+    monkeypatch.setattr(llvm, "FEATURES", {"+fma"})
+    monkeypatch.setattr(exact_backend, "compiled", lambda model, choose, batch: "compiled")
+    monkeypatch.delitem(sys.modules, "numba")
+    model, choose = random_model(small_config((3, 2)), torch.float32), NoiseChoice(noise=gumbel((1, 3, 2, 1, 5)))
+    assert backend_choice.choose_backend(model, choose, 1) == "compiled"
 
 
 def test_a_processor_without_fused_multiply_add_stays_eager_unless_asked(monkeypatch):

@@ -4,7 +4,6 @@ To see why decoding is eager, set the logger `axial_transformers.decoding.backen
 """
 
 import logging
-import sys
 
 import torch
 
@@ -19,8 +18,6 @@ from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.stacks import InnerAttention, InnerLSTM
 
-PAYS_FROM = 1.0
-"""Seconds that loading the kept kernels takes, about: they are loaded if eager decoding would take longer."""
 MIN_ROWS = 4
 """Rows from which graphs pay: recording one takes about as long as two eager rows. Not measured."""
 LOG = logging.getLogger(__name__)
@@ -35,12 +32,11 @@ def choose_backend(
     |---|---|---|
     | False | eager | eager |
     | True | kernels, or ValueError | CUDA graphs, or ValueError |
-    | None | kernels where they pay, or eager | CUDA graphs where they pay, or eager |
+    | None | kernels where possible, or eager | CUDA graphs where they pay, or eager |
 
     Both need noise (a choice made of tensors).
 
-    - Kernels need numba and a float32 model. They pay if they multiply and add in one instruction, and are loaded or
-      worth loading.
+    - Kernels need numba and a float32 model. With `compile=None`, the CPU must multiply and add in one instruction.
     - Graphs need an inner decoder that can be recorded, and a device that passes `failed_self_test`. They pay from
       `MIN_ROWS` rows on.
 
@@ -50,9 +46,10 @@ def choose_backend(
     Raises:
         ValueError: `compile` is True, and the model or `choose` cannot be compiled.
     """
-    if compile is False or not (compile or _pays(model, batch)):
-        return eager(model, choose)
     device = model.device
+    few = device.type == "cuda" and len(model.order) < MIN_ROWS * model.layout.shape[-1]
+    if compile is False or (few and not compile):
+        return eager(model, choose)
     obstacle = _obstacle(model, choose, device)
     if compile and obstacle:
         raise ValueError(Message("{compile=True}, but {}", obstacle))
@@ -110,13 +107,3 @@ def _inner_parts(model: AxialTransformer) -> set[type]:
     if isinstance(inner, InnerAttention):
         return {type(block.attention.attention) for block in inner.blocks}
     return {type(inner)}
-
-
-def _pays(model: AxialTransformer, batch: int) -> bool:
-    """Return True if eager decoding would take longer than recording graphs or, on a CPU, than loading kernels.
-
-    On a CPU, eager decoding takes about 250 + 25 batch microseconds a position, as measured at width 128.
-    """
-    if model.device.type == "cuda":
-        return len(model.order) >= MIN_ROWS * model.layout.shape[-1]
-    return "numba" in sys.modules or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM

@@ -80,7 +80,7 @@ def sample(  # noqa: PLR0913
         label: [B] classes, or one int for all.
         cond: [B, *A, D].
         known: [B, *A, C] data; required where the model has known_channels.
-        compile: run compiled; default: where faster. The samples are the same.
+        compile: run compiled; default: where possible. The samples are the same.
         progress: wraps the loop over rows, for a progress bar.
 
     Returns:
