@@ -255,3 +255,25 @@ def test_progress_is_told_of_every_row_and_of_the_end(config):
     decode(model, Follow(model, x), blank(model, x), Conditioning(**given), progress=progress)
     rows = len(model.order) // model.layout.shape[-1]
     assert seen == [*((row, rows) for row in range(rows)), "the end"]
+
+
+@pytest.mark.parametrize("name", ["2d deep", "convolution 3d", "lstm", "classes", "ordinal convolution"])
+def test_a_hook_of_any_part_changes_samples_or_is_refused(name):
+    def doubled(part, args, out):
+        return (2 * out[0], *out[1:]) if isinstance(out, tuple) else 2 * out
+
+    plain, changed = random_model(VARIANTS[name], torch.float32), 0
+    for path in [path for path, part in plain.named_modules() if path and [*part.parameters()]]:
+        model = random_model(VARIANTS[name], torch.float32)
+        x, given = random_values(model, BATCH), Conditioning(**random_given(model, BATCH))
+        choose = NoiseChoice(noise=sampling.noise_for(model.config, BATCH, seed=1))
+        model.get_submodule(path).register_forward_hook(doubled)
+        try:
+            found = decode(model, choose, x, given, backend=choose_backend)
+        except ValueError as error:
+            if not str(error).startswith(f"{path} has hooks"):
+                raise
+            continue
+        assert torch.equal(found, decode_naively(model, choose, x, given))
+        changed += not torch.equal(found, decode(plain, choose, x, given))
+    assert changed > 5

@@ -33,7 +33,6 @@ from axial_transformers.decoding import (
 from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import _normalised_over
 from axial_transformers.likelihood import evaluation
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
@@ -546,32 +545,6 @@ def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle, monkeyp
     monkeypatch.setattr(backend_choice, "failed_self_test", lambda device: None)
     found = backend_choice._obstacle(kind(config), choose, device)
     assert found is None if obstacle is None else re.search(obstacle, found)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("axis", [1, 2, 3])
-def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causal, monkeypatch):
-    layer = LineAttention(12, 3, axis, causal, key_dim=6, value_dim=15)
-    randomise(layer, torch.Generator().manual_seed(0))
-    x = torch.randn(2, 3, 4, 5, 12, generator=torch.Generator().manual_seed(1))
-    grad = torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
-    expected = layer(x)
-    gradients = torch.autograd.grad(expected, tuple(layer.parameters()), grad)
-    storages = []
-
-    def record(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        storages.append({part.untyped_storage().data_ptr() for part in (q, k, v)})
-        return sdpa(q, k, v, **options)
-
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
-    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
-    with forced(fused_attention):
-        found = layer(x)
-    assert [len(each) for each in storages] == [1]
-    torch.testing.assert_close(found, expected)
-    for mine, right in zip(torch.autograd.grad(found, tuple(layer.parameters()), grad), gradients):
-        torch.testing.assert_close(mine, right, atol=1e-4, rtol=1e-4)
 
 
 def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):

@@ -18,6 +18,7 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.kernels import Stream
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.values import Mixture
+from axial_transformers.ops.torch_private import has_hooks
 
 Slab = Any
 """Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `inference`."""
@@ -71,7 +72,14 @@ BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
 
 
 def eager(model: AxialTransformer, choose: Choose | KnownFirst, batch: int = 0) -> Backend:
-    """Return the model's own parts: for any device, dtype, choice and batch, and the reference for other backends."""
+    """Return the model's own parts: for any device, dtype, choice and batch, and the reference for other backends.
+
+    Raises:
+        ValueError: a part that goes step by step has hooks, which its steps would not call.
+    """
+    for name, part in model.named_modules():
+        if has_hooks(part) and (hasattr(part, "step") or hasattr(part, "next")):
+            raise ValueError(f"{name} has hooks, and decoding does not call it as a whole: hook the layers inside it")
 
     def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:
         found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)

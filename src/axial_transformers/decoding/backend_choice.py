@@ -17,6 +17,7 @@ from axial_transformers.layers.lines import LineAttention
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.stacks import InnerAttention, InnerLSTM
+from axial_transformers.ops.torch_private import has_hooks
 
 MIN_ROWS = 4
 """Rows from which graphs pay: recording one takes about as long as two eager rows. Not measured."""
@@ -94,6 +95,8 @@ def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
         StridedAttention,
     )
 
+    if (hooked := next((name for name, part in model.named_modules() if has_hooks(part)), None)) is not None:
+        return f"{hooked or 'the model'} has hooks, which no CUDA graph calls"
     if strange := _inner_parts(model) - {LineAttention, InnerLSTM, LocalAttention, StridedAttention}:
         return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"
     length, layers = model.layout.shape[-1], model.config.inner_layers

@@ -40,7 +40,7 @@ from axial_transformers.models.linear_prediction import LinearPrediction
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder
 from axial_transformers.models.values import CategoricalValues, FeatureEmbedding, OrdinalValues
 from axial_transformers.ops.elementwise import shifted_copies
-from axial_transformers.ops.torch_private import has_hooks
+from axial_transformers.ops.torch_private import is_bare
 
 Values = NDArray[np.int64]
 
@@ -74,7 +74,7 @@ def obstacle(model: AxialTransformer) -> str | None:
     for name, module in model.named_modules():
         if type(module) not in MODULES:
             return f"there are no kernels for {type(module).__name__}"
-        if has_hooks(module):
+        if not is_bare(module, type(module)):
             return f"{name or 'the model'} has hooks or a forward of its own, which kernels do not call"
     found, expected = _parts(model), _parts_of(model.config)
     changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))

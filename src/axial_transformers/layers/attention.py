@@ -32,7 +32,7 @@ class FullAttention(Layer):
         project: bool = True,
     ):
         super().__init__()
-        self.heads = heads
+        self.dim, self.heads = dim, heads
         key_dim, value_dim = widths(dim, heads, key_dim, value_dim)
         self.widths = key_dim, key_dim, value_dim
         self.qkv = Dense(dim, sum(self.widths), bias=bias)
@@ -53,7 +53,7 @@ class FullAttention(Layer):
         return full_attention_weights(q, k, key_mask)
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
-        check_width(x, self.qkv.in_features)
+        check_width(x, self.dim)
         return unpacked(self.qkv(x), (self.heads, *self.widths))
 
 
@@ -149,7 +149,7 @@ class CrossAttention(Layer):
         project: bool = True,
     ):
         super().__init__()
-        self.heads = heads
+        self.dim, self.heads = dim, heads
         self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim)
         self.q = Dense(dim, self.key_dim, bias=bias)
         self.kv = Dense(context_dim or dim, self.key_dim + self.value_dim, bias=bias)
@@ -176,7 +176,7 @@ class CrossAttention(Layer):
         return full_attention_weights(q, k, key_mask)
 
     def _project(self, x: Tensor, context: Tensor) -> tuple[Tensor, ...]:
-        check_width(x, self.q.in_features)
+        check_width(x, self.dim)
         k, v = self.kv(context).split([self.key_dim, self.value_dim], dim=-1)
         return tuple(part.unflatten(-1, (self.heads, -1)) for part in (self.q(x), k, v))
 

@@ -53,7 +53,7 @@ class AxialBlock(Layer):
         check_axes(axes, causal, options)
         if len(set(axes)) < len(axes):
             raise ValueError(f"axes must be named once each, not {axes}")
-        self.axes = axes
+        self.dim, self.axes = dim, axes
         self.norms = nn.ModuleDict({f"axis_{axis}": nn.LayerNorm(dim) for axis in axes})
         self.attentions = nn.ModuleDict(
             {
@@ -85,7 +85,7 @@ class AxialBlock(Layer):
             attn_bias: by axis, see `axial_attention`.
             coordinates: by axis, see `rotary`.
         """
-        check_width(x, self.feedforward.expand.in_features)
+        check_width(x, self.dim)
         for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
             x = branch.add_to(x, attention(norm(x), key_mask, *more))
         return self.feedforward(x)
@@ -98,7 +98,7 @@ class AxialBlock(Layer):
         coordinates: Mapping[int, Num[Tensor, "..."]] | None = None,
     ) -> list[Float[Tensor, "b *a n l"]]:
         """Return the attention weights for each of `axes`: [B, *A, heads, L]."""
-        check_width(x, self.feedforward.expand.in_features)
+        check_width(x, self.dim)
         weights = []
         for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
             weights.append(attention.weights(norm(x), key_mask, *more))

@@ -75,7 +75,7 @@ class AttentionBlock(nn.Module):
 
     def __init__(self, attention: LineAttention, dropout: float):
         super().__init__()
-        self.norm = nn.LayerNorm(attention.qkv.in_features)
+        self.norm = nn.LayerNorm(attention.dim)
         self.attention = attention
         self.dropout = Dropout(dropout)
 
@@ -106,7 +106,7 @@ class TransformerBlock(nn.Module):
     def __init__(self, attention: LineAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
         self.attention = AttentionBlock(attention, dropout)
-        self.feedforward = FeedforwardBlock(attention.qkv.in_features, hidden, Dropout(dropout))
+        self.feedforward = FeedforwardBlock(attention.dim, hidden, Dropout(dropout))
 
     @property
     def causal(self) -> bool:

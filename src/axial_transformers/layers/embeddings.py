@@ -42,5 +42,5 @@ class Labels(nn.Module):
 
     def forward(self, label: Integer[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b d"]:
         if label is None:
-            label = torch.full((batch,), self.classes, device=self.embed.table.device)
+            label = torch.full((batch,), self.classes, device=next(self.parameters()).device)
         return self.embed(label)

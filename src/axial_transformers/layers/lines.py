@@ -14,7 +14,6 @@ from axial_transformers.ops.argument_checks import check_options, input_axis
 from axial_transformers.ops.attention_call import packed_call
 from axial_transformers.ops.axial_attention import attend_step, axial_attention, own_positions, tied_axial_attention
 from axial_transformers.ops.backends import attend
-from axial_transformers.ops.fused_attention import by_head_pays, project_by_head
 from axial_transformers.ops.positions import relative_bias, rotary, rotate, rotation_table
 
 
@@ -70,6 +69,13 @@ class KeyValueCache(NamedTuple):
     values: Tensor
 
 
+class HeadNorm(nn.RMSNorm):
+    """Root mean square normalisation in the dtype of the input, not of the gains."""
+
+    def forward(self, x: Float[Tensor, "*s k"]) -> Float[Tensor, "*s k"]:
+        return nn.functional.rms_norm(x, self.normalized_shape) * self.weight.to(x.dtype)
+
+
 class LineAttention(Layer):
     """Self-attention along one axis, with options: [B, *A, D] -> [B, *A, D].
 
@@ -120,7 +126,8 @@ class LineAttention(Layer):
             raise ValueError(f"kv_heads {kv_heads} must divide heads {heads}")
         if rotations is not None and options.rotary is not None:
             raise ValueError("rotary positions are given twice: give rotations or options with rotary, not both")
-        self.heads, self.kv_heads, self.axis, self.causal, self.options = heads, kv_heads, axis, causal, options
+        self.dim, self.heads, self.kv_heads, self.axis = dim, heads, kv_heads, axis
+        self.causal, self.options = causal, options
         self.widths = key_dim, key_dim // heads * kv_heads, value_dim // heads * kv_heads
         packed = AttentionOptions(gate=options.gate, relative=options.relative, rotary=options.rotary)
         self.packed = options == packed
@@ -130,7 +137,7 @@ class LineAttention(Layer):
             self.gate = Dense(dim, value_dim, residual=True)
             nn.init.ones_(self.gate.bias)
         if options.qk_norm:
-            self.query_norm, self.key_norm = nn.RMSNorm(key_dim // heads), nn.RMSNorm(key_dim // heads)
+            self.query_norm, self.key_norm = HeadNorm(key_dim // heads), HeadNorm(key_dim // heads)
         if options.relative is not None:
             self.table = nn.Parameter(torch.zeros(heads, 2 * options.relative + 1))
         self.register_buffer("rotations", rotations)
@@ -150,16 +157,13 @@ class LineAttention(Layer):
             attn_bias: see `axial_attention`.
             coordinates: of `options.rotary`, [L] or [B or 1, *A]; see `rotary`.
         """
-        axis = input_axis(x, self.axis, self.qkv.in_features)
+        axis = input_axis(x, self.axis, self.dim)
         bias = self._bias(x.shape[axis], attn_bias)
-        if self.packed and by_head_pays(x, axis, key_mask):
-            q, k, v = project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self.widths)
-        elif self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
+        if self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
             packing, rotations = (self.heads, *self.widths), self._rotations(x.shape[axis], x.dtype)
             call = packed_call(self.qkv(x), packing, axis, self.causal, key_mask, bias, rotations)
             return self._gated(x, attend(call).flatten(-2))
-        else:
-            q, k, v = self._project(x)
+        q, k, v = self._project(x)
         q, k = self._turned(q, k, axis, coordinates)
         return self._gated(x, self._attend(q, k, v, axis, key_mask, bias).flatten(-2))
 
@@ -171,7 +175,7 @@ class LineAttention(Layer):
         coordinates: Num[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "b *a n l"]:
         """Return the attention weights: [B, *A, heads, L]."""
-        axis = input_axis(x, self.axis, self.qkv.in_features)
+        axis = input_axis(x, self.axis, self.dim)
         q, k = self._turned(*self._project(x)[:2], axis, coordinates)
         return self._attend(q, k, own_positions(k, axis), axis, key_mask, self._bias(x.shape[axis], attn_bias))
 
@@ -179,7 +183,7 @@ class LineAttention(Layer):
         """Return an empty cache for `length` steps, each a slab of this shape."""
         if not self.causal:
             raise ValueError("only causal attention has steps: build the layer with causal=True")
-        lines, weight = (batch * prod(slab), self.kv_heads, length), self.qkv.weight
+        lines, weight = (batch * prod(slab), self.kv_heads, length), next(self.parameters())
         device = weight.device.type
         single = weight.dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if single else weight.dtype
@@ -224,7 +228,7 @@ class LineAttention(Layer):
         q = q.unflatten(-1, (self.heads, -1))
         k, v = k.unflatten(-1, (self.kv_heads, -1)), v.unflatten(-1, (self.kv_heads, -1))
         if self.options.qk_norm:
-            q, k = _normalised(q, self.query_norm), _normalised(k, self.key_norm)
+            q, k = self.query_norm(q), self.key_norm(k)
         return q, k, v
 
     def _turned(
@@ -295,11 +299,6 @@ class TiedAxialAttention(LineAttention):
     ) -> Tensor:
         tied = input_axis(q.flatten(-2), self.tied, q.shape[-2:].numel())
         return tied_axial_attention(q, k, v, axis, tied, key_mask=key_mask, attn_bias=bias)
-
-
-def _normalised(x: Tensor, norm: nn.RMSNorm) -> Tensor:
-    """Normalise in the dtype of x, not of the gains."""
-    return nn.functional.rms_norm(x, norm.normalized_shape) * norm.weight.to(x.dtype)
 
 
 def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOptions]) -> AttentionOptions:

@@ -15,6 +15,7 @@ from axial_transformers.ops.attention_call import AttentionCall, Tables, packed_
 from axial_transformers.ops.backends import attend, choose
 from axial_transformers.ops.composed_relative import Window, similarities, softmax_over, weighted_values
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, to_lines
+from axial_transformers.ops.torch_private import is_bare
 
 
 class PositionSensitiveAxialAttention(Layer):
@@ -66,7 +67,7 @@ class PositionSensitiveAxialAttention(Layer):
             raise ValueError(f"size must be at least 1, not {size}")
         if normalisation not in ("none", "scale", "batch"):
             raise ValueError(f"normalisation must be 'none', 'scale' or 'batch', not {normalisation!r}")
-        self.heads, self.axis, self.size, self.causal = heads, axis, size, causal
+        self.dim, self.heads, self.axis, self.size, self.causal = dim, heads, axis, size, causal
         self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim, ("dim / 2", dim // 2))
         key_width, value_width = self.key_dim // heads, self.value_dim // heads
         rows, tables = (2 * size - 1 if size is not None else span or 1), 1 if shared_tables else heads
@@ -98,7 +99,7 @@ class PositionSensitiveAxialAttention(Layer):
         tables: Tables = self.query_table, self.key_table, self.value_table
         if isinstance(self.normalise, Scale):
             factor = self.normalise.factor
-        elif self._folds(qkv, axis, tables):
+        elif self.normalise.folds() and self._is_compiled(qkv, axis, tables):
             qkv, tables, shift = self.normalise.folded(qkv, self._widths, tables)
         else:
             q, k, v, window = self._lines(qkv, axis, key_mask)
@@ -125,15 +126,13 @@ class PositionSensitiveAxialAttention(Layer):
         present = mask_of_lines(key_mask, axis)
         return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device, present)
 
-    def _folds(self, qkv: Tensor, axis: int, tables: Tables) -> bool:
+    def _is_compiled(self, qkv: Tensor, axis: int, tables: Tables) -> bool:
         """Return True if the compiled backend takes a call of folded statistics."""
-        if self.training:
-            return False
         q = qkv.unsqueeze(-2).expand(*qkv.shape[:-1], self.heads, -1)  # of the right sizes but the last
         return choose(AttentionCall(q, q, q, axis, self.causal, tables=tables)) is compiled_relative
 
     def _check_length(self, x: Tensor) -> int:
-        axis = input_axis(x, self.axis, self.qkv.in_features)
+        axis = input_axis(x, self.axis, self.dim)
         if self.size is not None and x.shape[axis] > self.size:
             raise ValueError(
                 f"axis {self.axis} of {list(x.shape)} has {x.shape[axis]} positions, more than size={self.size}"
@@ -173,27 +172,35 @@ class ChannelsLastBatchNorm(nn.BatchNorm1d):
 MIN_GAIN = 1e-20
 
 
+class ScoreNorm(nn.BatchNorm1d):
+    """Batch normalisation of scores [M, heads, L, W] by head, over the pairs that attend."""
+
+    def forward(self, term: Tensor, window: Window) -> Tensor:  # type: ignore[override]
+        if window.complete:
+            return super().forward(term.flatten(2)).view(term.shape)
+        return _normalised_over(self, term, window.allowed)
+
+
 class BatchNormalise(nn.Module):
     """Batch normalisation of q, k, v, each term of scores by head, and both sums by channel."""
 
     def __init__(self, qkv_dim: int, heads: int, value_dim: int):
         super().__init__()
         self.of_qkv = ChannelsLastBatchNorm(qkv_dim)
-        self.of_terms = nn.ModuleList(nn.BatchNorm1d(heads) for _ in range(3))
+        self.of_terms = nn.ModuleList(ScoreNorm(heads) for _ in range(3))
         self.of_content, self.of_position = ChannelsLastBatchNorm(value_dim), ChannelsLastBatchNorm(value_dim)
 
     def qkv(self, x: Tensor) -> Tensor:
         return self.of_qkv(x)
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
-        total = torch.zeros((), dtype=terms[0].dtype, device=terms[0].device)
-        for norm, term in zip(self.of_terms, terms):
-            assert isinstance(norm, nn.BatchNorm1d)
-            if window.complete:
-                total = total + norm(term.flatten(2)).view(term.shape)
-            else:
-                total = total + _normalised_over(norm, term, window.allowed)
-        return total
+        first, second, third = (norm(term, window) for norm, term in zip(self.of_terms, terms))
+        return first + second + third
+
+    def folds(self) -> bool:
+        """Return True if `folded` computes what calls of the modules would."""
+        norms = *self.of_terms, self.of_content, self.of_position
+        return not self.training and all(is_bare(norm, ScoreNorm, ChannelsLastBatchNorm) for norm in norms)
 
     def folded(
         self, qkv: Tensor, widths: tuple[int, int, int], tables: Tables

@@ -53,7 +53,7 @@ class TriangleAttention(Layer):
         return self.attention.weights(z, key_mask, bias)
 
     def _with_bias(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
-        (dim,) = self.norm.normalized_shape
+        dim = self.attention.dim
         if pairs.ndim != 4 or pairs.shape[1] != pairs.shape[2] or pairs.shape[3] != dim:
             raise ValueError(f"the tensor of pairs must be [B, N, N, {dim}], not {list(pairs.shape)}")
         check_width(pairs, dim)

@@ -47,7 +47,7 @@ class CausalConvolution(nn.Module):
 
     def numbers(self, codes: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a f"]:
         """Return what a window takes of each position."""
-        codes = codes.to(self.linear.weight.device)
+        codes = codes.to(next(self.parameters()).device)
         return F.embedding(codes, self.features) if self.of_codes is None else self.of_codes(codes)
 
     def windows_before(self, numbers: Float[Tensor, "b *a f"]) -> Float[Tensor, "b *pixels n"]:

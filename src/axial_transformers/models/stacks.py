@@ -17,6 +17,7 @@ from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.values import CategoricalValues, OrdinalValues
 from axial_transformers.ops.elementwise import shift, shifted_copies
 from axial_transformers.ops.positions import rotation_table
+from axial_transformers.ops.torch_private import is_bare
 
 
 def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> LineAttention:
@@ -71,7 +72,7 @@ class ChannelEncoder(nn.Module):
             planes = (number == channel.unsqueeze(-1)).view(*per_example, self.channels)
         else:
             planes = (channel / self.channels).view(*per_example, 1)
-        dtype = self.convolution.weight.dtype
+        dtype = self.position.tables[0].dtype
         values = torch.where(before.unsqueeze(-1), self.features(x, dtype), 0).flatten(-2)
         h = self.convolution(shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
         h = h + self.position()
@@ -160,7 +161,7 @@ class InnerLSTM(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.norm = nn.LayerNorm(config.dim)
+        self.dim, self.norm = config.dim, nn.LayerNorm(config.dim)
         self.lstm = nn.LSTM(config.dim, config.dim, batch_first=True)
         self.dropout = Dropout(config.dropout)
 
@@ -170,10 +171,15 @@ class InnerLSTM(nn.Module):
         return self.dropout.add_to(r, rows.view(r.shape))
 
     def start(self, batch: int) -> list[Tensor]:
-        zeros = self.norm.weight.new_zeros(batch, self.lstm.hidden_size)
+        zeros = next(self.parameters()).new_zeros(batch, self.dim)
         return [zeros, zeros]
 
     def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
         with torch.autocast("cpu", enabled=False):
-            state[:] = torch.lstm_cell(self.norm(r), state, *self.lstm.all_weights[0])
-        return r + self.dropout(state[0])
+            if is_bare(self.lstm, nn.LSTM):
+                state[:] = torch.lstm_cell(self.norm(r), state, *self.lstm.all_weights[0])
+                out = state[0]
+            else:
+                rows, after = self.lstm(self.norm(r)[:, None], tuple(part[None] for part in state))
+                out, state[:] = rows[:, 0], [part[0] for part in after]
+        return r + self.dropout(out)

@@ -91,7 +91,7 @@ class FeatureEmbedding(nn.Module):
 
     def forward(self, codes: Integer[Tensor, "*s"]) -> Float[Tensor, "*s d"]:
         """Return the embedding [*s, dim] of codes [*s]."""
-        return self.linear(self.features(codes, self.linear.weight.dtype))
+        return self.linear(self.features(codes, next(self.parameters()).dtype))
 
 
 class CategoricalValues(nn.Module):

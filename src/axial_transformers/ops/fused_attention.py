@@ -10,7 +10,6 @@ from torch import Tensor
 
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.line_groups import attend_in_groups, from_lines, mask_of, to_lines, zero_without_keys
-from axial_transformers.ops.linear import linear
 from axial_transformers.ops.torch_private import is_transformed
 
 MAX_LINES = 2**16 - 1
@@ -74,31 +73,6 @@ def max_lines(heads: int, length: int, width: int) -> int:
 def copies_count(device: torch.device) -> bool:
     """Return True if copies of lines cost time, as on a GPU."""
     return device.type != "cpu"
-
-
-def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None) -> bool:
-    """Return True if `project_by_head` avoids copies."""
-    return copies_count(x.device) and key_mask is None and axis != x.ndim - 2
-
-
-def project_by_head(
-    x: Float[Tensor, "b *a d"],
-    weight: Float[Tensor, "e d"],
-    bias: Float[Tensor, " e"] | None,
-    heads: int,
-    widths: tuple[int, int, int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values of a packed projection, grouped by head.
-
-    Positions of inner axes then act as more heads, and attention copies nothing.
-    """
-
-    def by_head(rows: Tensor) -> Tensor:
-        return torch.cat([part.unflatten(0, (heads, -1)) for part in rows.split(widths)], dim=1).flatten(0, 1)
-
-    qkv = linear(x, by_head(weight), None if bias is None else by_head(bias)).unflatten(-1, (heads, -1))
-    q, k, v = qkv.split([width // heads for width in widths], dim=-1)
-    return q, k, v
 
 
 def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:

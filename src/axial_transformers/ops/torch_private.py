@@ -43,7 +43,12 @@ def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def has_hooks(module: nn.Module) -> bool:
     """Return True if a call runs more than `forward`."""
-    return "forward" in vars(module) or any(vars(module)[name] for name in HOOKS)
+    return any(vars(module)[name] for name in HOOKS)
+
+
+def is_bare(module: nn.Module, *kinds: type[nn.Module]) -> bool:
+    """Return True if a call is that of one of the classes, without hooks, parametrizations or weight_norm."""
+    return type(module) in kinds and "forward" not in vars(module) and not has_hooks(module)
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:
