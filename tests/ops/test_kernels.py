@@ -47,8 +47,8 @@ def of_float32(monkeypatch):
     monkeypatch.setattr(bfloat16_tiles, "multiplies_pairs", lambda: False)
 
 
-def attend(q, k, v, axis, causal=False, key_mask=None, bias=None):
-    return compiled_attention.run(normalised(AttentionCall(q, k, v, axis, causal, key_mask, bias)))
+def attend(q, k, v, axis, causal=False, bias=None):
+    return compiled_attention.run(normalised(AttentionCall(q, k, v, axis, causal, None, bias)))
 
 
 def attend_packed(qkv, heads, widths, *arguments):
@@ -62,7 +62,6 @@ def assert_near(got, expected, dtype):
 
 @needs_numba
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
 @pytest.mark.parametrize(
     ("shape", "heads", "width", "value_width"),
     [
@@ -74,19 +73,18 @@ def assert_near(got, expected, dtype):
     ],
     ids=str,
 )
-def test_compiled_attention_equals_its_reference(shape, heads, width, value_width, masked, causal):
+def test_compiled_attention_equals_its_reference(shape, heads, width, value_width, causal):
     packing = (heads, heads * width, heads * width, heads * value_width)
     numbers = torch.randn(*shape, sum(packing[1:])).bfloat16()  # of both dtypes
     wide = numbers.double().requires_grad_()
-    mask = torch.rand(shape) > 0.4 if masked else None
     grad = torch.randn(*shape, heads, value_width).bfloat16()
     for axis in range(1, len(shape)):
-        expected = reference.axial_attention(*unpacked(wide, packing), axis, causal, mask)
+        expected = reference.axial_attention(*unpacked(wide, packing), axis, causal)
         (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
         for dtype in TOLERANCE:
             qkv = numbers.to(dtype).requires_grad_()
-            separate = attend(*unpacked(qkv, packing), axis, causal, mask)
-            packed = attend_packed(qkv, heads, packing[1:], axis, causal, mask)
+            separate = attend(*unpacked(qkv, packing), axis, causal)
+            packed = attend_packed(qkv, heads, packing[1:], axis, causal)
             for out in (separate, packed):
                 assert out.dtype == dtype
                 assert_near(out, expected, dtype)
@@ -112,14 +110,14 @@ def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal,
             assert_near(out, expected, dtype)
             assert_near(torch.autograd.grad(out, qkv, grad.to(dtype))[0], expected_gradient, dtype)
     q, _, v = unpacked(qkv, (heads, *widths))
-    assert compiled_attention._pieces_of_short_lines(compiled_attention.sizes_of(q, v, 1), None, None)
+    assert compiled_attention._pieces_of_short_lines(compiled_attention.sizes_of(q, v, 1), None)
 
 
 @needs_numba
 @pytest.mark.slow
 @pytest.mark.usefixtures("of_float32")
 def test_bfloat16_needs_no_products_of_its_own():
-    test_compiled_attention_equals_its_reference((1, 1, 33), 3, 5, 20, masked=True, causal=True)
+    test_compiled_attention_equals_its_reference((1, 1, 33), 3, 5, 20, causal=True)
 
 
 @needs_numba
@@ -133,7 +131,7 @@ def test_pairs_of_bfloat16_need_no_matrix_registers(causal, monkeypatch):
         pytest.skip("a processor without AVX512-BF16")
     monkeypatch.setattr(bfloat16_tiles, "has_matrix_registers", lambda: False)
     for shape, heads, widths in (((2, 7), 3, (5, 20)), ((1, 1, 33), 2, (32, 32)), ((1, 38, 1), 1, (40, 7))):
-        test_compiled_attention_equals_its_reference(shape, heads, *widths, masked=True, causal=causal)
+        test_compiled_attention_equals_its_reference(shape, heads, *widths, causal=causal)
 
 
 @needs_numba
@@ -171,7 +169,7 @@ def test_products_by_matrix_registers_are_put_together_right(causal, monkeypatch
     monkeypatch.setattr(bfloat16_tiles, "has_matrix_registers", lambda: True)
     monkeypatch.setattr(bfloat16_tiles, "matrix_products", lambda: products)
     for shape, heads, widths in (((2, 7), 3, (5, 20)), ((1, 1, 65), 2, (32, 40))):
-        test_compiled_attention_equals_its_reference(shape, heads, *widths, masked=True, causal=causal)
+        test_compiled_attention_equals_its_reference(shape, heads, *widths, causal=causal)
     test_a_bias_of_all_lines_equals_its_reference((33, 2), 1, causal, 2, torch.bfloat16)
 
 
@@ -182,7 +180,7 @@ def test_queries_of_very_low_scores_do_not_spoil_the_gradients_of_shorter_panels
     q, k, v = ((scale * torch.randn(1, 35, 1, 8)).to(dtype).requires_grad_() for scale in (0.1, 1, 1))
     bias = torch.full((1, 1, 35, 35), -89.0).to(dtype)
     grad = torch.randn(1, 35, 1, 8).to(dtype)
-    found = torch.autograd.grad(attend(q, k, v, 1, False, None, bias), (q, k, v), grad)
+    found = torch.autograd.grad(attend(q, k, v, 1, False, bias), (q, k, v), grad)
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     expected = torch.autograd.grad(reference.axial_attention(*wide, 1), wide, grad.double())
     for a, b in zip(found, expected):
@@ -196,10 +194,10 @@ def test_queries_of_very_low_scores_do_not_spoil_the_gradients_of_shorter_panels
 def test_heads_that_share_keys_and_values_read_them_where_they_are(axis, groups, causal, at_a_time, dtype, monkeypatch):
     monkeypatch.setattr(compiled_attention, "AT_ONCE", at_a_time * 5 * (4 * 4 + 3 * 20))
     q, k, v = (torch.randn(2, 3, 5, heads, width) for heads, width in ((6, 4), (groups, 4), (groups, 20)))
-    mask, grad = torch.rand(2, 3, 5) > 0.3, torch.randn(2, 3, 5, 6, 20).to(dtype)
+    grad = torch.randn(2, 3, 5, 6, 20).to(dtype)
     narrow = [x.to(dtype).requires_grad_() for x in (q, k, v)]
     wide = [x.detach().double().requires_grad_() for x in narrow]
-    expected, got = reference.axial_attention(*wide, axis, causal, mask), attend(*narrow, axis, causal, mask)
+    expected, got = reference.axial_attention(*wide, axis, causal), attend(*narrow, axis, causal)
     assert_near(got, expected, dtype)
     gradients = torch.autograd.grad(got, narrow, grad), torch.autograd.grad(expected, wide, grad.double())
     for a, b in zip(*gradients):
@@ -212,21 +210,21 @@ def test_heads_that_share_keys_and_values_read_them_where_they_are(axis, groups,
 def test_a_bias_of_all_lines_equals_its_reference(shape, axis, causal, examples, dtype):
     length = shape[axis - 1]
     q, k, v = (torch.randn(2, *shape, 2, width).to(dtype) for width in (5, 5, 3))
-    bias, mask = torch.randn(examples, 2, length, length).to(dtype), torch.rand(2, *shape) > 0.4
+    bias = torch.randn(examples, 2, length, length).to(dtype)
     tensors = [x.requires_grad_() for x in (q, k, v, bias)]
     *wide, wide_bias = wides = [x.detach().double().requires_grad_() for x in tensors]
     others = [size for dim, size in enumerate(shape, 1) if dim != axis]
     of_lines = wide_bias[:, *[None] * len(others)].expand(2, *others, 2, length, length)
     expected, out = (
-        reference.axial_attention(*wide, axis, causal, mask, of_lines),
-        attend(*tensors[:3], axis, causal, mask, bias),
+        reference.axial_attention(*wide, axis, causal, None, of_lines),
+        attend(*tensors[:3], axis, causal, bias),
     )
     assert_near(out, expected, dtype)
     grad = torch.randn_like(out)
     gradients = torch.autograd.grad(out, tensors, grad)
     for a, b in zip(gradients, torch.autograd.grad(expected, wides, grad.double())):
         assert_near(a, b, dtype)
-    fixed = attend(q, k, v, axis, causal, mask, bias.detach())  # whose gradient nobody asks for
+    fixed = attend(q, k, v, axis, causal, bias.detach())  # whose gradient nobody asks for
     assert torch.equal(fixed, out)
     assert torch.equal(torch.autograd.grad(fixed, q, grad)[0], gradients[0])
 
@@ -243,15 +241,11 @@ def test_tensors_that_lie_anyhow_in_memory_are_read_as_they_are():
 
 @needs_numba
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_what_is_masked_out_or_not_a_number_elsewhere_has_no_influence(dtype):
+def test_what_is_not_a_number_stays_in_its_line(dtype):
     q, k, v = (torch.randn(1, 4, 9, 2, 8).to(dtype) for _ in range(3))
-    mask = torch.ones(1, 4, 9, dtype=torch.bool)
-    mask[0, 1], mask[0, 2, 3] = False, False
-    out = attend(q, k, v, 2, key_mask=mask)
-    assert torch.equal(out[0, 1], torch.zeros(9, 2, 8, dtype=dtype))
-    v[0, 2, 3], k[0, 2, 3] = 1e30, -1e30
+    out = attend(q, k, v, 2)
     q[0, 3] = torch.nan
-    changed = attend(q, k, v, 2, key_mask=mask)
+    changed = attend(q, k, v, 2)
     assert torch.equal(changed[:, :3], out[:, :3])
     assert changed[0, 3].isnan().all(), "what is not a number must not be hidden"
 
@@ -440,6 +434,7 @@ TABLES = tuple(torch.zeros(127, 1, 4) for _ in range(3))
         (compiled_attention, call(128, device="cpu", lines=16), None),
         (compiled_attention, call(31, device="cpu", lines=264), "few scores"),  # lines below 32 count as 32
         (compiled_attention, call(31, device="cpu", lines=265), None),
+        (compiled_attention, call(64, key_mask=torch.ones(1, 64, 64) > 0, **ON_CPU), "no key mask"),
         (compiled_attention, call(64, window=3, **ON_CPU), "no windows"),
         (compiled_attention, call(64, dropout=0.1, **ON_CPU), "no dropout"),
         (compiled_attention, call(64, full=True, **ON_CPU), "one grid"),

@@ -60,8 +60,8 @@ def operator_cases() -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 FIT = {
-    ("attend_lines", 5, "other dtype"),  # of rotations
-    ("attend_lines_backward", 5, "other dtype"),
+    ("attend_lines", 4, "other dtype"),  # of rotations
+    ("attend_lines_backward", 4, "other dtype"),
     ("linear", 0, "shorter by one in 0"),
     ("linear", 2, "flat"),
 }

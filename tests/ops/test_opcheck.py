@@ -23,7 +23,6 @@ def random(*shape: int) -> Tensor:
 
 
 Q, K, V = (random(2, 3, 5, 2, width) for width in (4, 4, 3))
-MASK = random(2, 3, 5) > -1
 SUMS = torch.ones(60, 2)
 BIAS = random(2, 1, 5, 5)
 GRADS = [torch.empty_like(x) for x in (Q, K, V, BIAS)]
@@ -31,12 +30,12 @@ TABLES = [random(5, 1, width) for width in (4, 4, 3)]
 OPERATORS = {
     "attend_lines": (
         compiled_attention._forward,
-        ([Q, K, V], [BIAS], 2, True, MASK, random(5, 4), torch.empty_like(V), SUMS),
+        ([Q, K, V], [BIAS], 2, True, random(5, 4), torch.empty_like(V), SUMS),
         needs_numba,
     ),
     "attend_lines_backward": (
         compiled_attention._backward,
-        ([Q, K, V, random(*V.shape)], [BIAS], 2, True, MASK, random(5, 4), SUMS, GRADS),
+        ([Q, K, V, random(*V.shape)], [BIAS], 2, True, random(5, 4), SUMS, GRADS),
         needs_numba,
     ),
     "attend_relative": (

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from axial_transformers.layers.initialisation import Dense, Layer
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of, widths
 from axial_transformers.ops.argument_checks import check_width
-from axial_transformers.ops.attention_call import unpacked
+from axial_transformers.ops.attention_call import finite_where_absent, unpacked
 from axial_transformers.ops.axial_attention import full_attention, full_attention_weights
 
 
@@ -42,19 +42,19 @@ class FullAttention(Layer):
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at positions not attended to."""
-        q, k, v = self._project(x)
+        q, k, v = self._project(x, key_mask)
         return self.out(full_attention(q, k, v, key_mask).flatten(-2))
 
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
         """Return the attention weights over all positions: [B, *A, heads, *A]."""
-        q, k, _ = self._project(x)
+        q, k, _ = self._project(x, key_mask)
         return full_attention_weights(q, k, key_mask)
 
-    def _project(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _project(self, x: Tensor, key_mask: Tensor | None) -> tuple[Tensor, ...]:
         check_width(x, self.dim)
-        return unpacked(self.qkv(x), (self.heads, *self.widths))
+        return unpacked(self.qkv(finite_where_absent(x, key_mask)), (self.heads, *self.widths))
 
 
 class AxialAttention(Layer):
@@ -162,7 +162,7 @@ class CrossAttention(Layer):
         key_mask: Bool[Tensor, " b *e"] | None = None,
     ) -> Float[Tensor, "b *a d"]:
         """x [B, *A, D], context [B, *E, C] -> [B, *A, D]; key_mask [B, *E] is False at positions not attended to."""
-        q, k, v = self._project(x, context)
+        q, k, v = self._project(x, finite_where_absent(context, key_mask))
         return self.out(full_attention(q, k, v, key_mask).flatten(-2))
 
     def weights(
@@ -172,7 +172,7 @@ class CrossAttention(Layer):
         key_mask: Bool[Tensor, " b *e"] | None = None,
     ) -> Float[Tensor, "..."]:
         """Return the attention weights over the context: [B, *A, heads, *E]."""
-        q, k, _ = self._project(x, context)
+        q, k, _ = self._project(x, finite_where_absent(context, key_mask))
         return full_attention_weights(q, k, key_mask)
 
     def _project(self, x: Tensor, context: Tensor) -> tuple[Tensor, ...]:

@@ -12,6 +12,7 @@ from axial_transformers.layers.blocks import Branch, FeedforwardBlock
 from axial_transformers.layers.initialisation import Layer
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of
 from axial_transformers.ops.argument_checks import check_width
+from axial_transformers.ops.attention_call import finite_where_absent
 
 
 class AxialBlock(Layer):
@@ -81,11 +82,12 @@ class AxialBlock(Layer):
 
         Args:
             x: [B, *A, D].
-            key_mask: [B, *A], False at positions not attended to.
+            key_mask: [B, *A], False at positions not attended to; their NaN and infinities count as zeros.
             attn_bias: by axis, see `axial_attention`.
             coordinates: by axis, see `rotary`.
         """
         check_width(x, self.dim)
+        x = finite_where_absent(x, key_mask)
         for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
             x = branch.add_to(x, attention(norm(x), key_mask, *more))
         return self.feedforward(x)
@@ -99,6 +101,7 @@ class AxialBlock(Layer):
     ) -> list[Float[Tensor, "b *a n l"]]:
         """Return the attention weights for each of `axes`: [B, *A, heads, L]."""
         check_width(x, self.dim)
+        x = finite_where_absent(x, key_mask)
         weights = []
         for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
             weights.append(attention.weights(norm(x), key_mask, *more))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense, Layer
 from axial_transformers.ops.argument_checks import check_options, input_axis
-from axial_transformers.ops.attention_call import packed_call
+from axial_transformers.ops.attention_call import finite_where_absent, packed_call
 from axial_transformers.ops.axial_attention import attend_step, axial_attention, own_positions, tied_axial_attention
 from axial_transformers.ops.backends import attend
 from axial_transformers.ops.positions import relative_bias, rotary, rotate, rotation_table
@@ -153,11 +153,12 @@ class LineAttention(Layer):
 
         Args:
             x: [B, *A, D].
-            key_mask: [B, *A], False at positions not attended to.
+            key_mask: [B, *A], False at positions not attended to; their NaN and infinities count as zeros.
             attn_bias: see `axial_attention`.
             coordinates: of `options.rotary`, [L] or [B or 1, *A]; see `rotary`.
         """
         axis = input_axis(x, self.axis, self.dim)
+        x = finite_where_absent(x, key_mask)
         bias = self._bias(x.shape[axis], attn_bias)
         if self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
             packing, rotations = (self.heads, *self.widths), self._rotations(x.shape[axis], x.dtype)
@@ -176,6 +177,7 @@ class LineAttention(Layer):
     ) -> Float[Tensor, "b *a n l"]:
         """Return the attention weights: [B, *A, heads, L]."""
         axis = input_axis(x, self.axis, self.dim)
+        x = finite_where_absent(x, key_mask)
         q, k = self._turned(*self._project(x)[:2], axis, coordinates)
         return self._attend(q, k, own_positions(k, axis), axis, key_mask, self._bias(x.shape[axis], attn_bias))
 

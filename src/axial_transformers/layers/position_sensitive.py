@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from axial_transformers.layers.initialisation import Dense, Layer, normal_table
 from axial_transformers.layers.lines import widths
 from axial_transformers.ops import compiled_relative
-from axial_transformers.ops.argument_checks import check_odd, check_tensors, input_axis
-from axial_transformers.ops.attention_call import AttentionCall, Tables, packed_call
+from axial_transformers.ops.argument_checks import check_odd, input_axis
+from axial_transformers.ops.attention_call import AttentionCall, Tables, finite_where_absent, packed_call
 from axial_transformers.ops.backends import attend, choose
 from axial_transformers.ops.composed_relative import Window, similarities, softmax_over, weighted_values
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, to_lines
@@ -95,6 +95,7 @@ class PositionSensitiveAxialAttention(Layer):
         With "batch", statistics of q, k and v cover all positions; those of scores cover present keys.
         """
         axis = self._check_length(x)
+        x = finite_where_absent(x, key_mask)
         qkv, factor, shift = self.normalise.qkv(self.qkv(x)), 1.0, None
         tables: Tables = self.query_table, self.key_table, self.value_table
         if isinstance(self.normalise, Scale):
@@ -116,11 +117,11 @@ class PositionSensitiveAxialAttention(Layer):
     ) -> Float[Tensor, "b *a n w"]:
         """Return the attention weights: [B, *A, heads, positions of the line or window]."""
         axis = self._check_length(x)
+        x = finite_where_absent(x, key_mask)
         q, k, _, window = self._lines(self.normalise.qkv(self.qkv(x)), axis, key_mask)
         return from_lines(self._weights(q, k, window), x.unsqueeze(-1), axis)
 
     def _lines(self, qkv: Tensor, axis: int, key_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Window]:
-        check_tensors(key_mask, k=qkv.unsqueeze(-1))
         parts = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self._widths, dim=-1))
         q, k, v = (to_lines(part, axis) for part in parts)
         present = mask_of_lines(key_mask, axis)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from axial_transformers.layers.initialisation import Dense, Layer
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.ops.argument_checks import check_width
+from axial_transformers.ops.attention_call import finite_where_absent
 
 
 class TriangleAttention(Layer):
@@ -42,21 +43,21 @@ class TriangleAttention(Layer):
         self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
     ) -> Float[Tensor, "b i i d"]:
         """[B, I, I, D] -> [B, I, I, D]; key_mask [B, I, I] is False at pairs not attended to."""
-        z, bias = self._with_bias(pairs)
+        z, bias = self._with_bias(pairs, key_mask)
         return self.attention(z, key_mask, bias)
 
     def weights(
         self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
     ) -> Float[Tensor, "b i i n i"]:
         """Return the attention weights: [B, I, I, heads, I]."""
-        z, bias = self._with_bias(pairs)
+        z, bias = self._with_bias(pairs, key_mask)
         return self.attention.weights(z, key_mask, bias)
 
-    def _with_bias(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    def _with_bias(self, pairs: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         dim = self.attention.dim
         if pairs.ndim != 4 or pairs.shape[1] != pairs.shape[2] or pairs.shape[3] != dim:
             raise ValueError(f"the tensor of pairs must be [B, N, N, {dim}], not {list(pairs.shape)}")
         check_width(pairs, dim)
-        z = self.norm(pairs)
+        z = self.norm(finite_where_absent(pairs, key_mask))
         bias = self.pair_bias(z).movedim(-1, 1)
         return z, bias if self.attention.axis == 2 else bias.mT

@@ -91,6 +91,26 @@ class AttentionCall(NamedTuple):
         return q, k, v
 
 
+def without_absent(call: AttentionCall) -> AttentionCall:
+    """Set keys and values of absent positions to zero, and what is not finite in their queries."""
+    if call.key_mask is None:
+        return call
+    k, v = (x.masked_fill(~call.key_mask[..., None, None], 0) for x in (call.k, call.v))
+    q = call.q if call.full else finite_where_absent(call.q.flatten(-2), call.key_mask).view(call.q.shape)
+    return call._replace(q=q, k=k, v=v, qkv=None, packing=None)
+
+
+def finite_where_absent(x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None) -> Float[Tensor, "b *a d"]:
+    """Return x, with zeros for NaN and infinities at absent positions.
+
+    Times a weight or a gradient of zero, they would be NaN elsewhere.
+    """
+    if key_mask is None:
+        return x
+    check_tensors(key_mask, k=x.unsqueeze(-1))
+    return x.masked_fill(~(key_mask.unsqueeze(-1) | x.isfinite()), 0)
+
+
 def normalised(call: AttentionCall) -> AttentionCall:
     """Lay the bias out by line, split the axis of a dilation (`_dilated`), and drop a window that covers the line."""
     if call.bias is not None:

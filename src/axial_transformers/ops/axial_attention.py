@@ -43,7 +43,7 @@ def axial_attention(  # noqa: PLR0913
         axis: dimension of q to attend along: 1..d, or from the end (-3 is the innermost axis).
         causal: attend only to the position itself and to earlier ones.
         key_mask: [B, *A], True where a position is present (PyTorch's `key_padding_mask` is the opposite). A query
-            without any key gets zeros.
+            without any key gets zeros. At absent positions, NaN and infinities count as zeros.
         attn_bias: added to the scores, differentiable; minus infinity excludes a key. [B, heads, L, L], queries before
             keys, or [B, *A without axis, heads, L, L], a bias per line; any size may be 1. With a window, the last
             size is the window: column R + j belongs to the key at o + j * dilation.
@@ -170,6 +170,7 @@ def full_attention_weights(
     """Return the weights of `full_attention`."""
     check_tensors(key_mask, q=q, k=k)
     mask = None if key_mask is None else key_mask.flatten(1)[:, None, None]
+    k = k if key_mask is None else k.masked_fill(~key_mask[..., None, None], 0)
     of_lines = weights(q.flatten(1, -3).transpose(1, 2), k.flatten(1, -3).transpose(1, 2), None, mask)
     return of_lines.transpose(1, 2).unflatten(1, q.shape[1:-2]).unflatten(-1, k.shape[1:-2])
 

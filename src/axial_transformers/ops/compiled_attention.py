@@ -36,7 +36,7 @@ SHORT = 16
 """Most queries per vector lane for `short_lines`."""
 TILES_PAY_FROM = 512
 """Length times width, in bfloat16."""
-NONE = np.zeros(0, np.float32)
+NONE, NO_MASK = np.zeros(0, np.float32), np.zeros(0, np.uint8)
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -45,6 +45,8 @@ def refuses(call: AttentionCall) -> str | None:
         return "compiled kernels run on a CPU"
     if call.tables is not None or call.full:
         return "it takes lines of one grid, without tables"
+    if call.key_mask is not None:
+        return "it takes no key mask"
     if call.window is not None or call.dilation > 1 or call.dropout:
         return "it has no windows and no dropout"
     if call.bias is not None and not is_shared(call.bias):
@@ -72,7 +74,7 @@ def kernels_refuse(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call; first derivatives only."""
-    tensors, bias, fixed = call.tensors, call.bias, (call.key_mask, call.rotations)
+    tensors, bias, fixed = call.tensors, call.bias, (call.rotations,)
     if bias is None:
         return differentiable(_OPERATORS, call, (), fixed, (), tensors)
     if call.packing is None:
@@ -157,17 +159,16 @@ def _forward(
     biases: Sequence[Tensor],
     axis: int,
     causal: bool,
-    key_mask: Tensor | None,
     rotations: Tensor | None,
     out: Tensor,
     sums: Tensor,
 ) -> None:
     check_written([out], [out], axis)
-    arrays, strides, sizes = _of_lines([*qkv, out], [], biases, axis, key_mask, rotations, sums)
-    if pieces := _pieces_of_short_lines(sizes, key_mask, rotations, *biases):
+    arrays, strides, sizes = _of_lines([*qkv, out], [], biases, axis, rotations, sums)
+    if pieces := _pieces_of_short_lines(sizes, rotations, *biases):
         parallel_ranges(partial(short_line_kernels().forward, *arrays, strides, sizes, causal), pieces)
         return
-    kernels, extras = _kernels(qkv[0], sizes), _extras(biases, axis, key_mask, rotations, sizes)
+    kernels, extras = _kernels(qkv[0], sizes), _extras(biases, rotations, sizes)
 
     def work(first: int, last: int) -> None:
         pieces = first * sizes.at_once, last * sizes.at_once
@@ -182,17 +183,16 @@ def _backward(
     biases: Sequence[Tensor],
     axis: int,
     causal: bool,
-    key_mask: Tensor | None,
     rotations: Tensor | None,
     sums: Tensor,
     grads: Sequence[Tensor],
 ) -> None:
     check_written(grads, [*qkv_grad[:3], *biases][: len(grads)], axis)
-    arrays, strides, sizes = _of_lines(qkv_grad, grads[:3], biases, axis, key_mask, rotations, sums)
-    if pieces := _pieces_of_short_lines(sizes, key_mask, rotations, *biases):
+    arrays, strides, sizes = _of_lines(qkv_grad, grads[:3], biases, axis, rotations, sums)
+    if pieces := _pieces_of_short_lines(sizes, rotations, *biases):
         parallel_ranges(partial(short_line_kernels().backward, *arrays, strides, sizes, causal), pieces)
         return
-    kernels, extras = _kernels(qkv_grad[0], sizes), _extras(biases, axis, key_mask, rotations, sizes)
+    kernels, extras = _kernels(qkv_grad[0], sizes), _extras(biases, rotations, sizes)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
         pieces = first * sizes.at_once, last * sizes.at_once
@@ -222,13 +222,12 @@ def _of_lines(
     written: Sequence[Tensor],
     biases: Sequence[Tensor],
     axis: int,
-    key_mask: Tensor | None,
     rotations: Tensor | None,
     sums: Tensor,
 ) -> tuple[list[NDArray[Any]], tuple[Strides, ...], Sizes]:
     bias = biases[0] if biases else None
     check_lines(lines, axis, sums, grouped=bias is None)
-    check_extras(lines[0], axis, key_mask, bias, rotations)
+    check_extras(lines[0], axis, bias, rotations)
     arrays, strides = flat_lines([*lines, *written], axis)
     sizes = sizes_of(lines[0], lines[2], axis)
     group, count = sizes.heads // lines[1].shape[-2], sizes.outer * sizes.inner
@@ -251,13 +250,13 @@ def _kernels(q: Tensor, sizes: Sizes) -> Any:
 
 
 def _extras(
-    biases: Sequence[Tensor], axis: int, key_mask: Tensor | None, rotations: Tensor | None, sizes: Sizes
+    biases: Sequence[Tensor], rotations: Tensor | None, sizes: Sizes
 ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]:
-    """Return key mask, bias and rotations as flat arrays, of size 0 where there are none."""
+    """Return an empty key mask, bias and rotations as arrays, of size 0 where there are none."""
     turns = np.zeros((0, sizes.width), np.float32)
     if rotations is not None:
         turns = np.ascontiguousarray(rotations.detach()[: sizes.length].float().numpy())
-    return _flat_mask(key_mask, axis), biases[0].detach().flatten().numpy() if biases else NONE, turns
+    return NO_MASK, biases[0].detach().flatten().numpy() if biases else NONE, turns
 
 
 def flat_lines(tensors: Sequence[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
@@ -285,10 +284,3 @@ def heads_at_once(sizes: Sizes, group: int = 1) -> int:
     """Return the heads to load together."""
     heads, of_head = sizes.heads, sizes.length * (4 * sizes.width + 3 * sizes.value_width)
     return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE))
-
-
-def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
-    if key_mask is None:
-        return np.zeros(0, np.uint8)
-    outer = key_mask.shape[:axis].numel()
-    return key_mask.reshape(outer, key_mask.shape[axis], -1).mT.contiguous().view(torch.uint8).flatten().numpy()

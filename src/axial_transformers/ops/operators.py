@@ -72,11 +72,9 @@ def check_lines(
         raise ValueError(f"sums must be contiguous, not of strides {sums.stride()}")
 
 
-def check_extras(q: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None) -> None:
-    """Check a mask, a bias [heads, B or 1, L, L] and rotations, or None."""
+def check_extras(q: Tensor, axis: int, bias: Tensor | None, rotations: Tensor | None) -> None:
+    """Check a bias [heads, B or 1, L, L] and rotations, or None."""
     length = q.shape[axis]
-    if key_mask is not None:
-        check_array("key_mask", key_mask, [torch.bool], q.shape[:-2])
     if bias is not None:
         examples = 1 if bias.ndim == 4 and bias.shape[1] == 1 else len(q)
         check_array("bias", bias, SINGLE, [q.shape[-2], examples, length, length])

@@ -32,13 +32,15 @@ def axial_attention(  # noqa: PLR0913
     - dilation: p - o is a multiple of it;
     - window 2R + 1: |p - o| <= R * dilation.
 
-    Without any such p, the result is zero. With N heads of q and H heads of k and v, head n of q attends to head
+    Without any such p, the result is zero. Where `key_mask` is False, numbers of q that are not finite are zero. With N heads of q and H heads of k and v, head n of q attends to head
     floor(n H / N): successive heads of q share one of k and v.
 
     Args:
         attn_bias: [B, *A without axis, heads, L, L], bias[o, p] in row o and column p. With a window, the last size is
             the window, and column R + (p - o) / dilation is of the pair o, p.
     """
+    if key_mask is not None:
+        q = torch.where(key_mask[..., None, None] | q.isfinite(), q, 0)
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)  # heads are one more axis
     mask = (
         torch.ones(q.shape[:-3] + q.shape[-2:-1], dtype=torch.bool) if key_mask is None else key_mask.movedim(axis, -1)
@@ -77,10 +79,11 @@ def tied_axial_attention(
         rows, exps = int(there.any(dim=1).sum()), {}
         for p in range(k.shape[2]):
             if there[:, p].any():
-                both = (there[:, o] & there[:, p])[:, None]
-                exps[p] = ((q[b, :, o, n] * k[b, :, p, n] * both).sum() / sqrt(rows * q.shape[-1])).exp()
+                both = there[:, o] & there[:, p]
+                exps[p] = ((q[b, both, o, n] * k[b, both, p, n]).sum() / sqrt(rows * q.shape[-1])).exp()
         for p in exps:
-            out[b, r, o, n] = out[b, r, o, n] + exps[p] / sum(exps.values()) * v[b, r, p, n] * there[r, p]
+            if there[r, p]:
+                out[b, r, o, n] = out[b, r, o, n] + exps[p] / sum(exps.values()) * v[b, r, p, n]
     return _gather(out, v.shape)
 
 
