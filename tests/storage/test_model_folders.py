@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.nn.utils import parametrizations
 
 from axial_transformers.compression import compress
 from axial_transformers.decoding.sampling import sample
@@ -419,3 +420,57 @@ def test_a_folder_comes_before_a_model_of_the_package_of_its_name(tmp_path, monk
 def test_the_models_of_the_package_take_at_most_eight_megabytes():
     assert {"fashion_mnist", "fashion_mnist_wide", "photos32", "clips32"} <= {*shipped_names()}
     assert sum(path.stat().st_size for path in SHIPPED.rglob("*")) < 8e6
+
+
+def compile_a_part(model):
+    model.inner_decoder = torch.compile(model.inner_decoder, backend="eager")
+
+
+def tie(model):
+    model.outer_decoders[0].blocks[0].feedforward.norm.weight = model.head[0].weight
+
+
+CHANGES = {
+    "compiled": compile_a_part,
+    "compiled in place": lambda model: model.inner_decoder.compile(backend="eager"),
+    "weight_norm": lambda model: parametrizations.weight_norm(model.head[1]),
+    "spectral norm": lambda model: parametrizations.spectral_norm(model.head[1]),
+    "tied": tie,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_torch_adds_to_a_model_is_left_out_of_its_folder(tmp_path, change):
+    model = random_model(small_config((2, 3), 2)).eval()
+    CHANGES[change](model)
+    model.eval().save_pretrained(tmp_path / "model")
+    x = torch.zeros(1, 2, 3, 2, dtype=torch.int64)
+    torch.testing.assert_close(AxialTransformer.from_pretrained(tmp_path / "model")(x), model(x))
+
+
+def half_the_head(model):
+    model.head.half()
+
+
+def spoil(model):
+    model.head[0].weight.data[0] = torch.nan
+
+
+REFUSED = {
+    "old weight_norm": (lambda model: torch.nn.utils.weight_norm(model.head[1]), r"head\.1\.weight.*head\.1\.weight_g"),
+    "extra": (lambda model: model.add_module("extra", torch.nn.Linear(2, 3)), r"unknown extra\.bias, extra\.weight"),
+    "missing": (lambda model: model.head[0].register_parameter("bias", None), r"missing head\.0\.bias"),
+    "wider": (lambda model: setattr(model, "head", torch.nn.Linear(2, 3)), r"head\.0\.weight"),
+    "mixed": (half_the_head, r"several types \(.*head\.0\.weight is torch\.float16"),
+    "not finite": (spoil, r"head\.0\.weight holds NaN"),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+def test_what_could_not_be_read_is_not_written(tmp_path, change):
+    model, (made, says) = random_model(small_config((2, 3), 2)), REFUSED[change]
+    made(model)
+    with pytest.raises(ValueError, match=rf"^[^\n]*model is not written, [^\n]*{says}[^\n]*$"):
+        model.save_pretrained(tmp_path / "model")
+    assert not [*tmp_path.iterdir()]

@@ -72,11 +72,7 @@ BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
 
 
 def eager(model: AxialTransformer, choose: Choose | KnownFirst, batch: int = 0) -> Backend:
-    """Return the model's own parts: for any device, dtype, choice and batch, and the reference for other backends.
-
-    Raises:
-        ValueError: a part that goes step by step has hooks, which its steps would not call.
-    """
+    """Return the model's own parts: for any device, dtype, choice and batch, and the reference for other backends."""
     for name, part in model.named_modules():
         if has_hooks(part) and (hasattr(part, "step") or hasattr(part, "next")):
             raise ValueError(f"{name} has hooks, and decoding does not call it as a whole: hook the layers inside it")

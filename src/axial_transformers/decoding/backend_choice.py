@@ -13,14 +13,10 @@ from axial_transformers.decoding.choices import Choose, KnownFirst, noise_of
 from axial_transformers.decoding.graph_backend import MAX_ROW, failed_self_test, graphs
 from axial_transformers.inference import exact_network
 from axial_transformers.kernels import compiled_for
-from axial_transformers.layers.lines import LineAttention
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
-from axial_transformers.models.stacks import InnerAttention, InnerLSTM
 from axial_transformers.ops.torch_private import has_hooks
 
-MIN_ROWS = 4
-"""Rows from which graphs pay: recording one takes about as long as two eager rows. Not measured."""
 LOG = logging.getLogger(__name__)
 
 
@@ -33,13 +29,12 @@ def choose_backend(
     |---|---|---|
     | False | eager | eager |
     | True | kernels, or ValueError | CUDA graphs, or ValueError |
-    | None | kernels where possible, or eager | CUDA graphs where they pay, or eager |
+    | None | kernels where possible, or eager | CUDA graphs where possible, or eager |
 
     Both need noise (a choice made of tensors).
 
     - Kernels need numba and a float32 model. With `compile=None`, the CPU must multiply and add in one instruction.
-    - Graphs need an inner decoder that can be recorded, and a device that passes `failed_self_test`. They pay from
-      `MIN_ROWS` rows on.
+    - Graphs need an inner decoder that can be recorded, and a device that passes `failed_self_test`.
 
     Args:
         batch: number of examples.
@@ -47,10 +42,9 @@ def choose_backend(
     Raises:
         ValueError: `compile` is True, and the model or `choose` cannot be compiled.
     """
-    device = model.device
-    few = device.type == "cuda" and len(model.order) < MIN_ROWS * model.layout.shape[-1]
-    if compile is False or (few and not compile):
+    if compile is False:
         return eager(model, choose)
+    device = model.device
     obstacle = _obstacle(model, choose, device)
     if compile and obstacle:
         raise ValueError(Message("{compile=True}, but {}", obstacle))
@@ -90,23 +84,13 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
-    from axial_transformers.models.baselines.sequence_attention import (
-        LocalAttention,
-        StridedAttention,
-    )
+    from axial_transformers.models.baselines.sequence_attention import BlockAttention
 
     if (hooked := next((name for name, part in model.named_modules() if has_hooks(part)), None)) is not None:
         return f"{hooked or 'the model'} has hooks, which no CUDA graph calls"
-    if strange := _inner_parts(model) - {LineAttention, InnerLSTM, LocalAttention, StridedAttention}:
-        return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"
+    if any(isinstance(part, BlockAttention) for part in model.modules()):
+        return "no CUDA graph is recorded of BlockAttention"
     length, layers = model.layout.shape[-1], model.config.inner_layers
     if length * layers > MAX_ROW:
         return f"a row of {length} positions x {layers} layers is too long for a CUDA graph (at most {MAX_ROW} steps)"
     return None
-
-
-def _inner_parts(model: AxialTransformer) -> set[type]:
-    inner = model.inner_decoder
-    if isinstance(inner, InnerAttention):
-        return {type(block.attention.attention) for block in inner.blocks}
-    return {type(inner)}

@@ -31,12 +31,6 @@ MAX_NUMBERS = 1 << 27
 
 The noise of a single example may be more. Not measured; chosen so that sampling fits beside a model on a small machine.
 """
-PART_MULTIPLE = 4
-"""The samples of a process are a multiple of this.
-
-The kernels of that time computed samples by four, and a rest in another order. The exact kernels of today give a sample
-the same bits in any batch. Eager decoding does not promise that.
-"""
 MAX_GUMBEL = 256
 """Values up to which samples take Gumbel noise: beyond, it would take most of the memory and time of sampling."""
 CHOICE = 8
@@ -389,7 +383,7 @@ def sample_in_processes(
         sample_numbers: returns the samples of these numbers.
         fill: computes the parts, such as `Processes.fill`.
     """
-    share = PART_MULTIPLE * ceil(count / (processes * PART_MULTIPLE))
+    share = ceil(count / processes)
     dtype = torch.uint8 if config.of_bytes else torch.int64
     whole = torch.zeros(count, *config.shape, config.channels, dtype=dtype)
     return fill(whole, (slice(start, min(start + share, count)) for start in range(0, count, share)), sample_numbers)

@@ -76,13 +76,13 @@ class PositionSensitiveAxialAttention(Layer):
         self.key_table = normal_table(rows, tables, key_width)
         self.value_table = normal_table(rows, tables, value_width)
         self.qkv: nn.Linear
-        self.normalise: Scale | BatchNormalise
+        self.normalise: BatchNormalise | None = None
+        self.factor = 1 / sqrt(key_width) if normalisation == "scale" else 1.0
         if normalisation == "batch":
             self.qkv = nn.Linear(dim, qkv_dim, bias=bool(bias))
             self.normalise = BatchNormalise(qkv_dim, heads, self.value_dim)
         else:
             self.qkv = Dense(dim, qkv_dim, bias=normalisation == "scale" if bias is None else bias)
-            self.normalise = Scale(1 / sqrt(key_width) if normalisation == "scale" else 1.0)
         project = value_dim is not None if project is None else project
         bias = normalisation != "none" if bias is None else bias
         self.out = Dense(self.value_dim, dim, bias=bias) if project else nn.Identity()
@@ -96,19 +96,17 @@ class PositionSensitiveAxialAttention(Layer):
         """
         axis = self._check_length(x)
         x = finite_where_absent(x, key_mask)
-        qkv, factor, shift = self.normalise.qkv(self.qkv(x)), 1.0, None
+        qkv, shift = self._normalised(x), None
         tables: Tables = self.query_table, self.key_table, self.value_table
-        if isinstance(self.normalise, Scale):
-            factor = self.normalise.factor
-        elif self.normalise.folds() and self._is_compiled(qkv, axis, tables):
+        if self.normalise and self.normalise.folds() and self._is_compiled(qkv, axis, tables):
             qkv, tables, shift = self.normalise.folded(qkv, self._widths, tables)
-        else:
+        elif self.normalise:
             q, k, v, window = self._lines(qkv, axis, key_mask)
             weights = self._weights(q, k, window).to(v.dtype)
             lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
             return self.out(from_lines(lines, x.unsqueeze(-1), axis).flatten(-2))
         packing = self.heads, *self._widths
-        call = packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=factor)
+        call = packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=self.factor)
         out = attend(call).flatten(-2)
         return self.out(out if shift is None else out + shift)
 
@@ -118,7 +116,7 @@ class PositionSensitiveAxialAttention(Layer):
         """Return the attention weights: [B, *A, heads, positions of the line or window]."""
         axis = self._check_length(x)
         x = finite_where_absent(x, key_mask)
-        q, k, _, window = self._lines(self.normalise.qkv(self.qkv(x)), axis, key_mask)
+        q, k, _, window = self._lines(self._normalised(x), axis, key_mask)
         return from_lines(self._weights(q, k, window), x.unsqueeze(-1), axis)
 
     def _lines(self, qkv: Tensor, axis: int, key_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Window]:
@@ -142,25 +140,16 @@ class PositionSensitiveAxialAttention(Layer):
 
     def _weights(self, q: Tensor, k: Tensor, window: Window) -> Tensor:
         terms = similarities(q, k, self.query_table, self.key_table, window)
-        return softmax_over(self.normalise.scores(terms, window), window)
+        if self.normalise:
+            return softmax_over(self.normalise.scores(terms, window), window)
+        return softmax_over((terms[0] + terms[1] + terms[2]) * self.factor, window)
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        return self.normalise.of_qkv(self.qkv(x)) if self.normalise else self.qkv(x)
 
     @property
     def _widths(self) -> tuple[int, int, int]:
         return self.key_dim, self.key_dim, self.value_dim
-
-
-class Scale(nn.Module):
-    """Scores times a factor."""
-
-    def __init__(self, factor: float):
-        super().__init__()
-        self.factor = factor
-
-    def qkv(self, x: Tensor) -> Tensor:
-        return x
-
-    def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
-        return (terms[0] + terms[1] + terms[2]) * self.factor
 
 
 class ChannelsLastBatchNorm(nn.BatchNorm1d):
@@ -190,9 +179,6 @@ class BatchNormalise(nn.Module):
         self.of_qkv = ChannelsLastBatchNorm(qkv_dim)
         self.of_terms = nn.ModuleList(ScoreNorm(heads) for _ in range(3))
         self.of_content, self.of_position = ChannelsLastBatchNorm(value_dim), ChannelsLastBatchNorm(value_dim)
-
-    def qkv(self, x: Tensor) -> Tensor:
-        return self.of_qkv(x)
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
         first, second, third = (norm(term, window) for norm, term in zip(self.of_terms, terms))

@@ -223,11 +223,13 @@ class AxialTransformer(nn.Module):
             overwrite: replace a folder that holds only these files.
 
         Raises:
-            ValueError: the model is on the meta device.
+            ValueError: the model is on the meta device, or its weights are not what `from_pretrained` reads.
             FileExistsError: `folder` is not empty or, with `overwrite`, no such folder.
         """
         self.require_values()
-        model_folders.save(folder, self.name, to_json(self.config), self.state_dict(), overwrite)
+        with torch.device("meta"):
+            expected = type(self)(self.config).state_dict()
+        model_folders.save(folder, self.name, to_json(self.config), _own_weights(self), expected, overwrite)
 
     def push_to_hub(
         self, repository: str, *, private: bool | None = None, revision: str | None = None, card: str | None = None
@@ -286,6 +288,18 @@ class AxialTransformer(nn.Module):
             model = cls(config)
         model.load_state_dict(model_folders.load_tensors(folder, model.state_dict()), assign=True)
         return model.requires_grad_().eval()
+
+
+def _own_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights by the names that they have before torch.compile, with parametrizations computed."""
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        path, _, parametrized = name.partition(".parametrizations.")
+        if parametrized:
+            own = parametrized.partition(".")[0]
+            name, tensor = f"{path}.{own}", getattr(model.get_submodule(path), own)
+        weights[name.replace("_orig_mod.", "")] = tensor
+    return weights
 
 
 def _slice(x: Tensor, channel: Tensor) -> Tensor:

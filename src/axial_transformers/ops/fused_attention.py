@@ -43,12 +43,8 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     masked = call.key_mask is not None or call.bias is not None or call.window is not None or call.dilation > 1
     if masked or call.dropout:
         return attend_in_groups(call, _fused_groups)
-    tensors, axis = call.operands, call.axis
-    if all(_more_heads_are_a_view(x, axis) for x in tensors):
-        q, k, v = (x.flatten(axis + 1, -2).flatten(0, axis - 1).transpose(1, 2) for x in tensors)
-        return fused(q, k, v, causal=call.causal).transpose(1, 2).reshape(tensors[2].shape)
-    q, k, v = (to_lines(x, axis) for x in tensors)
-    return from_lines(fused(q, k, v, causal=call.causal), call.q, axis)
+    q, k, v = (to_lines(x, call.axis) for x in call.operands)
+    return from_lines(fused(q, k, v, causal=call.causal), call.q, call.axis)
 
 
 def fused(
@@ -73,15 +69,6 @@ def max_lines(heads: int, length: int, width: int) -> int:
 def copies_count(device: torch.device) -> bool:
     """Return True if copies of lines cost time, as on a GPU."""
     return device.type != "cpu"
-
-
-def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
-    """Return True if positions of inner axes act as more heads without a copy."""
-    if not copies_count(x.device) or axis == x.ndim - 3:
-        return False
-    groups = range(axis - 1), range(axis + 1, x.ndim - 2)
-    evenly = all(x.stride(d) == x.stride(d + 1) * x.shape[d + 1] for dims in groups for d in dims)
-    return evenly and max_lines(x.shape[axis + 1 : -1].numel(), x.shape[axis], x.shape[-1]) > 0
 
 
 def _fused_groups(

@@ -32,8 +32,9 @@ def axial_attention(  # noqa: PLR0913
     - dilation: p - o is a multiple of it;
     - window 2R + 1: |p - o| <= R * dilation.
 
-    Without any such p, the result is zero. Where `key_mask` is False, numbers of q that are not finite are zero. With N heads of q and H heads of k and v, head n of q attends to head
-    floor(n H / N): successive heads of q share one of k and v.
+    Without any such p, the result is zero. Where `key_mask` is False, numbers of q that are not finite count as zeros.
+    With N heads of q and H heads of k and v, head n of q attends to head floor(n H / N): successive heads of q share
+    one of k and v.
 
     Args:
         attn_bias: [B, *A without axis, heads, L, L], bias[o, p] in row o and column p. With a window, the last size is

@@ -29,9 +29,14 @@ log = logging.getLogger("axial_transformers")
 
 
 def save(
-    folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool = False
+    folder: str | Path,
+    name: str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    overwrite: bool = False,
 ) -> None:
-    """Write a model folder whole; with `overwrite`, in place of another model folder."""
+    """Write a model folder whole, if `load_tensors` reads it; with `overwrite`, in place of another model folder."""
     folder = Path(folder)
     require_utf8(folder)
     replace = overwrite and folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
@@ -39,6 +44,11 @@ def save(
         raise FileExistsError(f"{folder} is not replaced, since it {others}: give another path, or remove it first")
     with folder_written_whole(folder, replace) as aside:
         write(aside, name, config, tensors)
+        try:
+            load_tensors(aside, expected)
+        except ValueError as error:
+            reason = str(error).partition(f"{WEIGHTS}: ")[2]
+            raise ValueError(f"{folder} is not written, since it could not be read: {reason}") from error
 
 
 def _not_of_a_model(folder: Path) -> str | None:
@@ -61,8 +71,9 @@ def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[s
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of tensors."""
-    try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    whole = torch.contiguous_format
+    try:  # of copies: safetensors takes no weights that share memory
+        save_file({name: tensor.detach().cpu().clone(memory_format=whole) for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         raise OSError(f"{path} could not be written: {error}") from error
 
