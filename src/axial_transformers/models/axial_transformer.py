@@ -29,6 +29,7 @@ from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, Inn
 from axial_transformers.models.values import OrdinalValues, values_of
 from axial_transformers.ops.argument_checks import explains_arguments
 from axial_transformers.ops.elementwise import shift
+from axial_transformers.ops.torch_private import COMPILED
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 
@@ -298,7 +299,7 @@ def _own_weights(model: nn.Module) -> dict[str, Tensor]:
         if parametrized:
             own = parametrized.partition(".")[0]
             name, tensor = f"{path}.{own}", getattr(model.get_submodule(path), own)
-        weights[name.replace("_orig_mod.", "")] = tensor
+        weights[name.replace(COMPILED, "")] = tensor
     return weights
 
 

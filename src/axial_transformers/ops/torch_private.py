@@ -29,6 +29,8 @@ HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, 
 
 MAX_GRAPHS = 1024
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+COMPILED = "_orig_mod."
+"""In the names of what torch.compile has wrapped."""
 
 
 def is_transformed() -> bool:
