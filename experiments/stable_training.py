@@ -10,7 +10,6 @@ the validation part: `worst` is the largest (bits - 0.05) / (fewest bits before)
 
 import json
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -145,7 +144,7 @@ def trained(
         evaluate_every=EVERY, sample_every=STEPS, save_every=250, log_every=1, **rates,
     )  # fmt: skip
     if former:
-        run, divergence.LIMIT = replace(run, model=replace(run.model, max_log_precision=5.0)), inf
+        run, divergence.LIMIT = replace(run, model=replace(run.model, max_log_precision=5.0)), 1e30
     torch.manual_seed(seed)
     model, curve = AxialTransformer(run.model), list[float]()
 
