@@ -14,14 +14,15 @@ import torch
 from PIL import ExifTags, Image
 
 from axial_transformers import recipes
-from axial_transformers.cli import INTERRUPTED, evaluate, training
+from axial_transformers.cli import evaluate, training
 from axial_transformers.cli.train import requested
 from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.data.scans import Scan, write_scan
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from axial_transformers.planning import machine
 from axial_transformers.planning.machine import Machine
-from axial_transformers.training import RunConfig, TrainResult, read_run
+from axial_transformers.training import TrainResult, read_run
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.plan import plan
 from axial_transformers.training.run_description import axis_names
@@ -120,34 +121,46 @@ def lines_of(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def large(gigabytes: float) -> tuple[RunConfig, RunConfig]:
-    """The wanted and the planned run for photographs of 256x256 pixels, whose steps need about 53 GB."""
-    wanted = recipes.custom(Examples(np.broadcast_to(np.uint8(0), (9, 256, 256, 3)), [""] * 9))
-    return wanted, plan(wanted, Machine(device="cpu", memory=gigabytes))
+def made_clips(path: Path) -> Path:
+    return arrays(path, (20, 3, 6, 4, 3))
 
 
-def test_what_is_made_up_for_the_data_fits_into_the_memory_and_says_so(axial: Axial, tmp_path, monkeypatch):
-    wanted, by_parts = large(20)
-    assert by_parts.training.accumulate > 1
-    assert (by_parts.model, by_parts.training.batch_size) == (wanted.model, wanted.training.batch_size)
-    _, smaller = large(2)
-    assert smaller.training.checkpoint_blocks
-    assert smaller.model.dim < wanted.model.dim
+def made_scan(path: Path) -> Path:
+    values = np.random.default_rng(0).integers(0, 900, (12, 18, 20)).astype(np.int16)
+    path = path.with_suffix(".nii.gz")
+    write_scan(path, values, Scan(values, "DHW"))
+    return path
 
-    arrays(tmp_path / "photos.npz")
-    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 208_000_000)
-    trained = []
 
-    def fit(model, examples, run, **options):
-        trained.append(run.training)
-        return TrainResult(ending="interrupted", step=0, seconds=0.0, best_step=None, best_bits_per_dim=None)
+def made_images(path: Path) -> Path:
+    for i in range(24):
+        picture(f"{path.with_suffix('')}/{i}.png", i)
+    return path.with_suffix("")
 
-    monkeypatch.setattr("axial_transformers.cli.training.fit", fit)
-    status, _, err = axial("train", "photos.npz")
-    assert status == INTERRUPTED, err
-    assert "a training step would need about" in err
-    assert "set --training.accumulate" in err
-    assert trained[0].accumulate > 1
+
+@pytest.mark.parametrize("make", [made_images, arrays, made_clips, made_scan])
+def test_a_run_follows_from_its_settings_and_data_on_every_machine(axial: Axial, tmp_path, monkeypatch, make):
+    source, found, threads = make(tmp_path / "data.npz"), [], torch.get_num_threads()
+    for out, gigabytes, count, more in (("one", 2, 1, []), ("two", 20, 2, ["--training.minutes", 60])):
+        monkeypatch.setattr(machine, "free_memory", lambda device, whole, room=gigabytes: room * GIGABYTE)
+        torch.set_num_threads(count)
+        done = axial("train", source, "--training.steps", 1, "--out", out, "--samples", 1, *more)
+        torch.set_num_threads(threads)
+        assert done.status == 0, done.err
+        record, config = (json.loads(Path(out, name).read_text()) for name in ("train.json", "config.json"))
+        del record["machine"], record["facts"]["command"], record["run"]["training"]["minutes"]
+        found.append((record, config))
+    assert found[0] == found[1]
+
+
+def test_what_does_not_fit_is_refused_with_what_would():
+    wanted = recipes.custom(Examples(np.broadcast_to(np.uint8(0), (9, 64, 64, 3)), [""] * 9))
+    wanted = wanted.changed({"training.batch_size": 64, "training.device": "cpu"})
+    assert plan(wanted, Machine(device="cpu", memory=1e3)).training.accumulate == 1
+    with pytest.raises(ValueError, match=r"would need about .*: --training.accumulate \d+ or .* would fit$"):
+        plan(wanted, Machine(device="cpu", memory=8))
+    with pytest.raises(ValueError, match="make the model smaller"):
+        plan(wanted, Machine(device="cpu", memory=0.01))
 
 
 def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(refused, tmp_path, monkeypatch):
@@ -164,7 +177,8 @@ def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(refused
 
 def test_a_resume_changes_nothing_by_itself_on_a_fuller_machine(axial: Axial, tmp_path, monkeypatch):
     arrays(tmp_path / "photos.npz")
-    assert axial("train", "photos.npz", "--training.steps", 1, "--samples", 0, "--validate-on", 1).status == 0
+    wide = ["--model.dim", 128, "--training.batch-size", 4]
+    assert axial("train", "photos.npz", *wide, "--training.steps", 1).status == 0
     before = (tmp_path / "runs/photos/train.json").read_bytes()
     monkeypatch.setattr(machine, "free_memory", lambda device, whole: 208_000_000)
     status, _, err = axial("train", "runs/photos", "--training.steps", 2)
