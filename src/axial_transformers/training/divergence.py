@@ -15,7 +15,7 @@ from statistics import median
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
 
-WINDOW, LIMIT, MANY = 100, 20.0, 10
+WINDOW, LIMIT, MANY = 50, 20.0, 10
 
 
 def limit_of(counters: Counters) -> float:
