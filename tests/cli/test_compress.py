@@ -2,6 +2,7 @@
 
 import json
 import re
+import zlib
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers.cli import comparison, main
-from axial_transformers.compression import open_archive
+from axial_transformers.compression import archive, open_archive
 from axial_transformers.data.video import frames_of, lossless_movie
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
@@ -36,7 +37,7 @@ def images(tmp_path) -> np.ndarray:
 
 def test_an_array_goes_into_an_archive_and_comes_back(tmp_path, capsys, model, images):
     archive, back = str(tmp_path / "a.axl"), str(tmp_path / "back.npz")
-    assert main(["compress", model, str(tmp_path / "images.npz"), archive, "--compare", "--json"]) == 0
+    assert main(["compress", model, str(tmp_path / "images.npz"), archive, "--force", "--compare", "--json"]) == 0
     said = capsys.readouterr()
     metrics = json.loads(said.out)
     assert "labels" in said.err
@@ -50,7 +51,7 @@ def test_an_array_goes_into_an_archive_and_comes_back(tmp_path, capsys, model, i
 
 
 def test_an_archive_that_holds_its_model_needs_no_other(axial: Axial, refused, model, images):
-    done = axial("compress", model, "images.npz", "a.axl", "--embed", "--json")
+    done = axial("compress", model, "images.npz", "a.axl", "--force", "--embed", "--json")
     metrics = json.loads(done.out)
     assert 0 < metrics["model_bytes"] < metrics["bytes"]
     assert axial("decompress", "a.axl", "back.npz").out == "back.npz\n"
@@ -62,7 +63,7 @@ def test_an_archive_that_holds_its_model_needs_no_other(axial: Axial, refused, m
 
 
 def test_an_archive_without_its_model_says_how_to_name_it(axial: Axial, refused, model, images):
-    assert axial("compress", model, "images.npz", "a.axl").status == 0
+    assert axial("compress", model, "images.npz", "a.axl", "--force").status == 0
     says = "does not carry its model, .*, as in axial decompress MODEL a.axl back.npz$"
     assert re.search(says, refused("decompress", "a.axl", "back.npz"))
     assert "model a.axl restored/" in refused("decompress", "model", "a.axl")
@@ -121,7 +122,7 @@ def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
     archive = tmp_path / "a.axl"
     np.savez(tmp_path / "more.npz", images=np.concatenate([images, images]))
     with CHUNKS_OF_64:
-        assert main(["compress", model, str(tmp_path / "more.npz"), str(archive)]) == 0
+        assert main(["compress", model, str(tmp_path / "more.npz"), str(archive), "--force"]) == 0
     archive.write_bytes(archive.read_bytes()[:-1])
     assert main(["decompress", model, str(archive), str(tmp_path / "back.npz"), "--salvage"]) == 0
     assert "lost, 70" in capsys.readouterr().err
@@ -130,7 +131,7 @@ def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
 
 def test_nothing_to_salvage_is_an_error(tmp_path, capsys, model, images):
     archive, target = tmp_path / "a.axl", tmp_path / "back.npz"
-    assert main(["compress", model, str(tmp_path / "images.npz"), str(archive)]) == 0
+    assert main(["compress", model, str(tmp_path / "images.npz"), str(archive), "--force"]) == 0
     archive.write_bytes(archive.read_bytes()[:-1])
     capsys.readouterr()
     assert main(["decompress", model, str(archive), str(target), "--salvage"]) == 2
@@ -147,7 +148,7 @@ def test_names_are_printed_as_they_are(tmp_path, capsys, model, name):
     (folder / ".hidden[x]").touch()
     Image.new("CMYK", (5, 3)).save(folder / "whole[x].jpg")
     archive, back = folder.with_name(f"a{name.replace('/', '')}.axl"), tmp_path / "back[x]"
-    assert main(["compress", model, str(folder), str(archive), "--no-verify"]) == 0
+    assert main(["compress", model, str(folder), str(archive), "--no-verify", "--force"]) == 0
     said = capsys.readouterr()
     assert f"{archive}: 1 image, " in said.out
     assert "not in the archive, 1: .hidden[x]\n" in said.err
@@ -175,10 +176,10 @@ def test_files_that_are_no_pictures_are_kept_and_said_in_one_line(axial: Axial):
     Path("photos/Thumbs.db").write_bytes(bytes(5000))
     Path("photos/notes.txt").write_text("of the holidays")
     Path("photos/link").symlink_to("nowhere")
-    done = axial("compress", "model", "photos", "a.axl", "--json")
+    done = axial("compress", "model", "photos", "a.axl", "--force", "--json")
     assert done.err.splitlines()[:2] == [  # before the time is spent
         "warning: not in the archive, 1: link",
-        "no pictures that the model can read, stored as the files that they are, 2, 5,015 bytes: Thumbs.db, notes.txt",
+        "stored as the files that they are, not by the model, 2, 5,015 bytes: Thumbs.db, notes.txt",
     ]
     metrics = json.loads(done.out)
     assert metrics["bits_per_dim"]["archive"] == (metrics["bytes"] - 5015) * 8 / 12
@@ -191,7 +192,7 @@ def test_a_folder_of_pictures_of_one_bit_is_coded_by_a_gray_model(axial: Axial):
     Path("scans").mkdir()
     for i in range(3):
         Image.fromarray(gradient(6, 4) % 7 > i).save(f"scans/{i}.png")
-    done = axial("compress", "model", "scans", "a.axl", "--other-sizes", "tile", "--compare")
+    done = axial("compress", "model", "scans", "a.axl", "--force", "--other-sizes", "tile", "--compare")
     assert done.status == 0, done.err
     assert "not by the model" not in done.err + done.out
     assert done.out.startswith("a.axl: 6 tiles of 3 images")
@@ -209,11 +210,11 @@ def test_what_is_stored_by_other_means_is_said_before_and_after(axial: Axial):
         Image.fromarray(gradient(8, 9) % 7 > i).save(f"mixed/{i}.png")
     Image.new("RGB", (9, 8), (1, 2, 3)).save("mixed/flat.png")
     sizes = [path.stat().st_size for path in sorted(Path("mixed").iterdir())]
-    done = axial("compress", "model", "mixed", "a.axl")
+    done = axial("compress", "model", "mixed", "a.axl", "--force")
     assert done.err.splitlines()[0] == (
         f"stored as the files that they are, not by the model, 3, {sum(sizes[:3]):,} bytes: 0.png, 1.png, 2.png"
     )
-    metrics = json.loads(axial("compress", "model", "mixed", "b.axl", "--json").out)
+    metrics = json.loads(axial("compress", "model", "mixed", "b.axl", "--force", "--json").out)
     archive = Path("a.axl").stat().st_size
     assert metrics["webp"]["images"] == 1
     assert metrics["files"]["number"] == 3
@@ -230,7 +231,7 @@ def test_videos_come_back_as_lossless_movies_which_is_said(axial: Axial):
     Path("films").mkdir()
     frames = np.stack([gradient(3, 4, 3) + i for i in range(3)])
     Path("films/a.webm").write_bytes(lossless_movie(frames, Fraction(24)))
-    done = axial("compress", "model", "films", "films.axl")
+    done = axial("compress", "model", "films", "films.axl", "--force")
     assert done.status == 0, done.err
     assert "videos, 1: they come back as lossless .mkv files of the same frames, without sound" in done.err
     assert axial("decompress", "model", "films.axl", "back").status == 0
@@ -241,7 +242,7 @@ def test_videos_come_back_as_lossless_movies_which_is_said(axial: Axial):
 def test_a_scan_is_said_to_come_back_byte_for_byte(axial: Axial):
     random_model(small_config((2, 4, 4), num_values=250)).float().save_pretrained("model")
     make_scan(Path("a.nii.gz"), np.random.default_rng(0).integers(0, 250, (3, 5, 7)).astype(np.uint8))
-    done = axial("compress", "model", "a.nii.gz", "a.axl")
+    done = axial("compress", "model", "a.nii.gz", "a.axl", "--force")
     assert "a.nii.gz comes back byte for byte\n" in done.err
     assert "a.axl: 8 tiles of 1 volume, " in done.out
     assert "stored as headers, not by the model: 1 file, " in done.out
@@ -253,9 +254,63 @@ def test_a_scan_is_said_to_come_back_byte_for_byte(axial: Axial):
 def test_what_is_no_image_is_called_by_its_name(axial: Axial):
     random_model(small_config((40,), num_values=4)).float().save_pretrained("model")
     np.save("dna.npy", np.random.default_rng(0).integers(0, 4, (3, 40)).astype(np.uint8))
-    said = axial("compress", "model", "dna.npy", "a.axl").out
+    said = axial("compress", "model", "dna.npy", "a.axl", "--force").out
     assert said.startswith("a.axl: 3 sequences, ")
     evaluated = axial("evaluate", "model", "dna.npy").out
     assert " sequences/s" in evaluated
     assert "(standard error over sequences)" in evaluated
     assert "image" not in said + evaluated
+
+
+@pytest.mark.parametrize("embed", [[], ["--embed"]])
+def test_an_archive_larger_than_its_input_is_refused_with_both_sizes(axial: Axial, model, images, embed):
+    done = axial("compress", model, "images.npz", "a.axl", *embed)
+    assert (done.status, done.out, Path("a.axl").exists()) == (1, "", False)
+    *_, line = done.err.splitlines()
+    size, limit = (int(number.replace(",", "")) for number in re.findall(r"[\d,]{4,}", line))
+    assert limit == len(zlib.compress(images.tobytes(), 9)) < size
+    assert "--fit MINUTES" in line
+    assert "--force" in line
+    assert axial("compress", model, "images.npz", "a.axl", *embed, "--force").status == 0
+
+
+def test_a_large_archive_is_refused_before_the_work(axial: Axial, model, monkeypatch):
+    np.save("noise.npy", np.random.default_rng(0).integers(0, 256, (3000, 3, 5), np.uint8))
+    monkeypatch.setattr("axial_transformers.compression.codec.smaller_files", lambda *_: {})
+    coded, usual = [], archive.encode_chunk
+    monkeypatch.setattr(
+        archive, "encode_chunk", lambda *given, **how: coded.append(len(given[1])) or usual(*given, **how)
+    )
+    assert axial("compress", model, "noise.npy", "a.axl").status == 1
+    assert sum(coded) < 100
+
+
+def test_an_archive_of_files_of_which_none_is_modelled_is_refused(axial: Axial, model):
+    Path("large").mkdir()
+    Image.fromarray(gradient(40, 50)).save("large/a.png")
+    done = axial("compress", model, "large", "a.axl")
+    assert (done.status, Path("a.axl").exists()) == (1, False)
+    size = f"{Path('large/a.png').stat().st_size:,}"
+    assert f"not by the model, 1, {size} bytes: a.png" in done.err
+    assert f"the input {size}: " in done.err
+
+
+def test_nothing_is_evaluated_after_the_archive_is_complete(axial: Axial, model, images, monkeypatch):
+    monkeypatch.setattr("axial_transformers.models.AxialTransformer.forward", None)
+    assert axial("compress", model, "images.npz", "a.axl", "--force").status == 0
+
+
+def test_each_image_of_a_mixture_comes_back_with_its_own_channels(axial: Axial):
+    random_model(small_config((4, 4), 4, "columns", num_values=256)).float().save_pretrained("model")
+    Path("icons").mkdir()
+    for mode, channels in {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}.items():
+        pixels = gradient(5, 7, channels)
+        Image.fromarray(pixels).save(f"icons/{mode}.png")
+    Path("icons/torn.png").write_bytes(Path("icons/RGB.png").read_bytes()[:50])
+    done = axial("compress", "model", "icons", "a.axl", "--other-sizes", "tile", "--force")
+    assert "not by the model, 1, 50 bytes: torn.png" in done.err
+    assert axial("decompress", "model", "a.axl", "back").status == 0
+    for mode in ("L", "LA", "RGB", "RGBA"):
+        with Image.open(f"back/{mode}.png") as back, Image.open(f"icons/{mode}.png") as icon:
+            assert (back.mode, back.tobytes()) == (mode, icon.tobytes())
+    assert Path("back/torn.png").read_bytes() == Path("icons/torn.png").read_bytes()

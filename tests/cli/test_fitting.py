@@ -1,5 +1,6 @@
 """axial compress --fit: a model of the source, in its archive."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def images() -> np.ndarray:
 
 
 def test_one_command_makes_an_archive_that_another_one_restores(axial: Axial, images):
-    done = axial("compress", "images.npz", "a.axl", "--fit", "0.03")
+    done = axial("compress", "images.npz", "a.axl", "--fit", "0.03", "--force")
     assert (done.status, done.out.startswith("a.axl: 40 images, ")) == (0, True)
     for said in (
         "a model of images.npz, width 8",
@@ -48,7 +49,7 @@ def test_ctrl_c_ends_the_training_and_the_same_command_goes_on(axial: Axial, ima
     monkeypatch.setattr(
         fitting, "say", lambda text: ("expected" in text and signal.raise_signal(signal.SIGINT)) or usual(text)
     )
-    stopped = axial("compress", "images.npz", "a.axl", "--fit", "60")
+    stopped = axial("compress", "images.npz", "a.axl", "--fit", "60", "--force")
     assert stopped.status == 0
     assert "stopped at step 250: the archive gets the best weights so far" in stopped.err
     assert np.array_equal(open_archive("a.axl").values[..., 0].numpy(), images)
@@ -62,7 +63,7 @@ def test_a_source_may_have_the_name_of_a_recipe_and_must_stay_what_it_was(axial:
     Path("digits").mkdir()
     for i, image in enumerate(images[:20].astype(np.uint8)):
         Image.fromarray(image).save(f"digits/{i}.png")
-    assert axial("compress", "digits", "a.axl", "--fit", "0.02").status == 0
+    assert axial("compress", "digits", "a.axl", "--fit", "0.02", "--force").status == 0
     assert open_archive("a.axl").values.shape == (20, 6, 6, 1)
     Image.fromarray(255 - images[0].astype(np.uint8)).save("digits/0.png")
     done = axial("compress", "digits", "a.axl", "--fit", "0.02", "--force")
@@ -92,11 +93,18 @@ def test_a_source_that_cannot_be_restored_is_refused_before_the_training(axial: 
 
 def test_a_scan_is_fitted_in_blocks_and_comes_back(axial: Axial, tmp_path):
     make_scan(tmp_path / "a.nii.gz", np.random.default_rng(0).integers(0, 300, (6, 9, 8), np.int16))
-    done = axial("compress", "a.nii.gz", "a.axl", "--fit", "0.03", "--data.size", "2", "4", "4")
+    done = axial("compress", "a.nii.gz", "a.axl", "--fit", "0.03", "--data.size", "2", "4", "4", "--force")
     assert done.status == 0, done.err
     assert " takes about " in done.err
     assert axial("decompress", "a.axl", "back.nii.gz").status == 0
     assert (tmp_path / "back.nii.gz").read_bytes() == (tmp_path / "a.nii.gz").read_bytes()
+
+
+@pytest.mark.parametrize(("sides", "tile"), [((16, 64), 16), ((32, 50), 32), ((3, 9), None)])
+def test_tiles_are_no_larger_than_nearly_all_images(sides, tile):
+    rng = np.random.default_rng(0)
+    sizes = [tuple(rng.integers(*sides, 2)) for _ in range(100)]
+    assert recipes.tiled(recipes.of_own_data("icons"), sizes).data.size == tile
 
 
 def test_large_images_that_are_alike_are_fitted_as_slices_of_a_volume():
@@ -123,3 +131,30 @@ def test_weights_take_at_most_their_share_of_what_another_codec_takes():
         assert BYTES_OF_WEIGHT * count <= SHARE_OF_MODEL * size or model.dim == 8
     assert widths == sorted(set(widths))
     assert widths[-1] == run.model.dim
+
+
+def test_a_model_that_does_not_pay_is_trained_no_further_than_the_first_evaluation(axial: Axial):
+    for count, step in ((8, False), (300, True)):  # the weights alone are too many; or weights and data
+        np.savez("noise.npz", images=np.random.default_rng(0).integers(0, 256, (count, 6, 6), np.uint8))
+        done = axial("compress", "noise.npz", f"{count}.axl", "--fit", "0.02")
+        assert (done.status, done.out, Path(f"{count}.axl").exists()) == (1, "", False)
+        assert re.search(r"the archive would take about [\d,]+ bytes, its values by zlib [\d,]+: ", done.err)
+        assert ("bytes expected" in done.err, "keeps the training" in done.err) == (step, False)
+
+
+def test_what_is_not_trained_on_is_in_the_archive_nevertheless(axial: Axial, images):
+    Path("icons").mkdir()
+    for i, image in enumerate(images[:9].astype(np.uint8)):
+        Image.fromarray(np.kron(image, np.ones((4, 4), np.uint8))[: 16 + i % 9]).save(f"icons/{i}.png")
+    Image.fromarray(images[0][:3, :2].astype(np.uint8)).save("icons/small.png")
+    for i in range(6):
+        Path(f"icons/torn{i}.png").write_bytes(Path("icons/0.png").read_bytes()[:60])
+    done = axial("compress", "icons", "a.axl", "--fit", "0.03", "--force")
+    assert done.status == 0, done.err
+    assert "not by the model, 6, 360 bytes: torn0.png, " in done.err
+    assert "skipped" not in done.err
+    assert axial("decompress", "a.axl", "back").status == 0
+    assert {path.name for path in Path("back").iterdir()} == {path.name for path in Path("icons").iterdir()}
+    for name in ("0.png", "8.png", "small.png"):
+        with Image.open(f"back/{name}") as back, Image.open(f"icons/{name}") as icon:
+            assert (back.size, back.tobytes()) == (icon.size, icon.tobytes())

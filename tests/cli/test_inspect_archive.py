@@ -38,7 +38,9 @@ def words_of(axial: Axial, archive: str) -> str:
 
 @pytest.mark.parametrize("embed", [True, False])
 def test_an_archive_says_what_it_holds_and_how_to_open_it(axial: Axial, model, images, embed):
-    metrics = json.loads(axial("compress", "model", "images.npz", "a.axl", "--json", *["--embed"] * embed).out)
+    metrics = json.loads(
+        axial("compress", "model", "images.npz", "a.axl", "--force", "--json", *["--embed"] * embed).out
+    )
     facts = json.loads(axial("inspect", "a.axl", "--json").out)
     assert facts["bytes"]["all"] == sum(facts["bytes"].values()) / 2 == Path("a.axl").stat().st_size
     assert facts["bytes"]["model"] == metrics["model_bytes"]
@@ -67,7 +69,7 @@ def test_images_and_kept_files_are_named(axial: Axial, model):
     for name in ("a", "b"):
         Image.new("L", (7, 4), 9).save(f"photos/{name}.png")
     Path("photos/notes.txt").write_text("of the holidays")
-    assert axial("compress", "model", "photos", "a.axl", "--other-sizes", "tile").status == 0
+    assert axial("compress", "model", "photos", "a.axl", "--force", "--other-sizes", "tile").status == 0
     words = words_of(axial, "a.axl")
     assert "holds images, 2: a.png, b.png; files as they are, 1: notes.txt" in words
     assert "axial decompress MODEL a.axl restored/" in words
@@ -77,7 +79,7 @@ def test_images_and_kept_files_are_named(axial: Axial, model):
 def test_a_scan_is_named_with_shape_and_type(axial: Axial):
     random_model(small_config((2, 4, 4), num_values=250)).float().save_pretrained("model")
     make_scan(Path("a.nii.gz"), np.random.default_rng(0).integers(0, 250, (3, 5, 7)).astype(np.uint8))
-    assert axial("compress", "model", "a.nii.gz", "a.axl").status == 0
+    assert axial("compress", "model", "a.nii.gz", "a.axl", "--force").status == 0
     words = words_of(axial, "a.axl")
     assert "holds scan, 1: a.nii.gz; uint8 3 x 5 x 7 x 1" in words
     assert "axial decompress MODEL a.axl restored.nii.gz" in words
@@ -98,7 +100,7 @@ def test_an_archive_from_python_is_opened_in_python(axial: Axial):
 
 def test_a_damaged_archive_is_one_line_or_says_what_can_be_saved(axial: Axial, refused, model, images):
     with CHUNKS_OF_64:
-        assert axial("compress", "model", "images.npz", "a.axl", "--embed").status == 0
+        assert axial("compress", "model", "images.npz", "a.axl", "--force", "--embed").status == 0
     whole = Path("a.axl").read_bytes()
     start = len(whole) - json.loads(axial("inspect", "a.axl", "--json").out)["bytes"]["values"] - 1
     Path("a.axl").write_bytes(whole[:-1])

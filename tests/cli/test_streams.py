@@ -49,7 +49,7 @@ def commands(folder: Path) -> list[tuple[list[object], Path | None]]:
         (["sample", run, "--count", 1, "--output", folder / "s.png"], folder / "s.png"),
         (["complete", run, "--rows", 4, "--examples", 1, "--count", 1, "--output", folder / "c.png"], folder / "c.png"),
         (["score", run, pictures, "--top", 2, "--against", pictures], None),
-        (["compress", run, pictures, folder / "a.axl"], folder / "a.axl"),
+        (["compress", run, pictures, folder / "a.axl", "--force"], folder / "a.axl"),
         (["decompress", run, folder / "a.axl", folder / "again"], folder / "again" / "[red]0.png"),
         (["import-official", OFFICIAL, "-o", folder / "o", "--heads", 2, "--raw"], folder / "o" / "model.safetensors"),
         (["inspect", run], None),

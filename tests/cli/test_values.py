@@ -65,7 +65,7 @@ def test_every_command_takes_integers_of_any_range(axial: Axial, name):
         assert some.dtype.itemsize == (1 if lowest >= 0 and lowest + number <= 256 else 2)
     assert np.array_equal(completed.reshape(2, -1)[:, 0], values[[0, 6]].reshape(2, -1)[:, 0])
     if number <= 256:
-        assert axial("compress", "runs/data", "data.npz", "a.axl").status == 0
+        assert axial("compress", "runs/data", "data.npz", "a.axl", "--force").status == 0
         assert axial("decompress", "runs/data", "a.axl", "back.npz").status == 0
         (back,) = np.load("back.npz").values()
         assert back.dtype == values.dtype.newbyteorder("=")

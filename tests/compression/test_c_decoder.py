@@ -114,7 +114,7 @@ def test_the_program_restores_random_values_of_random_models(kind, axl, tmp_path
     count = GROUP + 2
     x = random_values(model, count) + model.config.lowest
     label = torch.arange(count) % (model.config.num_classes + 1) if model.config.num_classes else None
-    archive = compress(model, x, label, embed=True, verify=False)
+    archive = compress(model, x, label, embed=True, force=True, verify=False)
     assert np.array_equal(restored(axl, tmp_path, archive), x.numpy())
 
 
@@ -122,7 +122,7 @@ def test_several_chunks_are_restored(axl, tmp_path):
     model = random_model(small_config((4, 6), num_values=3000), torch.float32)
     x = random_values(model, 150)
     with CHUNKS_OF_64:
-        archive = compress(model, x, embed=True, verify=False)
+        archive = compress(model, x, embed=True, force=True, verify=False)
     assert np.array_equal(restored(axl, tmp_path, archive), x.numpy())
 
 
@@ -138,14 +138,14 @@ def test_the_program_restores_random_values_in_webassembly(tmp_path):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     model = random_model(VARIANTS["centred columns"], torch.float32)
-    archive = compress(model, x := random_values(model, 5), embed=True, verify=False)
+    archive = compress(model, x := random_values(model, 5), embed=True, force=True, verify=False)
     assert np.array_equal(restored(in_node, tmp_path, archive), x.numpy())
 
 
 def test_images_without_labels_are_restored(axl, tmp_path):
     model = random_model(VARIANTS["classes"], torch.float32)
     x = random_values(model, 3)
-    assert np.array_equal(restored(axl, tmp_path, compress(model, x, embed=True, verify=False)), x.numpy())
+    assert np.array_equal(restored(axl, tmp_path, compress(model, x, embed=True, force=True, verify=False)), x.numpy())
 
 
 @pytest.mark.parametrize("name", ["tokens", "labelled"])
@@ -165,7 +165,7 @@ def test_files_come_back_as_they_were_and_pictures_as_raw_values(axl, tmp_path):
     for i, each in enumerate(pixels):
         Image.fromarray(each).save(source / f"{i} é.png")
     (source / "notes.txt").write_bytes(b"notes\n" * 50)
-    compress_files(model, source, tmp_path / "x.axl", other_sizes="tile", embed=True)
+    compress_files(model, source, tmp_path / "x.axl", other_sizes="tile", embed=True, force=True)
     lines = axl(tmp_path / "x.axl", target)
     assert lines == "0 é.png.raw: |u1 [7, 9, 3]\n1 é.png.raw: |u1 [7, 9, 3]\nnotes.txt: as it was\n"
     for i, each in enumerate(pixels):
@@ -188,7 +188,7 @@ def test_a_scan_comes_back_as_the_array_of_its_values(dtype, grid, axl, tmp_path
         whole[0, 0, 1, 2, 3], whole[1, 0, 4, 6, 8] = 100, 117  # the model does not know them
     values = Grid(*grid).floats(whole, dtype) if grid else whole.astype(dtype)
     np.save(tmp_path / "scan.npy", np.asfortranarray(values))
-    compress_files(model, tmp_path / "scan.npy", tmp_path / "a.axl", embed=True, verify=False)
+    compress_files(model, tmp_path / "scan.npy", tmp_path / "a.axl", embed=True, force=True, verify=False)
     found = restored(axl, tmp_path, (tmp_path / "a.axl").read_bytes())
     assert (found.dtype, found.shape) == (values.dtype.newbyteorder("<"), (2, 1, 5, 7, 9, 1))
     assert found.tobytes() == values.astype(found.dtype).tobytes()
@@ -196,7 +196,9 @@ def test_a_scan_comes_back_as_the_array_of_its_values(dtype, grid, axl, tmp_path
 
 def test_damage_is_refused_in_one_line(axl, tmp_path):
     model = random_model(VARIANTS["centred rows"], torch.float32)
-    archive = compress(model, random_values(model, 9), torch.zeros(9, dtype=torch.int64), embed=True, verify=False)
+    archive = compress(
+        model, random_values(model, 9), torch.zeros(9, dtype=torch.int64), embed=True, force=True, verify=False
+    )
     header, (model_, labels, images) = parts(archive)
     other_image = images[:20] + bytes([images[20] ^ 4]) + images[21:]
     wrong = {
@@ -234,7 +236,7 @@ def test_damage_is_refused_in_one_line(axl, tmp_path):
 )  # fmt: skip
 def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(reason, fields, axl, tmp_path):
     model = random_model(VARIANTS["2d"], torch.float32)
-    header, (content, images) = parts(compress(model, random_values(model, 2), embed=True, verify=False))
+    header, (content, images) = parts(compress(model, random_values(model, 2), embed=True, force=True, verify=False))
     reader = ByteReader(content, "", ValueError, ValueError)
     described = {**json.loads(reader.take(reader.varint())), **fields}
     text = json.dumps(described).encode()
@@ -259,7 +261,7 @@ def test_memory_has_a_limit_in_proportion_to_the_archive_that_can_be_raised(axl,
     with pytest.raises(ValueError, match="MIB must be a number"):
         axl(path, tmp_path / "x", "much")
     model = random_model(VARIANTS["2d"], torch.float32)
-    path.write_bytes(compress(model, x := random_values(model, 2), embed=True, verify=False))
+    path.write_bytes(compress(model, x := random_values(model, 2), embed=True, force=True, verify=False))
     assert np.array_equal(read(axl(path, tmp_path / "x", "500"), tmp_path / "x"), x.numpy())
 
 

@@ -20,6 +20,7 @@ from axial_transformers.compression import (
     embedded_model,
     fingerprint,
 )
+from axial_transformers.compression.archive import NoGainError
 from axial_transformers.compression.embedded_model import FIRST_PRECISION, code_of, pack, round_weights, step_of, unpack
 from axial_transformers.compression.rounding import rounded
 from axial_transformers.data import DataConfig, load
@@ -62,7 +63,7 @@ def same_weights(one, other):
 @pytest.mark.parametrize("kind", ARCHIVED)
 def test_values_model_and_labels_come_back_from_the_archive_alone(kind):
     model, x, label = labelled(kind, 26)
-    archive = axial.open_archive(axial.compress(model, x, label, embed=True))
+    archive = axial.open_archive(axial.compress(model, x, label, embed=True, force=True))
     assert torch.equal(archive.values.long(), x.long())
     assert (archive.labels is None) if label is None else torch.equal(archive.labels, label)
     assert archive.model.config == model.config
@@ -106,7 +107,9 @@ def test_a_small_model_of_a_long_sequence_is_within_the_bounds_of_a_reader():
     """Its rotary tables have more numbers than are stored."""
     model = random_model(small_config((9000,), inner_layers=6, rotary=50.0), torch.float32)
     with ROUNDED_QUICKLY:
-        archive = axial.compress(model, torch.zeros(1, 9000, 1, dtype=torch.uint8), embed=True, verify=False)
+        archive = axial.compress(
+            model, torch.zeros(1, 9000, 1, dtype=torch.uint8), embed=True, force=True, verify=False
+        )
     assert axial.open_archive(archive).model.config == model.config
 
 
@@ -137,6 +140,16 @@ def test_weights_and_data_together_take_fewer_bits_than_with_other_steps():
     assert 0 < found.loss < 0.1 * bits_per_dim(model, sample).mean().item()
 
 
+def test_an_embedded_model_is_worth_having_however_few_the_data_are():
+    model = axial.AxialTransformer.from_pretrained("digits")
+    digits = torch.from_numpy(load("digits", DataConfig(), "all").values)
+    with pytest.raises(NoGainError, match=r"would take about [\d,]+ bytes, its values by zlib [\d,]+: .* force=True"):
+        axial.compress(model, digits[:4], embed=True)
+    embedded = axial.open_archive(axial.compress(model, digits[:4], embed=True, force=True, verify=False)).model
+    others = digits[4::8]
+    assert bits_per_dim(embedded, others).mean() < 1.12 * bits_per_dim(model, others).mean()
+
+
 def test_an_archive_without_its_model_says_which_model_it_needs():
     model = random_model(VARIANTS["2d"], torch.float32)
     archive = axial.compress(model, random_values(model, 3))
@@ -147,31 +160,31 @@ def test_an_archive_without_its_model_says_which_model_it_needs():
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_it_does_not_matter_how_the_model_and_the_values_are_held(mode):
     model, x, _ = labelled("centred", 20)
-    archive = axial.compress(model, x, embed=True)
+    archive = axial.compress(model, x, embed=True, force=True)
     with mode():
-        assert axial.compress(model.requires_grad_(False).train(), x.clone(), embed=True) == archive
+        assert axial.compress(model.requires_grad_(False).train(), x.clone(), embed=True, force=True) == archive
     assert all(not weight.requires_grad for weight in model.parameters())
-    assert torch.equal(axial.open_archive(axial.compress(model.half(), x, embed=True)).values.long(), x)
+    assert torch.equal(axial.open_archive(axial.compress(model.half(), x, embed=True, force=True)).values.long(), x)
 
 
 def test_what_an_archive_cannot_hold_is_refused():
     model = random_model(VARIANTS["2d"], torch.float32)
     x = random_values(model, 3)
     with pytest.raises(ValueError, match="holds no cond"):
-        axial.compress(model, x, cond=torch.zeros(3, *model.config.shape, model.config.dim), embed=True)
+        axial.compress(model, x, cond=torch.zeros(3, *model.config.shape, model.config.dim), embed=True, force=True)
     with pytest.raises(ValueError, match="no images"):
-        axial.compress(model, x[:0], embed=True)
+        axial.compress(model, x[:0], embed=True, force=True)
     model, x, label = labelled("classes", 600)  # more than are in a sample
     label[1] = -1
     for wrong in (label, label[:5]):
         with pytest.raises(ValueError, match="label must be"):
-            axial.compress(model, x, wrong, embed=True)
+            axial.compress(model, x, wrong, embed=True, force=True)
 
 
 def test_a_path_is_opened_and_closed(tmp_path):
     model, x, _ = labelled("2d", 130)
     with CHUNKS_OF_64:
-        content = axial.compress(model, x, embed=True, metadata=b"mine", files=[b"a file"])
+        content = axial.compress(model, x, embed=True, force=True, metadata=b"mine", files=[b"a file"])
     (tmp_path / "x.axl").write_bytes(content)
     with axial.open_archive(tmp_path / "x.axl") as archive:
         assert torch.equal(archive.values.long(), x.long())
@@ -265,7 +278,7 @@ def test_turns_that_are_not_finite_are_damage_found_within_a_second():
 def test_no_network_is_made_for_an_archive_of_no_image():
     model, x, label = labelled("classes", 5)
     with ROUNDED_QUICKLY:
-        archive = axial.compress(model, x, label, embed=True)
+        archive = axial.compress(model, x, label, embed=True, force=True)
     header = container.read_header(io.BytesIO(archive))
     content = container.read_chunk(io.BytesIO(archive), header, 0)
     of_none = replace(header, chunks=(header.chunks[0], container.entry(0, b""))).pack() + content
@@ -284,7 +297,7 @@ def test_what_is_no_model_is_damage(content):
 def test_a_forged_archive_is_refused_with_a_typed_error():
     model, x, label = labelled("classes", 5)
     with ROUNDED_QUICKLY:
-        archive = axial.compress(model, x, label, embed=True)
+        archive = axial.compress(model, x, label, embed=True, force=True)
     header = container.read_header(io.BytesIO(archive))
     contents = [container.read_chunk(io.BytesIO(archive), header, i) for i in range(3)]
 

@@ -44,17 +44,15 @@ def pictures_of(folder) -> dict[str, tuple]:
     return found
 
 
-def test_other_sizes_are_tiled_or_refused(tmp_path, gray):
+def test_other_sizes_are_tiled_or_stored(tmp_path, gray):
     (tmp_path / "source").mkdir()
     Image.fromarray(noise(7, 16)).save(tmp_path / "source" / "a.png")
     Image.fromarray(noise(1, 1)).save(tmp_path / "source" / "b.png")
-    with pytest.raises(ValueError, match=r"a\.png is of size 7x16, the model of 3x5"):
-        compress_files(gray, tmp_path / "source", tmp_path / "a.axl")
-    assert not (tmp_path / "a.axl").exists()
-    written = compress_files(gray, tmp_path / "source", tmp_path / "a.axl", other_sizes="tile")
-    assert len(written.images) == 3 * 4 + 1
-    decompress_files(gray, tmp_path / "a.axl", tmp_path / "back")
-    assert pictures_of(tmp_path / "back") == pictures_of(tmp_path / "source")
+    for other_sizes, tiles in {"store": 0, "tile": 3 * 4 + 1}.items():
+        archive, back = tmp_path / f"{other_sizes}.axl", tmp_path / other_sizes
+        assert len(compress_files(gray, tmp_path / "source", archive, other_sizes=other_sizes).images) == tiles
+        decompress_files(gray, archive, back)
+        assert pictures_of(back) == pictures_of(tmp_path / "source")
 
 
 @pytest.mark.parametrize("axes", [(3, 5), (7, 9), (1, 1), (6, 10)])

@@ -48,7 +48,7 @@ def test_videos_come_back_with_frames_rate_and_names(tmp_path, model):
     kept = ["colour.mkv", "notes.txt", "torn.mkv"]
     written = compress_files(model, source, tmp_path / "a.axl")
     assert (len(written.images), written.examples) == (3 + 1 + 2, 3)
-    assert (written.others, written.whole, written.left_out) == (kept, kept, [])
+    assert (written.whole, written.left_out) == (kept, [])
     assert decompress_files(model, tmp_path / "a.axl", back) == []
     names = {path.relative_to(back).as_posix() for path in back.rglob("*") if path.is_file()}
     assert names == {"a.mkv", "in/b.MKV", "c.webm.mkv", *kept}
@@ -59,11 +59,10 @@ def test_videos_come_back_with_frames_rate_and_names(tmp_path, model):
     assert all((back / name).read_bytes() == (source / name).read_bytes() for name in kept)
 
 
-def test_colour_videos_of_other_sizes_are_tiled_or_refused(tmp_path):
+def test_colour_videos_of_other_sizes_are_tiled_or_stored(tmp_path):
     model = random_model(small_config((2, 3, 4), 3, num_values=256)).float()
     save_movie(tmp_path / "a.mp4", moving(3, 8, 6, (3,)))
-    with pytest.raises(ValueError, match=r"a\.mp4 is of size 8x6, the model of 3x4"):
-        compress_files(model, tmp_path / "a.mp4", tmp_path / "a.axl")
+    assert compress_files(model, tmp_path / "a.mp4", tmp_path / "whole.axl").whole == ["a.mp4"]
     written = compress_files(model, tmp_path / "a.mp4", tmp_path / "a.axl", other_sizes="tile")
     assert (len(written.images), written.examples) == (2 * 3 * 2, 1)
     with pytest.raises(ValueError, match=r"\.mp4 files do not keep '.*' without loss: give a target like x\.mkv"):

@@ -84,7 +84,7 @@ def test_images_whose_meaning_is_unclear_are_named(tmp_path):
     alpha = np.concatenate([_PIXELS, np.full((16, 16, 1), 255, np.uint8)], -1)
     alpha[3, 3, 3] = 254
     _png(tmp_path / "alpha", "a.png", alpha)
-    assert "a.png is transparent" in _line(tmp_path / "alpha")
+    assert "a.png is transparent" in _line(tmp_path / "alpha", DataConfig(mode="rgb"))
     _png(tmp_path / "deep", "a.png", _PIXELS[..., 0].astype(np.uint16))
     _png(tmp_path / "deep", "b.png", _PIXELS[..., 0])
     assert "b.png: 8-bit and 16-bit" in _line(tmp_path / "deep")

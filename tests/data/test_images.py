@@ -398,12 +398,28 @@ def test_it_is_said_what_becomes_of_files_beside_sub_folders(tmp_path):
         assert data.load(tmp_path, split="all").class_names is None
 
 
+def test_where_an_image_has_alpha_the_others_are_opaque_and_a_background_flattens_all(tmp_path):
+    colours, alpha = _pixels(), np.arange(36, dtype=np.uint8).reshape(6, 6, 1)
+    for i, pixels in enumerate((colours, np.concatenate([colours, alpha], axis=-1), _pixels(channels=1))):
+        _save(tmp_path / f"{i}.png", pixels)
+    plain, clear, gray = data.load(tmp_path, split="all").values
+    assert np.array_equal(plain[..., :3], colours)
+    assert np.array_equal(clear, np.concatenate([colours, alpha], axis=-1))
+    assert np.array_equal(gray[..., 2], _pixels(channels=1))
+    assert (np.stack([plain, gray])[..., 3] == 255).all()
+    plain, clear, _ = data.load(tmp_path, DataConfig(background="white"), split="all").values
+    assert np.array_equal(plain, colours)
+    assert np.abs(clear - (255 - (255.0 - colours) * alpha / 255)).max() <= 1
+    with pytest.raises(ValueError, match=r"1\.png is transparent in places: background=white flattens it"):
+        data.load(tmp_path, DataConfig(mode="rgb", skip_bad=0), split="all")
+
+
 def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp_path):
     for i in range(11):
         _save(tmp_path / f"{i:02d}.png", _pixels(i))
     sound = data.load(tmp_path, split="all")
     _save(tmp_path / "00 deep.png", _pixels(channels=1).astype(np.uint16))
-    _save(tmp_path / "05 clear.png", np.concatenate([_pixels(), _pixels(1)[..., :1]], axis=-1))
+    (tmp_path / "05 torn.png").write_bytes((tmp_path / "05.png").read_bytes()[:60])
     frames = [Image.fromarray(_pixels(i)) for i in range(2)]
     frames[0].save(tmp_path / "07 moving.gif", save_all=True, append_images=frames[1:])
     frames[0].save(tmp_path / "08 pages.tif", save_all=True, append_images=frames[1:])
@@ -411,7 +427,12 @@ def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp
         examples = data.load(tmp_path, split="all")
     assert examples.fingerprint == sound.fingerprint
     lines = " ".join(examples.skipped)
-    reasons = ("deep.png: 8-bit and", "clear.png is transparent", "moving.gif holds several", "pages.tif holds several")
+    reasons = (
+        "deep.png: 8-bit and",
+        "torn.png is not a whole image",
+        "moving.gif holds several",
+        "pages.tif holds several",
+    )
     assert all(reason in lines for reason in reasons)
     assert [str(warning.message) for warning in said] == [f"skipped: {line}" for line in examples.skipped]
 

@@ -58,7 +58,7 @@ def seeds(place: Path) -> list[Seed]:
     for kind in KINDS:
         model = random_model(VARIANTS[kind], torch.float32)
         label = torch.arange(3) % 4 if model.config.num_classes else None
-        found.append(Seed(compress(model, random_values(model, 3), label, embed=True, verify=False)))
+        found.append(Seed(compress(model, random_values(model, 3), label, embed=True, force=True, verify=False)))
     pictures = place / "pictures"
     pictures.mkdir()
     (pictures / "notes.txt").write_text("notes")

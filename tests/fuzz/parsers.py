@@ -370,7 +370,7 @@ def embedded_models(place: Path) -> Parser:
     for name, config in configs.items():
         values = torch.randint(0, config.num_values, (4, *config.shape, config.channels), generator=generator)
         label = torch.tensor([0, 3, 2, 1]) if config.num_classes else None
-        seeds.append((name, compress(random_model(config, torch.float32), values, label, embed=True)))
+        seeds.append((name, compress(random_model(config, torch.float32), values, label, embed=True, force=True)))
     model, source = random_model(small_config((4, 5), num_values=256), torch.float32), place / "source"
     source.mkdir()
     for i in range(2):
@@ -378,7 +378,7 @@ def embedded_models(place: Path) -> Parser:
     Image.new("RGB", (5, 4), (1, 2, 3)).save(source / "colour.png")  # stored whole
     save_arrays(place / "array.npz", PIXELS[None, :4, :5, :1])
     for name, made_of in {"pictures.axl": source, "array.axl": place / "array.npz"}.items():
-        compress_files(model, made_of, place / name, embed=True)
+        compress_files(model, made_of, place / name, embed=True, force=True)
         seeds.append((name, (place / name).read_bytes()))
 
     def parse(name: str, content: bytes) -> object:

@@ -179,7 +179,7 @@ def provide(words: list[str], data: Path, axial: Axial) -> None:
     archive = next((word for word in words if word.endswith(".axl")), "")
     if words[0] == "decompress" and not Path(archive).exists():
         source = "my_photos/cat.png" if archive == "one.axl" else "my_photos"
-        assert axial("compress", words[1], source, archive).status == 0
+        assert axial("compress", words[1], source, archive, "--force").status == 0
 
 
 def made_small(words: list[str]) -> list[str]:
@@ -189,6 +189,8 @@ def made_small(words: list[str]) -> list[str]:
         words[words.index("--count") + 1] = "1"
     elif words[0] == "sample":
         words += ["--count", "1"]
+    elif words[0] == "compress":
+        words += ["--force"]
     if words[0] != "train" or words[1].startswith("runs/"):
         return words
     few = [*FEW_STEPS, "--samples", "0", "--training.accumulate", "1"]

@@ -50,6 +50,9 @@ GROUPS = {
 
 COMMANDS = {name: texts for group in GROUPS.values() for name, texts in group.items()}
 
+DIVIDED = ("train", "evaluate", "score", "sample")
+"""Commands whose work the processes of torchrun divide. All others run in the first process, and the others end."""
+
 USAGE_ERROR, INTERRUPTED = 2, 130
 
 WAITING, SHORT_WAIT = "GOMP_SPINCOUNT", "1000"
@@ -68,7 +71,9 @@ LESS_MEMORY = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `axial COMMAND ...`; return the exit status: 0, 2 for an error, 130 for Ctrl-C.
+    """Run `axial COMMAND ...`; return the exit status: 0, 1 for an archive that would not pay, 2 for an error.
+
+    It is 130 after Ctrl-C.
 
     Users' mistakes are one line on stderr, or a traceback if AXIAL_TRACEBACK is set.
     """
@@ -88,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = _message(command, error)
         if message is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
-        return _fail(f"axial {command}", message)
+        return _fail(f"axial {command}", message, getattr(error, "exit_status", USAGE_ERROR))
 
 
 def _bound_waiting() -> None:
@@ -98,6 +103,11 @@ def _bound_waiting() -> None:
 
 
 def _run(command: str, argv: Sequence[str]) -> int:
+    if command not in DIVIDED:
+        if os.environ.get("RANK", "0") != "0":
+            return 0
+        for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+            os.environ.pop(name, None)
     if command in ("-h", "--help"):
         print(_help())
         return 0
@@ -146,9 +156,9 @@ def _dim(text: str) -> str:
     return f"\033[2m{text}\033[0m" if sys.stdout.isatty() else text
 
 
-def _fail(who: str, message: str) -> int:
+def _fail(who: str, message: str, status: int = USAGE_ERROR) -> int:
     print(f"{who}: {message}", file=sys.stderr)
-    return USAGE_ERROR
+    return status
 
 
 def _message(command: str, error: Exception) -> str | None:

@@ -289,12 +289,13 @@ class Compress:
     """With --fit: the side of tiles of images, or the sides of blocks of one array or scan, such as 8 8 128. None: as
     axial train chooses them."""
     embed: bool = False
-    """Store the model, too. Its weights are rounded so that weights and data together take the fewest bytes."""
+    """Store the model, too. Its weights are rounded so that weights and data together take few bytes."""
     force: bool = False
-    """Replace the archive if it is a regular file, but never a file of the source."""
-    other_sizes: Literal["auto", "refuse", "tile"] = "auto"
-    """Images of another size than the model's: refuse them, or cut them into tiles. auto: tile if the run was trained
-    on tiles. Scans are always cut."""
+    """Replace the archive if it is a regular file, but never a file of the source. Write one that is larger than the
+    source, or than its values by zlib; otherwise the command ends with status 1."""
+    other_sizes: Literal["auto", "store", "tile"] = "auto"
+    """Images of another size than the model's: store the files as they are, or cut them into tiles. auto: tile if the
+    run was trained on tiles. Scans are always cut."""
     drop_header: bool = False
     """Keep values, type and geometry of a scan, but no other fields of its header, such as patient data and dates."""
     verify: bool = True

@@ -1,14 +1,11 @@
 """axial compress: images or a scan to one file, losslessly."""
 
 import json
-from math import prod
 
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.comparison import compared, print_comparison
-from axial_transformers.cli.console import print_rows
 from axial_transformers.cli.fitting import fitted
-from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
-from axial_transformers.likelihood.evaluation import bits_of_each
+from axial_transformers.compression.files.file_archive import compress_files, require_free
 from axial_transformers.messages import counted
 from axial_transformers.progress import bar
 from axial_transformers.storage.model_folders import WEIGHTS, locate
@@ -25,21 +22,21 @@ def main(options: Compress) -> None:
     trained = open_model(name or fitted(options, source, archive), options.weights, "cpu")
     model, other_sizes = trained.model, options.other_sizes
     if other_sizes == "auto":
-        other_sizes = "tile" if trained.data.fit == "tiles" else "refuse"
+        other_sizes = "tile" if trained.data.fit == "tiles" else "store"
     written = compress_files(
-        model, source, archive, embed=options.embed or name is None, other_sizes=other_sizes,
+        model, source, archive, embed=options.embed or name is None, only_if_smaller=True, other_sizes=other_sizes,
         drop_header=options.drop_header, verify=options.verify, force=options.force, progress=bar("compressing"),
     )  # fmt: skip
     kind = _KINDS.get(next(iter(written.description)), trained.kind)
-    count, rates = len(written.images), _rates(written)
-    comparison = None
+    count, size = len(written.images), written.size - sum(written.file_sizes)
+    comparison, rate = None, {"archive": 8 * size / written.images.values if count else None}
     if options.compare and count:
         weights = 0 if name is None or options.embed else (locate(name) / WEIGHTS).stat().st_size
         comparison = compared(written, weights, kind)
     ratio = written.input_size / written.size
     if options.json:
         metrics = {
-            "archive": str(archive), "images": count, "bytes": written.size, "bits_per_dim": rates,
+            "archive": str(archive), "images": count, "bytes": written.size, "bits_per_dim": rate,
             "model_bytes": written.model_size, "input_bytes": written.input_size, "ratio": ratio,
             "webp": {"images": len(written.webp), "bytes": sum(written.webp)},
             "files": {"number": len(written.file_sizes), "bytes": sum(written.file_sizes)},
@@ -50,7 +47,8 @@ def main(options: Compress) -> None:
     tiled = kind == "video" or written.examples < count
     tiles = f"{counted(count, 'tile')} of {counted(written.examples, kind)}"
     print(f"{archive}: {tiles if tiled else counted(count, kind)}, {written.size:,} bytes")
-    print_rows({name: "-" if value is None else f"{value:.4f}" for name, value in rates.items()}, "bits/dim")
+    if count:
+        print(f"{rate['archive']:.4f} bits/dim")
     if written.model_size:
         print(f"holds its model, with rounded weights: {written.model_size:,} bytes")
     if written.webp:
@@ -61,13 +59,3 @@ def main(options: Compress) -> None:
     print(f"input {written.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
     if comparison:
         print_comparison(comparison, kind)
-
-
-def _rates(written: Written) -> dict[str, float | None]:
-    count = len(written.images)
-    if not count:
-        return {"archive": None, "model": None}
-    bits = bits_of_each(written.model, written.images, progress=bar("evaluating")).mean().item()
-    each = prod(written.model.config.shape) * written.model.config.channels
-    size = 8 * (written.size - sum(written.file_sizes))
-    return {"archive": size / written.images.values, "model": bits * count * each / written.images.values}

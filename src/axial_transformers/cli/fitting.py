@@ -1,5 +1,6 @@
 """The work of `axial compress --fit`: train a model on the source itself, for an archive that carries it."""
 
+import warnings
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -12,10 +13,10 @@ from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
 from axial_transformers.cli.train import Request, requested
 from axial_transformers.cli.training import Parts, Prepared, Work, evaluation_of, read_training, run
-from axial_transformers.compression.files.file_archive import read_source
-from axial_transformers.compression.files.source import OtherSizes
+from axial_transformers.compression.files.file_archive import limit_of, read_source, tell
+from axial_transformers.compression.files.source import OtherSizes, source_of
 from axial_transformers.data import Examples, load
-from axial_transformers.data.scans import is_scan
+from axial_transformers.data.scans import is_scan, parted
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.coded_sizes import coded_sizes
@@ -27,6 +28,10 @@ from axial_transformers.training.run_config import RUN_RECORD
 
 ENOUGH_STEPS = 1_000_000
 """The time ends the training."""
+ANY_NUMBER = 1 << 62
+"""Of files that are not trained on: the archive stores them nevertheless."""
+LEARNS = 1.2
+"""What an archive at an evaluation may exceed its limit by: the model will be better."""
 SAMPLED = 1 << 19
 """Values that other codecs code before the training, at most."""
 
@@ -34,7 +39,7 @@ SAMPLED = 1 << 19
 def fitted(options: Compress, source: Path, archive: Path) -> Path:
     """Train as the options say; return the folder of the run, beside the archive. A run that is there goes on."""
     folder = archive.with_name(f"{archive.name}.fit")
-    fitting, request = _Fitting(options.drop_header), _requested(options, source, folder)
+    fitting, request = _Fitting(options), _requested(options, source, folder)
     work = Work(fitting.read, fitting.describe, fitting.evaluation)
     result = run(*request, ("compress", str(source), str(archive)), work)
     if result.ending == "interrupted":
@@ -55,6 +60,7 @@ def _requested(options: Compress, source: Path, folder: Path) -> Request:
         more += ["--data.size", *map(str, size), *(["--data.fit", "tiles"] if len(size) == 1 else [])]
     wanted, begun = requested([named, *limit, *more], "train")
     settings = {"model.num_classes": None, "training.label_dropout": 0.0, "training.steps": ENOUGH_STEPS}
+    settings |= {"data.skip_bad": ANY_NUMBER}
     return Request(wanted.changed(settings), begun)
 
 
@@ -73,17 +79,21 @@ def _block_of_slices(source: Path) -> tuple[int, ...] | None:
 class _Fitting:
     """Data and evaluations of a run whose model is for an archive of its training data."""
 
-    def __init__(self, drop_header: bool):
-        self._drop_header = drop_header
+    def __init__(self, options: Compress):
+        self._options = options
 
     def read(self, wanted: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
         """Read all examples, which are trained on and evaluated; the model gets the size that suits an archive."""
-        run, examples = read_training(wanted, "all")
+        with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
+            run, examples = read_training(wanted, "all")
         if begun is not None and examples.fingerprint != begun.facts.fingerprint:
             raise ValueError(f"{begun.run.out} was trained on other data: remove it, or name another archive")
-        other_sizes: OtherSizes = "tile" if run.data.fit == "tiles" else "refuse"
-        found = read_source(Path(str(run.source)), run.model, other_sizes, self._drop_header)  # errors come now
-        self._values = len(found.images) * prod(examples.values.shape[1:])
+        other_sizes: OtherSizes = "tile" if run.data.fit == "tiles" else "store"
+        source = Path(str(run.source))
+        found = read_source(source, run.model, other_sizes, self._options.drop_header)  # errors come now
+        files = source_of(parted(source)[0])
+        tell(found, files)
+        self._limit, self._values = limit_of(found, files, run.model), found.images.values
         self._name, of_value = _other_codec(examples)
         self._size = of_value * self._values
         if begun is None and not run.start_from:
@@ -94,6 +104,8 @@ class _Fitting:
         """Return lines about the model and its size."""
         rows = planned.model.describe()
         of_model = BYTES_OF_WEIGHT * prepared.costs.parameters
+        if not self._options.force:
+            self._limit.check(of_model)
         return [
             f"a model of {Path(str(prepared.wanted.source))}, width {rows['width']}, layers {rows['layers']}:"
             f" {prepared.costs.parameters:,} weights, about {of_model:,.0f} bytes in the archive",
@@ -111,6 +123,8 @@ class _Fitting:
             expected = bits * self._values / 8 + of_model
             parts = f"{expected:,.0f} bytes expected, {of_model:,.0f} of them for the model"
             say(f"step {step}: about {parts}; {self._name}: about {self._size:,.0f}")
+            if expected > LEARNS * self._limit.size and not self._options.force:
+                self._limit.check(expected)
             return found
 
         return usual._replace(call=whole)

@@ -71,8 +71,10 @@ class Reading:
     """Frames of a clip."""
     stride: int | None = None
     """Take every stride-th frame of a video, from the first."""
-    mode: Literal["auto", "rgb", "gray"] | None = None
+    mode: Literal["auto", "rgb", "rgba", "gray"] | None = None
     """Channels of a folder's images and videos."""
+    background: Literal["white", "black"] | None = None
+    """Colour behind transparent images, which then have no alpha."""
     axes: str | None = None
     """The axes of an array, one letter each, such as NCHW."""
     key: str | None = None

@@ -2,13 +2,15 @@
 
 import hashlib
 import io
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
@@ -17,6 +19,7 @@ from axial_transformers.compression import container, embedded_model
 from axial_transformers.compression.codec import (
     check_model,
     decode_chunk,
+    dtype_of,
     encode_chunk,
     exact_network,
     work_on_chunks,
@@ -32,6 +35,7 @@ from axial_transformers.compression.container import (
 from axial_transformers.compression.rounding import Rounded, rounded
 from axial_transformers.inference.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
+from axial_transformers.messages import Message
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import Images, accepts_arrays
 from axial_transformers.progress import Progress
@@ -45,6 +49,36 @@ File = Callable[[], bytes]
 """Returns the content of a file."""
 
 
+class NoGainError(ValueError):
+    """An archive would be larger than what it is made of."""
+
+    exit_status = 1
+
+
+class Limit(NamedTuple):
+    """The bytes that an archive may take, to be of use."""
+
+    size: int
+    of: str
+    """What takes as many."""
+    stored: int = 0
+    """Bytes of files that the archive stores as they are."""
+
+    def check(self, size: float) -> None:
+        """Raise NoGainError if `size` bytes and the files are too many."""
+        if (size := size + self.stored) > self.size:
+            ways = "take more examples, let a model learn them (axial compress --fit MINUTES)"
+            text = "the archive would take about {:,.0f} bytes, {} {:,}: {}, or write it nevertheless, by {force=True}"
+            raise NoGainError(Message(text, size, self.of, self.size, ways))
+
+
+def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int = 0) -> Limit:
+    """Return what zlib makes of the values of examples [*A, C], in the type of archives, and of `stored` bytes."""
+    packer, dtype = zlib.compressobj(9), dtype_of(config)
+    parts = (packer.compress((np.asarray(each, np.int64) - config.lowest).astype(dtype).tobytes()) for each in examples)
+    return Limit(stored + sum(map(len, parts)) + len(packer.flush()), "its values by zlib", stored)
+
+
 @accepts_arrays("images", "label", "cond")
 def compress(  # noqa: PLR0913
     model: AxialTransformer,
@@ -53,6 +87,7 @@ def compress(  # noqa: PLR0913
     cond: Float[Tensor, "n *a d"] | None = None,
     *,
     embed: bool = False,
+    force: bool = False,
     verify: bool = True,
     metadata: bytes = b"",
     files: Sequence[bytes] = (),
@@ -67,7 +102,8 @@ def compress(  # noqa: PLR0913
         label: int64 [N], for models with num_classes. Without `embed` not stored: `decompress` needs it again.
         cond: [N, *A, D], never stored.
         embed: store the model and the labels, too. Its weights are rounded, so that weights and images together take
-            the fewest bytes; `open_archive` then needs nothing else. No image is stored as WebP.
+            few bytes and the model stays good; `open_archive` then needs nothing else. No image is stored as WebP.
+        force: embed a model even if it makes the archive larger than zlib makes the values.
         verify: decode each chunk and compare.
         metadata: bytes for the header.
         files: contents to store after the images.
@@ -75,11 +111,14 @@ def compress(  # noqa: PLR0913
 
     Raises:
         ValueError: images, label or cond do not fit the model, or it cannot compress.
+        NoGainError: with `embed`, model and images take more bytes than zlib of the values; a ValueError.
         DamagedError: verification failed: the machine computes wrongly.
     """
     file, conditioning = io.BytesIO(), Conditioning(label, cond)
     contents = [partial(bytes, content) for content in files]
     embedded = to_embed(model, images, conditioning, progress) if embed else None
+    if embedded and not force:
+        by_zlib(model.config, images.cpu()).check(embedded.expected)
     write_archive(model, file, images, conditioning, verify, metadata, contents, progress, embedded)
     return file.getvalue()
 

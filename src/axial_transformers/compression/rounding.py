@@ -9,6 +9,8 @@ n is the number of examples, h the mean square of the gradient of an example's n
 information), and step^2 / 12 the mean square of a rounding error. The sum is least where step^2 = 12 / (n h). Rounding
 errors are not independent of each other, and h is an estimate: so the steps of all rows are multiplied by one number,
 which is chosen by what weights and data really take.
+
+For few data that sum is least without a model. So only steps count that add at most MAX_LOSS to the bits/dim.
 """
 
 import copy
@@ -39,8 +41,10 @@ SAMPLE, VALUES_OF_SAMPLE = 512, 1 << 19
 """Examples by which steps are chosen, and values of these, at most; but at least 32 examples."""
 TOGETHER = 4
 """Examples in a gradient. The square of their sum is about the sum of their squares."""
-MULTIPLIERS = tuple(2 ** (i / 4) for i in (8, 4, 2, 0, -1, -2, -3, -4))
-"""Of the steps: those that are tried."""
+MULTIPLIERS = tuple(2 ** (i / 4) for i in (8, 4, 2, 0, -1, -2, -3, -4, -6, -8, -10, -12, -16, -20, -24))
+"""Of the steps: those that are tried, up to the first one from 1/2 on that keeps the model good enough."""
+MAX_LOSS = 0.1
+"""Part of the bits/dim of the sample that rounding may add. Of other data of the kind it adds about as much."""
 TOLERANCE = 1e-3
 """Smaller steps are chosen where weights and data take at most this part more: the model changes less."""
 
@@ -54,10 +58,12 @@ class Rounded(NamedTuple):
     """The model, from `embedded_model.pack`."""
     loss: float
     """Bits/dim of the data that rounding adds, on a sample."""
+    expected: float
+    """Bytes of model and images together, by that sample."""
 
 
 def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning, progress: Progress = iter) -> Rounded:
-    """Return the model with the weights for which weights and images [N, *A, C] together take the fewest bits.
+    """Return the model whose weights take the fewest bits together with images [N, *A, C], and which stays good.
 
     Args:
         conditioning: labels of the images.
@@ -78,11 +84,14 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
             }
             candidate = round_weights(model, steps)
             bits = bits_per_dim(candidate, sample, *of_sample).mean().item()
-            tried.append((8 * len(pack(candidate, steps)) + bits * of_image * len(images), bits - exact, steps))
-        least = min(total for total, *_ in tried)
-        _, loss, steps = [each for each in tried if each[0] <= least * (1 + TOLERANCE)][-1]
+            tried.append((len(pack(candidate, steps)) + bits * of_image * len(images) / 8, bits - exact, steps))
+            if multiplier <= 1 / 2 and bits - exact <= MAX_LOSS * exact:
+                break
+        good = [each for each in tried if each[1] <= MAX_LOSS * exact] or tried[-1:]
+        least = min(total for total, *_ in good)
+        expected, loss, steps = [each for each in good if each[0] <= least * (1 + TOLERANCE)][-1]
         content = pack(round_weights(model, steps), steps)
-    return Rounded(unpack(content), content, loss)  # what readers will get
+    return Rounded(unpack(content), content, loss, expected)  # what readers will get
 
 
 def _suitable_steps(

@@ -209,7 +209,7 @@ def _check_image(path: Path | str, values: NDArray[np.integer], options: DataCon
     if options.size is not None and options.fit != "tiles" and axes[-2:] != [options.size, options.size]:
         ways = Message("arrays in files are cut with {fit=tiles}, only folders and videos are resized")
         raise ValueError(Message("{} holds {} positions, not {size=}: {}", path, axes, ways, size=options.size))
-    wanted = {"auto": channels, "rgb": 3, "gray": 1}[options.mode]
+    wanted = {"auto": channels, "rgb": 3, "rgba": 4, "gray": 1}[options.mode]
     if channels != wanted:
         there = f"{path} has {channels} channels"
         raise ValueError(Message("{}, not those of {mode=}: only folders are converted", there, mode=options.mode))

@@ -37,8 +37,12 @@ class DataConfig:
     """Positions of clips in a folder's videos, and of tiles in its images (fit=tiles). fixed: one after the other.
     random: new ones for each training batch, one clip a video; validation and test stay fixed."""
 
-    mode: Literal["auto", "rgb", "gray"] = "auto"
-    """Channels of a folder's images and videos; auto: gray if all are gray. Arrays must have these channels."""
+    mode: Literal["auto", "rgb", "rgba", "gray"] = "auto"
+    """Channels of a folder's images and videos; auto: gray if all are gray, rgba if an image is transparent in places.
+    Arrays must have these channels."""
+
+    background: Literal["white", "black"] | None = None
+    """Colour behind transparent images, which then have no alpha. None: of rgba, opaque ones have an alpha of 255."""
 
     validation_fraction: float = 0.1
     """Share of the examples for validation where the source has no such part: the end of arrays; of folders, by a hash

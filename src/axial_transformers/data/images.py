@@ -26,7 +26,7 @@ from axial_transformers.data.windows import windowed_tiles
 from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 
-PixelKind = Literal["gray", "gray16", "rgb"]
+PixelKind = Literal["gray", "gray16", "rgb", "rgba"]
 
 
 def load_images(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
@@ -36,7 +36,7 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
     """
 
     def read(file: Path) -> list[tuple[NDArray[np.integer], list[str]]]:
-        return [fitted(file, decoded(file, kind), options)]
+        return [fitted(file, decoded(file, kind, options.background), options)]
 
     examples = gather(selection, read, options.skip_bad, progress)
     if kind == "gray16":
@@ -45,7 +45,7 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
 
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
-    """Return the kind as which all images are read: 16-bit if most are; by default rgb if any is."""
+    """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     options.require_one_size()
     kinds, deep, fault = list[PixelKind](), list[Path | Member](), None
     some = files[:: max(1, len(files) // 1000)]
@@ -64,6 +64,8 @@ def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> Pixel
         return "gray16"
     if options.mode != "auto":
         return options.mode
+    if options.background is None and any(map(_shows_through, files)):
+        return "rgba"
     return "rgb" if "rgb" in kinds or (len(some) < len(files) and any(map(_is_rgb, files))) else "gray"
 
 
@@ -74,21 +76,31 @@ def _is_rgb(file: Path | Member) -> bool:
         return False
 
 
+def _shows_through(file: Path | Member) -> bool:
+    try:
+        with opened(file) as image:
+            return not is_gray16(image) and is_transparent(file, image)
+    except PictureError:
+        return False
+
+
 def _kind(file: Path | Member) -> PixelKind:
     with opened(file) as image:
         return "gray16" if is_gray16(image) else "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
 
 
-def decoded(file: Path | Member, kind: PixelKind) -> Image.Image:
-    """Return the upright image in mode I (16-bit), L or RGB."""
+def decoded(file: Path | Member, kind: PixelKind, background: str | None = None) -> Image.Image:
+    """Return the upright image in mode I (16-bit), L, RGB or RGBA, before the background."""
     with opened(file) as header:
         deep = kind == "gray16"
         if is_gray16(header) != deep:
             raise PictureError(f"{file}: 8-bit and 16-bit images do not mix: convert one kind, or remove it")
         image = upright(file, header)
-    if is_transparent(file, image):
-        raise PictureError(f"{file} is transparent in places: flatten it onto a background first")
-    mode = "I" if deep else "L" if kind == "gray" else "RGB"
+    if kind != "rgba" and is_transparent(file, image):
+        if background is None or deep:
+            raise PictureError(Message("{} is transparent in places: {background=white} flattens it", file))
+        image = Image.alpha_composite(Image.new("RGBA", image.size, background), image.convert("RGBA"))
+    mode = {"gray16": "I", "gray": "L"}.get(kind, kind.upper())
     return image if image.mode == mode else image.convert(mode)
 
 

@@ -113,7 +113,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
     def read(video: Path) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
         if not _holds_records(video):
-            yield from cut(video, frames_of(video, kind), options)
+            yield from cut(video, frames_of(video, kind, options.background), options)
             return
         for number, frames in enumerate(bair_videos.read_videos(video)):
             for examples, suffixes in cut(video, (_in_kind(frame, kind) for frame in frames), options):
@@ -165,10 +165,10 @@ def frame_rate(video: Path) -> Fraction | None:
         raise ValueError(f"{video} is not a video ({type(error).__name__}): replace or remove it") from error
 
 
-def frames_of(video: Path, kind: PixelKind) -> Iterator[Image.Image]:
-    """Yield the frames of a file or a folder, in mode I (16-bit), L or RGB."""
+def frames_of(video: Path, kind: PixelKind, background: str | None = None) -> Iterator[Image.Image]:
+    """Yield the frames of a file or a folder, in mode I (16-bit), L, RGB or RGBA; of a folder, on the background."""
     if video.is_dir():
-        return (decoded(frame, kind) for frame in frames_in(video))
+        return (decoded(frame, kind, background) for frame in frames_in(video))
     return (_in_kind(frame, kind) for frame in _decoded(video))
 
 

@@ -87,8 +87,12 @@ class TrainedModel:
         if self.data.size is None and source is not None and is_scan(source):
             return replace(self.data, size=self.model.config.shape)
         pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
-        in_colour = self.model.config.channels == 3 and self.data.mode == "auto"
-        return replace(self.data, mode="rgb") if pictures and in_colour else self.data
+        mode = _IN_COLOUR.get(self.model.config.channels)
+        return replace(self.data, mode=mode) if pictures and mode and self.data.mode == "auto" else self.data
+
+
+_IN_COLOUR: dict[int, Literal["rgb", "rgba"]] = {3: "rgb", 4: "rgba"}
+"""By number of channels."""
 
 
 def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:
@@ -112,7 +116,7 @@ def check_shape(
     here, there = [*examples.shape, examples.channels], [*config.shape, config.channels]
     if here == there:
         return
-    modes = {1: Message("{mode=gray}"), 3: Message("{mode=rgb}")}
+    modes = {1: Message("{mode=gray}"), 3: Message("{mode=rgb}"), 4: Message("{mode=rgba}")}
     mode = modes.get(config.channels, "") if here[-1] != there[-1] else ""
     ways = joined(" and ", filter(None, (resizing if here[:-1] != there[:-1] else "", mode)))
     advice = joined(", or ", filter(None, (ways and Message("fit pictures with {}", ways), otherwise)))

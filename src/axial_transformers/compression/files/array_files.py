@@ -21,11 +21,11 @@ from axial_transformers.compression.files.source import (
     Tiles,
     cut_tiles,
     join_tiles,
-    other_size_error,
     tile_grid,
 )
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.value_range import ValueRange
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 
 _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
@@ -46,8 +46,9 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     description = {"array": fitting[0], "dtype": values.dtype.name, "shape": list(values.shape)}
     _checked(description, config)
     axes = values.shape[1 : 1 + len(config.shape)]
-    if axes != config.shape and other_sizes == "refuse":
-        raise other_size_error(path, axes, config.shape)
+    if axes != config.shape and other_sizes != "tile":
+        sizes = f"{path} is of size {'x'.join(map(str, axes))}, the model of {'x'.join(map(str, config.shape))}"
+        raise ValueError(Message("{}: tile it, by {other_sizes=tile}", sizes))
     known = ValueRange(config.lowest, config.highest)
     ValueRange.of(values).require_within(known, path)
 

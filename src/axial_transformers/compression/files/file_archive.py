@@ -1,8 +1,10 @@
 """Files to an archive and back."""
 
+import io
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,9 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from axial_transformers.compression.archive import ArchiveReader, to_embed, write_archive
+from axial_transformers.compression.archive import ArchiveReader, Limit, by_zlib, to_embed, write_archive
 from axial_transformers.compression.container import ArchiveError, DamagedError
 from axial_transformers.compression.files import array_files, volumes
 from axial_transformers.compression.files.entries import (
@@ -32,15 +35,16 @@ from axial_transformers.compression.files.source import (
     Source,
     content,
     enumeration,
-    other_size_error,
     require_small,
     source_of,
     write_new,
 )
 from axial_transformers.compression.files.videos import VideoEntry
+from axial_transformers.compression.rounding import Rounded
 from axial_transformers.data import picture_files, scans, video
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.planning.flops import duration
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
 
@@ -73,7 +77,8 @@ def compress_files(  # noqa: PLR0913
     target: str | Path,
     *,
     embed: bool = False,
-    other_sizes: OtherSizes = "refuse",
+    only_if_smaller: bool = False,
+    other_sizes: OtherSizes = "store",
     drop_header: bool = False,
     force: bool = False,
     verify: bool = True,
@@ -89,14 +94,17 @@ def compress_files(  # noqa: PLR0913
     Args:
         source: for scans, all that `read_scan` takes.
         embed: store the model, too, with rounded weights; see `compress`.
-        other_sizes: refuse images of another size than the model's, or cut them into tiles.
+        only_if_smaller: write no archive that is larger than the source, or than zlib of its values. With `embed`,
+            this is so.
+        other_sizes: store images of another size than the model's as files, or cut them into tiles.
         drop_header: of a scan, keep values, type and geometry alone: no name, no data of patients.
-        force: replace a regular file at `target`, which must not be of the source.
+        force: replace a regular file at `target`, which must not be of the source; write an archive of any size.
         verify, progress: as for `compress`.
 
     Raises:
         FileNotFoundError: no such source.
         FileExistsError: `target` exists.
+        NoGainError: the archive is too large; a ValueError.
         ValueError: no images of this model, or of another size.
     """
     whole, target = source_path(source), Path(target)
@@ -104,37 +112,67 @@ def compress_files(  # noqa: PLR0913
     require_free(target, source, force)
     contents = read_source(whole, model.config, other_sizes, drop_header)
     found = source_of(source)
-    input_size = sum(file.stat().st_size for file in found.files)
-    _tell(contents, found)
+    tell(contents, found)
     metadata = pack(contents.description, len(contents.images) + len(contents.files))
+    limit = limit_of(contents, found, model.config) if (embed or only_if_smaller) and not force else None
+    if limit and not len(contents.images):
+        limit.check(len(metadata))
     embedded = to_embed(model, contents.images, progress=progress) if embed else None
+    if limit:
+        _foresee(model, contents, embedded, limit, verify)
     with written_whole(target, replace=force) as aside:
         with aside.open("wb") as file:
             packed = write_archive(
                 model, file, contents.images, Conditioning(), verify, metadata, contents.files, progress, embedded
             )
         size = aside.stat().st_size
+        if limit:
+            limit.check(size - limit.stored)
         require_free(target, source, force)  # it may have come into being since
     of_files = [packed.header.chunks[i].size for i in packed.header.files]
+    input_size = found.size(map(found.name, found.files))
     return Written(
         **vars(contents), input_size=input_size, size=size, file_sizes=of_files, webp=packed.webp,
         model=embedded.model if embedded else model, model_size=len(embedded.content) if embedded else 0,
     )  # fmt: skip
 
 
-def _tell(contents: Contents, source: Source) -> None:
+def limit_of(contents: Contents, source: Source, config: AxialTransformerConfig) -> Limit:
+    """Return the bytes of a source, or those of its values by zlib and of its other files, if these are fewer."""
+    examples = map(contents.images.example, range(len(contents.images.sizes)))
+    of_values = by_zlib(config, examples, sum(len(read()) for read in contents.files))
+    return min(of_values._replace(size=source.size(map(source.name, source.files)), of="the input"), of_values)
+
+
+SAMPLED = 48
+"""Images by which size and time are estimated, if there are at least four times as many."""
+
+
+def _foresee(model: AxialTransformer, contents: Contents, embedded: Rounded | None, limit: Limit, verify: bool) -> None:
+    """Say how large the archive will be, and how long it takes; NoGainError if it is too large."""
+    share, count = len(contents.images) / SAMPLED, len(contents.images)
+    if share < 4:
+        return
+    numbers = np.linspace(0, count - 1, SAMPLED).astype(int).tolist()
+    for some in numbers[:1], numbers:  # the first one may compile
+        began, images = time.perf_counter(), np.concatenate([contents.images[i : i + 1] for i in some])
+        packed = write_archive(model, io.BytesIO(), torch.from_numpy(images), Conditioning(), verify, embedded=embedded)
+    size = embedded.expected if embedded else sum(entry.size for entry in packed.header.chunks) * share
+    limit.check(size)
+    threads = min(torch.get_num_threads(), share)
+    log.info(f"about {size + limit.stored:,.0f} bytes, in {duration((time.perf_counter() - began) * share / threads)}")
+
+
+def tell(contents: Contents, source: Source) -> None:
+    """Say what the archive leaves out, and what it stores without the model."""
     (kind, *_) = contents.description
     if kind == "videos":
         videos = f"videos, {contents.examples:,}"
         log.info(f"{videos}: they come back as lossless .mkv files of the same frames, without sound")
     if contents.left_out:
         log.info(f"warning: not in the archive, {enumeration(contents.left_out)}")
-    others = set(contents.others)
-    if unmodelled := [name for name in contents.whole if name not in others]:
-        log.info(f"stored as the files that they are, not by the model, {source.enumeration(unmodelled)}")
-    if others:
-        named = source.enumeration(contents.others)
-        log.info(f"no {kind} that the model can read, stored as the files that they are, {named}")
+    if contents.whole:
+        log.info(f"stored as the files that they are, not by the model, {source.enumeration(contents.whole)}")
 
 
 def require_target(target: Path) -> None:
@@ -345,12 +383,12 @@ def read_files(path: Path, kind: type[FileEntry], config: AxialTransformerConfig
         if entry is None:
             require_small(file, kind.REASON)
             others.append(name)
+        elif entry.size and other_sizes == "store" and entry.size[-2:] != config.shape[-2:]:
+            entry = None
         if entry is None or not (entry.restored_as_it_is or names.has_room_for(entry.restored_as)):
             entry = kind(name, None)
         entries.append(entry)
         if entry.size is not None:
-            if entry.size[-2:] != config.shape[-2:] and other_sizes == "refuse":
-                raise other_size_error(file, entry.size[-2:], config.shape[-2:])
             modelled.append((file, entry))
     if len(others) == len(entries):
         example = f": {others[0]} {kind.REASON}" if others else ""
@@ -362,6 +400,5 @@ def read_files(path: Path, kind: type[FileEntry], config: AxialTransformerConfig
         [partial(content, file) for file, entry in zip(found.files, entries, strict=True) if entry.size is None],
         left_out=found.left_out,
         whole=[entry.name for entry in entries if entry.size is None],
-        others=others,
         examples=len(modelled),
     )

@@ -23,11 +23,11 @@ from axial_transformers.data.picture_files import (
 )
 from axial_transformers.models import AxialTransformerConfig
 
-_MODES = {1: ("L", "1"), 3: ("RGB",)}
+_MODES = {1: ("L", "1"), 3: ("RGB",), 4: ("RGBA", "RGB", "LA", "L")}
 """By number of channels; other files are stored whole."""
 _WEBP_SIDE = 16383
 _FORMATS = {
-    ".png": ("PNG", ("1", "L", "RGB")), ".bmp": ("BMP", ("L", "RGB")),
+    ".png": ("PNG", ("1", "L", "LA", "RGB", "RGBA")), ".bmp": ("BMP", ("L", "RGB")),
     ".tif": ("TIFF", ("L", "RGB")), ".tiff": ("TIFF", ("L", "RGB")),
     ".webp": ("WEBP", ("RGB",)), ".ppm": ("PPM", ("RGB",)), ".pgm": ("PPM", ("L",)),
 }  # fmt: skip
@@ -54,7 +54,7 @@ class PictureEntry(FileEntry):
             return None
         if picture is not None and look.mode in _MODES.get(config.channels, ()):
             entry = cls(name, (picture.height, picture.width), look.mode)
-            if _comes_back(_picture(_values(picture), look.mode), entry.restored_as, look):
+            if _comes_back(_picture(_values(picture, config.channels), look.mode), entry.restored_as, look):
                 return entry
         return cls(name, None)
 
@@ -84,25 +84,26 @@ class PictureEntry(FileEntry):
     @classmethod
     def images_of(cls, files: Sequence[tuple[Path, "PictureEntry"]], config: AxialTransformerConfig) -> Tiles:
         def of(i: int) -> NDArray[np.integer]:
-            return cut_tiles(_pixels(*files[i])[None], config.shape)
+            return cut_tiles(_pixels(*files[i], config.channels)[None], config.shape)
 
         return Tiles([entry.size or () for _, entry in files], of, (*config.shape, config.channels))
 
 
-def _pixels(path: Path, entry: PictureEntry) -> NDArray[np.uint8]:
+def _pixels(path: Path, entry: PictureEntry, channels: int) -> NDArray[np.uint8]:
     picture, look = _decoded(Member(content(path), str(path)))
     if picture is None or (look.mode, (picture.height, picture.width)) != (entry.mode, entry.size):
         raise ValueError(f"{path} has changed since it was first read: compress it again")
-    return _values(picture)
+    return _values(picture, channels)
 
 
-def _values(picture: Image.Image) -> NDArray[np.uint8]:
-    return np.atleast_3d(np.asarray(picture.convert("L") if picture.mode == "1" else picture))
+def _values(picture: Image.Image, channels: int) -> NDArray[np.uint8]:
+    return np.atleast_3d(np.asarray(picture.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels])))
 
 
 def _picture(values: NDArray[np.uint8], mode: str) -> Image.Image:
-    values = np.ascontiguousarray(values)
-    picture = Image.fromarray(values if values.shape[-1] == 3 else values[..., 0])
+    """Return values [H, W, C] as an image whose mode may lack the alpha, or repeat the first channel as colours."""
+    some = values[..., {"RGBA": [0, 1, 2, 3], "RGB": [0, 1, 2], "LA": [0, 3]}.get(mode, [0])]
+    picture = Image.fromarray(np.ascontiguousarray(some if some.shape[-1] > 1 else some[..., 0]))
     return picture.convert("1", dither=Image.Dither.NONE) if mode == "1" else picture
 
 

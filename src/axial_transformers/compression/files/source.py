@@ -1,6 +1,6 @@
 """What goes into an archive: files and their images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from axial_transformers.compression import container
 from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.messages import Message
 
 _MAX_OTHER = 1 << 26
 _NAMED = 20
 
 
-OtherSizes = Literal["refuse", "tile"]
-"""Images of another size: an error, or tiles with repeated edges."""
+OtherSizes = Literal["store", "tile"]
+"""Images of another size: files stored as they are, or tiles with repeated edges."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,6 @@ class Contents:
     left_out: list[str] = field(default_factory=list)
     whole: list[str] = field(default_factory=list)
     """Files that are stored byte for byte."""
-    others: list[str] = field(default_factory=list)
-    """Those of another kind, such as notes.txt."""
     examples: int = 0
     """Number before tiling."""
 
@@ -106,12 +103,6 @@ def _tiles_first(axes: int) -> tuple[int, ...]:
     return (0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1)
 
 
-def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:
-    """Return the error about images of another size."""
-    sizes = f"{path} is of size {'x'.join(map(str, size))}, the model of {'x'.join(map(str, shape))}"
-    return ValueError(Message("{}: tile it ({other_sizes=tile}), or leave it out", sizes))
-
-
 class Source(NamedTuple):
     """The files that go into an archive."""
 
@@ -124,7 +115,11 @@ class Source(NamedTuple):
 
     def enumeration(self, names: Sequence[str]) -> str:
         count, _, first = enumeration(names).partition(":")
-        return f"{count}, {sum((self.root / name).stat().st_size for name in names):,} bytes:{first}"
+        return f"{count}, {self.size(names):,} bytes:{first}"
+
+    def size(self, names: Iterable[str]) -> int:
+        """Return the bytes of files."""
+        return sum((self.root / name).stat().st_size for name in names)
 
 
 def source_of(path: Path) -> Source:

@@ -34,7 +34,7 @@ MAX_RECORD = 1 << 26  # bytes of a record
 MAX_CLASSES = 1 << 16
 
 
-Medium = Literal["gray", "gray16", "rgb", "array"]
+Medium = Literal["gray", "gray16", "rgb", "rgba", "array"]
 
 
 class Form(NamedTuple):
@@ -76,7 +76,7 @@ def decode_picture(content: bytes, name: str, options: DataConfig, kind: PixelKi
     """Return the example [H, W, C] in an image."""
     member = Member(content, name)
     kind = kind or kind_of_images([member], options)
-    (values,), _ = fitted(member, decoded(member, kind), options)
+    (values,), _ = fitted(member, decoded(member, kind, options.background), options)
     found = ValueRange.of(values) if kind == "gray16" else ValueRange(0, 255)
     return Record(values, Form(kind, values.shape, labelled=False), found)
 
@@ -97,9 +97,12 @@ def class_of(content: bytes, name: str) -> int:
 
 
 def common_form(forms: Mapping[Form, str]) -> Form:
-    """Return the form as which such records are read: in colour if any of them is."""
+    """Return the form as which such records are read: in colour, or with alpha, if any of them is."""
+    medium: Medium = "rgba" if any(form.medium == "rgba" for form in forms) else "rgb"
     in_colour = {
-        form._replace(medium="rgb", shape=(*form.shape[:-1], 3)) if form.medium == "gray" else form: name
+        form._replace(medium=medium, shape=(*form.shape[:-1], len(medium)))
+        if form.medium in ("gray", "rgb")
+        else form: name
         for form, name in forms.items()
     }
     if len(in_colour) == 1:
@@ -120,7 +123,7 @@ def common_form(forms: Mapping[Form, str]) -> Form:
 
 ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])
 
-_VERSION = 5
+_VERSION = 6
 _ROWS, _ABOUT = "rows.bin", "about.json"
 _MAX_ABOUT = 256  # mebibytes
 _HASHED_TOGETHER = 1024  # records
@@ -178,7 +181,7 @@ def _cores() -> int:
 
 
 def _identity(path: Path, options: DataConfig) -> str:
-    as_picture = [options.size, options.fit, options.mode]
+    as_picture = [options.size, options.fit, options.mode, options.background]
     as_array: list[object] = [options.num_values, options.frames, options.stride, options.axes]
     identity = [_VERSION, str(path.resolve()), *state_of(path), as_picture, as_array]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

@@ -1,0 +1,42 @@
+"""Every command as one of several processes that torchrun starts."""
+
+import importlib
+import inspect
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from axial_transformers import cli
+from tests.conftest import Axial
+from tests.launching import launch
+from tests.small_models import archiving_model
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_command_divides_its_work_or_the_first_process_does_it_alone(axial: Axial, monkeypatch, command, rank):
+    """A command that divides sees all processes; another one sees one, in the first process only."""
+    seen = []
+    words = {"compress": ["a", "b", "c"], "decompress": ["a", "b"], "push": ["a", "b"], "completion": ["bash"]}
+    words |= {"import-official": ["a", "-o", "b"], "recipes": [], "doctor": [], "demo": []}
+    module = importlib.import_module(f"axial_transformers.cli.{command.replace('-', '_')}")
+    monkeypatch.setattr(module, "main", lambda options: seen.append(os.environ.get("WORLD_SIZE")))
+    for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    assert axial(command, *words.get(command, ["a"])).status == 0
+    divides = any(words in inspect.getsource(module) for words in ("processes_on(", "import report, run\n"))
+    assert seen == (["2"] if divides else [None] * (rank == 0))
+
+
+def test_torchrun_writes_one_archive_and_ends_well(tmp_path):
+    archiving_model().save_pretrained(tmp_path / "model")
+    np.save(tmp_path / "images.npy", np.zeros((2, 3, 5), np.uint8))
+    command = ["torch.distributed.run", "--nproc-per-node", "2", "-m", "axial_transformers", "compress"]
+    words = [tmp_path / "model", tmp_path / "images.npy", tmp_path / "a.axl"]
+    (agent,) = launch([sys.executable, "-m", *command, *map(str, words), "--force"], 1)
+    _, errors = agent.communicate(timeout=300)
+    assert (agent.returncode, (tmp_path / "a.axl").is_file()) == (0, True), errors
