@@ -1,7 +1,6 @@
 """Size of archives beyond the model's bits/dim, and beside other codecs; `exact_speed.py` has their speed.
 
     python benchmarks/compression.py overhead MODEL fashion_mnist_test.npz
-    python benchmarks/compression.py codecs MODEL fashion_mnist_test.npz --count 10000
     python benchmarks/compression.py rounding MODEL fashion_mnist_test.npz --count 10000
 
 Folders of pictures are cut into tiles of the model's size. The last line is JSON.
@@ -15,12 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from axial_transformers.compression import compress, compress_files, decompress
+from axial_transformers.compression import compress_files, decompress
 from axial_transformers.compression.archive import to_embed
 from axial_transformers.data import DataConfig, load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import other_codecs as comparison
 from command_line import run_command
 
 
@@ -47,26 +45,12 @@ def overhead(model: Path, source: Path, counts: tuple[int, ...] = (64, 1000)) ->
                 back = decompress(net, file)
         assert torch.equal(back, images)
         bits = torch.cat([bits_per_dim(net, some) for some in images.split(64)])
-        of_file, of_model = comparison.bits_per_dim(written.size, values), bits.mean().item()
+        of_file, of_model = 8 * written.size / values.size, bits.mean().item()
         row = {"images": count, "bytes": written.size, "file_bits_per_dim": of_file, "model_bits_per_dim": of_model}
         row["ratio"] = of_file / of_model
         print(row, flush=True)
         rows.append(row)
     return {"rows": rows}
-
-
-def codecs(model: Path, source: Path, count: int = 1000) -> dict[str, object]:
-    """Bits/dim of the archive beside PNG, WebP and JPEG XL: one file each, and all on one sheet."""
-    net = AxialTransformer.from_pretrained(model)
-    values = read(net, source, count)
-    archive = compress(net, torch.from_numpy(values), verify=False)
-    rates: dict[str, float | None] = {"archive": comparison.bits_per_dim(len(archive), values)}
-    print(rates, flush=True)
-    for name, encode in comparison.codecs().items():
-        rates[name] = comparison.one_file_each(encode, values, iter)
-        rates[f"{name}, one sheet"] = comparison.one_sheet(encode, values)
-        print(rates, flush=True)
-    return {"images": count, "bytes": len(archive), "bits_per_dim": rates}
 
 
 def rounding(model: Path, source: Path, count: int) -> dict[str, object]:
@@ -83,7 +67,7 @@ def rounding(model: Path, source: Path, count: int) -> dict[str, object]:
 
 
 def main() -> None:
-    result = run_command(overhead, codecs, rounding)
+    result = run_command(overhead, rounding)
     machine = {
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

@@ -141,7 +141,7 @@ def looked_at(kind: str, data: Path, folder: Path, minutes: float, archives: boo
         if "error" in (printed := axial(*words)).lower():
             raise SystemExit(f"{kind}: {printed}")
     if archives:
-        (size,) = re.findall(r"archive ([\d,]+) bytes", axial("compress", run, source, folder / "a.axl"))
+        (size,) = re.findall(r"archive ([\d,]+) bytes", axial("compress", run, source, folder / "a.axl", "--force"))
         back = folder / f"back{''.join(source.suffixes)}"
         axial("decompress", run, folder / "a.axl", back)
         row["archive"] = int(size.replace(",", "")) if back.exists() else None

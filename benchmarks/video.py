@@ -24,7 +24,6 @@ from axial_transformers.data import DataConfig, load
 from axial_transformers.decoding.sampling import complete
 from axial_transformers.likelihood.evaluation import bits_of_each, summarise
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures.other_codecs import bits_per_dim
 from command_line import run_command
 
 LOSSLESS = {
@@ -52,7 +51,7 @@ def video_codec(name: str, clips: NDArray[np.uint8]) -> float:
             decoded = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
         assert np.array_equal(np.stack(decoded), clip), f"{name} is not lossless"
         size += sum(packets[1:])
-    return bits_per_dim(size, clips[:, 1:])
+    return 8 * size / clips[:, 1:].size
 
 
 def jpeg_xl(frames: NDArray[np.uint8]) -> float:
@@ -60,7 +59,7 @@ def jpeg_xl(frames: NDArray[np.uint8]) -> float:
     from imagecodecs import jpegxl_encode
 
     size = sum(len(jpegxl_encode(frame, lossless=True, effort=7, numthreads=1)) for frame in frames)
-    return bits_per_dim(size, frames)
+    return 8 * size / frames.size
 
 
 def strips(net: AxialTransformer, clips: NDArray[np.uint8]) -> NDArray[np.uint8]:

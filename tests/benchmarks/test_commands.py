@@ -111,7 +111,6 @@ TINY = {
     "attention.py": "--rounds 1",
     "attention.py --equation-4-only": "--equation-4-only --rounds 1",
     "complexity.py": "plot.png --rounds 1",
-    "compression.py codecs": "codecs model gray.npz --count 4",
     "compression.py rounding": "rounding model gray.npz --count 4",
     "compression.py overhead": "overhead model gray.npz --counts 4",
     "crashes.py": "--kills 1",

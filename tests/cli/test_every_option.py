@@ -19,6 +19,7 @@ from PIL import Image
 from axial_transformers import cli
 from axial_transformers.cli import inspection
 from axial_transformers.cli.completion import parser_of
+from axial_transformers.compression.archive import Limit
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood import outliers
 from axial_transformers.likelihood.evaluation import Evaluation
@@ -64,6 +65,7 @@ READING = {
     "data.frames": "2",
     "data.stride": "2",
     "data.mode": "gray",
+    "data.background": "white",
     "data.axes": "NTHW",
     "data.key": "other",
     "data.skip-bad": "2",
@@ -261,6 +263,7 @@ def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 def _compress(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     recorder.watch(module, "compress_files", "compared")
+    patch.setattr(Limit, "check", lambda *given: None)  # a model that was not trained
     recorder.replace(module, "fitted", lambda *given: "run")
 
 
@@ -368,7 +371,8 @@ def test_every_option_changes_what_reaches_the_library(call, verb):
 SETTINGS = {
     "out": "elsewhere", "resume": "", "validate-on": "4", "samples": "3",
     "data.size": "8", "data.fit": "crop", "data.frames": "2", "data.stride": "2", "data.offsets": "random",
-    "data.mode": "gray", "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
+    "data.mode": "gray", "data.background": "white",
+    "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
     "data.num-values": "5", "data.grid": "0.5 0", "data.axes": "NHWC", "data.key": "other",
     "data.skip-bad": "2",
     "model.grid": "0.5 0", "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.lowest": "-1",

@@ -31,6 +31,7 @@ OFFICIAL = DATA / "official_c"
 
 READING = {
     "data.size": "0", "data.fit": "oval", "data.frames": "0", "data.stride": "0", "data.mode": "cmyk",
+    "data.background": "red",
     "data.axes": "HH", "data.key": "train pair.npz --data.key none", "data.skip-bad": "-1",
 }  # fmt: skip
 OPENING = {"weights": "new", "device": "tpu"}

@@ -274,9 +274,9 @@ class Compress:
     """
     source: Path
     """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
-    folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder, of at most 64 MiB
-    each, are stored as they are. Or a scan: NIfTI, DICOM, TIFF, HDF5 or Zarr; or an array without examples. The last
-    axes are those of the model, of any length. It comes back byte for byte, or a line says what is kept."""
+    folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder are stored as they
+    are. Or a scan: NIfTI, DICOM, TIFF, HDF5 or Zarr; or an array without examples. The last axes are those of the
+    model, of any length. It comes back byte for byte, or a line says what is kept."""
     archive: Path | None = None
     """The file to write, NAME.axl."""
     _: KW_ONLY

@@ -4,17 +4,15 @@ import warnings
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
 from axial_transformers.cli.train import Request, requested
 from axial_transformers.cli.training import Parts, Prepared, Work, evaluation_of, read_training, run
 from axial_transformers.compression.files.file_archive import limit_of, read_source, tell
-from axial_transformers.compression.files.source import OtherSizes, source_of
+from axial_transformers.compression.files.source import OtherSizes, Tiles, source_of
 from axial_transformers.data import Examples, load
 from axial_transformers.data.scans import is_scan, parted
 from axial_transformers.likelihood.evaluation import Fill
@@ -88,10 +86,10 @@ class _Fitting:
             run, examples = read_training(wanted, "all")
         if begun is not None and examples.fingerprint != begun.facts.fingerprint:
             raise ValueError(f"{begun.run.out} was trained on other data: remove it, or name another archive")
-        other_sizes: OtherSizes = "tile" if run.data.fit == "tiles" else "store"
         source = Path(str(run.source))
-        found = read_source(source, run.model, other_sizes, self._options.drop_header)  # errors come now
         files = source_of(parted(source)[0])
+        tiles: OtherSizes = "tile" if run.data.fit == "tiles" else "store"
+        found = read_source(source, run.model, tiles, self._options.drop_header)  # errors come now
         tell(found, files)
         self._limit, self._values = limit_of(found, files, run.model), found.images.values
         self._name, of_value = _other_codec(examples)
@@ -130,22 +128,9 @@ class _Fitting:
         return usual._replace(call=whole)
 
 
-class _Sample(NamedTuple):
-    """Examples [N, *A, C] as `coded_sizes` takes them."""
-
-    values: NDArray[np.integer]
-
-    @property
-    def sizes(self) -> list[tuple[int, ...]]:
-        return [self.values.shape[1:-1]] * len(self.values)
-
-    def example(self, number: int) -> NDArray[np.integer]:
-        return self.values[number]
-
-
 def _other_codec(examples: Examples) -> tuple[str, float]:
     """Return the codec that takes the fewest bytes for a sample, and how many bytes a value."""
-    some = examples.spread(max(1, SAMPLED // prod(examples.values.shape[1:])))[:]
-    found = coded_sizes(_Sample(some.values), bar)
+    some = examples.spread(max(1, SAMPLED // prod(examples.values.shape[1:])))[:].values
+    found = coded_sizes(Tiles([examples.shape] * len(some), lambda i: some[i : i + 1], some.shape[1:]), bar)
     size, name = min((size, name) for name, ways in found.items() for size in ways.values())
-    return name, size / some.values.size
+    return name, size / some.size

@@ -80,13 +80,13 @@ def _files(encode: Encode, way: str, read: Read, count: int, total: int, progres
 
 def _sheets(encode: Encode, read: Read, count: int, progress: Progress) -> dict[str, int]:
     """Return the bytes of images of one size side by side; nothing if the codec has no images as large."""
-    parts, size = -(-count * read(0).size // MAX_SHEET), 0.0
+    parts, size = -(-count * read(0).size // MAX_SHEET), 0
     for numbers in progress(np.array_split(np.arange(count), parts)):
         images = np.stack([read(i) for i in numbers.tolist()])
-        if (bits := one_sheet(encode, images)) is None:
+        if (coded := one_sheet(encode, images)) is None:
             return {}
-        size += bits * images.size / 8
-    return {"one sheet" if parts == 1 else f"{parts} sheets": round(size)}
+        size += coded
+    return {"one sheet" if parts == 1 else f"{parts} sheets": size}
 
 
 def _sheets_of_slices(encode: Encode, arrays: list[NDArray[Any]], progress: Progress) -> list[NDArray[Any]]:

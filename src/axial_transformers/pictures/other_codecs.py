@@ -3,7 +3,7 @@
 import io
 import lzma
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +25,10 @@ def codecs() -> dict[str, Encode]:
     return {**found, "JPEG XL": lambda picture: len(jpegxl_encode(picture, lossless=True, effort=9, numthreads=1))}
 
 
-def bits_per_dim(size: int, images: NDArray[np.uint8]) -> float:
-    """Return the bits/dim of images [N, *A, C] in `size` bytes."""
-    return 8 * size / images.size
-
-
-def one_file_each(encode: Encode, images: NDArray[np.uint8], progress: Callable[[range], Iterable[int]]) -> float:
-    """Return the bits/dim of images [N, *A, C], each in its own file."""
-    pictures = as_pictures(images)
-    return bits_per_dim(sum(encode(pictures[i]) for i in progress(range(len(pictures)))), images)
-
-
-def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
-    """Return the bits/dim of images on one sheet, or None."""
+def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> int | None:
+    """Return the bytes of images on one sheet, or None."""
     try:
-        return bits_per_dim(encode(contact_sheet(as_pictures(images), math.ceil(math.sqrt(len(images))))), images)
+        return encode(contact_sheet(as_pictures(images), math.ceil(math.sqrt(len(images)))))
     except (ValueError, OSError, RuntimeError):
         return None
 

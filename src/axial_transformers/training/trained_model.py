@@ -87,12 +87,9 @@ class TrainedModel:
         if self.data.size is None and source is not None and is_scan(source):
             return replace(self.data, size=self.model.config.shape)
         pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
-        mode = _IN_COLOUR.get(self.model.config.channels)
+        in_colour: dict[int, Literal["rgb", "rgba"]] = {3: "rgb", 4: "rgba"}
+        mode = in_colour.get(self.model.config.channels)
         return replace(self.data, mode=mode) if pictures and mode and self.data.mode == "auto" else self.data
-
-
-_IN_COLOUR: dict[int, Literal["rgb", "rgba"]] = {3: "rgb", 4: "rgba"}
-"""By number of channels."""
 
 
 def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:

@@ -35,7 +35,6 @@ from axial_transformers.compression.files.source import (
     Source,
     content,
     enumeration,
-    require_small,
     source_of,
     write_new,
 )
@@ -381,7 +380,6 @@ def read_files(path: Path, kind: type[FileEntry], config: AxialTransformerConfig
         name = found.name(file)
         entry = kind.of_file(file, name, config)
         if entry is None:
-            require_small(file, kind.REASON)
             others.append(name)
         elif entry.size and other_sizes == "store" and entry.size[-2:] != config.shape[-2:]:
             entry = None

@@ -14,7 +14,6 @@ from axial_transformers.compression import container
 from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
 
-_MAX_OTHER = 1 << 26
 _NAMED = 20
 
 
@@ -141,12 +140,6 @@ def content(path: Path) -> bytes:
 def enumeration(names: Sequence[str]) -> str:
     """Return the number of names, and the first: 12: a, b, ..."""
     return f"{len(names):,}: {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
-
-
-def require_small(path: Path, reason: str) -> None:
-    """Raise ValueError where a file of another kind is too large."""
-    if path.stat().st_size > _MAX_OTHER:
-        raise ValueError(f"{path} {reason}, and is larger than {_MAX_OTHER >> 20} MiB: leave it out")
 
 
 def write_new(path: Path, content: bytes) -> None:
