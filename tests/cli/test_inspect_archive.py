@@ -89,7 +89,7 @@ def test_an_archive_from_python_is_opened_in_python(axial: Axial):
     net = random_model(small_config((3, 4), num_classes=3), torch.float32)
     x, label = torch.zeros(2, 3, 4, 1, dtype=torch.long), torch.tensor([0, 2])
     for name, embed in (("a.axl", False), ("b.axl", True)):
-        Path(name).write_bytes(compress(net, x, label, embed=embed, metadata=b"anything"))
+        Path(name).write_bytes(compress(net, x, label, embed=embed, force=True, metadata=b"anything"))
     assert "conditions label, not stored" in words_of(axial, "a.axl")
     assert "conditions label, stored" in words_of(axial, "b.axl")
     assert "holds examples from Python; 2 x 3 x 4 x 1" in words_of(axial, "b.axl")

@@ -249,7 +249,7 @@ def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(re
 
 def test_memory_has_a_limit_in_proportion_to_the_archive_that_can_be_raised(axl, tmp_path):
     path, model = tmp_path / "x.axl", random_model(small_config((500, 500, 500), dim=1, heads=1), torch.float32)
-    once, content, _ = rounded_quickly(model)
+    once, content, *_ = rounded_quickly(model)
     header = container.Header(
         fingerprint=fingerprint(once), shape=model.config.shape, channels=1, num_values=5, carries_model=True,
         chunks=(container.ChunkEntry(0, 0, 0), container.ChunkEntry(200, 0, 0)),

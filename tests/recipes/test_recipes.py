@@ -148,7 +148,7 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     assert data_of([(48, 48), (60, 60)], model=of_64) == DataConfig()
     cropped = DataConfig(size=16, fit="crop")
     assert data_of([(640, 480)], data=cropped, open=()) == cropped
-    assert data_of([(640, 480), (20, 20), (9, 9)]) == DataConfig()
+    assert data_of([(640, 480), (20, 20), (9, 9)]) == DataConfig(size=8, fit="tiles")
 
 
 @pytest.mark.usefixtures("home")

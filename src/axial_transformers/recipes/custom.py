@@ -100,8 +100,8 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
     """Return the run with data.size and data.fit decided: tiles for large images, and for images of different sizes.
 
     Images stay as they are if all have one size, of sides up to MAX_WHOLE (clips: MAX_CLIP), or if half of them have a
-    side below that of a tile. A tile has the side of the model that the run starts from, or TILE. That is halved, down
-    to SIDE, while more than a tenth of the images are smaller.
+    side below that of a tile. A tile has the side of the model that the run starts from. Otherwise it has TILE, halved
+    down to SIDE while more than a tenth of the images are smaller.
 
     Args:
         sizes: of some examples: width and height of images, or the axes of arrays (`data.picture_sizes`).
@@ -109,12 +109,12 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
     if not {"data.size", "data.fit"} <= {*run.open}:
         return run
     of_model = {*run.model.shape[-2:]}
-    tile = of_model.pop() if len(of_model) == 1 else TILE
+    tile, is_of_model = (of_model.pop(), True) if len(of_model) == 1 else (TILE, False)
     if sizes:
         largest = MAX_WHOLE if len(sizes[0]) == 2 else MAX_CLIP
         sides = [size[-2:] for size in sizes]
         one_small_size = len(set(sides)) == 1 and max(sides[0]) <= largest
-        while not run.start_from and tile > SIDE and sum(min(size) < tile for size in sides) > len(sides) // 10:
+        while not is_of_model and tile > SIDE and sum(min(size) < tile for size in sides) > len(sides) // 10:
             tile //= 2
         if not one_small_size and median_low(min(size) for size in sides) >= tile:
             run = run.decided({"data.size": tile, "data.fit": "tiles"})
