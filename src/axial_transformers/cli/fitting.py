@@ -47,7 +47,7 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
 
 
 def _requested(options: Compress, source: Path, folder: Path) -> Request:
-    limit = ("--training.time-limit", str(options.fit))
+    limit = ("--training.minutes", str(options.fit))
     named = str(source) if source.is_absolute() else f"./{source}"  # which is no recipe
     if (folder / RUN_RECORD).is_file():
         return requested([str(folder), named, *limit], "train")
