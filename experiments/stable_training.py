@@ -3,7 +3,7 @@
     python experiments/stable_training.py DATA OUT [--sets shapes noise] [--seeds 0 1 2] [--precisions float32 bfloat16]
     python experiments/stable_training.py DATA OUT --former    # without what keeps it stable, at three learning rates
 
-DATA has photos/train/. Examples are small, and batches too: 2,000 steps take one to two minutes of a core. The learning
+DATA has photos/train/. Examples are small, and batches too: 2,000 steps take about a minute of a core. The learning
 rate stays at its highest for half of the steps, then falls to zero. Every 100 steps the EMA weights are evaluated on
 the validation part: `worst` is the largest (bits - 0.05) / (fewest bits before), `final` the last.
 """
@@ -27,7 +27,7 @@ from axial_transformers.training import TrainConfig, divergence, train
 from axial_transformers.training import step as training_step
 from of_benchmarks import run_command
 
-STEPS, EVERY, WARMUP, BATCH = 2_000, 100, 100, 8
+STEPS, EVERY, WARMUP, BATCH = 2_000, 100, 100, 4
 SIDE = 12
 
 

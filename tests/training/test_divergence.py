@@ -14,10 +14,10 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.checkpoints import CheckpointRecord, Counters
-from axial_transformers.training.divergence import LIMIT, MANY, WINDOW, add_norm, goes_back, renew_limit
+from axial_transformers.training.divergence import FIRST, LIMIT, MANY, WINDOW, add_step, goes_back, renew_limit
 
 CONFIG = TrainConfig(
-    steps=160, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
+    steps=360, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
     save_every=30, evaluate_every=10**6, sample_every=10**6,
 )  # fmt: skip
 
@@ -46,47 +46,47 @@ def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool =
 
 
 def test_a_step_whose_gradient_explodes_is_left_out_and_counted(tmp_path):
-    model, result, lines, _ = run(tmp_path / "run", range(140, 141))
-    assert (result.step, lines[-1]["steps_left_out"], lines[138]["steps_left_out"]) == (160, 1, 0)
+    model, result, lines, _ = run(tmp_path / "run", range(340, 341))
+    assert (result.step, lines[-1]["steps_left_out"], lines[338]["steps_left_out"]) == (360, 1, 0)
     assert "1 steps left out" in (tmp_path / "run/index.html").read_text()
-    other, *_ = run(tmp_path / "other", range(140, 141), factor=1e9)  # of which nothing is left in weights or moments
+    other, *_ = run(tmp_path / "other", range(340, 341), factor=1e9)  # of which nothing is left in weights or moments
     assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
 
 
 def test_after_many_such_steps_the_run_goes_back_at_half_the_rates(tmp_path):
-    _, result, lines, said = run(tmp_path / "run", range(126, 126 + MANY))
-    assert "gone back to step 120, at 0.5 times the learning rates" in said[-1]
-    assert result.step == 160
-    assert [line["step"] for line in lines] == [*range(1, 161)]
-    assert (lines[118]["learning_rate"], lines[-1]["learning_rate"]) == (1e-3, 5e-4)
-    record = CheckpointRecord.read(tmp_path / "run/checkpoints/step-00000160")
+    _, result, lines, said = run(tmp_path / "run", range(326, 326 + MANY))
+    assert "gone back to step 300, at 0.5 times the learning rates" in said[-1]
+    assert result.step == 360
+    assert [line["step"] for line in lines] == [*range(1, 361)]
+    assert (lines[298]["learning_rate"], lines[-1]["learning_rate"]) == (1e-3, 5e-4)
+    record = CheckpointRecord.read(tmp_path / "run/checkpoints/step-00000360")
     assert (record.counters.rates, record.counters.left_out) == (0.5, MANY)
 
 
-@pytest.mark.parametrize("end", [128, 137])
+@pytest.mark.parametrize("end", [328, 337])
 def test_a_resume_goes_on_bitwise_before_and_after_it_goes_back(tmp_path, end):
-    whole, *_ = run(tmp_path / "whole", range(126, 126 + MANY))
-    run(tmp_path / "parts", range(126, 126 + MANY), steps=end)
-    made = {128: 128, 137: 137 + MANY + 5}[end]
-    rest, *_ = run(tmp_path / "parts", range(126 - made, 126 + MANY - made), resume=True)
+    whole, *_ = run(tmp_path / "whole", range(326, 326 + MANY))
+    run(tmp_path / "parts", range(326, 326 + MANY), steps=end)
+    made = {328: 328, 337: 337 + 35}[end]
+    rest, *_ = run(tmp_path / "parts", range(326 - made, 326 + MANY - made), resume=True)
     assert all(map(torch.equal, whole.state_dict().values(), rest.state_dict().values()))
 
 
 def test_the_limit_follows_the_median_and_small_norms_are_never_left_out():
-    counters = Counters()
+    counters = Counters(step=FIRST)
     for step in range(WINDOW):
-        add_norm(counters, step, 1e9 if step % 3 == 0 else 2.0)
+        add_step(counters, step, 1.0, 1e9 if step % 3 == 0 else 2.0)
         renew_limit(counters, CONFIG)
     assert (counters.norm_limit, counters.left_out) == (LIMIT * 2.0, 0)
     for step in range(WINDOW):
-        add_norm(counters, WINDOW + step, 1e-6)
+        add_step(counters, WINDOW + step, 1.0, 1e-6)
         renew_limit(counters, CONFIG)
     assert counters.norm_limit == CONFIG.clip_norm
-    counters.step = 2 * WINDOW
     for _ in range(MANY):
         assert not goes_back(counters)
         counters.step += 1
-        add_norm(counters, counters.step, 1e3)
+        add_step(counters, counters.step, 1.3, 1e3)
     assert goes_back(counters)
     counters.step += WINDOW
+    renew_limit(counters, CONFIG)
     assert not goes_back(counters)

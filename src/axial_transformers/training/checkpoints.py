@@ -54,8 +54,9 @@ class Counters:
     """Steps since the last line of metrics.jsonl; the next two are sums over these."""
     unlogged_nats: float = 0.0
     unlogged_norms: float = 0.0
+    losses: tuple[float, ...] = ()
+    """The newest losses, in nats/dim; see `divergence`, as for the next five."""
     norms: tuple[float, ...] = ()
-    """The newest gradient norms; see `divergence`, as for the next four."""
     norm_limit: float | None = None
     left_out: int = 0
     """Steps left out."""
@@ -258,7 +259,7 @@ class Checkpoints:
                         write_tensors(aside / name, tensors)
                         digests[name] = _sha256(aside / name)
                     CheckpointRecord(counters, self.identity, digests).write(aside)
-            for old in _newest_first(self.run)[KEPT:]:
+            for old in _newest_first(self.run)[KEPT:] if not counters.left_out_at else ():  # the run may go back
                 if _step(old) != counters.best_step:
                     shutil.rmtree(old)
         except OSError as error:

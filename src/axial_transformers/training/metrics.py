@@ -22,7 +22,7 @@ from axial_transformers.storage.files import errors_name, require_inside, writte
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import add_norm
+from axial_transformers.training.divergence import add_step
 from axial_transformers.training.step_time import SMOOTHING, Durations
 
 METRICS = "metrics.jsonl"
@@ -86,7 +86,7 @@ class Meter:
             self._counters.unlogged_steps += 1
             self._counters.unlogged_nats += nats
             self._counters.unlogged_norms += norm
-            add_norm(self._counters, step, norm)
+            add_step(self._counters, step, nats, norm)
             before, bits = self.smooth_bits_per_dim, nats / LOG2
             self.smooth_bits_per_dim = bits if before is None else SMOOTHING * before + (1 - SMOOTHING) * bits
         now = time.monotonic()
