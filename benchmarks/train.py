@@ -9,7 +9,7 @@ Ours is the step of `axial train`, making of the batch included; the other is be
 compiled on both sides or on neither. Both see the same random values and have one loss, which is checked; the median
 wall time counts. On a CPU they step in turns, each in a process of its own; a GPU holds one of them at a time. The
 share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts them. The last line is JSON; its
-"machine" is what `axial inspect --machine --json` prints.
+"machine" is what `planning.machine.machine_facts` returns.
 """
 
 import gc

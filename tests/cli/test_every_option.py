@@ -140,7 +140,6 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
     "inspect": {
         "devices": "2", "memory": "9", "rate": "9", "utilisation": "0.3", "dependencies": "", "json": "",
         "verbose": "", "sheet": "sheet.png",
-        "machine": ("digits", "--machine"),
     },
 }  # fmt: skip
 """What is added to the call, or the words before and after."""
@@ -275,8 +274,6 @@ def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     module = inspection
-    patch.setattr(module, "machine_facts", dict)
-    patch.setattr(module, "machine_rows", lambda found: found)
     recorder.replace(module, "_tables", lambda *given: {"model": {}})
     recorder.watch(module, "prepare")
     recorder.watch(module, "_facts")

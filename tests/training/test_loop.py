@@ -122,7 +122,7 @@ def test_a_resume_keeps_the_library_of_linear_layers_whatever_it_measures(tmp_pa
     """The speeds of two libraries may lie so near that each process would choose anew; their rounding differs."""
 
     def run_where(onednn: float, folder: str, steps: int) -> list[dict[str, torch.Tensor]]:
-        rates = ProductRates(float32=1.0, onednn=onednn, bfloat16=0.0)
+        rates = ProductRates(float32=1.0, onednn=onednn)
         monkeypatch.setattr(linear, "product_rates", lambda: rates)
         config = dataclasses.replace(CONFIG, schedule="constant", steps=steps)
         run(tmp_path / folder, config, resume=True)

@@ -172,7 +172,7 @@ def test_all_processes_take_the_linear_library_that_the_first_one_measured_faste
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(linear, "HAS_ONEDNN", True)
-            rates = ProductRates(float32=1.0, onednn=2.0 if mine else 0.5, bfloat16=0.0)
+            rates = ProductRates(float32=1.0, onednn=2.0 if mine else 0.5)
             patch.setattr(linear, "product_rates", lambda: rates)
             assert linear.library() == ("oneDNN" if mine else "torch")
             examples = data.Examples(VALUES, [str(i) for i in range(40)], num_values=4)

@@ -105,7 +105,7 @@ class _Fitting:
         if not self._options.force:
             self._limit.check(of_model)
         return [
-            f"a model of {Path(str(prepared.wanted.source))}, width {rows['width']}, layers {rows['layers']}:"
+            f"a model of {Path(str(planned.source))}, width {rows['width']}, layers {rows['layers']}:"
             f" {prepared.costs.parameters:,} weights, about {of_model:,.0f} bytes in the archive",
             f"{self._name} takes about {self._size:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that",
         ]

@@ -20,14 +20,12 @@ class Inspect:
       axial inspect MODEL                 a run, an exported model, or a hub id
       axial inspect NAME.axl [--json]     an archive: model, files, sizes, how to open it
       axial inspect RUN --page            write RUN/index.html again
-      axial inspect --machine             this machine, and the choices it leads to
 
     For example:
       axial inspect my_photos/ --sheet some.png
       axial inspect imagenet64 --devices 8 --utilisation 0.4
       axial inspect imagenet64 --devices 8 --training.shard --training.batch-size 128 --model.dim 1024
       axial inspect runs/digits --json
-      axial inspect --machine
 
     Without --devices, --memory, --rate and --utilisation, costs are for this machine: three real steps are timed. With
     any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
@@ -47,8 +45,6 @@ class Inspect:
     """NAME.png: write a sheet of some training examples."""
     dependencies: bool = False
     """Check with random weights which position depends on which; for small models only."""
-    machine: bool = False
-    """Show this machine instead of a model."""
     page: bool = False
     """Write the page of a run again."""
     json: bool = False
@@ -85,13 +81,10 @@ def main(argv: Sequence[str]) -> None:
 
         archive_inspection.inspect(Path(words[0]), of_archive.json)
         return
-    if "--machine" in argv or "--page" in argv:
-        options = parse(Inspect, argv[len(words) :], "inspect")
-        if len(words) != options.page:
-            raise ValueError("axial inspect takes a run and --page, or --machine alone")
-        if options.elsewhere:
-            raise ValueError("--devices, --memory and --rate are of other machines: leave them out")
-        run, overrides = None, list[str]()
+    if "--page" in argv:
+        options, run, overrides = parse(Inspect, argv[len(words) :], "inspect"), None, list[str]()
+        if len(words) != 1:
+            raise ValueError("axial inspect --page takes one run")
     else:
         options, run, overrides = _requested(words, argv[len(words) :])
     from axial_transformers.cli.inspection import inspect

@@ -26,7 +26,7 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.planning.costs import Costs, describe, describe_memory
 from axial_transformers.planning.flops import decode_flops, duration, engineering, forward_flops, parameters
-from axial_transformers.planning.machine import Machine, machine_facts, machine_rows, this_machine
+from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.storage.files import require_writable
 from axial_transformers.training import Facts, RunConfig, TrainConfig, read_run
 from axial_transformers.training.checkpoints import Counters
@@ -49,10 +49,6 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
     """
     if options.page:
         print(write_page(Path(words[0])))
-        return
-    if options.machine:
-        facts = machine_facts()
-        _print(facts, machine_rows(facts), options.json)
         return
     record = data = None
     tables, steps, times = dict[str, dict[str, str]](), dict[str, str](), dict[str, float | None]()

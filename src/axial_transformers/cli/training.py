@@ -104,7 +104,6 @@ class Parts(NamedTuple):
 class Prepared(NamedTuple):
     """A run as the data and the machine decide it: what `axial train` does and `axial inspect` prints."""
 
-    wanted: RunConfig
     planned: RunConfig
     parts: Parts
     costs: Costs
@@ -134,7 +133,7 @@ def prepare(
     wanted, parts = read(wanted, begun)
     clock, machine = Clock(), machine or this_machine(wanted.training.torch_device())
     planned = plan(wanted, machine, begun.run.training if begun else None)
-    return Prepared(wanted, planned, parts, costs_of(planned, machine, len(parts.train)), clock)
+    return Prepared(planned, parts, costs_of(planned, machine, len(parts.train)), clock)
 
 
 def timed(prepared: Prepared) -> Durations | None:
@@ -238,7 +237,7 @@ def _absolute(source: str | None) -> str | None:
 
 
 def _lines(prepared: Prepared, planned: RunConfig, facts: Facts) -> list[str]:
-    source = prepared.wanted.source or ""
+    source = planned.source or ""
     rows = planned.model.describe() | describe_data(planned, facts) | describe(prepared.costs)
     rows = {name: text for name, text in rows.items() if name not in ("source", "data")}
     rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"

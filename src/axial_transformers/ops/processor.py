@@ -30,8 +30,6 @@ class ProductRates:
     float32: float
     onednn: float
     """0 where torch lacks oneDNN."""
-    bfloat16: float
-    """Factors in bfloat16, sums in float32."""
 
     @property
     def onednn_is_faster(self) -> bool:
@@ -41,18 +39,13 @@ class ProductRates:
     def onednn_keeps_up(self) -> bool:
         return self.onednn * CLEARLY >= self.float32
 
-    @property
-    def gain_of_bfloat16(self) -> float:
-        return self.bfloat16 / (self.onednn if self.onednn_is_faster else self.float32)
-
 
 @cache
 def product_rates() -> ProductRates:
     """Measure the rates of this CPU once, for a tenth of a second."""
     with torch.no_grad(), torch.autocast("cpu", enabled=False):  # not random: leaves the generators alone
         single = torch.linspace(-1, 1, SIDE * SIDE, dtype=torch.float32, device="cpu").view(SIDE, SIDE)
-        half = single.bfloat16()
-        products = {"float32": lambda: F.linear(single, single), "bfloat16": lambda: F.linear(half, half)}
+        products = {"float32": lambda: F.linear(single, single)}
         if HAS_ONEDNN:
             products["onednn"] = lambda: onednn_linear(single, single, None)
         threads = torch.get_num_threads()
@@ -65,10 +58,12 @@ def product_rates() -> ProductRates:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return True if the device has instructions for products in bfloat16."""
+    """Return True if the device has instructions for products in bfloat16, and oneDNN may use them."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= NATIVE_ON_CUDA
-    return device.type == "cpu" and bool(torch_capabilities().get("avx512_bf16"))
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "DEFAULT"
+    usable = any(word in allowed.upper() for word in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
+    return device.type == "cpu" and usable and bool(torch_capabilities().get("avx512_bf16"))
 
 
 def processor_name() -> str:

@@ -198,8 +198,7 @@ def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the facts as tables with their titles."""
     rates, chosen, kernels = found["products"], found["chosen"], found["kernels"]
     limits = " ".join(f"{name}={value}" for name, value in found["environment"].items())
-    gain = product_rates().gain_of_bfloat16
-    products = {"float32, by torch": "float32", "float32, by oneDNN": "onednn", "bfloat16": "bfloat16"}
+    products = {"float32, by torch": "float32", "float32, by oneDNN": "onednn"}
     compiled = "for {processor}, vectors of {vector_bits} bits, tiles of {tile[0]} x {tile[1]} sums"
     return {
         "machine": {
@@ -215,7 +214,6 @@ def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
         },
         "chosen by it": {
             **{f"precision auto, {device}": name for device, name in chosen["precision"].items()},
-            "bfloat16 on the CPU": f"{gain:.2g} times as fast as float32",
             "linear layers, float32": chosen["linear"],
             "kernels of attention, decoding": compiled.format(**kernels) if kernels else "torch's: numba is missing",
             "compiled blocks": f"by {chosen['compiler']}" if chosen["compiler"] else "none: there is no C++ compiler",
