@@ -27,7 +27,7 @@ from axial_transformers.training import TrainConfig, divergence, train
 from axial_transformers.training import step as training_step
 from of_benchmarks import run_command
 
-STEPS, EVERY, WARMUP, BATCH = 2_000, 100, 100, 4
+STEPS, EVERY, WARMUP, BATCH = 2_000, 100, 100, 8
 SIDE = 12
 
 

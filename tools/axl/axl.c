@@ -670,7 +670,7 @@ static void read_config(Bytes text) {
     config.divisor = whole_of("input_divisor", 1, MAX_SIZE, config.num_values - 1);
     config.convolution = whole_of("convolution", 0, 8, 0);
     config.mixtures = whole_of("mixtures", 1, 256, 10);
-    config.max_log_precision = (float)number_of("max_log_precision", -4, 5, 3);
+    config.max_log_precision = (float)number_of("max_log_precision", -4, 5, 2.5);
     config.inner_layers = whole_of("inner_layers", 1, MAX_LAYERS, 4);
     config.encoder_layers = whole_of("encoder_layers", 0, MAX_LAYERS, NAN);
     config.ordinal = choice("values", (const char *const[]){"categorical", "ordinal", ""});

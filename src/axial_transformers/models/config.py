@@ -53,8 +53,8 @@ class AxialTransformerConfig:
     """
     mixtures: int = 10
     """Logistic distributions in the mixture of an ordinal value."""
-    max_log_precision: float = 3.0
-    """Largest log precision of a logistic distribution. At 3, a bin holds 0.9999 of it. Narrower ones gain nothing, and
+    max_log_precision: float = 2.5
+    """Largest log precision of a logistic distribution. At 2.5, a bin holds 0.995 of it. Narrower ones gain little, and
     no gradient holds their means inside the bin.
     """
     centred: bool = False

@@ -30,7 +30,7 @@ WIDTHS, FLOPS_OF_STEP = (64, 48, 32, 16), 12e9
 about a third of a second on two cores. Of noise, 4 weights a value learn the training part by heart."""
 MIN_GAIN = 0.25
 """Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
-REACH_OF_STEP = 0.064
+REACH_OF_STEP = 0.02
 """How far a step of the head may move a mean, in units of the data's spread: Adam's step times the width. A mean that
 leaves its bin meets the gradient of the next one, which is as steep as the bin's distribution is narrow."""
 HEAD = 16
