@@ -120,10 +120,10 @@ def test_large_images_that_are_alike_are_fitted_as_slices_of_a_volume():
 
 
 def test_weights_take_at_most_their_share_of_what_another_codec_takes():
-    examples = Examples(np.zeros((4, 28, 28, 1), np.uint8), names=["a", "b", "c", "d"])
+    examples = Examples(np.zeros((400, 28, 28, 1), np.uint8), names=["a"] * 400)
     run = recipes.custom(examples)
     widths = []
-    for size in (1e5, 1e6, 5e6, 1e9):
+    for size in (1e5, 1e6, 1e9):
         model = for_archive(run, size).model
         widths.append(model.dim)
         assert model.dim % (2 * model.heads) == 0

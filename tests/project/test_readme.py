@@ -34,8 +34,9 @@ def made_small(words: list[str]) -> list[str]:
 
 
 def fitted_briefly(words: list[str]) -> list[str]:
-    """The command, which trains for a second or two where it trains for minutes."""
-    return ["0.02" if before == "--fit" else word for before, word in zip(["", *words], words)]
+    """The command, which trains for a second or two where it trains for minutes; its archive may be large then."""
+    force = ["--force"] if "--fit" in words else []
+    return ["0.02" if before == "--fit" else word for before, word in zip(["", *words], words)] + force
 
 
 def pictures(folder: str, *names: str, size: tuple[int, int] = (70, 68)) -> None:

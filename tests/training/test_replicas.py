@@ -66,12 +66,12 @@ def trained(folder: Path, processes: int, **options: Any) -> list[dict[str, Tens
     def one() -> int:
         number, seen = rank(), {}
 
-        def record(model: nn.Module, config: TrainConfig, then=step.clip_gradients) -> Tensor:
+        def record(model: nn.Module, config: TrainConfig, limit: float, then=step.clip_gradients) -> Tensor:
             parameters = list(model.named_parameters())
             if not seen:
                 seen.update({f"gradient {name}": whole(each.grad) for name, each in parameters})
             seen.update({name: whole(each) for name, each in parameters})
-            return then(model, config)
+            return then(model, config, limit)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(step, "clip_gradients", record)

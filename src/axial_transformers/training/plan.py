@@ -23,7 +23,8 @@ def plan(run: RunConfig, machine: Machine, begun: TrainConfig | None = None) -> 
     costs = costs_of(run, machine)
     if not costs.fits:
         would = " or ".join(_fitting(run, machine))
-        smaller = "make the model smaller (--model.dim) or the examples (--data.size, --data.frames)"
+        narrower = "" if begun or run.start_from else "the model smaller (--model.dim) or "
+        smaller = f"make {narrower}the examples smaller (--data.size, --data.frames)"
         raise ValueError(f"{costs.shortage}: {would + ' would fit' if would else smaller}")
     return run
 
