@@ -53,6 +53,9 @@ def test_two_sources_are_told_apart_by_both_scores(axial: Axial, trained, tmp_pa
     lines = {line.split()[-1]: float(line.split()[0]) for line in out.splitlines() if "  by " in line}
     assert set(lines) == {"bits_per_dim", "corrected"}
     assert all(0 <= value <= 1 for value in lines.values())
+    assert "noise.npz as anomalies against these 297 as usual ones" in out
+    exchanged = axial("score", trained, tmp_path / "noise.npz", "--against", "digits").out
+    assert "below 0.5: the usual ones score higher" in exchanged
     written = json.loads((tmp_path / "s.json").read_text())
     assert (len(written["scores"]), written["ranked_by"]) == (297, "bits")
 
@@ -65,7 +68,7 @@ def test_the_score_that_ranks_is_chosen_named_and_settable(axial: Axial, refused
         done = axial("score", gray, "data.npy", "--output", "s.json", *words)
         written = json.loads(Path("s.json").read_text())
         by = by or written["ranked_by"]
-        assert done.err.endswith(f"ranked by {by}: {written['because']}\n")
+        assert done.err.endswith(f"ranked by {by}: {written['because']}; for quantiles: --typical SOURCE\n")
         assert why in written["because"]
         scores = [row[{"bits": "bits_per_dim"}.get(by, by)] for row in written["scores"]]
         assert scores == sorted(scores, reverse=True)
@@ -74,8 +77,15 @@ def test_the_score_that_ranks_is_chosen_named_and_settable(axial: Axial, refused
     err = refused("score", "sequences", "s.npy", "--rank-by", "corrected")
     assert "--rank-by corrected is for models of 8-bit gray or RGB images: use --rank-by bits" in err
     done = axial("score", "sequences", "s.npy")
-    assert done.err.endswith("ranked by bits: these are no 8-bit gray or RGB images\n")
-    assert done.out.splitlines()[0] == "rank,name,bits_per_dim"
+    assert "ranked by deviation: bits far below those of usual examples are as odd as bits far above; " in done.err
+    assert done.out.splitlines()[0] == "rank,name,bits_per_dim,deviation"
+    assert "--flag needs scores of usual examples: name these by --typical SOURCE" in refused(
+        "score", "sequences", "s.npy", "--flag", "0.5"
+    )
+    assert "--flag 1.0 must be between 0 and 1" in refused("score", "sequences", "s.npy", "--flag", "1")
+    done = axial("score", "sequences", "s.npy", "--typical", "s.npy", "--flag", "0.9")
+    assert done.out.splitlines()[:2] == ["rank,name,bits_per_dim,deviation,quantile,flagged", done.out.splitlines()[1]]
+    assert "0 of 2 are flagged; of usual examples it would be 10.0%" in done.err
 
 
 def test_a_heat_map_is_of_the_whole_image_with_the_borders_of_its_tiles(axial: Axial, gray):

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,10 @@ from axial_transformers.cli.train import requested
 from axial_transformers.cli.training import read_training
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.linear_prediction import LinearPrediction
 from axial_transformers.planning.flops import parameters, training_flops
 from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
-from axial_transformers.recipes.custom import block_of
+from axial_transformers.recipes.custom import LOOKED_AT, block_of, kind_of_values
 from axial_transformers.training.optimizer import learning_rate
 from tests.conftest import TINY, Axial
 
@@ -166,28 +166,108 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     assert data_of([(4, 64, 64)]) == DataConfig(size=32, fit="tiles")
 
 
-def test_values_of_own_data_are_ordinal_where_a_linear_prediction_saves_a_bit_each():
-    rng = np.random.default_rng(0)
-    ramps = rng.uniform(-2, 2, (2, 40, 1, 1, 1)) * np.indices((16, 16))[:, None, :, :, None]
-    smooth = (ramps.sum(0) + rng.uniform(0, 200, (40, 1, 1, 3))).clip(0, 250)
-    noise, tokens = rng.integers(0, 256, (40, 16, 16, 3)), rng.integers(0, 512, (40, 16, 16, 1))
-    data = {"smooth": smooth + noise / 50, "dark scans": smooth * 9 - 900, "noise": noise, "tokens": tokens}
-    kinds = {}
-    for name, values in data.items():
-        x = values.astype(np.int32)
-        lowest, highest = int(x.min()), int(x.max())
-        model = recipes.custom(Examples(x, [name] * 40, num_values=highest - lowest + 1, lowest=lowest)).model
-        kinds[name] = model.values, model.centred
-    ordinal, categorical = ("ordinal", True), ("categorical", False)
-    assert kinds == {"smooth": ordinal, "dark scans": ordinal, "noise": categorical, "tokens": categorical}
+def tile_maps(rng: np.random.Generator, plain: bool) -> np.ndarray:
+    """Maps of 38 kinds of tiles: grass 0-3, water 4-7 with an edge, two kinds of houses, trees, flowers."""
+    maps = np.zeros((100, 16, 16), int) if plain else rng.integers(0, 4, (100, 16, 16))
+    for each in maps:
+        each[rng.random((16, 16)) < 0.05] = 34 + rng.integers(4)
+        (y, x), (h, w) = rng.integers(0, 10, 2), rng.integers(3, 6, 2)
+        each[y : y + h, x : x + w] = rng.integers(4, 8, (h, w))
+        each[y, x : x + w], each[y + h - 1, x : x + w] = 9, 14
+        each[y : y + h, x], each[y : y + h, x + w - 1] = 11, 12
+        for first in (16, 22):
+            (y, x), w = rng.integers(0, 10, 2), rng.integers(3, 7)
+            each[y, x : x + w], each[y + 1 : y + 3, x : x + w] = first + 1, first + 3
+            each[y, x], each[y, x + w - 1], each[y + 2, x + w // 2], each[y + 1, x + 1] = first + np.array((0, 2, 4, 5))
+        y, x = rng.integers(0, 14, 2)
+        each[y : y + 2, x : x + 2] = [[28, 29], [30, 31]]
+    return maps
 
 
-def test_of_large_examples_a_corner_decides_and_nothing_more_is_predicted(monkeypatch):
-    fitted, fit = [], LinearPrediction.fit
-    monkeypatch.setattr(LinearPrediction, "fit", lambda self, x: fitted.append(x.numel()) or fit(self, x))
+def areas(rng: np.random.Generator, labels: int) -> np.ndarray:
+    """Maps of large areas with labels."""
+    at = np.indices((24, 24))[:, None, None]
+    points = rng.integers(0, 24, (2, 100, 6, 1, 1))
+    nearest = ((at - points) ** 2).sum(0).argmin(1)
+    return np.take_along_axis(rng.integers(0, labels, (100, 6)), nearest.reshape(100, -1), 1).reshape(100, 24, 24)
+
+
+def waves(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Sums of waves along all axes, about -1..1."""
+    at = np.stack(np.indices(shape))
+    phases, lengths = rng.uniform(0, 6, (2, 100, len(shape), *[1] * len(shape)))
+    return np.sin(at / (2 + lengths / 2) + phases).mean(1)
+
+
+def kinds_of_data(rng: np.random.Generator) -> dict[str, tuple[str, np.ndarray]]:
+    smooth = waves(rng, 16, 16)
+    shades = (128 + 120 * smooth + rng.normal(0, 2, smooth.shape)).astype(int)
+    sound = np.sin(np.arange(200) * rng.uniform(0.02, 0.6, (100, 1))) * rng.uniform(0.01, 1, (100, 1))
+    outer = (np.indices((16, 16)) - 8).__pow__(2).sum(0) > 50
+    rates = rng.gamma(1, 1, (1000, 1)) * np.array([2, 5, 20, 50, 100])
+    numbers = {
+        "photographs": shades,
+        "12-bit scans": 2048 + (900 * smooth + rng.normal(0, 30, smooth.shape)).astype(int),
+        "scans with gaps": (900 * smooth + rng.normal(0, 30, smooth.shape)).astype(int) // 16 * 16,
+        "scans with a background": np.where(outer, -1024, (900 * smooth).astype(int)),
+        "12 shades of heat": (6 + 5.9 * smooth).astype(int),
+        "20 shades of heat": (10 + 9.9 * smooth + rng.normal(0, 0.3, smooth.shape)).astype(int),
+        "audio, 16 bits": (30_000 * sound + rng.normal(0, 40, sound.shape)).astype(int),
+        "audio, mu-law": np.rint(127 * np.sign(sound) * np.log1p(255 * abs(sound)) / np.log(256)).astype(int),
+        "counts": rng.poisson(rates),
+        "counts that occur once": rng.poisson(rng.gamma(1, 9000, (300, 8))),
+    }
+    steps = rng.dirichlet(np.full(4, 0.5), 4).cumsum(1)
+    dna = [rng.integers(0, 4, 500)]
+    for _ in range(40):
+        dna.append((rng.random((500, 1)) > steps[dna[-1]][:, :3]).sum(1))
+    symbols = {
+        "tiles": tile_maps(rng, False),
+        "tiles on plain grass": tile_maps(rng, True),
+        "labels": areas(rng, 8),
+        "masks": 50 * areas(rng, 5),
+        "palette of 16": rng.permutation(16)[shades.clip(0, 255) // 16],
+        "palette of 256": rng.permutation(256)[shades.clip(0, 255)],
+        "DNA": np.stack(dna, 1),
+        "tokens": rng.integers(0, 512, (40, 16, 16)),
+        "noise": rng.integers(0, 256, (40, 16, 16)),
+        "two values": 255 * (smooth > 0),
+    }
+    named = {"ordinal": numbers, "categorical": symbols}
+    return {name: (kind, x) for kind, each in named.items() for name, x in each.items()}
+
+
+DATA = kinds_of_data(np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_values_are_numbers_where_unlike_neighbours_differ_as_those_of_other_values_do(name):
+    kind, values = DATA[name]
+    x = values[..., None].astype(np.int32)
+    lowest, highest = int(x.min()), int(x.max())
+    examples = Examples(x, [name] * len(x), num_values=highest - lowest + 1, lowest=lowest)
+    model = recipes.custom(examples).model
+    assert (model.values, model.centred) == (kind, kind == "ordinal"), kind_of_values(examples)[1]
+
+
+@pytest.mark.usefixtures("home")
+def test_one_line_says_which_kind_of_values_was_decided_why_and_how_to_decide_otherwise(capsys):
+    for name, kind, other in (("12 shades of heat", "numbers", "categorical"), ("tiles", "symbols", "ordinal")):
+        np.save("data.npy", DATA[name][1].astype(np.uint8))
+        read_training(requested(["data.npy"], "train").run)
+        said = capsys.readouterr().err
+        assert re.search(rf"values are {kind}, since .*%.*; otherwise: --model.values {other}\n", said)
+        run, _ = read_training(requested(["data.npy", "--model.values", other], "train").run)
+        assert (run.model.values, run.model.centred) == (other, other == "ordinal")
+        assert "values are" not in capsys.readouterr().err
+
+
+def test_of_large_examples_a_corner_decides(monkeypatch):
     rows = np.add.outer(np.arange(2000) % 200, np.arange(1500) % 50).astype(np.uint8)
-    assert recipes.custom(Examples(rows[None, :, :, None], ["large"])).model.values == "ordinal"
-    assert fitted[0] <= 1 << 18
+    seen, unique = [], np.unique
+    monkeypatch.setattr(np, "unique", lambda x, **options: seen.append(x.size) or unique(x, **options))
+    assert kind_of_values(Examples(rows[None, :, :, None], ["large"]))[0] == "ordinal"
+    assert 0 < seen[0] <= LOOKED_AT
 
 
 @pytest.mark.parametrize(

@@ -94,13 +94,13 @@ class Score:
       axial score runs/digits
       axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
       axial score models/photos32 large_photos/ --data.fit tiles --data.size 32
-      axial score runs/fashion_mnist fashion_mnist_test.npz --against mnist_t10k.npz
+      axial score runs/photos new_photos/ --flag 0.99
+      axial score runs/fashion_mnist USUAL.npz --against ANOMALIES.npz
 
-    There are two scores: the model's bits/dim and, of 8-bit gray or RGB images, the complexity-corrected score, which
-    subtracts the bits/dim of the image as PNG (Serrà et al. 2020). Simple images have a high likelihood whatever they
-    show (Nalisnick et al. 2019).
-    --against measures how well each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly. For
-    tiles, each row also has the mean over its image, `picture_bits_per_dim`.
+    Of 8-bit gray or RGB images, the complexity-corrected score subtracts the bits/dim of the image as PNG from the
+    model's (Serrà et al. 2020): simple images have a high likelihood whatever they show (Nalisnick et al. 2019).
+    Otherwise the deviation ranks: the distance of bits/dim from the median of usual examples. `quantile` is the share
+    of validation examples that score lower. Of tiles, `picture_bits_per_dim` is the mean over the image.
     """
 
     model: Model
@@ -108,8 +108,13 @@ class Score:
     _: KW_ONLY
     split: Split | None = None
     """Part of the data; as for axial evaluate."""
-    rank_by: Literal["bits", "corrected"] | None = None
-    """None: corrected, if PNG's bits explain most of the bits (a rank correlation above 0.8); otherwise bits."""
+    rank_by: Literal["bits", "corrected", "deviation"] | None = None
+    """None: of 8-bit gray or RGB images corrected, if PNG's bits explain most of the bits (a rank correlation above
+    0.8), otherwise bits; of all else deviation."""
+    typical: str | Path | None = None
+    """A source of usual examples, for quantiles. None: the scores of its validation part that a run has kept."""
+    flag: float | None = None
+    """Mark examples whose quantile is above this, such as 0.99, and count them."""
     output: Path | None = None
     """NAME.csv or NAME.json: the scores of all examples. None: print the `top` as CSV."""
     heat_maps: Path | None = None
@@ -123,7 +128,8 @@ class Score:
     """Number of examples to score of each source, evenly spaced over it."""
     data: Reading = Reading()
     against: str | Path | None = None
-    """Another source, whose images the scores should tell from those of the first."""
+    """A source of anomalies, where SOURCE holds usual examples. Prints the AUROC of each score: how often an anomaly
+    has the higher one. 0.5 is chance, 1 perfect."""
     weights: Weights = "ema"
     batch_size: BatchSize = 64
     precision: Precision = "auto"

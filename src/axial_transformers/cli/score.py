@@ -8,7 +8,9 @@ import numpy as np
 from axial_transformers.cli.commands import Score
 from axial_transformers.cli.console import printable, rank_zero_output, require_within, say
 from axial_transformers.cli.options import products_in
-from axial_transformers.likelihood.outliers import are_images, auroc, bits_of_outliers, ranking, rows_of, score
+from axial_transformers.likelihood import outliers
+from axial_transformers.likelihood.outliers import Scores, are_images, ranking, rows_of, score
+from axial_transformers.messages import Message
 from axial_transformers.pictures.heat_maps import save_scores
 from axial_transformers.pictures.saving import require_scores, write_csv
 from axial_transformers.progress import bar
@@ -19,10 +21,7 @@ from axial_transformers.training.trained_model import open_model
 def main(options: Score) -> None:
     """Run the command."""
     with rank_zero_output():
-        require_within("top", options.top, 1)
-        require_within("limit", options.limit, 1)
-        require_within("batch-size", options.batch_size, 1)
-        require_scores(options.output, options.heat_maps)
+        kept = _kept(options)
         processes = processes_on(options.device)
         products = products_in(options.precision, processes.device)
     with processes, products:
@@ -31,21 +30,23 @@ def main(options: Score) -> None:
             are_images(trained.model.config, options.rank_by)
             look = options.shades.look(trained)
             scan = trained.scan(options.source) if options.heat_maps else None
-            sources = [(options.source, options.split)] + ([(options.against, "all")] if options.against else [])
-            wholes = [trained.examples(*source)[0] for source in sources]
+            wholes = [trained.examples(options.source, options.split)[0]]
+            wholes += [trained.examples(other, "all")[0] for other in (options.typical, options.against) if other]
             parts = [whole.spread(options.limit)[:] for whole in wholes]
         found = [
             score(trained.model, part.values, options.batch_size, bar("bits/dim"), processes.fill) for part in parts
         ]
     if not processes.rank_zero:
         return
-    examples, scores = parts[0], found[0]
+    examples, scores, typical = parts[0], found[0], found[1] if options.typical else kept
     by, why = ranking(scores, options.rank_by)
-    say(f"ranked by {by}: {why}")
-    order = np.argsort(-scores.by(by), kind="stable")
-    rows = rows_of(scores, examples.names)
+    where = options.typical or ("the validation part" if kept else "")
+    share = f"quantile: the share of {where} that scores lower" if where else "for quantiles: --typical SOURCE"
+    say(f"ranked by {by}: {why}; {share}")
+    order = np.argsort(-scores.by(by, typical), kind="stable")
+    rows = rows_of(scores, examples.names, by, typical, options.flag)
     ranked = [{"rank": rank, **rows[i]} for rank, i in enumerate(order, start=1)]
-    maps = bits_of_outliers(trained.model, examples, order, wholes[0], options.batch_size)
+    maps = outliers.bits_of_outliers(trained.model, examples, order, wholes[0], options.batch_size)
     facts = {"model": str(options.model), "examples": f"{len(examples):,}", "ranked_by": by, "because": why}
     with products:
         shown = bar("heat maps")(islice(maps, options.top))
@@ -54,8 +55,34 @@ def main(options: Score) -> None:
         print(options.output)
     else:
         write_csv(sys.stdout, ranked[: options.top])
+    if options.flag is not None:
+        flagged = sum(row["flagged"] == "yes" for row in rows)
+        say(f"{flagged:,} of {len(rows):,} are flagged; of usual examples it would be {1 - options.flag:.1%}")
     if options.against:
-        print(f"AUROC of {len(parts[1]):,} examples of {printable(options.against)} against these {len(examples):,}:")
-        print(f"  {auroc(scores.bits, found[1].bits):.4f}  by bits_per_dim")
-        if scores.corrected is not None and found[1].corrected is not None:
-            print(f"  {auroc(scores.corrected, found[1].corrected):.4f}  by corrected")
+        anomalies = f"{len(parts[-1]):,} examples of {printable(options.against)} as anomalies"
+        print(f"AUROC of {anomalies} against these {len(examples):,} as usual ones:")
+        _print_areas(scores, found[-1], typical)
+
+
+def _kept(options: Score) -> Scores | None:
+    """Check the options, and return the typical scores beside the model."""
+    require_within("top", options.top, 1)
+    require_within("limit", options.limit, 1)
+    require_within("batch-size", options.batch_size, 1)
+    require_scores(options.output, options.heat_maps)
+    kept = None if options.typical or options.weights == "raw" else outliers.typical_in(options.model)
+    if options.flag is not None and not 0 < options.flag < 1:
+        raise ValueError(Message("{flag=} must be between 0 and 1", flag=options.flag))
+    if options.flag is not None and not (kept or options.typical):
+        raise ValueError(Message("{flag} needs scores of usual examples: name these by {typical=SOURCE}"))
+    return kept
+
+
+def _print_areas(usual: Scores, anomalies: Scores, typical: Scores | None) -> None:
+    """Print how well each score tells anomalies from usual examples."""
+    names: tuple[outliers.RankBy, ...] = ("bits", "deviation" if usual.corrected is None else "corrected")
+    for name in names:
+        area = outliers.auroc(usual.by(name, typical), anomalies.by(name, typical or usual))
+        print(f"  {area:.4f}  by {'bits_per_dim' if name == 'bits' else name}")
+        if area < 0.5:
+            print("    below 0.5: the usual ones score higher; if they are the anomalies, exchange the two sources")

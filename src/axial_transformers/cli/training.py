@@ -17,7 +17,8 @@ from axial_transformers.data import EmptySplitError, Examples, Split, load, pict
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
-from axial_transformers.likelihood.evaluation import Fill, evaluate
+from axial_transformers.likelihood.evaluation import Fill, evaluate, summarise
+from axial_transformers.likelihood.outliers import keep_typical, score
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import build
@@ -28,6 +29,7 @@ from axial_transformers.planning.costs import Costs, describe
 from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
+from axial_transformers.recipes.custom import kind_of_values
 from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult, step
 from axial_transformers.training.batches import some_examples
 from axial_transformers.training.fit import FITTED_NUMBERS, fit
@@ -220,6 +222,10 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, split, bar("reading"))
+    if "model.values" in run.open:
+        kind, why = kind_of_values(examples)
+        say(f"{source}: {why}; otherwise: --model.values {'categorical' if kind == 'ordinal' else 'ordinal'}")
+        run = run.changed({"model.values": kind})
     suitable = suited(run, examples).changed({"data.grid": examples.grid or run.data.grid})
     to_follow = f"let the model follow the data: {command('train', source)}"
     check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
@@ -251,7 +257,10 @@ def evaluation_of(validation: Examples, run: RunConfig) -> Collective:
     batch = run.training.batch_size // run.training.accumulate
 
     def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
-        found = evaluate(model, values, label, batch_size=batch, progress=bar("validation"), fill=fill)
+        scores = score(model, validation.values, batch, bar("validation"), fill, label)
+        if rank() == 0 and label is None:
+            keep_typical(run.out, scores)
+        found = summarise(torch.from_numpy(scores.bits))
         return {"bits_per_dim": found.bits_per_dim, "standard_error": found.standard_error}
 
     def part(model: AxialTransformer) -> object:

@@ -148,12 +148,12 @@ def tile_of(name: str) -> tuple[str, tuple[int, int] | None]:
 
 
 def joined_tiles(squares: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
-    """Return the image [H, W, C] of `tiles` [n, size, size, C] with these names; a missing one is 0."""
+    """Return the image [H, W, C] of tiles [n, h, w, C] with these names; a missing one is 0."""
     corners = np.array([tile_of(name)[1] for name in names])
-    (rows, columns), (size, _, channels) = corners.max(axis=0) + 1, squares.shape[1:]
-    whole = np.zeros((rows, columns, size, size, channels), squares.dtype)
+    (rows, columns), (height, width, channels) = corners.max(axis=0) + 1, squares.shape[1:]
+    whole = np.zeros((rows, columns, height, width, channels), squares.dtype)
     whole[tuple(corners.T)] = squares
-    return whole.swapaxes(1, 2).reshape(rows * size, columns * size, channels)
+    return whole.swapaxes(1, 2).reshape(rows * height, columns * width, channels)
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:

@@ -2,11 +2,15 @@
 
 Likelihood alone misleads: simpler images often score higher (Nalisnick et al. 2019). Subtracting the compressed size
 corrects that (Serrà et al. 2020, equation 3).
+
+RUN/typical.json keeps scores of validation examples, with which others are compared.
 """
 
 import io
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -22,8 +26,12 @@ from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pictures.heat_maps import BitsOfExample
 from axial_transformers.progress import Progress
+from axial_transformers.storage.files import require_inside, written_whole
+from axial_transformers.storage.typed_json import from_json, read_object
 
-RankBy = Literal["bits", "corrected"]
+RankBy = Literal["bits", "corrected", "deviation"]
+TYPICAL, MAX_TYPICAL = "typical.json", 1_000
+"""The file of typical scores beside a model, and how many it keeps of each kind."""
 MIN_CORRELATION, MIN_EXAMPLES = 0.8, 20
 """Above this rank correlation, PNG's bits explain most of the model's. Fewer examples may correlate by chance."""
 
@@ -36,8 +44,13 @@ class Scores:
     corrected: Float[np.ndarray, " n"] | None
     """Complexity-corrected: minus the bits/dim of a PNG file. None: the examples are no images."""
 
-    def by(self, name: RankBy) -> Float[np.ndarray, " n"]:
-        """Return the scores of this name; bits where there is no other."""
+    def by(self, name: RankBy, typical: "Scores | None" = None) -> Float[np.ndarray, " n"]:
+        """Return the scores of this name; bits where there is no other.
+
+        The deviation is the distance of the bits from the median of the typical ones, or else of these.
+        """
+        if name == "deviation":
+            return np.abs(self.bits - np.median((typical or self).bits))
         return self.bits if name == "bits" or self.corrected is None else self.corrected
 
 
@@ -59,10 +72,11 @@ def score(
     batch_size: int = 16,
     progress: Progress = iter,
     fill: Fill = fill,
+    label: Integer[torch.Tensor, " n"] | None = None,
 ) -> Scores:
     """Return the scores; see `bits_of_each`."""
     size = min(batch_size, len(values))
-    bits = bits_of_each(model, torch.from_numpy(values), batch_size=size, progress=progress, fill=fill)
+    bits = bits_of_each(model, torch.from_numpy(values), label, batch_size=size, progress=progress, fill=fill)
     if not are_images(model.config):
         return Scores(bits=bits.numpy(), corrected=None)
     batches = (slice(start, start + size) for start in range(0, len(values), size))
@@ -75,7 +89,7 @@ def ranking(scores: Scores, wanted: RankBy | None = None) -> tuple[RankBy, str]:
     if wanted:
         return wanted, "as asked"
     if scores.corrected is None:
-        return "bits", "these are no 8-bit gray or RGB images"
+        return "deviation", "bits far below those of usual examples are as odd as bits far above"
     if len(scores.bits) < MIN_EXAMPLES:
         return "bits", f"fewer than {MIN_EXAMPLES} examples do not tell whether PNG's bits explain them"
     found = correlation(scores.bits, scores.bits - scores.corrected)
@@ -98,7 +112,7 @@ def bits_of_outliers(
 
     In place of tiles, the image that holds them comes once, with all its tiles in `whole`.
     """
-    tiles, side = dict[str, list[int]](), scored.shape[0]
+    tiles = dict[str, list[int]]()
     for i, name in enumerate(whole.names if len(scored.shape) == 2 else ()):
         tiles.setdefault(tile_of(name)[0], []).append(i)
     for rank, i in enumerate(order):
@@ -110,19 +124,56 @@ def bits_of_outliers(
         batches = (part.values[start : start + batch_size] for start in range(0, len(part), batch_size))
         bits = np.concatenate([bits_map(model, torch.from_numpy(batch)).cpu().numpy() for batch in batches])
         values, bits = (joined_tiles(each, part.names) if corner else each[0] for each in (part.values, bits))
-        tile = tuple(slice(side * each, side * each + side) for each in corner) if corner else None
+        tile = corner and tuple(slice(i * side, (i + 1) * side) for i, side in zip(corner, scored.shape, strict=True))
         yield BitsOfExample(rank, picture, values, bits, tile)
 
 
-def rows_of(scores: Scores, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row per example."""
+def share_below(typical: Float[np.ndarray, " n"], scores: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+    """Return the share 0..1 of typical scores that each score exceeds."""
+    return np.searchsorted(np.sort(typical), scores) / len(typical)
+
+
+def keep_typical(folder: Path, scores: Scores) -> None:
+    """Write typical scores beside a model, unless those there are of fewer bits/dim, and so of a better model."""
+    before = typical_in(folder)
+    if not scores.bits.mean() < (before.bits.mean() if before else np.inf):
+        return
+    points = np.linspace(0, 1, min(len(scores.bits), MAX_TYPICAL))
+    few = {name: None if each is None else np.quantile(each, points).tolist() for name, each in vars(scores).items()}
+    with written_whole(folder / TYPICAL) as aside:
+        aside.write_text(json.dumps(few) + "\n", encoding="utf-8")
+
+
+def typical_in(folder: str | Path) -> Scores | None:
+    """Return the typical scores beside a model, or None."""
+    if not (path := Path(folder) / TYPICAL).is_file():
+        return None
+    kept = from_json(_Kept, read_object(require_inside(path, Path(folder)), "typical scores"), path)
+    return Scores(bits=np.array(kept.bits), corrected=None if kept.corrected is None else np.array(kept.corrected))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    bits: tuple[float, ...]
+    corrected: tuple[float, ...] | None
+
+
+def rows_of(
+    scores: Scores, names: Sequence[str], by: RankBy, typical: Scores | None = None, flag: float | None = None
+) -> list[dict[str, Any]]:
+    """Return a row per example; with typical scores, its quantile among them, and whether that is above `flag`."""
     columns = {"bits_per_dim": scores.bits} | ({} if scores.corrected is None else {"corrected": scores.corrected})
+    if by == "deviation":
+        columns["deviation"] = scores.by(by, typical)
+    if typical:
+        columns["quantile"] = share_below(typical.by(by), scores.by(by, typical))
     if (means := _means_of_pictures(names, scores.bits)) is not None:
         columns["picture_bits_per_dim"] = means
-    return [
+    rows: list[dict[str, Any]] = [
         {"name": name, **{column: round(float(each[i]), 6) for column, each in columns.items()}}
         for i, name in enumerate(names)
     ]
+    return rows if flag is None else [{**row, "flagged": "yes" if row["quantile"] > flag else "no"} for row in rows]
 
 
 def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:

@@ -96,9 +96,9 @@ def heat_map(
     over = laid_over(plain, heat) if tile or look.is_volume(bits.ndim - 1) else heat
     scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
     if tile:
-        side = tile[0].stop - tile[0].start
-        over[:, ::side, :, :3] //= 2
-        over[:, :, ::side, :3] //= 2
+        height, width = (side.stop - side.start for side in tile)
+        over[:, ::height, :, :3] //= 2
+        over[:, :, ::width, :3] //= 2
         edge = over[:, *tile]
         edge[:, [0, -1]] = edge[:, :, [0, -1]] = 255
     page = sheet(np.concatenate([plain, over]), columns, scale, gap_of(scale))

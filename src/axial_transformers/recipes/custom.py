@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log, prod
+from math import prod
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import RunConfig, TrainConfig
 
 if TYPE_CHECKING:  # recipes are listed without torch and numpy
-    import torch
+    import numpy as np
+    from numpy.typing import NDArray
 
     from axial_transformers.data import Examples
 
@@ -28,8 +29,9 @@ VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
 WIDTHS, FLOPS_OF_STEP = (64, 48, 32, 16), 12e9
 """The model is the widest that has no more weights than the data have values, and whose step takes at most these FLOPs:
 about a third of a second on two cores. Of noise, 4 weights a value learn the training part by heart."""
-MIN_GAIN = 0.25
-"""Bits per value that a linear prediction must save, by the entropy of single values (`_entropy`)."""
+MIN_SHARE, MIN_GAIN, MAX_LEVELS, RARE = 0.6, 0.05, 256, 16
+"""Values are numbers if differences of unlike neighbours tell this share of what these tell about each other, and save
+these bits. More values than MAX_LEVELS are put together into so many levels. Or if a value occurs in few examples."""
 REACH_OF_STEP = 0.02
 """How far a step of the head may move a mean, in units of the data's spread: Adam's step times the width. A mean that
 leaves its bin meets the gradient of the next one, which is as steep as the bin's distribution is narrow."""
@@ -39,7 +41,6 @@ BYTES_OF_WEIGHT = 0.5
 """Of a rounded weight in an archive, about: 0.25 to 0.8 in those that were measured."""
 SHARE_OF_MODEL = 0.05
 """Of the bytes of the best other codec: what the weights of a fitted model may take. Chosen from few runs."""
-LOG2 = log(2)
 LOOKED_AT = 1 << 18
 """Values by which their kind is chosen, at most."""
 
@@ -158,7 +159,7 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
     # Columns interleave channels: the upper rows of all channels are then a prefix of the generation order.
     kind, values = run.model.values, prod(examples.shape) * examples.channels
     if "model.values" in run.open:
-        kind = "ordinal" if is_predictable(examples) else "categorical"
+        kind, _ = kind_of_values(examples)
     settings = {
         "model.shape": examples.shape,
         "model.channels": examples.channels,
@@ -235,12 +236,12 @@ def check_start(trained: AxialTransformerConfig, start: str, wanted: "AxialTrans
             raise ValueError(Message(text, start, getattr(wanted, name), that, **its))
 
 
-def is_predictable(examples: "Examples") -> bool:
-    """Return True if a linear prediction from earlier neighbours saves at least MIN_GAIN: values then have an order."""
-    import numpy as np
-    import torch
+def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorical"], str]:
+    """Return what values are, and why: numbers if what neighbours tell about each other follows from differences.
 
-    from axial_transformers.models.linear_prediction import LinearPrediction
+    Along some axis, with or without the commonest value, which may be a background.
+    """
+    import numpy as np
 
     shape = list(examples.shape)
     while prod(shape) * examples.channels > LOOKED_AT and max(shape) > 1:  # a corner of large examples
@@ -249,15 +250,51 @@ def is_predictable(examples: "Examples") -> bool:
     count = max(1, min(len(examples), LOOKED_AT // (prod(shape) * examples.channels)))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
     corners = examples.values[spread][(slice(None), *map(slice, shape))]
-    x = torch.from_numpy(corners).long() - examples.lowest
-    prediction = LinearPrediction(tuple(shape), examples.channels, examples.num_values)
-    prediction.fit(x)
-    return _entropy(x) - _entropy(x - prediction(x) + examples.num_values) >= MIN_GAIN
+    codes = np.unique(corners, return_inverse=True)[1].reshape(corners.shape)
+    counts, found = np.bincount(codes.ravel()), 0.0
+    of_examples = np.unique(np.arange(count)[:, None] * len(counts) + codes.reshape(count, -1))
+    occurs = np.median(np.bincount(of_examples % len(counts))[codes])
+    if occurs < min(RARE, count / 4) or codes.size < 2 * len(counts):
+        return (
+            "ordinal",
+            f"values are numbers, since one occurs in {occurs:.0f} of {count} examples: too few to learn it",
+        )
+    levels = np.arange(len(counts))
+    if len(counts) > MAX_LEVELS:  # of about equally many values
+        levels = np.unique((counts.cumsum() - counts) * MAX_LEVELS // codes.size, return_inverse=True)[1]
+    for axis in range(1, codes.ndim - 1):
+        along = np.moveaxis(codes, axis, 0)
+        for left_out in (-1, counts.argmax()):
+            unlike = (along[:-1] != along[1:]) & (along[:-1] != left_out) & (along[1:] != left_out)
+            first, second = levels[along[:-1][unlike]], levels[along[1:][unlike]]
+            found = max(found, _share_of_differences(first, second))
+    why = f"differences explain {found:.0%} of what unlike neighbours tell about each other"
+    if found >= MIN_SHARE:
+        return "ordinal", f"values are numbers, since {why}"
+    return "categorical", f"values are symbols, since {why}, below {MIN_SHARE:.0%}"
 
 
-def _entropy(x: "torch.Tensor") -> float:
-    """Return the bits per value of x [N, *A, C], from 0, coded by their frequencies in each channel without context."""
-    import torch
+def _share_of_differences(first: "NDArray[np.integer]", second: "NDArray[np.integer]") -> float:
+    """Return which share 0..1 of what the first level of a pair tells about the second follows from differences.
 
-    shares = [x[..., c].flatten().bincount().double() / x[..., c].numel() for c in range(x.shape[-1])]
-    return -sum(torch.xlogy(share, share).sum().item() for share in shares) / len(shares) / LOG2
+    What is told is the bits of the second level by its frequency, less those by other pairs: of the same first level,
+    or of other first levels and the same difference. 0 if differences save less than MIN_GAIN.
+    """
+    import numpy as np
+
+    size = int(max(first.max(initial=0), second.max(initial=0))) + 1
+    pairs = np.bincount(first * size + second, minlength=size * size).reshape(size, size)
+    np.fill_diagonal(pairs, 0)
+    seen, difference = pairs > 0, np.add.outer(np.arange(size, 0, -1), np.arange(size))
+    if not seen.any():
+        return 0.0
+    alone = pairs.sum(axis=0) * (1 - np.eye(size)) + 1e-9
+    alone /= alone.sum(axis=1, keepdims=True)
+
+    def saved(counts: "NDArray[np.integer]") -> float:
+        chances = counts + alone
+        chances /= chances.sum(axis=1, keepdims=True)
+        return float((pairs[seen] * np.log2(chances[seen] / alone[seen])).sum() / pairs.sum())
+
+    by_differences = saved(np.bincount(difference.ravel(), pairs.ravel()).astype(int)[difference] - pairs)
+    return by_differences / max(by_differences, saved(pairs - seen)) if by_differences >= MIN_GAIN else 0.0

@@ -6,7 +6,7 @@ from threading import Event
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Integer
 
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.models import AxialTransformer
@@ -97,11 +97,6 @@ def erased_positions(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -
     erased, width = np.zeros(shape, bool), painted.shape[1]
     erased[np.flatnonzero(painted.any(axis=0)) * shape[0] // width] = True
     return erased
-
-
-def share_below(typical: Float[np.ndarray, " n"], scores: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """Return the share 0..1 of typical scores that each score exceeds."""
-    return np.searchsorted(np.sort(typical), scores) / len(typical)
 
 
 class StoppedError(Exception):

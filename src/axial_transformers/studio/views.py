@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
-from axial_transformers.likelihood.outliers import RankBy, Scores
+from axial_transformers.likelihood.outliers import RankBy, Scores, share_below
 from axial_transformers.pictures import for_display, html, image_grid, save_clips, save_movie
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import HEAT, with_alpha
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
 from axial_transformers.pictures.heat_maps import heat_colours, hottest, laid_over, under_examples
-from axial_transformers.studio.actions import sampled_early, share_below
+from axial_transformers.studio.actions import sampled_early
 from axial_transformers.studio.studio_model import StudioModel
 
 MAX_ROWS = 200
@@ -125,7 +125,7 @@ def ranking(
     why: str,
 ) -> str:
     """Return a table of examples [N, *A, C], highest score first, and why it is ranked by this one."""
-    score = scores.by(by)
+    score = scores.by(by, typical)
     order = np.argsort(-score, kind="stable")[:MAX_ROWS]
     chosen = values[order]
     costs = bits_map(studio.model, torch.from_numpy(chosen)).cpu().numpy()
