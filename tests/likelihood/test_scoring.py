@@ -127,5 +127,5 @@ def test_what_was_cut_is_shown_once_and_whole(shape, tmp_path):
     for found, whole, costs in zip((first, second), large, bits):
         assert np.array_equal(found.values, whole)
         assert np.allclose(found.bits, costs.reshape(whole.shape))
-    save_scores(None, [{"rank": 1}] * 3, tmp_path / "maps", [first, second], Look.of(model.config))
+    save_scores(None, [{"rank": 1}] * 3, tmp_path / "maps", [first, second], Look.of(model.config, None))
     assert len([*(tmp_path / "maps").glob("*.png")]) == 2
