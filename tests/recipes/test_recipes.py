@@ -215,7 +215,7 @@ def kinds_of_data(rng: np.random.Generator) -> dict[str, tuple[str, np.ndarray]]
         "audio, 16 bits": (30_000 * sound + rng.normal(0, 40, sound.shape)).astype(int),
         "audio, mu-law": np.rint(127 * np.sign(sound) * np.log1p(255 * abs(sound)) / np.log(256)).astype(int),
         "counts": rng.poisson(rates),
-        "counts that occur once": rng.poisson(rng.gamma(1, 9000, (300, 8))),
+        "counts that occur once": rng.poisson(rng.gamma(2, 2000, (200, 8))),
     }
     steps = rng.dirichlet(np.full(4, 0.5), 4).cumsum(1)
     dna = [rng.integers(0, 4, 500)]
