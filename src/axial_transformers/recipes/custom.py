@@ -257,7 +257,7 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
     if occurs < min(RARE, count / 4) or codes.size < 2 * len(counts):
         return (
             "ordinal",
-            f"values are numbers, since one occurs in {occurs:.0f} of {count} examples: too few to learn it",
+            f"values are numbers: one occurs in {occurs:.0f} of {count} examples, too few to learn it",
         )
     levels = np.arange(len(counts))
     if len(counts) > MAX_LEVELS:  # of about equally many values
