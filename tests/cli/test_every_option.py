@@ -103,7 +103,8 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "model": ("run", "other"), "source": ("run", "run data"), "split": "train",
         "output": "scores.csv", "heat-maps": "maps", "top": ("run --heat-maps maps", "run --heat-maps maps --top 2"),
         "limit": "3", "against": ("run", "run --against others"), "rank-by": "corrected", "batch-size": "2",
-        "precision": "bfloat16", "palette": "categories", "window": "1 3",
+        "precision": "bfloat16", "palette": "categories", "window": "1 3", "typical": ("run", "run --typical others"),
+        "flag": ("run --typical others", "run --typical others --flag 0.9"),
     },
     "studio": READING | OPENING | {
         "model": ("run", "other"), "source": ("run", "run data"), "limit": "3", "host": "localhost", "port": "8000",
@@ -406,11 +407,15 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         sample(None, 0)
         raise Reached
 
+    def score(model: Any, values: Any, *given: Any) -> Scores:
+        return Scores(bits=np.zeros(len(values)), corrected=None)
+
     for name, answer in {
         "fit": fit,
         "load": lambda *given: EXAMPLES,
         "build": lambda config: TRAINED.model,
-        "evaluate": lambda *given, **options: Evaluation(bits_per_dim=1, standard_error=0.1, images=COUNT),
+        "score": score,
+        "keep_typical": lambda *given: None,
         "sample": lambda model, count, **options: torch.zeros(count, 8, 8, 1).byte(),
         "bits_map": lambda model, x, label: torch.zeros(x.shape),
         "under_examples": lambda *given: Image.new("L", (3, 2)),
@@ -430,15 +435,15 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
     calls = dict(recorder.calls)
     (_, _, run), options = calls["fit"]
     training, out = run["training"], run["out"]
-    (_, validation, _), how = calls["evaluate"]
+    (_, validation, batch, *_), _ = calls["score"]
     found = {f"model.{name}": [value] for name, value in calls["build"][0][0].items()}
     found |= {f"training.{name}": [value] for name, value in training.items()}
     loads = [given[1] for name, (given, _) in recorder.calls if name == "load"]
     found |= {f"data.{name}": [data[name] for data in loads] for name in loads[0]}
     found |= {"out": [out], "resume": [options["begun"]], "from": [run["start_from"]]}
     found |= {"validate_on": [len(validation)], "samples": [calls["sample"][0][1]]}
-    found["training.batch_size"].append(how["batch_size"])
-    found["training.accumulate"].append(how["batch_size"])
+    found["training.batch_size"].append(batch)
+    found["training.accumulate"].append(batch)
     return found
 
 

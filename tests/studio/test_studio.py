@@ -17,7 +17,7 @@ from axial_transformers.cli.commands import Studio
 from axial_transformers.data import Examples
 from axial_transformers.decoding.sampling import complete, exact_layouts, sample
 from axial_transformers.likelihood.bits import bits_per_dim
-from axial_transformers.likelihood.outliers import score
+from axial_transformers.likelihood.outliers import score, share_below
 from axial_transformers.pictures import marks_for_display
 from axial_transformers.studio import actions, views
 from axial_transformers.studio import studio_model as limits
@@ -105,7 +105,7 @@ def test_a_ranking_is_by_the_score_and_its_share_of_the_data():
     values = random_values(studio.model, 5, seed=1).numpy().astype(np.uint8)
     typical, scores = score(studio.model, studio.examples.values), score(studio.model, values)
     assert scores.bits == pytest.approx(bits_per_dim(studio.model, torch.from_numpy(values)).numpy())
-    share = actions.share_below(typical.bits, scores.bits)
+    share = share_below(typical.bits, scores.bits)
     assert share == pytest.approx([(typical.bits < each).mean() for each in scores.bits])
     for by in ("bits", "corrected"):
         page = views.ranking(studio, values, [f"<{i}>" for i in range(5)], scores, typical, by, "as <asked>")
