@@ -13,12 +13,13 @@ from PIL import Image
 from axial_transformers import recipes
 from axial_transformers.cli.train import requested
 from axial_transformers.cli.training import read_training
-from axial_transformers.data import DataConfig, Examples
+from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning.flops import parameters, training_flops
 from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
 from axial_transformers.recipes.custom import LOOKED_AT, block_of, kind_of_values
+from axial_transformers.training import read_run
 from axial_transformers.training.optimizer import learning_rate
 from tests.conftest import TINY, Axial
 
@@ -47,6 +48,29 @@ def test_the_papers_models_are_as_the_paper_says(name, size):
         128,
     )
     assert (model.encoder_layers, model.layers_of_outer_decoders, model.inner_layers) == (8, (8,), 4)
+
+
+@pytest.mark.usefixtures("home")
+def test_the_recipe_paper_trains_the_papers_model_of_any_images_without_additions(axial: Axial):
+    Path("photos").mkdir()
+    for i in range(9):
+        Image.new("RGB", (12, 9), (i, 90, 200)).save(f"photos/{i}.png")
+    for source, encoder in (("photos", 2), ("digits", 0)):
+        trained = axial("train", "paper", source, "--training.steps", "2", "--samples", "0", "--out", f"runs/{source}")
+        assert trained.status == 0, trained.err
+        run = read_run(f"runs/{source}").run
+        model = run.model
+        assert (model.encoder_layers, model.layout, model.values, model.channel_planes) == (
+            encoder,
+            "channels",
+            "categorical",
+            "one_hot",
+        )
+        assert (model.convolution, model.rotary, model.centred, model.num_classes) == (0, None, False, None)
+        assert (run.training.optimizer, run.training.schedule, run.training.learning_rate) == ("adam", "constant", 2e-4)
+    assert axial("inspect", "paper").err.splitlines() == [
+        "axial inspect: recipe paper has no data of its own: axial train paper FOLDER_OR_FILE"
+    ]
 
 
 @pytest.mark.parametrize(("name", "rate", "dropout"), [("imagenet32", 1e-4, 0.04), ("imagenet64", 2e-4, 0.0)])
@@ -78,7 +102,8 @@ def test_a_recipes_step_fits_the_machine_that_it_names(name):
 
     A GPU of that size multiplies bfloat16; of a CPU in float32, which takes more memory.
     """
-    recipe, run = NAMED[name], NAMED[name]()
+    recipe = NAMED[name]
+    run = recipes.suited(recipe(), load("digits")) if recipe().open else recipe()
     training = replace(run.training, precision="float32" if recipe.fits.device == "cpu" else "bfloat16")
     needed = needed_memory(run.model, training, 1, recipe.fits.device) / 1e9
     assert 0.45 * recipe.fits.gigabytes < needed <= recipe.fits.gigabytes

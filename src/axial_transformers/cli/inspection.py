@@ -62,7 +62,7 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
             way = "name the data and NAME.png, as in axial inspect my_photos/ --sheet some.png"
             raise ValueError(Message("{sheet=} is for a sheet of examples: {}", way, sheet=options.sheet))
         require_writable(options.sheet)
-    if record or not run.source:
+    if record or not (run.source or run.open):
         costs = costs_of(replace(run, training=resolved(run.training, machine)), machine)
     else:
         with warnings.catch_warnings():

@@ -133,7 +133,7 @@ def _from_model(run: RunConfig, start: str) -> RunConfig:
     from axial_transformers.models.baselines.by_name import read_config
 
     trained = read_config(start)
-    if run.recipe == "custom":
+    if run.open:
         settings = [name for name in run.open if name.startswith("model.")]
         own = [name for name in settings if name not in ("model.shape", "model.num_classes")]
         return replace(run, model=trained, start_from=start).closed(own)

@@ -19,6 +19,7 @@ from axial_transformers.recipes.named import (
     imagenet64,
     imagenet64_released,
     imagenet64_sparse_transformer,
+    paper,
     photos32,
 )
 from axial_transformers.recipes.recipe import NAMED, NOT_YET_MEASURED, Hardware, Recipe
@@ -46,6 +47,7 @@ __all__ = [
     "imagenet64_sparse_transformer",
     "in_blocks",
     "of_own_data",
+    "paper",
     "photos32",
     "suited",
     "tiled",

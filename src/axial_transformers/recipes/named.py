@@ -9,6 +9,7 @@ from typing import Any
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
+from axial_transformers.recipes.custom import OF_DATA, ModelOfData
 from axial_transformers.recipes.recipe import GPU, NOT_YET_MEASURED, Hardware, published_training, recipe
 from axial_transformers.training import RunConfig, TrainConfig
 
@@ -157,6 +158,17 @@ def photos32() -> RunConfig:
             sample_every=2_000,
         ),
     )
+
+
+@recipe(title="the paper's model, as large as suits your data", reaches=NOT_YET_MEASURED, fits=Hardware("cpu", 0.4))
+def paper() -> RunConfig:
+    """Return the paper's model without later additions, and its training; the data decide shape, width and batch."""
+    model = ModelOfData(rotary=None, convolution=0, mlp_ratio=1.0, encoder_layers=None, inner_layers=2)
+    training = TrainConfig(steps=6_000, evaluate_every=250, sample_every=250, save_every=250)
+    own = ("layout", "values", "centred", "convolution", "outer_layers", "num_classes")
+    closed = {"training.label_dropout", *(f"model.{name}" for name in own)}
+    data = tuple(name for name in OF_DATA if name not in closed)
+    return RunConfig(validate_on=250, model=model, training=training, open=data)
 
 
 @recipe(
