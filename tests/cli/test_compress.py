@@ -94,7 +94,7 @@ def written(size: int, model_size: int) -> Any:
 @pytest.mark.parametrize(
     ("size", "model_size", "weights", "says", "needed"),
     [
-        (57, 20, 0, "The archive is smallest, weights counted: 50.0 % below xz, one stream.", 3),
+        (57, 20, 0, "The archive is smallest of these, weights counted: 50.0 % below xz, one stream.", 3),
         (57, 0, 1000, "xz, one stream is smaller: 90.5 % below the archive, weights counted."
                       " The archive pays from about 200 images on.", 200),
         (57, 0, 1011, "xz, one stream is smaller: 90.6 % below the archive, weights counted."

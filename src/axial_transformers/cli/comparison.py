@@ -33,7 +33,7 @@ def compared(written: Written, weights: int, kind: str) -> dict[str, Any]:
 
 
 def print_comparison(found: dict[str, Any], kind: str) -> None:
-    """Print rows of bytes and bits/dim, and a line that names the smallest."""
+    """Print rows of bytes and bits/dim, and a line that names the smallest of them."""
     rows = {row: f"{each['bytes']:>13,}  {each['bits_per_dim']:>8.4f}" for row, each in found["rows"].items()}
     print_rows({"": f"{'bytes':>13}  bits/dim", **rows}, f"the same {plural(kind)} in other codecs")
     if find_spec("imagecodecs") is None:
@@ -43,7 +43,7 @@ def print_comparison(found: dict[str, Any], kind: str) -> None:
 
 def _verdict(archive: int, other: int, codec: str, needed: int | None, kind: str) -> str:
     if archive < other:
-        return f"The archive is smallest, weights counted: {100 * (1 - archive / other):.1f} % below {codec}."
+        return f"The archive is smallest of these, weights counted: {100 * (1 - archive / other):.1f} % below {codec}."
     smaller = f"{codec} is smaller: {100 * (1 - other / archive):.1f} % below the archive, weights counted."
     if needed is None:
         return f"{smaller} More {plural(kind)} would not change that: they take fewer bytes there, too."
