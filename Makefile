@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
 
-test: $(READY)  ## the whole test suite, under ten minutes on two cores
+test: $(READY)  ## the whole test suite, about eleven minutes on two cores
 	$(BIN)/python -m pytest
 
 check: $(READY)  ## style, types, the direction of imports, and prose

@@ -3,7 +3,7 @@
     pip install -e '.[benchmarks]'    # optional: without it, the package's column is left out
     python benchmarks/attention.py
 
-All run interleaved in one process, in float32, and in bfloat16 where the processor multiplies it faster; peak memory is
+All run interleaved in one process, in float32, and in bfloat16 where the processor has instructions; peak memory is
 that of a fresh process each.
 `--package-only` compares with the package alone, at more sizes and with its own number of heads.
 `--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def dtypes() -> dict[str, torch.dtype]:
-    """float32, and bfloat16 where this processor multiplies it clearly faster."""
+    """float32, and bfloat16 where this processor has instructions for it."""
     return {"float32": torch.float32} | ({"bfloat16": torch.bfloat16} if multiplies_bfloat16(CPU) else {})
 
 

@@ -36,7 +36,7 @@ from stored_rows import read, run_missing
 
 
 def autocast() -> torch.autocast:
-    """bfloat16 where the CPU multiplies it faster, otherwise float32."""
+    """bfloat16 where the CPU has instructions for it, otherwise float32."""
     return torch.autocast("cpu", torch.bfloat16, enabled=multiplies_bfloat16(CPU))
 
 

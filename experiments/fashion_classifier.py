@@ -52,7 +52,7 @@ def accuracy(model: AxialResNet, images: Tensor, labels: Tensor) -> float:
 def train_one(
     data: tuple[Tensor, Tensor], network: AxialResNetConfig, epochs: int, batch: int, rate: float, seed: int
 ) -> AxialResNet:
-    """Trains with AdamW on a one-cycle schedule, in bfloat16 where the processor multiplies it faster."""
+    """Trains with AdamW on a one-cycle schedule, in bfloat16 where the processor has instructions."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     images, labels = data

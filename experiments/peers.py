@@ -12,7 +12,7 @@ and trials that are there already are not run again. First each model and optimi
 0, then the best rate gets the other seeds. A changed recipe needs another OUT.
 
 Seconds are CPU time of training steps, nothing compiled by torch. All models see the same batches, and train in
-bfloat16 where the CPU multiplies it clearly faster, as `axial train` does. JSON on the last line.
+bfloat16 where the CPU has instructions for it, as `axial train` does. JSON on the last line.
 """
 
 import copy
