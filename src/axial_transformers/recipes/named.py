@@ -160,7 +160,11 @@ def photos32() -> RunConfig:
     )
 
 
-@recipe(title="the paper's model, as large as suits your data", reaches=NOT_YET_MEASURED, fits=Hardware("cpu", 0.4))
+@recipe(
+    title="the paper's model, as large as suits your data",
+    reaches="3.925 bits/dim on 200 images of Fashion-MNIST (88 s of CPU time on 1,800, 2026-11-26)",
+    fits=Hardware("cpu", 0.4),
+)
 def paper() -> RunConfig:
     """Return the paper's model without later additions, and its training; the data decide shape, width and batch."""
     model = ModelOfData(rotary=None, convolution=0, mlp_ratio=1.0, encoder_layers=None, inner_layers=2)
