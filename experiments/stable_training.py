@@ -127,12 +127,12 @@ NAMES = tuple(maker.__name__ for maker in MAKERS)
 
 def held(step: int, config: TrainConfig, clock: float = 0.0) -> float:
     """Return a learning rate that stays at its highest for half of the steps."""
-    falling = (STEPS - step) / (STEPS / 2)
+    falling = (config.steps - step) / (config.steps / 2)
     return config.learning_rate * min(1.0, (step + 1) / WARMUP, falling)
 
 
 def trained(
-    source: str, precision: Literal["float32", "bfloat16"], seed: int, share: float, former: bool
+    source: str, precision: Literal["float32", "bfloat16"], seed: int, share: float, former: bool, steps: int
 ) -> dict[str, object]:
     """Train on a source, and return what is said above."""
     examples, validation = load(source, DataConfig()), load(source, DataConfig(), "validation")[:200]
@@ -140,8 +140,8 @@ def trained(
     rates = {name: share * getattr(run.training, name) for name in ("learning_rate", "muon_learning_rate")}
     rates["head_learning_rate"] = None if former else run.training.head_learning_rate
     config = replace(
-        run.training, steps=STEPS, batch_size=BATCH, precision=precision, seed=seed, device="cpu", compile=False,
-        evaluate_every=EVERY, sample_every=STEPS, save_every=250, log_every=1, **rates,
+        run.training, steps=steps, batch_size=BATCH, precision=precision, seed=seed, device="cpu", compile=False,
+        evaluate_every=min(EVERY, steps), sample_every=steps, save_every=250, log_every=1, **rates,
     )  # fmt: skip
     if former:
         run, divergence.LIMIT = replace(run, model=replace(run.model, max_log_precision=5.0)), 1e30
@@ -172,6 +172,7 @@ def main(
     seeds: tuple[int, ...] = (0,),
     precisions: tuple[Literal["float32", "bfloat16"], ...] = ("float32",),
     former: bool = False,
+    steps: int = STEPS,
 ) -> None:
     """Add a line to OUT for each run that it has not.
 
@@ -182,6 +183,7 @@ def main(
         seeds: seeds of training.
         precisions: float32, bfloat16.
         former: train as before, at the former learning rates, half and a quarter of them.
+        steps: of each run.
     """
     training_step.learning_rate = held  # type: ignore[attr-defined]
     done = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
@@ -200,7 +202,7 @@ def main(
                         }  # fmt: skip
                         if any(key.items() <= row.items() for row in done):
                             continue
-                        row = key | trained(source, precision, seed, share, former)
+                        row = key | trained(source, precision, seed, share, former, steps)
                         with out.open("a", encoding="utf-8") as file:
                             file.write(json.dumps(row) + "\n")
                         print(json.dumps(row), flush=True)

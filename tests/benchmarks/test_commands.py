@@ -130,6 +130,7 @@ TINY = {
     "scan_sets.py": "new/scans",
     "shards.py": "--records 9 --folder new/shards --batch-size 4 --workers 0",
     "shards.py --simulated": "--records 9 --batch-size 4 --workers 0 --simulated",
+    "stable_training.py": "data new.jsonl --sets dna --steps 2",
     "table1.py": "--depths 1 3 --reach-sizes 8 --decode-size 4",
     "threads.py": "--busy 0 --turns 300 --seconds 0",
     "tokens.py encode": "encode clothes.npz clothes.npz tokens --codes 300 --steps 2 --batch 3",
