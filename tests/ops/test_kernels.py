@@ -93,11 +93,11 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
 
 @needs_numba
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal, monkeypatch):
+def test_attention_of_short_lines_equals_its_reference(causal, monkeypatch):
     """Lengths that do not fill a tile, and lines that do not fill the last vector."""
     from axial_transformers.kernels.llvm import LANES
 
-    monkeypatch.setattr(compiled_attention, "SHORT", 9 * 2 * LANES)
+    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
     heads, widths, shape = 2, (2 * LANES, 2 * LANES, 4 * LANES), (3, 9, 7)
     numbers = torch.randn(*shape, sum(widths)).bfloat16()  # of both dtypes
     wide, grad = numbers.double().requires_grad_(), torch.randn(*shape, heads, 2 * LANES).bfloat16()
@@ -109,8 +109,6 @@ def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal,
             out = attend_packed(qkv, heads, widths, axis, causal)
             assert_near(out, expected, dtype)
             assert_near(torch.autograd.grad(out, qkv, grad.to(dtype))[0], expected_gradient, dtype)
-    q, _, v = unpacked(qkv, (heads, *widths))
-    assert compiled_attention._pieces_of_short_lines(compiled_attention.sizes_of(q, v, 1), None)
 
 
 @needs_numba
@@ -374,7 +372,7 @@ def test_rows_with_gaps_are_multiplied_as_they_are(monkeypatch):
     [
         (lambda: AxialAttention(32, 4, 2), 5, 32),
         (lambda: AxialAttention(32, 4, 1, causal=(1,)), 37, 32),
-        (lambda: AxialAttention(64, 4, 1), 5, 64),  # `short_lines`
+        (lambda: AxialAttention(64, 4, 1), 5, 64),
         (lambda: PositionSensitiveAxialAttention(32, 4, 2, span=5), 5, 32),
         (lambda: PositionSensitiveAxialAttention(32, 4, 1, size=37, causal=True), 37, 32),
     ],

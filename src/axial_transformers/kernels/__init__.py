@@ -72,7 +72,6 @@ __all__ = [
     "parallel_ranges",
     "pointwise_kernels",
     "relative_kernels",
-    "short_line_kernels",
 ]
 
 
@@ -119,13 +118,6 @@ def line_kernels(bfloat16: bool, large: bool) -> Any:
     elif bfloat16 and bfloat16_tiles.multiplies_pairs():
         return bfloat16_attention.attention_by(bfloat16_tiles.PAIR_PRODUCTS)
     return line_attention
-
-
-def short_line_kernels() -> Any:
-    """Return `short_lines`: attention along lines that are shorter than a vector."""
-    from axial_transformers.kernels import short_lines
-
-    return short_lines
 
 
 def relative_kernels() -> Any:

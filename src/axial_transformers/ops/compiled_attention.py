@@ -1,7 +1,6 @@
 """Attention along lines by compiled kernels, on a CPU: lines are read where a linear layer left them."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels import Sizes, Strides, line_kernels, parallel_ranges, short_line_kernels
+from axial_transformers.kernels import Sizes, Strides, line_kernels, parallel_ranges
 from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
 from axial_transformers.ops.line_groups import is_shared
 from axial_transformers.ops.operators import (
@@ -32,8 +31,6 @@ PARTS_OF_BIAS = 32
 """Independent of the number of threads."""
 AT_ONCE = 2**17
 """A core's own cache."""
-SHORT = 16
-"""Most queries per vector lane for `short_lines`."""
 TILES_PAY_FROM = 512
 """Length times width, in bfloat16."""
 NONE, NO_MASK = np.zeros(0, np.float32), np.zeros(0, np.uint8)
@@ -165,9 +162,6 @@ def _forward(
 ) -> None:
     check_written([out], [out], axis)
     arrays, strides, sizes = _of_lines([*qkv, out], [], biases, axis, rotations, sums)
-    if pieces := _pieces_of_short_lines(sizes, rotations, *biases):
-        parallel_ranges(partial(short_line_kernels().forward, *arrays, strides, sizes, causal), pieces)
-        return
     kernels, extras = _kernels(qkv[0], sizes), _extras(biases, rotations, sizes)
 
     def work(first: int, last: int) -> None:
@@ -189,9 +183,6 @@ def _backward(
 ) -> None:
     check_written(grads, [*qkv_grad[:3], *biases][: len(grads)], axis)
     arrays, strides, sizes = _of_lines(qkv_grad, grads[:3], biases, axis, rotations, sums)
-    if pieces := _pieces_of_short_lines(sizes, rotations, *biases):
-        parallel_ranges(partial(short_line_kernels().backward, *arrays, strides, sizes, causal), pieces)
-        return
     kernels, extras = _kernels(qkv_grad[0], sizes), _extras(biases, rotations, sizes)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
@@ -234,15 +225,6 @@ def _of_lines(
     if bias is None:
         return arrays, strides, sizes._replace(lines_to_bias=count, group=group, at_once=heads_at_once(sizes, group))
     return arrays, strides, sizes._replace(lines_to_bias=count // bias.shape[1], group=group)
-
-
-def _pieces_of_short_lines(sizes: Sizes, *extras: Tensor | None) -> int:
-    """Return the pieces of work of `short_lines`; 0 where it cannot do a call, or does not pay."""
-    lanes, lines = short_line_kernels().LANES, sizes.outer * sizes.inner
-    plain = sizes.group == 1 and all(each is None for each in extras)
-    fits = sizes.width % lanes == sizes.value_width % lanes == 0 and lines >= lanes and sizes.length > 0
-    pays = sizes.length * sizes.width <= SHORT * lanes
-    return -(-lines // lanes) * sizes.heads if plain and fits and pays else 0
 
 
 def _kernels(q: Tensor, sizes: Sizes) -> Any:
