@@ -29,9 +29,10 @@ VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
 WIDTHS, FLOPS_OF_STEP = (64, 48, 32, 16), 12e9
 """The model is the widest that has no more weights than the data have values, and whose step takes at most these FLOPs:
 about a third of a second on two cores. Of noise, 4 weights a value learn the training part by heart."""
-MIN_SHARE, MIN_GAIN, MAX_LEVELS, RARE = 0.6, 0.05, 256, 16
+MIN_SHARE, MIN_GAIN, MAX_LEVELS, RARE = 0.6, 0.05, 256, 1 / 16
 """Values are numbers if differences of unlike neighbours tell this share of what these tell about each other, and save
-these bits. More values than MAX_LEVELS are put together into so many levels. Or if a value occurs in few examples."""
+these bits. More values than MAX_LEVELS are put together into so many levels. Or if a value occurs in less than RARE of
+the examples."""
 REACH_OF_STEP = 0.02
 """How far a step of the head may move a mean, in units of the data's spread: Adam's step times the width. A mean that
 leaves its bin meets the gradient of the next one, which is as steep as the bin's distribution is narrow."""
@@ -254,7 +255,7 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
     counts, found = np.bincount(codes.ravel()), 0.0
     of_examples = np.unique(np.arange(count)[:, None] * len(counts) + codes.reshape(count, -1))
     occurs = np.median(np.bincount(of_examples % len(counts))[codes])
-    if occurs < min(RARE, count / 4) or codes.size < 2 * len(counts):
+    if occurs < RARE * count or codes.size < 2 * len(counts):
         return (
             "ordinal",
             f"values are numbers: one occurs in {occurs:.0f} of {count} examples, too few to learn it",
