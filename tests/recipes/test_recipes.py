@@ -12,7 +12,7 @@ from PIL import Image
 
 from axial_transformers import recipes
 from axial_transformers.cli.train import requested
-from axial_transformers.cli.training import read_training
+from axial_transformers.cli.training import decided, prepare, read_training
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning.flops import parameters, training_flops
@@ -276,15 +276,13 @@ def test_values_are_numbers_where_unlike_neighbours_differ_as_those_of_other_val
 
 
 @pytest.mark.usefixtures("home")
-def test_one_line_says_which_kind_of_values_was_decided_why_and_how_to_decide_otherwise(capsys):
+def test_a_row_of_the_plan_says_which_kind_of_values_was_decided_and_why():
     for name, kind, other in (("12 shades of heat", "numbers", "categorical"), ("tiles", "symbols", "ordinal")):
         np.save("data.npy", DATA[name][1].astype(np.uint8))
-        read_training(requested(["data.npy"], "train").run)
-        said = capsys.readouterr().err
-        assert re.search(rf"values are {kind}, since .*%.*; otherwise: --model.values {other}\n", said)
-        run, _ = read_training(requested(["data.npy", "--model.values", other], "train").run)
-        assert (run.model.values, run.model.centred) == (other, other == "ordinal")
-        assert "values are" not in capsys.readouterr().err
+        said = decided(prepare(requested(["data.npy"], "train").run))["decided"]
+        assert re.fullmatch(rf"{kind}: differences explain \d+% of unlike neighbours", said)
+        chosen = prepare(requested(["data.npy", "--model.values", other], "train").run)
+        assert (chosen.planned.model.values, decided(chosen)) == (other, {})
 
 
 def test_of_large_examples_a_corner_decides(monkeypatch):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.cli.console import print_rows, printable, working
 from axial_transformers.cli.parsing import command
-from axial_transformers.cli.training import Prepared, prepare, timed
+from axial_transformers.cli.training import Prepared, decided, prepare, timed
 from axial_transformers.data import Examples
 from axial_transformers.data.folders import by_cause
 from axial_transformers.data.kinds import KINDS, kind_of
@@ -134,6 +134,7 @@ def _data_rows(found: Prepared) -> dict[str, str]:
     floats = f", floats in {train.grid}" if train.grid else ""
     order = "numbers (ordinal)" if model.values == "ordinal" else "symbols (categorical)"
     rows["values"] = f"{model.num_values:,} {order}{floats}; found: {_range(seen, train)}"
+    rows |= decided(found)
     if kind == "row":
         rows["columns"] = ", ".join(f"{i}: {_range(seen[:, i], train)}" for i in range(model.shape[0]))
     return rows

@@ -222,10 +222,6 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, split, bar("reading"))
-    if "model.values" in run.open:
-        kind, why = kind_of_values(examples)
-        say(f"{source}: {why}; otherwise: --model.values {'categorical' if kind == 'ordinal' else 'ordinal'}")
-        run = run.changed({"model.values": kind})
     suitable = suited(run, examples).changed({"data.grid": examples.grid or run.data.grid})
     to_follow = f"let the model follow the data: {command('train', source)}"
     check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
@@ -246,9 +242,17 @@ def _lines(prepared: Prepared, planned: RunConfig, facts: Facts) -> list[str]:
     source = planned.source or ""
     rows = planned.model.describe() | describe_data(planned, facts) | describe(prepared.costs)
     rows = {name: text for name, text in rows.items() if name not in ("source", "data")}
-    rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
+    rows |= decided(prepared) | {"to change": "--model.values, --model.dim, --data.size, --training.steps, ...:"}
     rows[""] = f"axial train {shlex.quote(source)} --help"
     return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
+
+
+def decided(prepared: Prepared) -> dict[str, str]:
+    """Return why values are numbers or symbols, as a row, unless the user or a recipe said so."""
+    planned = prepared.planned
+    kind, why = kind_of_values(prepared.parts.train)
+    by_data = planned.recipe == "custom" and not planned.start_from and kind == planned.model.values
+    return {"decided": why} if by_data else {}
 
 
 def evaluation_of(validation: Examples, run: RunConfig) -> Collective:

@@ -33,6 +33,7 @@ MIN_SHARE, MIN_GAIN, MAX_LEVELS, RARE = 0.6, 0.05, 256, 1 / 16
 """Values are numbers if differences of unlike neighbours tell this share of what these tell about each other, and save
 these bits. More values than MAX_LEVELS are put together into so many levels. Or if a value occurs in less than RARE of
 the examples."""
+NAMES = {"ordinal": "numbers", "categorical": "symbols"}
 REACH_OF_STEP = 0.02
 """How far a step of the head may move a mean, in units of the data's spread: Adam's step times the width. A mean that
 leaves its bin meets the gradient of the next one, which is as steep as the bin's distribution is narrow."""
@@ -256,10 +257,7 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
     of_examples = np.unique(np.arange(count)[:, None] * len(counts) + codes.reshape(count, -1))
     occurs = np.median(np.bincount(of_examples % len(counts))[codes])
     if occurs < RARE * count or codes.size < 2 * len(counts):
-        return (
-            "ordinal",
-            f"values are numbers: one occurs in {occurs:.0f} of {count} examples, too few to learn it",
-        )
+        return "ordinal", f"numbers: each occurs in few examples, about {occurs:.0f} of {count}"
     levels = np.arange(len(counts))
     if len(counts) > MAX_LEVELS:  # of about equally many values
         levels = np.unique((counts.cumsum() - counts) * MAX_LEVELS // codes.size, return_inverse=True)[1]
@@ -269,10 +267,8 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
             unlike = (along[:-1] != along[1:]) & (along[:-1] != left_out) & (along[1:] != left_out)
             first, second = levels[along[:-1][unlike]], levels[along[1:][unlike]]
             found = max(found, _share_of_differences(first, second))
-    why = f"differences explain {found:.0%} of what unlike neighbours tell about each other"
-    if found >= MIN_SHARE:
-        return "ordinal", f"values are numbers, since {why}"
-    return "categorical", f"values are symbols, since {why}, below {MIN_SHARE:.0%}"
+    kind: Literal["ordinal", "categorical"] = "ordinal" if found >= MIN_SHARE else "categorical"
+    return kind, f"{NAMES[kind]}: differences explain {found:.0%} of unlike neighbours"
 
 
 def _share_of_differences(first: "NDArray[np.integer]", second: "NDArray[np.integer]") -> float:
