@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -144,7 +145,7 @@ def trained(
         evaluate_every=min(EVERY, steps), sample_every=steps, save_every=250, log_every=1, **rates,
     )  # fmt: skip
     if former:
-        run, divergence.LIMIT = replace(run, model=replace(run.model, max_log_precision=5.0)), 1e30
+        run = replace(run, model=replace(run.model, max_log_precision=5.0))
     torch.manual_seed(seed)
     model, curve = AxialTransformer(run.model), list[float]()
 
@@ -154,7 +155,9 @@ def trained(
         return {"bits_per_dim": curve[-1]}
 
     with TemporaryDirectory() as folder:
-        result = train(model, examples, config, Path(folder) / "run", evaluate=bits)
+        limit = 1e30 if former else divergence.LIMIT
+        with patch.object(training_step, "learning_rate", held), patch.object(divergence, "LIMIT", limit):
+            result = train(model, examples, config, Path(folder) / "run", evaluate=bits)
         lines = [json.loads(line) for line in (Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
     norms = [line["gradient_norm"] for line in lines if "gradient_norm" in line]
     left_out = max(line.get("steps_left_out", 0) for line in lines)
@@ -185,7 +188,6 @@ def main(
         former: train as before, at the former learning rates, half and a quarter of them.
         steps: of each run.
     """
-    training_step.learning_rate = held  # type: ignore[attr-defined]
     done = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     for maker in [maker for maker in MAKERS if maker.__name__ in sets]:
         with TemporaryDirectory() as folder:
