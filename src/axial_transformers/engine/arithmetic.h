@@ -1,0 +1,107 @@
+/* float32 arithmetic with the same bits on every processor: each operation is rounded once, in the order written.
+
+   `engine/reference.py` is the specification. A sum over a row has LANES partial sums, number j in lane j mod LANES, and
+   then a tree: lanes j and j + 8, j and j + 4, and so on. Loops over lanes have a fixed count, so that a compiler makes
+   vectors of any width of them; that changes no bit. */
+
+#ifndef ARITHMETIC_H
+#define ARITHMETIC_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __FAST_MATH__
+#error "compile without -ffast-math: each float32 operation must round as IEEE 754 says"
+#endif
+#if FLT_EVAL_METHOD != 0
+#error "this compiler computes in other precisions than it stores: on 32-bit x86, compile with -msse2 -mfpmath=sse"
+#endif
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define UNROLLED _Pragma("GCC unroll 64")
+#else
+#define UNROLLED
+#endif
+#ifdef __GNUC__
+#define INLINED static inline __attribute__((always_inline))
+#else
+#define INLINED static inline
+#endif
+
+enum { LANES = 16 };
+
+static float from_bits(uint32_t bits) { return (union { uint32_t bits; float value; }){.bits = bits}.value; }
+static uint32_t bits_of(float value) { return (union { uint32_t bits; float value; }){.value = value}.bits; }
+
+/* Return a b + c, rounded once. Without an instruction for that, float64 holds the product, and rounds the sum to odd:
+   rounding it again is rounding once. */
+INLINED float fused(float a, float b, float c) {
+#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__aarch64__)
+    return fmaf(a, b, c);
+#else
+    double exact = (double)a * b, sum = exact + c, back = sum - c, error = (c - (sum - back)) + (exact - back);
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof(bits));
+    if ((error < 0 || error > 0) && !(bits & 1)) bits += (error > 0) == (sum > 0) ? 1 : UINT64_MAX;
+    memcpy(&sum, &bits, sizeof(sum));
+    return (float)sum;
+#endif
+}
+
+/* Return e^x: 0 below -87, e^88 above 88, NaN of NaN. */
+INLINED float exponential(float x) {
+    float near = x > -87.0f ? x : -87.0f;
+    near = near < 88.0f ? near : 88.0f;
+    float shifted = fused(near, 1.4426950216293335f, 12582912.0f), n = shifted - 12582912.0f;
+    float r = fused(n, 1.9046542121259336e-09f, fused(n, -0.6931471824645996f, near));
+    float p = fused(0.0013751150108873844f, r, 0.00836898759007454f);
+    p = fused(p, r, 0.04166954383254051f);
+    p = fused(p, r, 0.166665181517601f);
+    p = fused(p, r, 0.49999988079071045f);
+    p = fused(fused(p, r, 1.0f), r, 1.0f);
+    p *= from_bits((bits_of(shifted) - 0x4b400000u + 127u) << 23);
+    p = x < -87.0f ? 0.0f : p;
+    return x == x ? p : x;
+}
+
+INLINED float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+INLINED float hyperbolic_tangent(float x) { return 1.0f - 2.0f / (1.0f + exponential(x + x)); }
+
+/* Sum the lanes; they are changed. */
+INLINED float sum_of_lanes(float *lanes) {
+    UNROLLED
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            lanes[j] += lanes[j + half];
+    return lanes[0];
+}
+
+static float largest(const float *x, uint64_t count) {
+    float lanes[LANES], found = -INFINITY;
+    uint64_t i = 0;
+    for (int j = 0; j < LANES; j++)
+        lanes[j] = -INFINITY;
+    for (; i + LANES <= count; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lanes[j] = x[i + (uint64_t)j] > lanes[j] ? x[i + (uint64_t)j] : lanes[j];
+    for (; i < count; i++)
+        found = x[i] > found ? x[i] : found;
+    for (int j = 0; j < LANES; j++)
+        found = lanes[j] > found ? lanes[j] : found;
+    return found;
+}
+
+/* Return 1 if fused multiply-add rounds once and denormal numbers stay: a compiler that contracts or flushes fails. */
+static int is_ieee(void) {
+    volatile float a = 0x1.0002p-24f, b = 0x1.fffcp-1f, c = 1.0f + FLT_EPSILON, small = FLT_MIN, half = 0.5f;
+    volatile float third = 1.0f / 3.0f, three = 3.0f, rounded = third * three, minus = -1.0f;
+    return fused(a, b, c) == c && small * half != 0.0f && fused(small, half, 0.0f) != 0.0f &&
+           fused(third, three, minus) != third * three + minus && rounded == 1.0f;
+}
+
+#endif

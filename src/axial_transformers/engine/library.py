@@ -1,0 +1,96 @@
+"""The library of the engine: C that was compiled for several levels of a processor's instructions, called by ctypes.
+
+C trusts what it gets. So only this room calls it, after checks of every shape, stride, type and bound.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDER = Path(__file__).parent
+NAME = {"win32": "axial.dll", "darwin": "libaxial.dylib"}.get(sys.platform, "libaxial.so")
+FROM_SOURCE = "pip install --force-reinstall --no-deps -e ."
+LOG = logging.getLogger("axial_transformers")
+
+
+class Library:
+    """The functions of one level: `library.name(arguments)` calls the C function name_LEVEL.
+
+    A C function returns 0, or a number that says what went wrong, see `engine.h`.
+    """
+
+    def __init__(self, loaded: ctypes.CDLL, level: str):
+        self._loaded, self.level = loaded, level
+
+    def __getattr__(self, name: str) -> Any:
+        function = self._loaded[f"{name}_{self.level}"]
+        function.restype, function.errcheck = ctypes.c_int, _checked
+        setattr(self, name, function)
+        return function
+
+
+def _checked(result: int, function: Any, arguments: Any) -> int:
+    if result == NO_MEMORY:
+        raise MemoryError("the engine found no memory")
+    return result
+
+
+NO_MEMORY = 1
+
+
+@cache
+def library() -> Library | None:
+    """Return the library at the best level that this processor has, or that AXIAL_CPU names; None, with a warning.
+
+    Raises:
+        ValueError: AXIAL_CPU names no level that this processor has; or the library is of other sources than those here.
+    """
+    path = FOLDER / NAME
+    if not path.exists():
+        LOG.warning(
+            "the engine is not compiled: archives, sampling and training on a CPU are many times slower; %s compiles it",
+            FROM_SOURCE,
+        )
+        return None
+    loaded = ctypes.CDLL(str(path))
+    levels = [name for name in LEVELS if _has(loaded, name)]
+    asked = os.environ.get("AXIAL_CPU") or levels[-1]
+    if asked not in levels:
+        raise ValueError(f"AXIAL_CPU must be one of {', '.join(levels)} on this processor, not {asked}")
+    loaded.axial_sources.restype = ctypes.c_char_p
+    if loaded.axial_sources().decode() != sources_digest():
+        raise ValueError(f"{path} is compiled of other sources than those beside it: run {FROM_SOURCE}")
+    return Library(loaded, asked)
+
+
+LEVELS = ("v2", "v3", "v4", "aarch64")
+
+
+def _has(loaded: ctypes.CDLL, level: str) -> bool:
+    return bool(loaded.axial_has_level(level.encode()))
+
+
+def sources_digest() -> str:
+    """Return the SHA-256 of the C sources; `hatch_build.py` computes it alike."""
+    digest = hashlib.sha256()
+    for file in sorted(FOLDER.glob("*.[ch]")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def address(array: NDArray[Any]) -> ctypes.c_void_p:
+    """Return where an array begins: C takes no more of it."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def floats(array: Any) -> NDArray[np.float32]:
+    """Return float32 numbers in C order, copied if they are not."""
+    return np.ascontiguousarray(array, np.float32)
