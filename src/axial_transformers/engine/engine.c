@@ -14,3 +14,5 @@
    checks them. */
 
 #include "door.h"
+#include "attention.c"
+#include "pointwise.c"

@@ -35,7 +35,7 @@ from axial_transformers.kernels.exact.definition import (
     Stream,
 )
 from axial_transformers.kernels.line_layout import Sizes, Strides
-from axial_transformers.kernels.threads import parallel_map, parallel_ranges
+from axial_transformers.engine.threads import parallel_map, parallel_ranges
 
 __all__ = [
     "COEFFICIENT_BITS",

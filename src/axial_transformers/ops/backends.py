@@ -3,10 +3,10 @@
     q, k, v, options -> AttentionCall
                              |
               compiled_attention   on a CPU: lines are read where they lie in memory
-                             | refuses: a GPU, equation 4, key masks, windows, dropout, a bias by line, all but float32
-                             |          and bfloat16, few scores, long lines, torch.func, exported graphs
+                             | refuses: a GPU, equation 4, windows, dropout, all but float32 and bfloat16, few scores,
+                             |          long lines, torch.func, exported graphs
               compiled_relative    the same for equation 4 of Axial-DeepLab
-                             | refuses: all else, a GPU, key masks; dtypes, scores, lines and graphs as above
+                             | refuses: all else, a GPU; dtypes, scores, lines and graphs as above
               fused_attention      torch's scaled_dot_product_attention; on a GPU, the first that does not refuse
                              | refuses: equation 4, torch.func; on a CPU also dropout, short lines, gradients of a bias
               composed_attention   matrix product, softmax, matrix product: any number of derivatives, any graph
@@ -16,8 +16,8 @@
                              v
                  [B, *A, heads, value_dim]
 
-A backend is a file with two functions: `refuses(call)` returns why not, or None, and `run(call)` computes. To see the
-reasons, print `explain(call)`, or set the logger `axial_transformers.ops.backends` to DEBUG.
+A backend is a file with two functions: `refuses(call)` returns why not, or None, and `run(call)` computes; NaN and
+infinities of absent positions do not count. To see the reasons, print `explain(call)`, or set the logger `axial_transformers.ops.backends` to DEBUG.
 """
 
 import logging
@@ -34,7 +34,7 @@ from axial_transformers.ops import (
     composed_relative,
     fused_attention,
 )
-from axial_transformers.ops.attention_call import AttentionCall, without_absent
+from axial_transformers.ops.attention_call import AttentionCall
 
 
 class Backend(Protocol):
@@ -60,11 +60,10 @@ LOG = logging.getLogger(__name__)
 
 
 def attend(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
-    """Compute a call by the first backend that does not refuse; NaN and infinities of absent positions do not count.
+    """Compute a call by the first backend that does not refuse.
 
     If a dilation has split `axis` into two (`call.length`), the result has one axis again, of the old length.
     """
-    call = without_absent(call)
     out = choose(call).run(call)
     if call.length is None:
         return out

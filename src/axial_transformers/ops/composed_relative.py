@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.ops.attention_call import AttentionCall, Tables
+from axial_transformers.ops.attention_call import AttentionCall, Tables, without_absent
 from axial_transformers.ops.composed_attention import softmax
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, piece, to_lines
 
@@ -27,7 +27,7 @@ def refuses(call: AttentionCall) -> str | None:
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call."""
-    return from_lines(_in_pieces(call), call.q, call.axis)
+    return from_lines(_in_pieces(without_absent(call)), call.q, call.axis)
 
 
 def _in_pieces(call: AttentionCall) -> Tensor:

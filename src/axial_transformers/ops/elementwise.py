@@ -1,19 +1,17 @@
-"""Quick GELU, dropout and shifts; large ones by `kernels.pointwise`."""
+"""Quick GELU, dropout and shifts; large ones by the engine."""
 
-from collections.abc import Callable
+from ctypes import c_float, c_int32, c_int64, c_uint64
 from itertools import product
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels import parallel_ranges, pointwise_kernels
-from axial_transformers.ops.operators import HAS_NUMBA, cpu_operator
+from axial_transformers.engine.threads import parallel_ranges
+from axial_transformers.ops.compiled_attention import pointer
+from axial_transformers.ops.operators import cpu_operator, engine, has_engine
 from axial_transformers.ops.torch_private import is_transformed
 
 STEEPNESS = 1.702
@@ -24,7 +22,7 @@ GOLDEN, FACTORS = -0x61C8864680B583EB, (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return x * sigmoid(1.702 x), the authors' nonlinearity; first derivatives only, except under torch.func."""
+    """Return x * sigmoid(1.702 x), the authors' nonlinearity; any number of derivatives."""
     if torch.compiler.is_compiling() or is_transformed():  # the compiler fuses by itself
         return x * torch.sigmoid(STEEPNESS * x)
     return _QuickGELU.apply(x)  # type: ignore[no-untyped-call]
@@ -58,7 +56,11 @@ def _scale(dropped: int) -> float:
 )
 def _kept(x: Tensor, dropped: int) -> Tensor:
     """Return what is kept. Torch's dropout samples once per number, this once."""
-    bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(_seed())
+    return _kept_by(_seed(), x, dropped)
+
+
+def _kept_by(seed: int, x: Tensor, dropped: int) -> Tensor:
+    bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(seed)
     for shift, factor in zip((30, 27), FACTORS):
         bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)
     bits = bits.bitwise_xor_(_shifted(bits, 31))
@@ -77,21 +79,24 @@ def _shifted(bits: Tensor, shift: int) -> Tensor:
 class _QuickGELU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        x = x.contiguous()
         ctx.save_for_backward(x)
+        x = x.contiguous()
         out = torch.empty_like(x)
         if _pays(x):
-            _in_units(pointwise_kernels().quick_gelu, x, out)
+            _in_units("quick_gelu", x, out)
             return out
         return torch.mul(x, STEEPNESS, out=out).sigmoid_().mul_(x)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        out, grad = torch.empty_like(x), grad.contiguous()
+        if torch.is_grad_enabled():  # a derivative of this gradient is wanted
+            s = torch.sigmoid(STEEPNESS * x)
+            return grad * s * (1 + STEEPNESS * x * (1 - s))
+        x, grad = x.contiguous(), grad.contiguous()
+        out = torch.empty_like(x)
         if _pays(x) and _pays(grad):
-            _in_units(pointwise_kernels().quick_gelu_backward, x, grad, out)
+            _in_units("quick_gelu_backward", x, grad, out)
             return out
         torch.mul(x, STEEPNESS, out=out)  # quick_gelu's derivative at x is silu's at 1.702 x
         return torch.ops.aten.silu_backward.grad_input(grad, out, grad_input=out)
@@ -106,42 +111,42 @@ class _AddDropped(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # a derivative of this gradient is wanted
+            kept = _kept_by(ctx.seed, grad, ctx.dropped).to(grad.dtype) * _scale(ctx.dropped)
+            return grad, (grad * kept).to(ctx.dtype), None
         d_y = grad.new_empty(grad.shape, dtype=ctx.dtype)
         _drop(None, grad.contiguous(), ctx.seed, ctx.dropped, d_y)
         return grad, d_y, None
 
 
 def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
-    add = pointwise_kernels().add_dropped
-    base = np.zeros(0, np.float32) if x is None else _array(x)
-    arrays, scale, count = (_array(y), _array(out)), np.float32(_scale(dropped)), y.numel()
+    halves = sum(2**i for i, each in enumerate((x, y, out)) if each is not None and each.dtype == torch.bfloat16)
+    options = c_uint64(seed), c_int32(dropped - 2**15), c_float(_scale(dropped))
+    arguments = pointer(x), pointer(y), *options, pointer(out), halves
 
     def work(first: int, last: int) -> None:
-        numbers = first * UNIT, min(last * UNIT, count)
-        add(base, arrays[0], seed, dropped - 2**15, scale, arrays[1], *numbers)
+        engine().add_dropped(*arguments, *_numbers(out, first, last))
 
-    parallel_ranges(work, -(-count // UNIT))
+    parallel_ranges(work, -(-out.numel() // UNIT))
 
 
 def _pays(x: Tensor) -> bool:
     kinds = torch.float32, torch.bfloat16
-    return HAS_NUMBA and type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM
+    return type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM and has_engine()
 
 
-def _in_units(kernel: Callable[..., None], *tensors: Tensor) -> None:
-    arrays = [_array(x) for x in tensors]
+def _in_units(name: str, *tensors: Tensor) -> None:
+    arguments = *map(pointer, tensors), int(tensors[0].dtype == torch.bfloat16)
 
     def work(first: int, last: int) -> None:
-        kernel(*(x[first * UNIT : last * UNIT] for x in arrays))
+        getattr(engine(), name)(*arguments, *_numbers(tensors[0], first, last))
 
-    parallel_ranges(work, -(-arrays[0].size // UNIT))
+    parallel_ranges(work, -(-tensors[0].numel() // UNIT))
 
 
-def _array(x: Tensor) -> NDArray[Any]:
-    flat = x.detach().view(-1)
-    return (flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy()
+def _numbers(x: Tensor, first: int, last: int) -> tuple[c_int64, c_int64]:
+    return c_int64(first * UNIT), c_int64(min(last * UNIT, x.numel()))
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:

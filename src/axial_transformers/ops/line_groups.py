@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.ops.attention_call import AttentionCall
+from axial_transformers.ops.attention_call import AttentionCall, without_absent
 from axial_transformers.ops.torch_private import is_transformed
 
 PIECE = {"cpu": 2**19}
@@ -34,7 +34,7 @@ def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Floa
 
     A query without any key gets zeros. Large calls run piece by piece, and backward computes each piece again.
     """
-    groups = groups_of(call)
+    groups = groups_of(without_absent(call))
     traced = torch.compiler.is_compiling() or is_transformed()
     at_once = traced or _scores(groups) <= piece(groups.q.device)
     out = _without_excluded(attend, groups, call.dropout) if at_once else _in_pieces(attend, groups, call.dropout)

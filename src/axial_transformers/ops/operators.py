@@ -2,17 +2,29 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from axial_transformers.engine.library import Library, library
 from axial_transformers.ops.argument_checks import check_devices, check_rotations
 from axial_transformers.ops.torch_private import tree_leaves
 
-HAS_NUMBA = find_spec("numba") is not None
 LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def has_engine() -> bool:
+    """Return True if the engine is compiled."""
+    return library() is not None
+
+
+def engine() -> Library:
+    """Return the engine, for what `has_engine` allows."""
+    found = library()
+    assert found is not None
+    return found
 
 
 def cpu_operator(
@@ -47,6 +59,13 @@ def check_array(name: str, x: Tensor, dtypes: Sequence[torch.dtype], shape: Sequ
         raise ValueError(f"{name} must be {' or '.join(map(str, dtypes))} {list(shape)}, not {x.dtype} {list(x.shape)}")
 
 
+def check_contiguous(name: str, x: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> None:
+    """Check dtype, shape and that numbers adjoin."""
+    check_array(name, x, dtypes, shape)
+    if not x.is_contiguous():
+        raise ValueError(f"{name} must be contiguous, not of strides {x.stride()}")
+
+
 def check_lines(
     tensors: Sequence[Tensor],
     axis: int,
@@ -67,17 +86,20 @@ def check_lines(
     check_array("k", k, [q.dtype], [*positions, groups, width])
     check_array("v", v, [q.dtype], [*positions, groups, value_width])
     check_array("the result or its gradient", result, [q.dtype], [*positions, heads, value_width])
-    check_array("sums", sums, SINGLE, [q.shape[:-1].numel(), 2])
-    if not sums.is_contiguous():
-        raise ValueError(f"sums must be contiguous, not of strides {sums.stride()}")
+    check_contiguous("sums", sums, SINGLE, [q.shape[:-1].numel(), 2])
 
 
-def check_extras(q: Tensor, axis: int, bias: Tensor | None, rotations: Tensor | None) -> None:
-    """Check a bias [heads, B or 1, L, L] and rotations, or None."""
+def check_extras(
+    q: Tensor, axis: int, bias: Tensor | None, rotations: Tensor | None, present: Tensor | None
+) -> None:
+    """Check a bias [heads, 1, B or lines, L, L], rotations and where keys are present [lines, L], or None."""
     length = q.shape[axis]
+    lines = q.shape[:-2].numel() // length
     if bias is not None:
-        examples = 1 if bias.ndim == 4 and bias.shape[1] == 1 else len(q)
-        check_array("bias", bias, SINGLE, [q.shape[-2], examples, length, length])
+        own = bias.shape[1] if bias.ndim == 4 and bias.shape[1] in (1, len(q)) else lines
+        check_contiguous("bias", bias, SINGLE, [q.shape[-2], own, length, length])
+    if present is not None:
+        check_contiguous("present", present, [torch.bool], [lines, length])
     if rotations is not None:
         check_rotations(rotations, length, q.shape[-1])
 
@@ -105,8 +127,8 @@ def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis:
 @lru_cache(maxsize=256)
 def strides_of_lines(
     shape: torch.Size, strides: tuple[int, ...], axis: int
-) -> tuple[int, tuple[int, int, int, int]] | None:
-    """Return the extent and strides (outer axes, inner axes, heads, `axis`), or None; torch finds them slowly."""
+) -> tuple[int, int, int, int] | None:
+    """Return the strides of outer axes, inner axes, heads and `axis`, or None; torch finds them slowly."""
     x = torch.empty_strided(shape, strides, device="meta")
     try:
         lines = x.view(shape[:axis].numel(), shape[axis], shape[axis + 1 : -2].numel(), *shape[-2:])
@@ -115,7 +137,7 @@ def strides_of_lines(
     outer, position, inner, head, number = lines.stride()
     if number != 1 and shape[-1] > 1:
         return None
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)), (outer, inner, head, position)
+    return outer, inner, head, position
 
 
 @lru_cache(maxsize=256)
