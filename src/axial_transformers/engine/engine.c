@@ -16,3 +16,4 @@
 #include "door.h"
 #include "attention.c"
 #include "pointwise.c"
+#include "relative.c"

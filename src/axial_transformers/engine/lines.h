@@ -150,6 +150,8 @@ INLINED void product_of_rows(const int vectors, int adds, const float *x, int64_
 #define PRODUCT(height) product_tile(height, vectors, adds, x, x_row, x_step, count, w, w_row, out, out_row)
     for (; rows >= TALL; rows -= TALL, x += TALL * x_row, out += TALL * out_row)
         PRODUCT(TALL);
+    for (; TALL > 8 && rows >= 8; rows -= 8, x += 8 * x_row, out += 8 * out_row)
+        PRODUCT(8);
     for (; rows >= 4; rows -= 4, x += 4 * x_row, out += 4 * out_row)
         PRODUCT(4);
     switch (rows) {
@@ -237,38 +239,35 @@ static int64_t beginning(const Lines *x, const Sizes *sizes, int64_t m) {
     return line / sizes->inner * x->by.outer + line % sizes->inner * x->by.inner + m % x->heads * x->by.head;
 }
 
-static void load_row(const void *data, int64_t at, int bfloat16, int64_t width, float scale, float *out) {
-    int64_t j = 0;
-    if (bfloat16) {
-        const uint16_t *x = (const uint16_t *)data + at;
-        for (; j + WIDE <= width; j += WIDE)
-            store(out + j, load_half(x + j) * scale);
-        for (; j < width; j++)
-            out[j] = widened_one(x[j]) * scale;
-    } else {
-        const float *x = (const float *)data + at;
-        for (; j + WIDE <= width; j += WIDE)
-            store(out + j, load(x + j) * scale);
-        for (; j < width; j++)
-            out[j] = x[j] * scale;
-    }
+/* Run VECTOR for each vector j of a row, and NUMBER for each number i of the rest, four at a time: heads are narrow. */
+#define IN_PARTS(width, VECTOR, NUMBER)                                                                                \
+    do {                                                                                                               \
+        int64_t j = 0;                                                                                                 \
+        for (; j + WIDE <= (width); j += WIDE)                                                                         \
+            VECTOR;                                                                                                    \
+        for (; j + 4 <= (width); j += 4)                                                                               \
+            for (int64_t i = j; i < j + 4; i++)                                                                        \
+                NUMBER;                                                                                                \
+        for (int64_t i = j; i < (width); i++)                                                                          \
+            NUMBER;                                                                                                    \
+    } while (0)
+
+INLINED void load_row(const void *data, int64_t at, int bfloat16, int64_t width, float scale, float *restrict out) {
+    const uint16_t *halves = (const uint16_t *)data + at;
+    const float *restrict x = (const float *)data + at;
+    if (bfloat16)
+        IN_PARTS(width, store(out + j, load_half(halves + j) * scale), out[i] = widened_one(halves[i]) * scale);
+    else
+        IN_PARTS(width, store(out + j, load(x + j) * scale), out[i] = x[i] * scale);
 }
 
-static void store_row(const float *x, int64_t width, float scale, int bfloat16, void *data, int64_t at) {
-    int64_t j = 0;
-    if (bfloat16) {
-        uint16_t *out = (uint16_t *)data + at;
-        for (; j + WIDE <= width; j += WIDE)
-            store_half(out + j, load(x + j) * scale);
-        for (; j < width; j++)
-            out[j] = narrowed_one(x[j] * scale);
-    } else {
-        float *out = (float *)data + at;
-        for (; j + WIDE <= width; j += WIDE)
-            store(out + j, load(x + j) * scale);
-        for (; j < width; j++)
-            out[j] = x[j] * scale;
-    }
+INLINED void store_row(const float *restrict x, int64_t width, float scale, int bfloat16, void *data, int64_t at) {
+    uint16_t *halves = (uint16_t *)data + at;
+    float *restrict out = (float *)data + at;
+    if (bfloat16)
+        IN_PARTS(width, store_half(halves + j, load(x + j) * scale), halves[i] = narrowed_one(x[i] * scale));
+    else
+        IN_PARTS(width, store(out + j, load(x + j) * scale), out[i] = x[i] * scale);
 }
 
 static void prefetch_row(const void *data, int64_t at, int64_t width, int64_t bytes) {
@@ -279,32 +278,39 @@ static void prefetch_row(const void *data, int64_t at, int64_t width, int64_t by
 /* What counts of a row at an absent position: of keys and values nothing, of queries what is finite. */
 enum { ALL, NOTHING_IF_ABSENT, FINITE_IF_ABSENT };
 
-/* Copy the heads that are loaded together, from piece m on, times `scale`. `present` is uint8 [length], or NULL. */
-static void load_heads(const Lines *x, const Sizes *sizes, int64_t m, float scale, const uint8_t *present, int absent,
-                       int64_t padded) {
-    int64_t at = beginning(x, sizes, m), bytes = sizes->bfloat16 ? 2 : 4;
-    for (int64_t row = 0; row < sizes->length; row++)
-        for (int64_t head = 0; head < x->at_once; head++) {
-            int64_t from = at + row * x->by.position + head * x->by.head;
-            float *to = x->copy + (head * padded + row) * x->wide;
-            prefetch_row(x->data, from + AHEAD * x->by.position, x->width, bytes);
-            load_row(x->data, from, (int)sizes->bfloat16, x->width, scale, to);
+/* Copy the heads that are loaded together, from piece m on, times `scale`. `present` is uint8 [length], or NULL. Sizes
+   are copied first: a store of a vector might change them, for all that the compiler knows. */
+static void load_heads(const Lines *lines, const Sizes *sizes, int64_t m, float scale, const uint8_t *present,
+                       int absent, int64_t padded) {
+    const Lines x = *lines;
+    const int64_t first = beginning(lines, sizes, m), bytes = sizes->bfloat16 ? 2 : 4, length = sizes->length;
+    for (int64_t row = 0; row < length; row++) {
+        int64_t from = first + row * x.by.position;
+        float *to = x.copy + row * x.wide;
+        for (int64_t head = 0; head < x.at_once; head++, from += x.by.head, to += padded * x.wide) {
+            prefetch_row(x.data, from + AHEAD * x.by.position, x.width, bytes);
+            load_row(x.data, from, bytes == 2, x.width, scale, to);
             if (present && !present[row] && absent != ALL)
-                for (int64_t j = 0; j < x->width; j++)
+                for (int64_t j = 0; j < x.width; j++)
                     to[j] = absent == NOTHING_IF_ABSENT || !(fabsf(to[j]) <= FLT_MAX) ? 0.0f : to[j];
         }
+    }
 }
 
 /* Copy back, times `scale`, or row by row times the first number of sums [pieces times L, 2]. */
-static void store_heads(const Lines *x, const Sizes *sizes, int64_t m, float scale, const float *sums, int64_t padded) {
-    int64_t at = beginning(x, sizes, m), bytes = sizes->bfloat16 ? 2 : 4;
-    for (int64_t row = 0; row < sizes->length; row++)
-        for (int64_t head = 0; head < x->at_once; head++) {
-            int64_t to = at + row * x->by.position + head * x->by.head;
-            float factor = sums ? sums[2 * ((m + head) * sizes->length + row)] : scale;
-            prefetch_row(x->data, to + AHEAD * x->by.position, x->width, bytes);
-            store_row(x->copy + (head * padded + row) * x->wide, x->width, factor, (int)sizes->bfloat16, x->data, to);
+static void store_heads(const Lines *lines, const Sizes *sizes, int64_t m, float scale, const float *sums,
+                        int64_t padded) {
+    const Lines x = *lines;
+    const int64_t first = beginning(lines, sizes, m), bytes = sizes->bfloat16 ? 2 : 4, length = sizes->length;
+    for (int64_t row = 0; row < length; row++) {
+        int64_t to = first + row * x.by.position;
+        const float *from = x.copy + row * x.wide;
+        for (int64_t head = 0; head < x.at_once; head++, to += x.by.head, from += padded * x.wide) {
+            float factor = sums ? sums[2 * ((m + head) * length + row)] : scale;
+            prefetch_row(x.data, to + AHEAD * x.by.position, x.width, bytes);
+            store_row(from, x.width, factor, bytes == 2, x.data, to);
         }
+    }
 }
 
 /* Write zeros into the gradients of what `load_heads` took for zero at absent positions: of keys and values all, of

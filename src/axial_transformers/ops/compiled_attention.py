@@ -278,8 +278,8 @@ def _of_lines(
     group = lines[0].shape[-2] // lines[1].shape[-2]
     if rotations is not None:
         rotations = rotations.detach()[: lines[0].shape[axis]].float().contiguous()
-    of_bias = 1 if bias is None else bias.shape[1]
-    return lines_in_memory([*lines, *written], axis, causal, [present, bias, rotations], group, of_bias)
+    biases_of_head = None if bias is None else bias.shape[1]
+    return lines_in_memory([*lines, *written], axis, causal, [present, bias, rotations], group, biases_of_head)
 
 
 def lines_in_memory(  # noqa: PLR0913
@@ -288,7 +288,7 @@ def lines_in_memory(  # noqa: PLR0913
     causal: bool,
     extras: Sequence[Tensor | None],
     group: int = 1,
-    biases: int = 1,
+    biases: int | None = None,
     radius: int = 0,
     tables: int = 1,
 ) -> LinesInMemory:
@@ -296,12 +296,11 @@ def lines_in_memory(  # noqa: PLR0913
     q, v = tensors[0], tensors[2]
     outer, inner, heads, length = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel(), q.shape[-2], q.shape[axis]
     of_head = length * (4 * q.shape[-1] + 3 * v.shape[-1])
-    biased = extras[1] is not None
     shares = [n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE)]
-    at_once = 1 if biased else max(shares)
+    at_once = 1 if biases else max(shares)
     even = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in tensors]
     strides = np.array([strides_of_lines(x.shape, x.stride(), axis) for x in even], np.int64)
-    numbers = outer, inner, heads, length, q.shape[-1], v.shape[-1], outer * inner // biases, group, at_once, radius
+    numbers = outer, inner, heads, length, q.shape[-1], v.shape[-1], outer * inner // (biases or 1), group, at_once, radius
     sizes = np.array([*numbers, tables, causal, q.dtype == torch.bfloat16], np.int64)
     arguments = (*map(pointer, even), address(strides), address(sizes))
     count = outer * inner * heads // at_once

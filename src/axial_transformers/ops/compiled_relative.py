@@ -80,15 +80,11 @@ def _backward_relative(
     check_written(grads, [*qkv_grad[:3], *tables][: len(grads)], axis)
     lines = _of_lines(qkv_grad, grads[:3], tables, axis, causal, present, sums)
     parts = min(PARTS_OF_TABLES, lines.count)
-    found = [torch.zeros(parts, *table.shape) for table in tables]
+    found = [table.new_empty(parts, *table.shape) for table in tables]
+    arguments = *lines.arguments, *lines.extras, c_float(scale), pointer(sums), *map(pointer, found), c_int64(parts)
 
     def work(first: int, last: int) -> None:
-        for part in range(first, last):
-            pieces = (c_int64(lines.count * bound // parts * lines.at_once) for bound in (part, part + 1))
-            d_tables = (pointer(of_parts[part]) for of_parts in found)
-            engine().relative_backward(
-                *lines.arguments, *lines.extras, c_float(scale), pointer(sums), *d_tables, *pieces
-            )
+        engine().relative_backward(*arguments, c_int64(first), c_int64(last))
 
     parallel_ranges(work, parts)
     for d_table, of_parts in zip(grads[3:], found):
@@ -108,7 +104,7 @@ def _of_lines(
     check_tables(tables, lines, axis)
     check_extras(lines[0], axis, None, None, present)
     rows, of_heads = tables[0].shape[:2]
-    return lines_in_memory([*lines, *written], axis, causal, [present, *tables], 1, 1, rows // 2, of_heads)
+    return lines_in_memory([*lines, *written], axis, causal, [present, *tables], radius=rows // 2, tables=of_heads)
 
 
 def _formula(
