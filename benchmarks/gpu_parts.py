@@ -31,8 +31,8 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.ops.cuda_arithmetic import arithmetic
-from axial_transformers.ops.processor import why_not_compiled
+from axial_transformers.processor import arithmetic
+from axial_transformers.processor import why_not_compiled
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.step_memory import memory
 from axial_transformers.recipes import NAMED

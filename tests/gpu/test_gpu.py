@@ -15,7 +15,7 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.processor import arithmetic
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.training import TrainConfig, read_run, train
 from axial_transformers.training.checkpoints import Counters

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.ops import processor
+from axial_transformers import processor
 from tests.conftest import TINY
 from tests.paths import ROOT
 

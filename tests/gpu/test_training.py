@@ -24,8 +24,8 @@ from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers.ops import processor
-from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers import processor
+from axial_transformers.processor import arithmetic
 from axial_transformers.planning import machine
 from axial_transformers.planning.machine import this_machine
 from axial_transformers.planning.step_memory import LiveBytes, _as_on_gpu, device_batch, memory

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.ops import composed_attention, composed_relative, fused_attention, reference
+from axial_transformers.ops import composed_attention, composed_relative, fused_attention
 from axial_transformers.ops.axial_attention import (
     axial_attention,
     full_attention,
     position_sensitive_attention,
     tied_axial_attention,
 )
+from tests import attention_reference as reference
 from tests.forced_backend import forced
 from tests.layers.test_wrappers import LAYERS, layer_and_inputs
 

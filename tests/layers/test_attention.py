@@ -16,10 +16,11 @@ from axial_transformers.layers.attention import (
 )
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
-from axial_transformers.ops import composed_attention, fused_attention, line_groups, reference
+from axial_transformers.ops import composed_attention, fused_attention, line_groups
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.axial_attention import axial_attention, full_attention
 from axial_transformers.ops.backends import attend
+from tests import attention_reference as reference
 from tests.forced_backend import forced
 
 SHAPES = [(5,), (3, 5), (1, 4), (2, 3, 4)]

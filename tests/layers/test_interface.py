@@ -6,8 +6,8 @@ import torch
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import _normalised_over
-from axial_transformers.ops import reference
 from axial_transformers.ops.axial_attention import axial_attention, position_sensitive_attention
+from tests import attention_reference as reference
 
 Options = axial.AttentionOptions
 LINES = {

@@ -10,9 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import line_groups, reference
+from axial_transformers.ops import line_groups
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.positions import rotation_table
+from tests import attention_reference as reference
 
 Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}

@@ -5,8 +5,8 @@ import torch
 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops import reference
 from axial_transformers.ops.axial_attention import position_sensitive_attention
+from tests import attention_reference as reference
 
 
 def inputs(shape, rows, tables, dtype):

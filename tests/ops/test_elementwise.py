@@ -5,9 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 
-from axial_transformers.ops import elementwise, reference
+from axial_transformers.ops import elementwise
 from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu, shift, shifted_copies
 from axial_transformers.ops.operators import HAS_NUMBA
+from tests import attention_reference as reference
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 

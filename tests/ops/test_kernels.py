@@ -21,11 +21,11 @@ from axial_transformers.ops import (
     fused_attention,
     linear,
     operators,
-    reference,
 )
 from axial_transformers.ops.attention_call import AttentionCall, normalised, packed_call, unpacked
 from axial_transformers.ops.backends import attend as attend_call
 from axial_transformers.ops.backends import choose, explain
+from tests import attention_reference as reference
 from tests.forced_backend import forced
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}

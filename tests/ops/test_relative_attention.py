@@ -7,9 +7,10 @@ import torch
 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops import compiled_attention, compiled_relative, line_groups, operators, reference
+from axial_transformers.ops import compiled_attention, compiled_relative, line_groups, operators
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.axial_attention import position_sensitive_attention
+from tests import attention_reference as reference
 
 needs_numba = pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
 

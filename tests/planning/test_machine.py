@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from axial_transformers import cli, recipes
-from axial_transformers.ops import linear, processor
-from axial_transformers.ops.processor import ProductRates, multiplies_bfloat16, product_rates
+from axial_transformers import processor
+from axial_transformers.processor import ProductRates, multiplies_bfloat16, product_rates
 from axial_transformers.planning import machine
 from axial_transformers.planning.machine import free_memory
 from axial_transformers.training import TrainConfig, read_run

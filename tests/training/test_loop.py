@@ -23,7 +23,7 @@ from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops import linear
 from axial_transformers.ops.elementwise import dropout
-from axial_transformers.ops.processor import ProductRates
+from axial_transformers.processor import ProductRates
 from axial_transformers.training import NonFiniteLoss, RunConfig, TrainConfig, raw_weights, read_run, train
 from axial_transformers.training.checkpoints import CheckpointRecord, Checkpoints
 from axial_transformers.training.optimizer import learning_rate

@@ -20,7 +20,7 @@ from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops import linear
 from axial_transformers.ops.elementwise import dropout
-from axial_transformers.ops.processor import ProductRates
+from axial_transformers.processor import ProductRates
 from axial_transformers.training import TrainConfig, checkpoints, train
 from axial_transformers.training import step as step_module
 from tests.launching import fork

@@ -28,7 +28,7 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.layers.initialisation import Dense, randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.stacks import OuterDecoder
-from axial_transformers.ops.processor import multiplies_bfloat16
+from axial_transformers.processor import multiplies_bfloat16
 
 MAX_ROW = 1 << 12
 """Positions of a row times layers of the inner decoder: each adds about twenty GPU kernels to a graph, and longer rows

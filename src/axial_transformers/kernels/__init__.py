@@ -8,6 +8,7 @@ Functions that return modules compile nothing, but import numba, which takes a s
 import sys
 from typing import Any, NamedTuple
 
+from axial_transformers.engine.threads import parallel_map, parallel_ranges
 from axial_transformers.kernels.exact.definition import (
     COEFFICIENT_BITS,
     GROUP,
@@ -35,7 +36,6 @@ from axial_transformers.kernels.exact.definition import (
     Stream,
 )
 from axial_transformers.kernels.line_layout import Sizes, Strides
-from axial_transformers.engine.threads import parallel_map, parallel_ranges
 
 __all__ = [
     "COEFFICIENT_BITS",

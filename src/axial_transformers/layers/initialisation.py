@@ -3,11 +3,9 @@
 from math import sqrt
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from axial_transformers.ops.argument_checks import explains_arguments
-from axial_transformers.ops.linear import linear
 
 
 class Layer(nn.Module):
@@ -27,9 +25,6 @@ class Dense(nn.Linear):
     def __init__(self, fan_in: int, fan_out: int, residual: bool = False, bias: bool = True):
         self.residual = residual
         super().__init__(fan_in, fan_out, bias)
-
-    def forward(self, x: Float[Tensor, "*s i"]) -> Float[Tensor, "*s o"]:
-        return linear(x, self.weight, self.bias)
 
     def reset_parameters(self) -> None:
         if self.bias is not None:

@@ -282,7 +282,7 @@ def _of_lines(
     return lines_in_memory([*lines, *written], axis, causal, [present, bias, rotations], group, biases_of_head)
 
 
-def lines_in_memory(  # noqa: PLR0913
+def lines_in_memory(
     tensors: Sequence[Tensor],
     axis: int,
     causal: bool,
@@ -300,7 +300,18 @@ def lines_in_memory(  # noqa: PLR0913
     at_once = 1 if biases else max(shares)
     even = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in tensors]
     strides = np.array([strides_of_lines(x.shape, x.stride(), axis) for x in even], np.int64)
-    numbers = outer, inner, heads, length, q.shape[-1], v.shape[-1], outer * inner // (biases or 1), group, at_once, radius
+    numbers = (
+        outer,
+        inner,
+        heads,
+        length,
+        q.shape[-1],
+        v.shape[-1],
+        outer * inner // (biases or 1),
+        group,
+        at_once,
+        radius,
+    )
     sizes = np.array([*numbers, tables, causal, q.dtype == torch.bfloat16], np.int64)
     arguments = (*map(pointer, even), address(strides), address(sizes))
     count = outer * inner * heads // at_once

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from ctypes import c_float, c_int64
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -19,8 +18,15 @@ from axial_transformers.ops.compiled_attention import (
     lines_in_memory,
     pointer,
 )
-from axial_transformers.ops.operators import SINGLE, check_extras, check_lines, check_tables, check_written, cpu_operator
-from axial_transformers.ops.operators import engine
+from axial_transformers.ops.operators import (
+    SINGLE,
+    check_extras,
+    check_lines,
+    check_tables,
+    check_written,
+    cpu_operator,
+    engine,
+)
 
 PARTS_OF_TABLES = 16
 """Independent of the number of threads."""

@@ -89,9 +89,7 @@ def check_lines(
     check_contiguous("sums", sums, SINGLE, [q.shape[:-1].numel(), 2])
 
 
-def check_extras(
-    q: Tensor, axis: int, bias: Tensor | None, rotations: Tensor | None, present: Tensor | None
-) -> None:
+def check_extras(q: Tensor, axis: int, bias: Tensor | None, rotations: Tensor | None, present: Tensor | None) -> None:
     """Check a bias [heads, 1, B or lines, L, L], rotations and where keys are present [lines, L], or None."""
     length = q.shape[axis]
     lines = q.shape[:-2].numel() // length
@@ -125,9 +123,7 @@ def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis:
 
 
 @lru_cache(maxsize=256)
-def strides_of_lines(
-    shape: torch.Size, strides: tuple[int, ...], axis: int
-) -> tuple[int, int, int, int] | None:
+def strides_of_lines(shape: torch.Size, strides: tuple[int, ...], axis: int) -> tuple[int, int, int, int] | None:
     """Return the strides of outer axes, inner axes, heads and `axis`, or None; torch finds them slowly."""
     x = torch.empty_strided(shape, strides, device="meta")
     try:

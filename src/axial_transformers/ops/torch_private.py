@@ -5,10 +5,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -25,8 +24,6 @@ efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 """On the meta device, it tells what backward keeps."""
 
-HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
 MAX_GRAPHS = 1024
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 COMPILED = "_orig_mod."
@@ -36,11 +33,6 @@ COMPILED = "_orig_mod."
 def is_transformed() -> bool:
     """Return True under torch.func, which takes torch's operations only."""
     return torch._C._are_functorch_transforms_active()
-
-
-def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W^T + b by oneDNN; x is [rows, inputs]."""
-    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""))
 
 
 def has_hooks(module: nn.Module) -> bool:

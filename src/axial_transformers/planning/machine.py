@@ -4,26 +4,23 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 
-from axial_transformers.kernels import compiled_for
+from axial_transformers.engine.library import library
 from axial_transformers.messages import Message
-from axial_transformers.ops.cuda_arithmetic import arithmetic
-from axial_transformers.ops.linear import library, linear
-from axial_transformers.ops.operators import HAS_NUMBA
-from axial_transformers.ops.processor import (
+from axial_transformers.processor import arithmetic
+from axial_transformers.processor import (
     cpp_compiler,
     multiplies_bfloat16,
     processor_name,
-    product_rates,
     torch_capabilities,
 )
-from axial_transformers.planning.flops import engineering
 
 Precision = Literal["auto", "float32", "bfloat16"]
 CPU = torch.device("cpu")
@@ -108,13 +105,13 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threa
     # Not zeros, with which a GPU takes less power and runs faster; not random, to leave the generators' state alone.
     a = torch.linspace(-1, 1, n * n, device=device).view(n, n).to(dtype)
     with arithmetic(device, tf32=True):
-        linear(a, a)
+        F.linear(a, a)
         best, end = float("inf"), time.monotonic() + seconds
         while best == float("inf") or time.monotonic() < end:
             _wait(device)
             start = time.perf_counter()
             for _ in range(products):
-                linear(a, a)
+                F.linear(a, a)
             _wait(device)
             best = min(best, time.perf_counter() - start)
     return products * 2 * n**3 / best
@@ -175,20 +172,18 @@ def machine_facts() -> dict[str, Any]:
     """Return facts about this machine for JSON."""
     has = torch_capabilities()
     devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
-    rates = product_rates()
+    engine = library()
     return {
         "processor": processor_name(),
         "instructions": [name for name in INSTRUCTIONS if has.get(name)],
         "torch": {"version": torch.__version__, "instructions": torch.backends.cpu.get_cpu_capability()},
         "threads": torch.get_num_threads(),
         "environment": {name: os.environ[name] for name in LIMITS if name in os.environ},
-        "kernels": compiled_for()._asdict() if HAS_NUMBA else None,
-        "products": asdict(rates),
+        "engine": engine.level if engine else None,
         "devices": {str(each): torch.cuda.get_device_name(each) if each.type == "cuda" else "" for each in devices},
         "chosen": {
             "precision": {str(each): "bfloat16" if multiplies_bfloat16(each) else "float32" for each in devices},
-            "linear": library(),
-            "attention": "compiled" if HAS_NUMBA else "torch",
+            "attention": "engine" if engine else "torch",
             "compiler": cpp_compiler(),
         },
     }
@@ -196,10 +191,8 @@ def machine_facts() -> dict[str, Any]:
 
 def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the facts as tables with their titles."""
-    rates, chosen, kernels = found["products"], found["chosen"], found["kernels"]
+    chosen, level = found["chosen"], found["engine"]
     limits = " ".join(f"{name}={value}" for name, value in found["environment"].items())
-    products = {"float32, by torch": "float32", "float32, by oneDNN": "onednn"}
-    compiled = "for {processor}, vectors of {vector_bits} bits, tiles of {tile[0]} x {tile[1]} sums"
     return {
         "machine": {
             "processor": found["processor"],
@@ -209,13 +202,9 @@ def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
             "set in the environment": limits or "no limit",
             **{name: called for name, called in found["devices"].items() if called},
         },
-        "matrix products of one thread, measured": {
-            title: f"{engineering(rates[name])}FLOP/s" for title, name in products.items()
-        },
         "chosen by it": {
             **{f"precision auto, {device}": name for device, name in chosen["precision"].items()},
-            "linear layers, float32": chosen["linear"],
-            "kernels of attention, decoding": compiled.format(**kernels) if kernels else "torch's: numba is missing",
+            "attention": f"by the engine, level {level}" if level else "by torch: the engine is not compiled",
             "compiled blocks": f"by {chosen['compiler']}" if chosen["compiler"] else "none: there is no C++ compiler",
         },
     }

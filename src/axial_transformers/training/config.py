@@ -160,7 +160,7 @@ class TrainConfig:
         Raises:
             ValueError: this machine lacks `device`, or the environment that `deterministic` needs.
         """
-        from axial_transformers.ops.processor import multiplies_bfloat16, why_not_compiled
+        from axial_transformers.processor import multiplies_bfloat16, why_not_compiled
 
         if begun is not None:
             begun_with = {name: getattr(begun, name) for name in self.OPEN if getattr(self, name) in self.OPEN[name]}
@@ -187,7 +187,7 @@ class TrainConfig:
 
 def warn_if_slow(setting: str, device: "torch.device") -> None:
     """Warn where a CPU has no instructions for products in bfloat16."""
-    from axial_transformers.ops.processor import multiplies_bfloat16
+    from axial_transformers.processor import multiplies_bfloat16
 
     if device.type == "cpu" and not multiplies_bfloat16(device):
         field = "{" + setting + "="

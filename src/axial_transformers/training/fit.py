@@ -32,7 +32,7 @@ settings, the step, and what collective operations returned.
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
@@ -40,7 +40,6 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, start
 from axial_transformers.models.baselines.by_name import read_model
-from axial_transformers.ops.linear import Library, library, stated_library
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit, some_examples
@@ -172,12 +171,12 @@ def fit(  # noqa: PLR0913
                     progress.say(line)
             elif newest_checkpoint(run.out) is None:
                 model.fit_values(some_examples(examples, FITTED_NUMBERS))
-            config, linear = _same_arithmetic(config, begun, processes)
+            config = _same_arithmetic(config, processes)
             record = RunRecord(
                 run=replace(run, training=config, model=model.config),
                 facts=facts or Facts.of(examples, model),
                 model_name=model.name,
-                machine=MachineRecord.found(processes.device, processes.count, linear),
+                machine=MachineRecord.found(processes.device, processes.count),
             )
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(run.out, record.identity, processes)
@@ -190,18 +189,11 @@ def fit(  # noqa: PLR0913
             return _fit(learner, examples, record, checkpoints, evaluate, sample, progress)
 
 
-def _same_arithmetic(config: TrainConfig, begun: RunRecord | None, processes: Processes) -> tuple[TrainConfig, Library]:
-    """Return the settings and the library of linear layers (`ops.linear`), as the first process chooses them for all.
-
-    They decide how numbers are rounded. Processors of several machines may differ. A resume keeps what its run began
-    with.
-    """
+def _same_arithmetic(config: TrainConfig, processes: Processes) -> TrainConfig:
+    """Return the settings that decide how numbers are rounded, as the first process chooses them for all."""
     half = processes.broadcast(float(config.precision == "bfloat16"))
-    libraries: tuple[Library, ...] = get_args(Library)
-    first = libraries.index(begun.machine.linear if begun else library() if processes.rank_zero else "torch")
-    linear = libraries[int(processes.broadcast(float(first)))]
     compile = not processes.any(not config.compile)  # one may lack what the others have
-    return replace(config, precision="bfloat16" if half else "float32", compile=compile), linear
+    return replace(config, precision="bfloat16" if half else "float32", compile=compile)
 
 
 def _fit(
@@ -217,10 +209,7 @@ def _fit(
     folder, first_step = record.run.out if processes.rank_zero else None, counters.step
     log, page, interrupts = MetricsLog(folder, counters, config.tensorboard), RunPage(folder, record), Interrupts()
     between = Callbacks(learner, checkpoints, log, page, interrupts)
-    with (
-        stated_library(record.machine.linear), deaths_of_workers(), interrupts, closing(learner), log, page, progress,
-        closing(checkpoints),
-    ):  # fmt: skip
+    with deaths_of_workers(), interrupts, closing(learner), log, page, progress, closing(checkpoints):
         _begin(between, examples, progress)
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):

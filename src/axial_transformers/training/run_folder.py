@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from axial_transformers.models.baselines.config import CONFIGS
 from axial_transformers.models.config import AxialTransformerConfig
@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # records are read without torch
     from torch import Tensor
 
     from axial_transformers.models import AxialTransformer
-    from axial_transformers.ops.linear import Library
     from axial_transformers.training.batches import TrainingExamples
 
 
@@ -49,14 +48,12 @@ class MachineRecord:
     system: str
     torch_version: str
     python_version: str
-    linear: Literal["torch", "oneDNN with a bias", "oneDNN"]
-    """Measured when the run began; a resume takes it, since rounding differs."""
 
     @classmethod
-    def found(cls, device: "torch.device", processes: int, linear: "Library") -> Self:
+    def found(cls, device: "torch.device", processes: int) -> Self:
         import torch
 
-        from axial_transformers.ops.processor import processor_name
+        from axial_transformers.processor import processor_name
 
         return cls(
             processor=processor_name(),
@@ -66,7 +63,6 @@ class MachineRecord:
             system=platform.platform(),
             torch_version=torch.__version__,
             python_version=platform.python_version(),
-            linear=linear,
         )
 
 
@@ -147,6 +143,8 @@ def read_run(folder: str | Path) -> RunRecord | None:
     if isinstance(run := values.get("run"), dict):
         config_class = CONFIGS.get(str(values.get("model_name")), AxialTransformerConfig)
         values["run"] = {**run, "model": from_json(config_class, run.get("model"), f"{path}: model")}
+    if isinstance(machine := values.get("machine"), dict):
+        machine.pop("linear", None)  # of runs that 1.0 and earlier versions began
     record = from_json(RunRecord, values, path)
     return replace(record, run=replace(record.run, out=folder))
 

@@ -12,7 +12,7 @@ from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks, 
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import class_of
-from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.processor import arithmetic
 from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import matmul_rate

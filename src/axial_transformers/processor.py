@@ -1,0 +1,90 @@
+"""What this machine can do, and the arithmetic of its GPU; environment variables limit a library's instructions."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+
+NATIVE_ON_CUDA = 8, 0
+"""Compute capability of Ampere."""
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Return True if the device has instructions for products in bfloat16, and oneDNN may use them."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= NATIVE_ON_CUDA
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "DEFAULT"
+    usable = any(word in allowed.upper() for word in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
+    return device.type == "cpu" and usable and bool(torch_capabilities().get("avx512_bf16"))
+
+
+def processor_name() -> str:
+    """Return the CPU's own name."""
+    return torch_capabilities().get("cpu_name") or platform.processor() or platform.machine()
+
+
+def torch_capabilities() -> dict[str, Any]:
+    """Return the CPU's instructions and name; empty before torch 2.13."""
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return found
+
+
+def cpp_compiler() -> str | None:
+    """Return torch.compile's C++ compiler, or None."""
+    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    return shutil.which(os.environ.get("CXX", usual))
+
+
+@cache
+def why_not_compiled(device: torch.device) -> str | None:
+    """Return why torch.compile fails on a device, or None: it compiles an addition, to see whether it can."""
+    try:
+        with torch.no_grad():
+            torch.compile(_add_one)(torch.zeros(2, device=device))
+    except Exception as error:  # a compiler, a header, triton: whatever is missing, torch or triton says it
+        said = next((line for line in str(error).splitlines() if line.strip()), "")
+        return f"torch.compile fails on {device} ({type(error).__name__}: {said[:200]})"
+    return None
+
+
+def _add_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+@contextmanager
+def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False) -> Iterator[None]:
+    """Set the arithmetic of CUDA within a context; do nothing on a CPU.
+
+    Args:
+        tf32: round factors of float32 products to TF32. By default, torch does so in LSTMs only.
+        deterministic: use algorithms that repeat their bits. Matrix products also need CUBLAS_WORKSPACE_CONFIG=:4096:8
+            from the start of the process.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    backends: Any = torch.backends
+    settings = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.rnn
+    precisions = [each.fp32_precision for each in settings]
+    before_deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        named = torch.get_float32_matmul_precision()
+    except RuntimeError:  # the newer settings have no former name
+        named = "highest"
+    try:
+        # The former name sets the newer one too. Inductor raises where only the newer is set (pytorch#166387).
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        backends.cudnn.rnn.fp32_precision = "tf32" if tf32 else "ieee"
+        torch.use_deterministic_algorithms(deterministic or before_deterministic)
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before_deterministic)
+        torch.set_float32_matmul_precision(named)
+        for each, precision in zip(settings, precisions, strict=True):
+            each.fp32_precision = precision
