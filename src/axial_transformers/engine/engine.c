@@ -14,3 +14,6 @@
    checks them. */
 
 #include "door.h"
+
+#include "network.c"
+#include "sampling.c"

@@ -29,9 +29,9 @@
 enum {
     TILE = 32,
 #if defined(__AVX512F__)
-    TILE_ROWS = 12, TILE_COLUMNS = 32, /* the sums of a tile: 24 of 32 registers */
+    TILE_ROWS = 12, TILE_COLUMNS = 32, ROW_TILES = 4, /* the sums of a tile: 24 of 32 registers */
 #else
-    TILE_ROWS = 6, TILE_COLUMNS = 16, /* 12 of 16 registers of AVX2, 24 of 32 of NEON */
+    TILE_ROWS = 6, TILE_COLUMNS = 16, ROW_TILES = 2, /* 12 of 16 registers of AVX2, 24 of 32 of NEON */
 #endif
     FEW_ROWS = TILE_ROWS / 3,
     BLOCK_ROWS = 48 /* rows that are multiplied while the weights of a tile are in the first cache */
@@ -115,10 +115,28 @@ INLINED void multiply_tile(const int rows, const int columns, const float *restr
     }
 }
 
+/* One row of x, ROW_TILES tiles of outputs: with few sums, each step of a chain would wait for the one before. */
+INLINED void multiply_row(const float *restrict x, uint64_t inputs, const float *restrict weight,
+                          const float *restrict bias, float *restrict y, int adds) {
+    float sums[ROW_TILES][TILE];
+    memcpy(sums, bias, sizeof(sums));
+    for (uint64_t k = 0; k < inputs; k++, weight += TILE) {
+        UNROLLED
+        for (int t = 0; t < ROW_TILES; t++)
+            for (int j = 0; j < TILE; j++)
+                sums[t][j] = fused(x[k], weight[(uint64_t)t * inputs * TILE + (uint64_t)j], sums[t][j]);
+    }
+    for (int t = 0; t < ROW_TILES; t++, y += TILE)
+        for (int j = 0; j < TILE; j++)
+            y[j] = adds ? y[j] + sums[t][j] : sums[t][j];
+}
+
 /* y [rows, outputs] = bias + x [rows, inputs] W, or y += that. */
 static void apply_linear(const Linear *layer, const float *x, uint64_t rows, float *y, int adds) {
-    uint64_t inputs = layer->inputs, outputs = layer->outputs;
-    for (uint64_t o = 0; o < outputs; o += TILE_COLUMNS) {
+    uint64_t inputs = layer->inputs, outputs = layer->outputs, o = 0;
+    for (; rows == 1 && o + ROW_TILES * TILE <= outputs; o += ROW_TILES * TILE)
+        multiply_row(x, inputs, layer->weight + o * inputs, layer->bias + o, y + o, adds);
+    for (; o < outputs; o += TILE_COLUMNS) {
         const float *weight = layer->weight + o / TILE * TILE * inputs + o % TILE, *bias = layer->bias + o;
         uint64_t r = 0, width = outputs - o;
         for (; r + TILE_ROWS <= rows; r += TILE_ROWS)

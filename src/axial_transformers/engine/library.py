@@ -8,12 +8,14 @@ import hashlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
 FOLDER = Path(__file__).parent
 NAME = {"win32": "axial.dll", "darwin": "libaxial.dylib"}.get(sys.platform, "libaxial.so")
@@ -71,6 +73,38 @@ def library() -> Library | None:
     return Library(loaded, asked)
 
 
+def exact_library() -> Library:
+    """Return the library.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    if (found := library()) is None:
+        raise RuntimeError(f"the engine is not compiled: {FROM_SOURCE}")
+    return found
+
+
+@contextmanager
+def ieee_arithmetic() -> Iterator[None]:
+    """Round to nearest and keep denormal numbers in this thread, for what NumPy adds between calls of the engine.
+
+    Functions of the engine do this by themselves. Without a library, rounding stays as it is.
+    """
+    found, before = library(), ctypes.c_uint64()
+    flushing = not np.float32(1e-40) * np.float32(1)
+    if found:
+        found.environment(ctypes.byref(before), 1)
+    else:
+        torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        if found:
+            found.environment(ctypes.byref(before), 0)
+        else:
+            torch.set_flush_denormal(flushing)
+
+
 LEVELS = ("v2", "v3", "v4", "aarch64")
 
 
@@ -85,12 +119,3 @@ def sources_digest() -> str:
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
-
-def address(array: NDArray[Any]) -> ctypes.c_void_p:
-    """Return where an array begins: C takes no more of it."""
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def floats(array: Any) -> NDArray[np.float32]:
-    """Return float32 numbers in C order, copied if they are not."""
-    return np.ascontiguousarray(array, np.float32)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from axial_transformers.kernels import compiled_for
+from axial_transformers import engine
 from axial_transformers.messages import Message
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.ops.linear import library, linear
@@ -182,13 +182,13 @@ def machine_facts() -> dict[str, Any]:
         "torch": {"version": torch.__version__, "instructions": torch.backends.cpu.get_cpu_capability()},
         "threads": torch.get_num_threads(),
         "environment": {name: os.environ[name] for name in LIMITS if name in os.environ},
-        "kernels": compiled_for()._asdict() if HAS_NUMBA else None,
+        "engine": level.level if (level := engine.library()) else None,
         "products": asdict(rates),
         "devices": {str(each): torch.cuda.get_device_name(each) if each.type == "cuda" else "" for each in devices},
         "chosen": {
             "precision": {str(each): "bfloat16" if multiplies_bfloat16(each) else "float32" for each in devices},
             "linear": library(),
-            "attention": "compiled" if HAS_NUMBA else "torch",
+            "attention": "engine" if engine.library() else "torch",
             "compiler": cpp_compiler(),
         },
     }
@@ -196,10 +196,9 @@ def machine_facts() -> dict[str, Any]:
 
 def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the facts as tables with their titles."""
-    rates, chosen, kernels = found["products"], found["chosen"], found["kernels"]
+    rates, chosen, level = found["products"], found["chosen"], found["engine"]
     limits = " ".join(f"{name}={value}" for name, value in found["environment"].items())
     products = {"float32, by torch": "float32", "float32, by oneDNN": "onednn"}
-    compiled = "for {processor}, vectors of {vector_bits} bits, tiles of {tile[0]} x {tile[1]} sums"
     return {
         "machine": {
             "processor": found["processor"],
@@ -215,7 +214,7 @@ def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
         "chosen by it": {
             **{f"precision auto, {device}": name for device, name in chosen["precision"].items()},
             "linear layers, float32": chosen["linear"],
-            "kernels of attention, decoding": compiled.format(**kernels) if kernels else "torch's: numba is missing",
+            "engine": f"compiled, level {level}" if level else "not compiled: torch attends, NumPy makes archives",
             "compiled blocks": f"by {chosen['compiler']}" if chosen["compiler"] else "none: there is no C++ compiler",
         },
     }
