@@ -41,12 +41,11 @@ static int64_t keep_value(const Centring *centring, uint64_t b, uint64_t i, int6
     return value + count * centre;
 }
 
-/* Memory for rows that go through layers; `memory` is to be freed. */
-static float *take_work(uint64_t rows, uint64_t dim, uint64_t hidden, uint64_t longest, uint64_t more, Work *work) {
-    uint64_t size = work_size(rows, dim, hidden, longest);
-    float *memory = malloc((size_t)(size + more) * sizeof(float));
-    if (memory) *work = lay_out(memory, rows, dim, hidden, longest);
-    return memory;
+/* Return `size` numbers that begin at a cache line, within *block, which is to be freed; NULL: there is no memory. */
+static float *take(uint64_t size, void **block) {
+    uint64_t bytes = size * sizeof(float) + 64;
+    *block = bytes / sizeof(float) >= size ? malloc((size_t)bytes) : NULL;
+    return *block ? (float *)((char *)*block + (64 - (uintptr_t)*block % 64) % 64) : NULL;
 }
 
 static uint64_t longest_of(const Line *lines, uint64_t layers, uint64_t longest) {
@@ -79,9 +78,12 @@ typedef struct {
 NOT_INLINED int step(const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64_t part, uint64_t i, float *keys,
                      float *values, uint64_t rows, uint64_t length) {
     uint64_t dim = slabs->blocks->dim;
+    uint64_t hidden = slabs->blocks->hidden, longest = longest_of(slabs->lines, slabs->layers, length);
     Work work;
-    float *memory = take_work(part, dim, slabs->blocks->hidden, longest_of(slabs->lines, slabs->layers, length), 0, &work);
+    void *block;
+    float *memory = take(place_work(NULL, part, dim, hidden, longest, &work), &block);
     if (!memory) return NO_MEMORY;
+    place_work(memory, part, dim, hidden, longest, &work);
     for (uint64_t r = first; r < last; r += part) {
         uint64_t some = last - r < part ? last - r : part, masked = 0;
         for (uint64_t n = 0; n < slabs->layers; n++) {
@@ -91,13 +93,13 @@ NOT_INLINED int step(const Slabs *slabs, float *x, uint64_t first, uint64_t last
             masked += !slabs->lines[n].length;
         }
     }
-    free(memory);
+    free(block);
     return FINE;
 }
 
 /* Run the rows first .. last - 1 of slab i, x [rows, D], through all blocks, in place, `part` rows at a time.
 
-   keys, values: [masked layers, rows, length, D] and LANES numbers more: what the slabs before have left. */
+   keys, values: [masked layers, rows, length, D] and 2 LANES numbers more: what the slabs before have left. */
 EXPORTED(step)(const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64_t part, uint64_t i, float *keys,
                float *values, uint64_t rows, uint64_t length) {
     uint64_t before = enter();
@@ -109,11 +111,13 @@ EXPORTED(step)(const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint
 NOT_INLINED int add_upper(const Slabs *slabs, float *context, const int64_t *values, const Embedding *embedding,
                           uint64_t first, uint64_t last, uint64_t example, uint64_t positions) {
     uint64_t dim = embedding->dim, part = most_of(KNOWN_ROWS / example, 1) * example;
+    uint64_t hidden = slabs->blocks->hidden, longest = longest_of(slabs->lines, slabs->layers, 0);
     Work work;
-    uint64_t longest = longest_of(slabs->lines, slabs->layers, 0);
-    float *memory = take_work(part, dim, slabs->blocks->hidden, longest, part * dim, &work);
+    void *block;
+    uint64_t size = place_work(NULL, part, dim, hidden, longest, &work);
+    float *memory = take(size + part * dim, &block), *own = memory + size;
     if (!memory) return NO_MEMORY;
-    float *own = memory + work_size(part, dim, slabs->blocks->hidden, longest);
+    place_work(memory, part, dim, hidden, longest, &work);
     for (uint64_t r = first; r < last; r += part) {
         uint64_t some = last - r < part ? last - r : part;
         memcpy(own, context + r * dim, (size_t)(some * dim) * sizeof(float));
@@ -125,7 +129,7 @@ NOT_INLINED int add_upper(const Slabs *slabs, float *context, const int64_t *val
             if ((row + positions) % example >= positions)
                 add(context + (r + row + positions) * dim, own + row * dim, dim);
     }
-    free(memory);
+    free(block);
     return FINE;
 }
 
@@ -140,31 +144,34 @@ EXPORTED(add_upper)(const Slabs *slabs, float *context, const int64_t *values, c
     return result;
 }
 
-/* Memory of the rows of `count` examples, of all their positions if at_once; `memory` is to be freed. */
-static char *take_rows(const Rows *rows, uint64_t count, uint64_t length, int at_once, Rows *own, RowMemory *memory,
+/* Return memory of the rows of `count` examples, of all their positions if at_once, which is to be freed; or NULL. `own`
+   becomes the rows with a mixture that has memory. */
+static void *take_rows(const Rows *rows, uint64_t count, uint64_t length, int at_once, Rows *own, RowMemory *memory,
                        float **x) {
     uint64_t dim = rows->embedding.dim, outputs = rows->head.outputs, mixtures = rows->mixture.mixtures;
     uint64_t hidden = rows->layers ? rows->blocks->hidden : 1, together = at_once ? count * length : count;
-    uint64_t work = work_size(together, dim, hidden, length), cache = at_once ? 0 : count * dim * length + LANES;
-    uint64_t blocked = most_of(count, BLOCK_ROWS);
-    uint64_t numbers = work + together * dim + 2 * count * dim + blocked * outputs + 2 * rows->layers * cache + mixtures;
-    uint64_t of_shares = mixtures * sizeof(int64_t), of_caches = rows->layers * sizeof(Cache);
-    char *block = malloc((size_t)(of_shares + of_caches + numbers * sizeof(float) + outputs * sizeof(int32_t)));
-    if (!block) return NULL;
+    uint64_t cache = at_once ? 0 : (count * dim * length + 3 * LANES) / LANES * LANES, layers = rows->layers;
+    float *caches, *shares, *of_caches, *numbers;
+    const uint64_t sizes[] = {
+        together * dim, count * dim, count * dim, most_of(count, BLOCK_ROWS) * outputs, mixtures, 2 * mixtures, outputs,
+        layers * sizeof(Cache) / sizeof(float), 2 * layers * cache,
+    };
+    float **const parts[] = {
+        x, &memory->cell, &memory->hidden, &memory->logits, &own->mixture.precisions, &shares, &numbers, &of_caches,
+        &caches,
+    };
+    uint64_t work = place_work(NULL, together, dim, hidden, length, &memory->work);
+    void *block;
+    float *all = take(work + place(NULL, sizes, parts, 9), &block);
+    if (!all) return NULL;
     *own = *rows;
-    own->mixture.shares = (int64_t *)block;
-    memory->caches = (Cache *)(block + of_shares);
-    float *at = (float *)(block + of_shares + of_caches);
-    memory->work = lay_out(at, together, dim, hidden, length);
-    *x = at += work;
-    memory->cell = at += together * dim;
-    memory->hidden = at += count * dim;
-    memory->logits = at += count * dim;
-    at += blocked * outputs;
-    for (uint64_t n = 0; n < rows->layers; n++, at += 2 * cache)
-        memory->caches[n] = (Cache){at, at + cache, length};
-    own->mixture.precisions = at;
-    memory->numbers = (int32_t *)(at + mixtures);
+    place_work(all, together, dim, hidden, length, &memory->work);
+    place(all + work, sizes, parts, 9);
+    own->mixture.shares = (int64_t *)(void *)shares;
+    memory->numbers = (int32_t *)(void *)numbers;
+    memory->caches = (Cache *)(void *)of_caches;
+    for (uint64_t n = 0; n < layers; n++)
+        memory->caches[n] = (Cache){caches + 2 * n * cache, caches + (2 * n + 1) * cache, length};
     return block;
 }
 
@@ -182,7 +189,7 @@ NOT_INLINED int read_rows(const Rows *given, const float *context, uint64_t exam
     Rows rows;
     float *x;
     uint64_t dim = given->embedding.dim, group = examples < GROUP ? examples : GROUP;
-    char *block = take_rows(given, group, length, 0, &rows, &memory, &x);
+    void *block = take_rows(given, group, length, 0, &rows, &memory, &x);
     if (!block) return NO_MEMORY;
     for (uint64_t first = 0; first < examples; first += group) {
         uint64_t count = examples - first < group ? examples - first : group;
@@ -321,7 +328,7 @@ NOT_INLINED int known_rows(const Rows *given, const float *context, uint64_t fir
     uint64_t group = at_once ? most_of(KNOWN_ROWS / length, 1) : GROUP;
     Line line = {length, 1, 1};
     if (group > last - first) group = last - first;
-    char *block = take_rows(given, group, length, at_once, &rows, &memory, &x);
+    void *block = take_rows(given, group, length, at_once, &rows, &memory, &x);
     if (!block) return NO_MEMORY;
     for (; first < last; first += group) {
         uint64_t count = last - first < group ? last - first : group, all = count * length;

@@ -201,7 +201,7 @@ class Slabs(Packed):
         _check("whole lines in an example", [positions % (a * b) for a, b in self._lines if a], [0] * len(self._plain))
         self._check_length(length)
         part = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
-        size = self._masked * rows * length * self._dim + LANES
+        size = self._masked * rows * length * self._dim + 2 * LANES
         return State(part, np.empty(size, np.float32), np.empty(size, np.float32), rows, length)
 
     @property

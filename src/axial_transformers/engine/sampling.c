@@ -150,7 +150,7 @@ NOT_INLINED int sample_rows(const Rows *given, const float *context, uint64_t fi
     float *x;
     uint64_t dim = given->embedding.dim, outputs = given->head.outputs, group = last - first;
     group = group < GROUP ? group : GROUP;
-    char *block = take_rows(given, group, length, 0, &rows, &memory, &x);
+    void *block = take_rows(given, group, length, 0, &rows, &memory, &x);
     double *powers = malloc((size_t)outputs * (sizeof(double) + sizeof(float)));
     float *ordered = (float *)(powers + outputs);
     for (; block && powers && first < last; first += group) {
