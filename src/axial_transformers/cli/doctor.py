@@ -17,8 +17,8 @@ from axial_transformers import data
 from axial_transformers.cli.commands import Doctor
 from axial_transformers.cli.console import print_rows, working
 from axial_transformers.compression import compress, decompress
-from axial_transformers.decoding.sampling import sample
 from axial_transformers.decoding.exact_network import ExactNetwork
+from axial_transformers.decoding.sampling import sample
 from axial_transformers.engine import library, network, reference
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend, ReadsRow
 from axial_transformers.decoding.choices import Choose, KnownFirst, row_choice
-from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.decoding.exact_network import ExactNetwork
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.engine import (
     NO_CENTRING,
     NO_UNIFORMS,

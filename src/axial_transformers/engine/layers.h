@@ -66,7 +66,7 @@ typedef struct {
 /* Memory of one thread. */
 typedef struct {
     float *normed;   /* [BLOCK_ROWS, D] */
-    float *wide;     /* [rows, 3 D], or [BLOCK_ROWS, hidden], or the gates of an LSTM [2, rows, 4 D] */
+    float *wide;     /* [rows, 3 D], or [BLOCK_ROWS, hidden], or the gates of an LSTM [2, BLOCK_ROWS, 4 D] */
     float *attended; /* [rows, D] */
     float *powers;   /* [QUERIES, longest line] */
     float *keys, *values; /* of one line, as in a cache */
@@ -88,7 +88,7 @@ static uint64_t place(float *memory, const uint64_t *sizes, float **const *parts
 /* `place` the memory of a thread, for layers of at most these sizes, and lines of at most `longest`. */
 static uint64_t place_work(float *memory, uint64_t rows, uint64_t dim, uint64_t hidden, uint64_t longest, Work *work) {
     const uint64_t sizes[] = {
-        BLOCK_ROWS * dim, rows * dim, most_of(8 * rows * dim, BLOCK_ROWS * hidden), QUERIES * (longest + LANES),
+        BLOCK_ROWS * dim, rows * dim, most_of(3 * rows * dim, BLOCK_ROWS * most_of(8 * dim, hidden)), QUERIES * (longest + LANES),
         longest * dim + 2 * LANES, longest * dim + 2 * LANES,
     };
     float **const parts[] = {
@@ -196,10 +196,12 @@ INLINED float exponentials(float *scores, uint64_t count, float scale) {
     return sum_of_lanes(lanes);
 }
 
-/* Write the sums over steps s of factor[q][s step] x[s row + l], l < vectors LANES, of a constant number of queries; query
-   q has q `more` steps than the first. Several sums side by side keep a core busy. */
-INLINED void combine(const int queries, const int vectors, const float *const *factors, uint64_t step,
-                     const float *restrict x, uint64_t row, uint64_t terms, uint64_t more, float (*results)[2 * LANES]) {
+/* Write the sums over steps s of factor[q][s] x[q][at + s row + l], l < vectors LANES, of a constant number of queries;
+   query q has q `more` steps than the first. With x shared, all have that of the first. Several sums side by side keep a
+   core busy: each step of one waits for the step before. */
+INLINED void combine(const int queries, const int vectors, const int shared, const float *const *factors,
+                     const float *const *x, uint64_t at, uint64_t row, uint64_t terms, uint64_t more,
+                     float (*results)[2 * LANES]) {
     Lanes sums[QUERIES][2];
     UNROLLED
     for (int q = 0; q < queries; q++) {
@@ -210,10 +212,10 @@ INLINED void combine(const int queries, const int vectors, const float *const *f
     for (uint64_t s = 0; s < terms; s++) {
         UNROLLED
         for (int q = 0; q < queries; q++) {
-            Lanes factor = spread(factors[q][s * step]);
+            Lanes factor = spread(factors[q][s]);
             UNROLLED
             for (int c = 0; c < vectors; c++)
-                sums[q][c] = fused_lanes(factor, load(x + s * row + c * LANES), sums[q][c]);
+                sums[q][c] = fused_lanes(factor, load(x[shared ? 0 : q] + at + s * row + c * LANES), sums[q][c]);
         }
     }
     UNROLLED
@@ -223,7 +225,8 @@ INLINED void combine(const int queries, const int vectors, const float *const *f
         for (int q = later; more && q < queries; q++) {
             UNROLLED
             for (int c = 0; c < vectors; c++)
-                sums[q][c] = fused_lanes(spread(factors[q][s * step]), load(x + s * row + c * LANES), sums[q][c]);
+                sums[q][c] = fused_lanes(spread(factors[q][s]), load(x[shared ? 0 : q] + at + s * row + c * LANES),
+                                         sums[q][c]);
         }
     }
     UNROLLED
@@ -234,25 +237,28 @@ INLINED void combine(const int queries, const int vectors, const float *const *f
     }
 }
 
-/* Some queries [D], a constant number, attend to keys [D, length] and values [length, D] with all heads: the first to
-   `count` positions, each next one to `more` (0 or 1) further. Whole lanes are computed; what is behind a query's last
-   key counts as minus infinity, and what is behind the last number of a head is not used. powers: memory. */
-INLINED void attend(const int queries, const float *const *q, const float *restrict keys, uint64_t length,
-                    const float *restrict values, uint64_t count, uint64_t more, uint64_t dim, uint64_t heads,
+/* Some queries [D], a constant number, attend with all heads to keys [D, length] and values [length, D], each to its own
+   or, if shared, all to the first: the first query to `count` positions, each next one to `more` (0 or 1) further. Whole
+   lanes are computed; what is behind a query's last key counts as minus infinity, and what is behind the last number of a
+   head is not used. */
+INLINED void attend(const int queries, const int shared, const float *const *q, const float *const *keys,
+                    uint64_t length, const float *const *values, uint64_t count, uint64_t more, const Block *block,
                     float *restrict powers, float *const *results) {
-    uint64_t width = dim / heads, last = count + more * (uint64_t)(queries - 1), full = (last + LANES - 1) / LANES * LANES;
+    uint64_t dim = block->dim, width = dim / block->heads, last = count + more * (uint64_t)(queries - 1);
+    uint64_t full = (last + LANES - 1) / LANES * LANES;
     float scale = 1.0f / sqrtf((float)width), divisors[QUERIES], sums[QUERIES][2 * LANES];
     const float *factors[QUERIES];
     for (uint64_t head = 0; head < dim; head += width) {
         for (int i = 0; i < queries; i++)
             factors[i] = q[i] + head;
         for (uint64_t j = 0; j < full; j += 2 * LANES) {
-            if (full - j > LANES)
-                combine(queries, 2, factors, 1, keys + head * length + j, length, width, 0, sums);
+            uint64_t at = head * length + j, some = full - j > LANES ? 2 * LANES : LANES;
+            if (some > LANES)
+                combine(queries, 2, shared, factors, keys, at, length, width, 0, sums);
             else
-                combine(queries, 1, factors, 1, keys + head * length + j, length, width, 0, sums);
+                combine(queries, 1, shared, factors, keys, at, length, width, 0, sums);
             for (int i = 0; i < queries; i++)
-                memcpy(powers + (uint64_t)i * full + j, sums[i], (full - j > LANES ? 2 : 1) * LANES * sizeof(float));
+                memcpy(powers + (uint64_t)i * full + j, sums[i], (size_t)some * sizeof(float));
         }
         for (int i = 0; i < queries; i++) {
             float *own = powers + (uint64_t)i * full;
@@ -262,11 +268,11 @@ INLINED void attend(const int queries, const float *const *q, const float *restr
             factors[i] = own;
         }
         for (uint64_t k = 0; k < width; k += 2 * LANES) {
-            if (width - k > LANES)
-                combine(queries, 2, factors, 1, values + head + k, dim, count, more, sums);
-            else
-                combine(queries, 1, factors, 1, values + head + k, dim, count, more, sums);
             uint64_t some = width - k < 2 * LANES ? width - k : 2 * LANES;
+            if (some > LANES)
+                combine(queries, 2, shared, factors, values, head + k, dim, count, more, sums);
+            else
+                combine(queries, 1, shared, factors, values, head + k, dim, count, more, sums);
             for (int i = 0; i < queries; i++)
                 for (uint64_t l = 0; l < some; l++)
                     results[i][head + k + l] = sums[i][l] / divisors[i];
@@ -300,37 +306,47 @@ static void add(float *to, const float *from, uint64_t count) {
 /* Attend along the lines inside qkv [rows, 3 D], QUERIES positions at a time. */
 static void attend_lines(const Block *block, const float *qkv, uint64_t rows, Line line, const Work *work) {
     uint64_t dim = block->dim, length = line.length, stride = line.stride;
+    const float *keys = work->keys, *values = work->values, *q[QUERIES];
+    float *results[QUERIES];
     for (uint64_t n = 0; n < rows / length; n++) {
-        uint64_t first = n / stride * stride * length + n % stride, j = 0;
-        const float *q[QUERIES];
-        float *results[QUERIES];
+        uint64_t first = n / stride * stride * length + n % stride, some;
         for (uint64_t p = 0; p < length; p++)
             keep_row(qkv + (first + p * stride) * 3 * dim, p, dim, length, work->keys, work->values);
-        for (; j < length; j += QUERIES) {
-            int some = length - j < QUERIES ? (int)(length - j) : QUERIES;
-            for (int i = 0; i < some; i++) {
-                q[i] = qkv + (first + (j + (uint64_t)i) * stride) * 3 * dim;
-                results[i] = work->attended + (first + (j + (uint64_t)i) * stride) * dim;
+        for (uint64_t j = 0; j < length; j += some) {
+            some = length - j < QUERIES ? 1 : QUERIES;
+            for (uint64_t i = 0; i < some; i++) {
+                q[i] = qkv + (first + (j + i) * stride) * 3 * dim;
+                results[i] = work->attended + (first + (j + i) * stride) * dim;
             }
             if (some == QUERIES)
-                attend(QUERIES, q, work->keys, length, work->values, line.causal ? j + 1 : length, line.causal, dim,
-                       block->heads, work->powers, results);
-            for (int i = 0; i < some && some < QUERIES; i++)
-                attend(1, q + i, work->keys, length, work->values, line.causal ? j + (uint64_t)i + 1 : length, 0, dim,
-                       block->heads, work->powers, results + i);
+                attend(QUERIES, 1, q, &keys, length, &values, line.causal ? j + 1 : length, line.causal, block,
+                       work->powers, results);
+            else
+                attend(1, 1, q, &keys, length, &values, line.causal ? j + 1 : length, 0, block, work->powers, results);
         }
     }
 }
 
-/* Attend from each row of slab i to itself in the slabs 0 .. i; the cache begins with row 0. */
+/* Attend from each row of slab i to itself in the slabs 0 .. i, QUERIES rows at a time; the cache begins with row 0. */
 static void attend_slabs(const Block *block, const float *qkv, uint64_t rows, uint64_t i, const Cache *cache,
                          const Work *work) {
-    uint64_t dim = block->dim, length = cache->length;
-    for (uint64_t r = 0; r < rows; r++, qkv += 3 * dim) {
-        float *keys = cache->keys + r * dim * length, *values = cache->values + r * dim * length;
-        float *result = work->attended + r * dim;
-        keep_row(qkv, i, dim, length, keys, values);
-        attend(1, &qkv, keys, length, values, i + 1, 0, dim, block->heads, work->powers, &result);
+    uint64_t dim = block->dim, length = cache->length, some;
+    const float *q[QUERIES], *keys[QUERIES], *values[QUERIES];
+    float *results[QUERIES];
+    for (uint64_t r = 0; r < rows; r += some) {
+        some = rows - r < QUERIES ? 1 : QUERIES;
+        for (uint64_t n = 0; n < some; n++) {
+            float *of_keys = cache->keys + (r + n) * dim * length, *of_values = cache->values + (r + n) * dim * length;
+            q[n] = qkv + (r + n) * 3 * dim;
+            keep_row(q[n], i, dim, length, of_keys, of_values);
+            keys[n] = of_keys;
+            values[n] = of_values;
+            results[n] = work->attended + (r + n) * dim;
+        }
+        if (some == QUERIES)
+            attend(QUERIES, 0, q, keys, length, values, i + 1, 0, block, work->powers, results);
+        else
+            attend(1, 0, q, keys, length, values, i + 1, 0, block, work->powers, results);
     }
 }
 

@@ -53,12 +53,12 @@ def library() -> Library | None:
     """Return the library at the best level that this processor has, or that AXIAL_CPU names; None, with a warning.
 
     Raises:
-        ValueError: AXIAL_CPU names no level that this processor has; or the library is of other sources than those here.
+        ValueError: AXIAL_CPU names no level of this processor; or the library is of other sources than those here.
     """
     path = FOLDER / NAME
     if not path.exists():
         LOG.warning(
-            "the engine is not compiled: archives, sampling and training on a CPU are many times slower; %s compiles it",
+            "the engine is not compiled, so sampling, archives and training on a CPU are many times slower: run %s",
             FROM_SOURCE,
         )
         return None
@@ -118,4 +118,3 @@ def sources_digest() -> str:
     for file in sorted(FOLDER.glob("*.[ch]")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
-

@@ -407,6 +407,21 @@ EXPORTED(write_stream)(const int64_t *intervals, uint64_t count, uint64_t state,
     return FINE;
 }
 
+NOT_INLINED int apply_function(int which, const float *x, uint64_t count, float *y) {
+    for (uint64_t i = 0; i < count; i++)
+        y[i] = which == 0 ? exponential(x[i]) : which == 1 ? logarithm(x[i]) : which == 2 ? sigmoid(x[i])
+               : which == 3 ? hyperbolic_tangent(x[i]) : x[i] / (1.0f + exponential(-(x[i] * 1.702f)));
+    return FINE;
+}
+
+/* Write a function of each number, for tests: e^x, log x, the sigmoid, the hyperbolic tangent, quick GELU. */
+EXPORTED(apply_function)(int which, const float *x, uint64_t count, float *y) {
+    uint64_t before = enter();
+    int result = apply_function(which, x, count, y);
+    leave(before);
+    return result;
+}
+
 /* Set this thread's floating-point environment to IEEE's and write what it was, or (ieee: 0) set what is given. */
 EXPORTED(environment)(uint64_t *word, int ieee) {
     if (ieee) *word = enter();

@@ -297,7 +297,7 @@ class Rows(Packed):
         shape = (batch, length) if uniforms else (batch, length, count)
         _check("noise", choice.uniforms.shape if uniforms else choice.noise.shape, shape)
         _check("uniform numbers for ordinal values", bool(uniforms) or not self.ordinal.mixtures, True)
-        _check("top_k", 1 <= choice.top_k, True)
+        _check("top_k", choice.top_k >= 1, True)
         known = packed.array(choice.known, np.int64)
         sampling = C_SAMPLING(noise, uniforms, known, choice.temperature, choice.top_p, min(choice.top_k, count))
         of_prediction = _centring(centring, values, packed)
@@ -312,8 +312,8 @@ class Rows(Packed):
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
-        context, (batch, length) = self._context(context, known.values)
         values, function = np.ascontiguousarray(known.values, np.int64), exact_library().known_rows
+        context, (batch, length) = self._context(context, values)
         _check_codes(values, self._embedding)
         nats, intervals = known.nats, known.intervals
         for name, array, shape in (("nats", nats, values.shape), ("intervals", intervals, (*values.shape, 2))):
@@ -358,7 +358,11 @@ def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> No
 
 def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
     """Return the words of a stream, see `reference.write_stream`."""
-    intervals, words, at = np.ascontiguousarray(intervals, np.int64), np.empty(len(intervals) + 2, np.uint32), c_uint64()
+    intervals, words, at = (
+        np.ascontiguousarray(intervals, np.int64),
+        np.empty(len(intervals) + 2, np.uint32),
+        c_uint64(),
+    )
     starts, frequencies = intervals.reshape(-1, 2).T
     inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << 28)
     _check("intervals", bool(inside.all()), True)

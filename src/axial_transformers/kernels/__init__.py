@@ -8,8 +8,8 @@ Functions that return modules compile nothing, but import numba, which takes a s
 import sys
 from typing import Any, NamedTuple
 
-from axial_transformers.kernels.line_layout import Sizes, Strides
 from axial_transformers.engine.threads import parallel_map, parallel_ranges
+from axial_transformers.kernels.line_layout import Sizes, Strides
 
 __all__ = ["Sizes", "Strides", "compilation_time", "line_kernels", "parallel_map", "parallel_ranges", "pointwise_kernels", "relative_kernels"]
 

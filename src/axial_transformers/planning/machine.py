@@ -15,7 +15,6 @@ from axial_transformers import engine
 from axial_transformers.messages import Message
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.ops.linear import library, linear
-from axial_transformers.ops.operators import HAS_NUMBA
 from axial_transformers.ops.processor import (
     cpp_compiler,
     multiplies_bfloat16,
