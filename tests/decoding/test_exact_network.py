@@ -16,7 +16,7 @@ from axial_transformers.engine import Known
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.likelihood import bits_map, bits_per_dim, summarise
-from tests.engine.test_exact_arithmetic import levels
+from tests.engine.levels import levels
 from tests.paths import ROOT
 from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
 

@@ -27,14 +27,13 @@ from axial_transformers.engine.definition import (
     Output,
     Stream,
 )
+from tests.engine.levels import LIBRARY, door, levels
 from tests.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import exact_functions
 
-door = sys.modules["axial_transformers.engine.library"]
-LIBRARY = door.FOLDER / door.NAME
 D, HIDDEN, VALUES, LENGTH = 40, 21, 19, 17
 """Sizes that are no multiples of what C takes at once; a head has 20 numbers."""
 HARD = [
@@ -213,10 +212,6 @@ def test_the_self_test_refuses_a_build_that_contracts_or_flushes(flags, tmp_path
     source.write_text(text + "int main(void) { return is_ieee(); }\n")
     subprocess.run([compiler, "-O2", *flags, "-o", tmp_path / "check", source, "-lm"], check=True, capture_output=True)
     assert subprocess.run([tmp_path / "check"], check=False).returncode == 0
-
-
-def levels() -> list[str]:
-    return [name for name in door.LEVELS if door._has(ctypes.CDLL(str(LIBRARY)), name)]
 
 
 def test_the_library_calls_no_function_of_libm():
