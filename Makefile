@@ -9,7 +9,7 @@ STUDIO := .venv-studio
 STUDIO_READY := $(STUDIO)/.ready
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check test-slow test-processors test-gpu gpu-report mutants docs docs-serve docs-check studio-test release-check clean
+.PHONY: demo test check test-slow test-processors test-gpu gpu-report mutants axl docs docs-serve docs-check studio-test release-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -38,6 +38,9 @@ gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file
 mutants: $(READY)  ## small faults planted in a copy, each of which tests must find; ARGS='--only training --jobs 2'
 	$(BIN)/python tools/mutants.py $(ARGS)
 
+axl:  ## the decoder of archives in one C file, build/axl.c
+	mkdir -p build && $(PYTHON) tools/axl/join.py build/axl.c
+
 release-check: $(READY)  ## build what is published into dist/, check that nothing lacks, try it in an environment of its own
 	rm -rf dist build && mkdir build
 	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[release]'
@@ -46,7 +49,8 @@ release-check: $(READY)  ## build what is published into dist/, check that nothi
 	tar -tzf dist/*.tar.gz | sed 's|^[^/]*/||' | sort > build/packed
 	git ls-files | grep -v '^[.]' | sort | comm -23 - build/packed > build/missing
 	test ! -s build/missing || { cat build/missing; echo 'is missing in the sdist: see .gitignore'; exit 1; }
-	cc -std=c99 -O2 -ffp-contract=off -Wall -Wextra -Werror -pedantic -o build/axl tools/axl/axl.c -lm
+	$(MAKE) axl
+	cc -std=c99 -O2 -ffp-contract=off -Wall -Wextra -Werror -pedantic -o build/axl build/axl.c -lm
 	$(BIN)/python -m pytest tests/compression/test_c_decoder.py
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --progress-bar off -c constraints.txt dist/*.whl
@@ -82,7 +86,7 @@ $(DOCS_READY): pyproject.toml constraints.txt
 	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[docs]'
 	touch $@
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/axial_transformers/engine/*.[ch])
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[dev]'

@@ -1,10 +1,10 @@
-"""Images/s of archives beside compiled sampling, and the product rate of the kernels.
+"""Images/s of archives beside compiled sampling, and the product rate of the engine.
 
     python benchmarks/exact_speed.py                                   fashion_mnist, 96 images, one thread
     python benchmarks/exact_speed.py --images 1000 --threads 2 --rounds 1
 
 Sampling, encoding and decoding take turns in one process, best of three. Rates are billions of multiplications a second
-of a thread: of linear layers in encoding, whatever else it does, and of the same tile on data in cache, in as many
+of a thread: of linear layers in encoding, whatever else it does, and of one linear layer, in as many
 threads, right before and after each encoding; the round with the median share is printed. CPU time with one thread,
 wall time otherwise.
 """
@@ -13,13 +13,9 @@ import time
 
 import numpy as np
 import torch
-from numba import njit
 
 import axial_transformers as axial
-from axial_transformers.kernels.exact import compiled, steps
-from axial_transformers.kernels.exact.definition import Linear
-from axial_transformers.kernels.exact.instructions import PANEL, ROWS
-from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.engine import Linear, network, parallel_ranges
 from axial_transformers.layers.initialisation import Dense
 from command_line import run_command
 
@@ -31,27 +27,17 @@ def products(model: axial.AxialTransformer) -> int:
 
 
 def tile_rate(seconds, threads: int) -> float:
-    """Multiplications/s of a thread by the tile, on 48 rows, 128 inputs and 384 outputs, which stay in cache."""
+    """Multiplications/s of a thread by `engine.network.Dense`, on 4,800 rows, 128 inputs and 384 outputs."""
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((48, 128)).astype(np.float32)
-    packed = compiled._packed([Linear(rng.standard_normal((128, 384)).astype(np.float32), np.zeros(384, np.float32))])
+    x = rng.standard_normal((4800, 128)).astype(np.float32)
+    layer = network.Dense(Linear(rng.standard_normal((128, 384)).astype(np.float32), np.zeros(384, np.float32)))
+    times = 20
 
     def work(first: int, last: int) -> None:
-        rows, out = compiled._rows(48, 128), compiled._rows(48, 384)
-        rows[:48, :128] = x
-        many_products(rows, 48, packed, out, times)
+        for _ in range(times):
+            layer(x)
 
-    times = 1
-    parallel_ranges(work, threads)  # compiles it
-    times = 2000
-    return times * 48 * 128 * 384 / seconds(lambda: parallel_ranges(work, threads))
-
-
-@njit(nogil=True)
-def many_products(x, rows, weights, out, times):
-    """The same product, so many times: Python's lock would let threads wait for each other between two."""
-    for _ in range(times):
-        steps.dense(x, rows, weights, out)
+    return times * len(x) * 128 * 384 / seconds(lambda: parallel_ranges(work, threads))
 
 
 def main(*, model: str = "fashion_mnist", images: int = 96, threads: int = 1, rounds: int = 3) -> None:
@@ -92,7 +78,7 @@ def main(*, model: str = "fashion_mnist", images: int = 96, threads: int = 1, ro
     for name, rate in rates.items():
         print(f"{name:20}{rate:8.1f} images/s, {rate / rates['sampling']:.2f} of sampling's speed")
     share, rate, reached = sorted(shares)[len(shares) // 2]
-    print(f"products {rate:.1f}, {share:.0%} of {reached:.1f} that a tile of {ROWS} x {PANEL} reaches")
+    print(f"products {rate:.1f}, {share:.0%} of {reached:.1f} that linear layers reach")
     print(f"{len(archive):,} bytes, {torch.get_num_threads()} threads, torch {torch.__version__}")
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from axial_transformers.cli import doctor
-from axial_transformers.inference.exact_network import ExactNetwork
+from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.lines import LineAttention
 
 CALLS = iter(range(10**6))

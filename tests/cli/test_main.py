@@ -147,7 +147,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(axial: Axial, monkeypatch, kind):
 
 
 def test_each_record_of_the_packages_log_is_one_line_on_stderr(axial: Axial, monkeypatch):
-    log = logging.getLogger("axial_transformers.kernels.some_module")
+    log = logging.getLogger("axial_transformers.engine.some_module")
 
     def work(options):
         log.info("reading [8, 8] %s", "and a long path /" * 20)

@@ -1,4 +1,4 @@
-"""The decoder in one C file, `tools/axl/axl.c`, restores the same bits as the package."""
+"""The decoder in one C file, which `tools/axl/join.py` joins, restores the same bits as the package."""
 
 import io
 import json
@@ -16,7 +16,7 @@ import torch
 from axial_transformers.compression import compress, compress_files, container
 from axial_transformers.compression.archive import fingerprint
 from axial_transformers.data.grid import Grid
-from axial_transformers.kernels.exact.definition import GROUP
+from axial_transformers.engine import GROUP
 from axial_transformers.storage.byte_reader import ByteReader
 from tests.fuzz import c_decoder
 from tests.small_models import (
@@ -31,9 +31,7 @@ from tests.small_models import (
     small_config,
 )
 
-pytest.importorskip("numba", reason="exact kernels are compiled by numba")
-
-SOURCE = Path(__file__).parents[2] / "tools" / "axl" / "axl.c"
+JOIN = Path(__file__).parents[2] / "tools" / "axl" / "join.py"
 VECTORS = Path(__file__).parents[1] / "data" / "archives"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 FLAGS = ["-std=c99", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -67,12 +65,20 @@ def quickly():
 
 
 @pytest.fixture(scope="module")
-def axl(tmp_path_factory):
+def one_file(tmp_path_factory):
+    """Return the command in one C file."""
+    source = tmp_path_factory.mktemp("axl") / "axl.c"
+    subprocess.run([sys.executable, JOIN, source], check=True)
+    return source
+
+
+@pytest.fixture(scope="module")
+def axl(one_file):
     """Return a function that runs the program: (archive, output) -> what it prints."""
     if COMPILER is None:
         pytest.skip("there is no C compiler")
-    program = tmp_path_factory.mktemp("axl") / "axl"
-    subprocess.run([COMPILER, *FLAGS, "-o", program, SOURCE, "-lm"], check=True)
+    program = one_file.with_name("axl")
+    subprocess.run([COMPILER, *FLAGS, "-o", program, one_file, "-lm"], check=True)
 
     def run(*arguments: Path, within: tuple[str, ...] = ()) -> str:
         done = subprocess.run([*within, program, *arguments], capture_output=True, text=True, check=False)
@@ -126,11 +132,11 @@ def test_several_chunks_are_restored(axl, tmp_path):
     assert np.array_equal(restored(axl, tmp_path, archive), x.numpy())
 
 
-def test_the_program_restores_random_values_in_webassembly(tmp_path):
+def test_the_program_restores_random_values_in_webassembly(one_file, tmp_path):
     module, flags = tmp_path / "axl.wasm", ["--target=wasm32-wasi", "-std=c99", "-O2", "-ffp-contract=off"]
     if not (shutil.which("clang") and shutil.which("node")):
         pytest.skip("there is no clang or no node")
-    if subprocess.run(["clang", *flags, "-o", module, SOURCE, "-lm"], capture_output=True, check=False).returncode:
+    if subprocess.run(["clang", *flags, "-o", module, one_file, "-lm"], capture_output=True, check=False).returncode:
         pytest.skip("clang has no C library for WebAssembly: wasi-libc, libclang-rt-dev-wasm32, lld")
 
     def in_node(*arguments: Path) -> str:

@@ -13,16 +13,16 @@ from axial_transformers.compression import (
     ArchiveReader,
     DamagedError,
     TruncatedError,
+    codec,
     compress,
     container,
     decompress,
 )
 from axial_transformers.compression.archive import write_archive
+from axial_transformers.decoding import exact_network
+from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.decoding.sampling import sample
-from axial_transformers.inference import exact_network
-from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels.exact import reference
-from axial_transformers.kernels.exact.definition import GROUP
+from axial_transformers.engine import GROUP, network, reference
 from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
@@ -36,10 +36,6 @@ from tests.small_models import (
     random_values,
     small_config,
 )
-
-pytest.importorskip("numba", reason="exact kernels are compiled by numba")
-
-from axial_transformers.kernels.exact import compiled
 
 SOME_KINDS = ["2d", "lstm", "classes", "columns"]
 FROZEN = [
@@ -66,13 +62,13 @@ FROZEN = [
 def test_known_values_have_the_models_likelihood_and_from_the_reference_the_same_bits(config):
     model = random_model(config, torch.float32)
     x, given = random_values(model, 2), Conditioning(**random_given(model, 2))
-    network, slow = ExactNetwork(model, compiled), ExactNetwork(model, reference)
-    nats = network.nats(x, given)
+    fast, slow = ExactNetwork(model, network), ExactNetwork(model, reference)
+    nats = fast.nats(x, given)
     expected = [slice_nats(model.double(), x, torch.full((2,), c), *given) for c in model.slices]
     rounded = 1e-4 if config.num_values > 300 else 0  # far from 65,536 random means, thousands of nats
     np.testing.assert_allclose(nats, torch.stack(expected, -1).detach(), rtol=rounded, atol=1e-4)
     assert nats.tobytes() == slow.nats(x, given).tobytes()
-    assert network.intervals(x, given).tobytes() == slow.intervals(x, given).tobytes()
+    assert fast.intervals(x, given).tobytes() == slow.intervals(x, given).tobytes()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VARIANTS if "known" not in kind])
@@ -86,14 +82,16 @@ def test_models_decode_what_they_encoded(kind):
 
 
 @pytest.mark.parametrize("kind", SOME_KINDS)
-def test_without_numba_archives_are_the_same(kind, monkeypatch):
+def test_without_the_library_archives_are_the_same(kind, monkeypatch):
     model = random_model(VARIANTS[kind], torch.float32)
     x, given = random_values(model, 3), random_given(model, 3)
     archive = compress(model, x, **given)
-    monkeypatch.setattr(exact_network.util, "find_spec", lambda name: None)
+    for module in (exact_network, codec):
+        monkeypatch.setattr(module, "library", lambda: None)
+    monkeypatch.setattr(exact_network, "arithmetic", lambda: reference)
     assert ExactNetwork(model).arithmetic is reference
     assert compress(model, x, **given, verify=False) == archive
-    with pytest.warns(UserWarning, match="numba is not installed"):
+    with pytest.warns(UserWarning, match="the engine is not compiled"):
         assert torch.equal(decompress(model, archive, **given).long(), x)
 
 
@@ -187,20 +185,20 @@ def test_every_flipped_bit_of_the_header_is_seen(written):
             decompress(model, archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :])
 
 
-@pytest.mark.parametrize("arithmetic", [compiled, reference], ids=["compiled", "reference"])
+@pytest.mark.parametrize("arithmetic", [network, reference], ids=["C", "reference"])
 def test_logits_that_are_not_finite_are_refused(arithmetic, monkeypatch):
     model = random_model(small_config((3, 2)), torch.float32)
     with torch.no_grad():
         model.head[1].bias[2] = torch.inf
-    monkeypatch.setattr(exact_network, "fastest_arithmetic", lambda: arithmetic)
+    monkeypatch.setattr(exact_network, "arithmetic", lambda: arithmetic)
     with pytest.raises(ValueError, match="not finite"), np.errstate(invalid="ignore"):
         compress(model, random_values(model, 2))
 
 
-def test_models_without_exact_kernels_are_refused_in_one_line():
+def test_models_that_the_engine_lacks_are_refused_in_one_line():
     config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
     sparse = SparseTransformer(config).eval()
-    refusal = r"^there are no kernels for SparseTransformer, so this model makes no archives$"
+    refusal = r"^the engine has no SparseTransformer, so this model makes no archives$"
     with pytest.raises(ValueError, match=refusal):
         compress(sparse, random_values(sparse, 2))
     with pytest.raises(ValueError, match=refusal):

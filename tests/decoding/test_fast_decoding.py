@@ -1,10 +1,8 @@
 """Compiled decoding chooses what eager decoding chooses."""
 
-import sys
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,13 +15,11 @@ from axial_transformers.decoding import (
     gumbel,
     sampling,
 )
-from axial_transformers.inference import exact_network
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformerConfig, Conditioning
 from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
 from tests.small_models import CENTRED, VARIANTS, random_given, random_model, random_values, small_config
 
-pytest.importorskip("numba", reason="compiled decoding needs numba")
 COMPILED, EAGER = (partial(backend_choice.choose_backend, compile=compile) for compile in (True, False))
 every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 UNEVEN = (
@@ -110,21 +106,6 @@ def test_examples_split_over_threads_do_not_depend_on_each_other(config):
         torch.set_num_threads(before)
 
 
-def test_the_exponential_is_that_of_the_library():
-    from numba import njit
-
-    from axial_transformers.kernels.vectors import exp
-
-    ours = njit(lambda x: exp(x))
-    x = np.linspace(-87, 87, 10_001, dtype=np.float32)
-    error = np.abs(np.array([ours(number) for number in x]) / np.exp(x.astype(np.float64)) - 1)
-    assert error.max() < 1e-5
-    assert error[np.abs(x) < 10].max() < 1e-6
-    assert ours(np.float32(-1e30)) == 0
-    assert np.isfinite(ours(np.float32(1e30)))
-    assert np.isnan(ours(np.float32(np.nan)))
-
-
 @pytest.mark.parametrize(
     ("dtype", "choose", "what"),
     [
@@ -155,15 +136,15 @@ def test_attention_that_has_no_kernel_is_eager():
     model = SparseTransformer(config).eval()
     randomise(model, torch.Generator().manual_seed(0))
     sampling.sample(model, 2)
-    with pytest.raises(ValueError, match="no kernels for SparseTransformer"):
+    with pytest.raises(ValueError, match="engine has no SparseTransformer"):
         sampling.sample(model, 2, compile=True)
 
 
-def test_without_numba_decoding_is_eager(monkeypatch):
-    monkeypatch.setattr(exact_network.util, "find_spec", lambda name: None)
+def test_without_the_library_decoding_is_eager(monkeypatch):
+    monkeypatch.setattr(backend_choice, "library", lambda: None)
     model = random_model(small_config((3, 2)), torch.float32)
     sampling.sample(model, 2)
-    with pytest.raises(ValueError, match="numba"):
+    with pytest.raises(ValueError, match="the engine is not compiled"):
         sampling.sample(model, 2, compile=True)
 
 
@@ -187,29 +168,11 @@ def test_known_values_of_a_choice_by_noise_are_those_of_known_first(fields, back
     assert torch.equal(decode(model, NoiseChoice(noise=noise, known=known), x, backend=backend), expected)
 
 
-def test_kernels_are_the_default_however_little_there_is_to_decode(monkeypatch):
-    """Also in a process that has not loaded numba."""
+def test_the_engine_is_the_default_however_little_there_is_to_decode(monkeypatch):
     from axial_transformers.decoding import exact_backend
-    from axial_transformers.kernels import llvm
 
-    monkeypatch.setattr(llvm, "FEATURES", {"+fma"})
     monkeypatch.setattr(exact_backend, "compiled", lambda model, choose, batch: "compiled")
-    monkeypatch.delitem(sys.modules, "numba")
     model, choose = random_model(small_config((3, 2)), torch.float32), NoiseChoice(noise=gumbel((1, 3, 2, 1, 5)))
-    assert backend_choice.choose_backend(model, choose, 1) == "compiled"
-
-
-def test_a_processor_without_fused_multiply_add_stays_eager_unless_asked(monkeypatch):
-    from axial_transformers.decoding import exact_backend
-    from axial_transformers.kernels import llvm
-
-    monkeypatch.setattr(llvm, "FEATURES", {"+sse2", "+avx"})
-    monkeypatch.setattr(exact_backend, "compiled", lambda model, choose, batch: "compiled")
-    model = random_model(small_config((3, 2)), torch.float32)
-    choose = NoiseChoice(noise=gumbel((1, 3, 2, 1, 5)))
-    assert backend_choice.choose_backend(model, choose, 1) != "compiled"
-    assert COMPILED(model, choose, 1) == "compiled"
-    monkeypatch.setattr(llvm, "FEATURES", {"+avx", "+fma"})
     assert backend_choice.choose_backend(model, choose, 1) == "compiled"
 
 

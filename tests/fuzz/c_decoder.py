@@ -33,7 +33,9 @@ from tests.fuzz.mutations import mutated, mutated_json
 from tests.small_models import VARIANTS, random_model, random_values, small_config
 
 SOURCE = Path(__file__).with_name("axl_many.c")
-FLAGS = ("-std=gnu99", "-O1", "-g", "-ffp-contract=off", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+ENGINE = Path(__file__).parents[2] / "src" / "axial_transformers" / "engine"
+SANITIZERS = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
+FLAGS = (f"-I{ENGINE}", "-std=gnu99", "-O1", "-g", "-ffp-contract=off", *SANITIZERS)
 KINDS = ("2d", "rotary 3d", "lstm", "index plane", "classes", "convolution", "centred columns", "centred axis")
 EXTREMES = 40
 """Archives of extreme weights."""

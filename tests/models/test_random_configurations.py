@@ -139,7 +139,6 @@ def test_compiled_samples_equal_the_eager_ones(seed, record_property):
 
     A component is up to 160,000 values wide. There the rounding of float32 is more than a value.
     """
-    pytest.importorskip("numba", reason="compiled decoding needs numba")
     model = model_of(seed)
     given = {"noise": noise_for(model.config, BATCH, seed=seed), **random_given(model, BATCH)}
     if model.config.known_channels:
@@ -158,7 +157,6 @@ def test_archives_of_samples_are_restored_and_as_long_as_the_model_says(seed):
 
     The state is stored in 64 bits. It is from 31 to 63 bits long, and of these 31 to 32 were there before the values.
     """
-    pytest.importorskip("numba", reason="exact kernels are compiled by numba")
     model = model_of(seed)
     if model.config.known_channels:
         pytest.skip("no archive holds known channels")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.kernels import COEFFICIENT_BITS
+from axial_transformers.engine import COEFFICIENT_BITS
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models.linear_prediction import LinearPrediction

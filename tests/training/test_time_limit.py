@@ -12,9 +12,9 @@ from axial_transformers.data import Examples
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
-from axial_transformers.training import Collective, TrainConfig, step_time, train
+from axial_transformers.training import Collective, TrainConfig, train
 from axial_transformers.training.checkpoints import Counters
-from axial_transformers.training.step_time import Clock, Durations
+from axial_transformers.training.step_time import Durations
 
 CONFIG = TrainConfig(
     steps=10**6, batch_size=4, device="cpu", precision="float32", minutes=1, log_every=50, evaluate_every=10**6,
@@ -88,16 +88,3 @@ def test_steps_that_fit_into_the_limit_are_told():
     assert "about 1 s left for 5 steps" in durations.describe_left(
         dataclasses.replace(config, steps=15), Counters(step=10, seconds=2)
     )
-
-
-def test_time_in_which_kernels_compile_does_not_count_and_is_said(tmp_path, now, monkeypatch):
-    monkeypatch.setattr(step_time, "compilation_time", lambda: now[0] / 2)
-    now[0] = 10.0  # of which 5 seconds were compilation, before the clock begins
-    clock = Clock()
-    clock.add(100)
-    now[0] = 60.0
-    assert (clock.seconds, clock.compiled) == (125, 25)
-    monkeypatch.setattr(Clock, "compiled", 41.0)
-    result, _, said = run(tmp_path / "run", now, of_step=4.0, of_evaluation=1.0)
-    assert "kernels compiled in 41 s" in said
-    assert 50 < result.seconds <= 70 < now[0] - 60

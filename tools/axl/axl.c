@@ -1,7 +1,7 @@
 /* axl: restore the values of an archive of the package axial-transformers that carries its model (format version 5).
 
-   This file is all there is: C99 and the standard library. It is written from docs/reference/archive_format.md, and
-   gives the same bits as the package, on every processor.
+   C99 and the standard library. The network and the coder are those of the package's engine, the files *.h that are
+   included here; `make axl` joins them and this file into one, build/axl.c, which is all that is needed:
 
        cc -std=c99 -O2 -ffp-contract=off -o axl axl.c -lm
        ./axl ARCHIVE OUTPUT [MIB]
@@ -16,37 +16,24 @@
    An error is one line on stderr, and exit status 2. Archives may be hostile: sizes are checked before memory is taken.
    The memory of the whole program is at most MIB, or 32 MiB and 16 KiB for each byte of the archive. */
 
-#include <errno.h>
-#include <float.h>
-#include <limits.h>
-#include <math.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "arithmetic.h"
+#include "coder.h"
+#include "layers.h"
+#include "rows.h"
 
-#ifdef __FAST_MATH__
-#error "compile without -ffast-math: each float32 operation must round as IEEE 754 says"
-#endif
-#if FLT_EVAL_METHOD != 0
-#error "this compiler computes in other precisions than it stores: on 32-bit x86, compile with -msse2 -mfpmath=sse"
-#endif
-#ifdef __clang__
-#pragma STDC FP_CONTRACT OFF
-#endif
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 enum {
     VERSION = 5, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
     MAX_DEPTH = 16, /* levels of JSON */
     MAX_TENSORS = 1 << 14, MAX_CONFIG = 1 << 16, NUMBERS_PER_BYTE = 32, CODE_OF_STEP = 240, CODE_OF_PRECISION = 112,
-    LANES = 16, ROWS = 4, TILE = 32, GROUP = 24, MAX_FEATURES = 32, MAX_NEIGHBOURS = 256,
-    PRECISION = 28, RECIPROCAL = 34, FRACTION = 20, STEPS = 64, END = 24
+    MAX_NEIGHBOURS = 256
 };
 #define MAX_MEMORY ((uint64_t)1 << 34)
-#define MIN_STATE ((uint64_t)1 << 31)
 #define LSTM "inner_decoder.lstm."
-#define MAX_OUTPUT 1.2676506002282294e30f /* 2^100 */
 
 /* Memory and files ------------------------------------------------------------------------------------------------- */
 
@@ -146,13 +133,6 @@ static void close_output(void) {
     FILE *file = output;
     output = NULL;
     if (fclose(file)) fail("%s: cannot be written: %s", output_name, strerror(errno));
-}
-
-static uint64_t little(const unsigned char *bytes, int size) {
-    uint64_t number = 0;
-    while (size--)
-        number = number << 8 | bytes[size];
-    return number;
 }
 
 static void put_little(uint64_t number, int size, unsigned char *bytes) {
@@ -386,137 +366,20 @@ static void sha256_end(Sha256 *sha, unsigned char *digest) {
         digest[i] = (unsigned char)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* Arithmetic ------------------------------------------------------------------------------------------------------- */
-
-static float from_bits(uint32_t bits) { return (union { uint32_t bits; float value; }){.bits = bits}.value; }
-static uint32_t bits_of(float value) { return (union { uint32_t bits; float value; }){.value = value}.bits; }
-
-/* Return a b + c, rounded once. Without an instruction for that, float64 holds the product, and rounds the sum to odd:
-   rounding it again is rounding once. */
-static float fused(float a, float b, float c) {
-#if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__aarch64__)
-    return fmaf(a, b, c);
-#else
-    double exact = (double)a * b, sum = exact + c, back = sum - c, error = (c - (sum - back)) + (exact - back);
-    uint64_t bits;
-    memcpy(&bits, &sum, sizeof(bits));
-    if ((error < 0 || error > 0) && !(bits & 1)) bits += (error > 0) == (sum > 0) ? 1 : UINT64_MAX;
-    memcpy(&sum, &bits, sizeof(sum));
-    return (float)sum;
-#endif
-}
-
-/* Return e^x: 0 below -87, e^88 above 88, NaN of NaN. */
-static float exponential(float x) {
-    float near = x > -87.0f ? x : -87.0f;
-    near = near < 88.0f ? near : 88.0f;
-    float shifted = fused(near, 1.4426950216293335f, 12582912.0f), n = shifted - 12582912.0f;
-    float r = fused(n, 1.9046542121259336e-09f, fused(n, -0.6931471824645996f, near));
-    float p = fused(0.0013751150108873844f, r, 0.00836898759007454f);
-    p = fused(p, r, 0.04166954383254051f);
-    p = fused(p, r, 0.166665181517601f);
-    p = fused(p, r, 0.49999988079071045f);
-    p = fused(fused(p, r, 1.0f), r, 1.0f);
-    p *= from_bits((bits_of(shifted) - 0x4b400000u + 127u) << 23);
-    p = x < -87.0f ? 0.0f : p;
-    return x == x ? p : x;
-}
-
-static float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
-static float hyperbolic_tangent(float x) { return 1.0f - 2.0f / (1.0f + exponential(x + x)); }
-
-static float sum_of_lanes(float *lanes) {
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++)
-            lanes[j] += lanes[j + half];
-    return lanes[0];
-}
-
-static float largest(const float *x, uint64_t count) {
-    float lanes[LANES], found = -INFINITY;
-    for (int j = 0; j < LANES; j++)
-        lanes[j] = -INFINITY;
-    for (uint64_t i = 0; i < count; i++)
-        lanes[i % LANES] = x[i] > lanes[i % LANES] ? x[i] : lanes[i % LANES];
-    for (int j = 0; j < LANES; j++)
-        found = lanes[j] > found ? lanes[j] : found;
-    return found;
-}
-
-/* Refuse a machine whose fused multiply-add rounds twice, or that flushes denormal numbers. */
-static void check_arithmetic(void) {
-    volatile float a = 0x1.0002p-24f, b = 0x1.fffcp-1f, c = 1.0f + FLT_EPSILON, small = FLT_MIN, half = 0.5f;
-    if (fused(a, b, c) != c || small * half == 0.0f || fused(small, half, 0.0f) == 0.0f)
-        fail("this machine's arithmetic is not as IEEE 754 says");
-}
-
 /* The coder -------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    const unsigned char *words;
-    uint64_t left, state;
-} Stream;
-
-/* Take the value with the interval start .. end - 1 out of the state. */
-static void advance(Stream *stream, int64_t start, int64_t end) {
-    uint64_t slot = stream->state & (((uint64_t)1 << PRECISION) - 1);
-    stream->state = (uint64_t)(end - start) * (stream->state >> PRECISION) + slot - (uint64_t)start;
-    if (stream->state < MIN_STATE) {
-        if (!stream->left--) fail("a stream ends before its last symbol: damage, or another model");
-        stream->state = stream->state << 32 | little(stream->words, 4);
-        stream->words += 4;
-    }
-}
-
 /* 2^30 / (1 + e^(i / 64)), rounded. Float64 suffices: no number is closer than 5e-5 to the middle of two integers. */
-static int64_t logistic_table[END * STEPS + 2];
+static int64_t logistic_table[TABLE_SIZE];
 
 static void fill_logistic_table(void) {
-    for (int i = 0; i <= END * STEPS + 1; i++)
+    for (int i = 0; i < TABLE_SIZE; i++)
         logistic_table[i] = (int64_t)floor(1073741824.0 / (1 + exp(i / (double)STEPS)) + 0.5);
 }
 
-/* 1 / (1 + e^-z) in units of 2^-30: straight lines between the rows of the table. */
-static int64_t logistic(float z) {
-    float size = fabsf(z) > 0.0f ? fabsf(z) : 0.0f;
-    int64_t n = (int64_t)((size < (float)END ? size : (float)END) * 67108864.0f);
-    int64_t upper = logistic_table[n >> FRACTION], lower = logistic_table[(n >> FRACTION) + 1];
-    int64_t below = upper - ((upper - lower) * (n & ((1 << FRACTION) - 1)) >> FRACTION);
-    return z < 0.0f ? below : ((int64_t)1 << 30) - below;
-}
-
-/* The distribution of an ordinal value. */
-typedef struct {
-    int64_t count;
-    int mixtures;
-    float unit, max_log_precision, *means, *precisions;
-    int64_t centre, *shares;
-} Mixture;
-
-static int64_t count_below(const Mixture *mixture, int64_t value) {
-    float below = (float)(value - mixture->centre) - 0.5f;
-    int64_t sum = 0;
-    for (int k = 0; k < mixture->mixtures; k++)
-        sum += mixture->shares[k] * logistic(fused(mixture->means[k], -mixture->unit, below) * mixture->precisions[k]);
-    return value + (sum >> 30);
-}
-
-/* Take a value of this distribution out of the state. */
-static int64_t read_mixture(const Mixture *mixture, Stream *stream) {
-    int64_t slot = (int64_t)(stream->state & (((uint64_t)1 << PRECISION) - 1));
-    int64_t value = 0, beyond = mixture->count, start = 0, end = (int64_t)1 << PRECISION;
-    while (beyond - value > 1) {
-        int64_t middle = (value + beyond) / 2, at = count_below(mixture, middle);
-        if (at <= slot) {
-            value = middle;
-            start = at;
-        } else {
-            beyond = middle;
-            end = at;
-        }
-    }
-    advance(stream, start, end);
-    return value;
+/* Stop at what went wrong with a stream. */
+static void check_stream(const Stream *stream) {
+    if (stream->status == STREAM_TOO_SHORT) fail("a stream ends before its last symbol: damage, or another model");
+    if (stream->status == STREAM_NOT_FINITE) fail("the model's logits are not finite: its weights cannot be used");
 }
 
 static Bytes part(Bytes *from, uint64_t size, const char *what) {
@@ -540,8 +403,8 @@ static uint64_t varint(Bytes *from) {
 
 static Stream open_stream(Bytes content) {
     if (content.size % 4 || content.size < 8) fail("a stream of %llu bytes is none", (unsigned long long)content.size);
-    Stream stream = {content.bytes + 8, content.size / 4 - 2,
-                     little(content.bytes, 4) << 32 | little(content.bytes + 4, 4)};
+    Stream stream = {.words = content.bytes + 8, .count = content.size / 4 - 2,
+                     .state = little(content.bytes, 4) << 32 | little(content.bytes + 4, 4)};
     if (stream.state < MIN_STATE || stream.state >> 63) fail("a stream starts with a state that no encoder leaves");
     return stream;
 }
@@ -551,8 +414,9 @@ static double size_of(int64_t code, int exponent) { return ldexp((double)(8 + co
 
 static int64_t read_number(Stream *stream, int64_t code) {
     float none = 0, precision = (float)size_of(code, -17);
-    int64_t half = 1 << 15, share = ((int64_t)1 << PRECISION) - 2 * half;
-    Mixture mixture = {2 * half, 1, 0, 0, &none, &precision, half, &share};
+    int64_t half = 1 << 15, share = (int64_t)SLOTS - 2 * half;
+    Mixture mixture = {.count = 2 * half, .mixtures = 1, .table = logistic_table, .centre = half, .means = &none,
+                       .precisions = &precision, .shares = &share};
     return read_mixture(&mixture, stream) - half;
 }
 
@@ -702,12 +566,6 @@ static void read_config(Bytes text) {
 /* Tensors ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint64_t inputs, outputs;
-    float *weight; /* tiles of TILE outputs: [outputs / TILE, inputs, TILE] */
-    float *bias;   /* [outputs], with zeros up to whole tiles */
-} Linear;
-
-typedef struct {
     const char *name;
     enum { TRAINED, ROTATIONS, EXACT, COEFFICIENTS } kind;
     int axes;
@@ -830,43 +688,31 @@ static void read_tensors(Stream stream, Sha256 *sha) {
             for (uint64_t k = 0; k < row; k++)
                 if (numbers[k] == -32768 * 4096) numbers[k] = (int64_t)read_words(&stream, 4);
         }
+        check_stream(&stream);
         add_to_fingerprint(sha, tensor);
         if (tensor->layer) pack(tensor->layer, tensor->values);
     }
-    if (stream.left || stream.state != MIN_STATE) fail("the model of the archive is damaged: it ends otherwise");
+    if (stream.at != stream.count || stream.state != MIN_STATE) fail("the model of the archive is damaged: it ends otherwise");
 }
 
 /* Layers ----------------------------------------------------------------------------------------------------------- */
 
-typedef struct { float *gain, *bias; } Norm;
-
+/* A block, and the line that it attends along inside a slab; masked, it attends to the slabs so far. */
 typedef struct {
-    Norm attention_norm, feedforward_norm;
-    Linear qkv, out, expand, contract;
-    float *rotations;        /* [length along the axis, K] or NULL */
-    int masked;              /* attention to the same position of the slabs so far; otherwise inside the slab: */
-    uint64_t length, stride; /* positions of a line, and rows between them */
-} Block;
+    Block block;
+    Line line;
+} Layer;
 
-/* Keys and values of a masked block. */
-typedef struct {
-    float *keys;   /* [rows, D, length] */
-    float *values; /* [rows, length, D] */
-} Cache;
-
-/* Memory for the rows of a slab in a layer. */
-static struct {
-    float *normed, *wide, *attended, *powers, *keys, *values;
-} work;
+static Work work;
 
 static Norm read_norm(const char *prefix) {
     const char *gain = text_of("%s.weight", prefix), *bias = text_of("%s.bias", prefix);
     return (Norm){matrix(gain, config.dim, 0), matrix(bias, config.dim, 0)};
 }
 
-static void read_block(Block *block, const char *prefix, int masked, uint64_t length, uint64_t stride) {
+static void read_block(Block *block, const char *prefix, uint64_t length) {
     uint64_t dim = config.dim, hidden = config.hidden;
-    *block = (Block){.masked = masked, .length = length, .stride = stride};
+    *block = (Block){.dim = dim, .heads = config.heads, .hidden = hidden};
     block->attention_norm = read_norm(text_of("%s.attention.norm", prefix));
     read_linear(&block->qkv, text_of("%s.attention.attention.qkv", prefix), dim, 3 * dim);
     read_linear(&block->out, text_of("%s.attention.attention.out", prefix), dim, dim);
@@ -878,218 +724,33 @@ static void read_block(Block *block, const char *prefix, int masked, uint64_t le
     read_linear(&block->contract, text_of("%s.feedforward.contract", prefix), hidden, dim);
 }
 
-/* y [rows, outputs] = x [rows, inputs] W + bias: one chain for each number, inputs in order. Chains of a tile run side
-   by side, in registers; the last tile of rows repeats its first row. */
-static void apply_linear(const Linear *layer, const float *x, uint64_t rows, float *y) {
-    uint64_t inputs = layer->inputs, outputs = layer->outputs;
-    for (uint64_t o = 0; o < outputs; o += TILE)
-        for (uint64_t first = 0; first < rows; first += ROWS) {
-            const float *weight = layer->weight + o * inputs, *from[ROWS];
-            uint64_t left = rows - first < ROWS ? rows - first : ROWS, width = outputs - o < TILE ? outputs - o : TILE;
-            float sums[ROWS][TILE];
-            for (uint64_t r = 0; r < ROWS; r++) {
-                from[r] = x + (first + (r < left ? r : 0)) * inputs;
-                memcpy(sums[r], layer->bias + o, sizeof(sums[r]));
-            }
-            const float *x0 = from[0], *x1 = from[1], *x2 = from[2], *x3 = from[3];
-            for (uint64_t k = 0; k < inputs; k++, weight += TILE)
-                for (int j = 0; j < TILE; j++) {
-                    sums[0][j] = fused(x0[k], weight[j], sums[0][j]);
-                    sums[1][j] = fused(x1[k], weight[j], sums[1][j]);
-                    sums[2][j] = fused(x2[k], weight[j], sums[2][j]);
-                    sums[3][j] = fused(x3[k], weight[j], sums[3][j]);
-                }
-            for (uint64_t r = 0; r < left; r++)
-                memcpy(y + (first + r) * outputs + o, sums[r], (size_t)width * sizeof(float));
+static void read_layer(Layer *layer, const char *prefix, int masked, uint64_t length, uint64_t stride) {
+    layer->line = masked ? (Line){0, 0, 0} : (Line){length, stride, 0};
+    read_block(&layer->block, prefix, length);
+}
+
+/* Change x [rows, D], slab i, by some layers; the caches of the masked ones are of these rows from `first_row` on. */
+static void apply_layers(const Layer *layers, int count, float *x, uint64_t rows, uint64_t i, const Cache *caches,
+                         uint64_t first_row) {
+    for (int n = 0; n < count; n++) {
+        Cache cache = {NULL, NULL, 0};
+        if (!layers[n].line.length) {
+            uint64_t at = first_row * config.dim * caches[n].length;
+            cache = (Cache){caches[n].keys + at, caches[n].values + at, caches[n].length};
         }
-}
-
-static void apply_norm(const Norm *norm, const float *x, uint64_t rows, float *y) {
-    uint64_t dim = config.dim;
-    float size = (float)dim;
-    for (uint64_t r = 0; r < rows; r++, x += dim, y += dim) {
-        float lanes[LANES] = {0}, squares[LANES] = {0};
-        for (uint64_t i = 0; i < dim; i++)
-            lanes[i % LANES] += x[i];
-        float mean = sum_of_lanes(lanes) / size;
-        for (uint64_t i = 0; i < dim; i++) {
-            y[i] = x[i] - mean;
-            squares[i % LANES] = fused(y[i], y[i], squares[i % LANES]);
-        }
-        float scale = 1.0f / sqrtf(sum_of_lanes(squares) / size + 1e-5f);
-        for (uint64_t i = 0; i < dim; i++)
-            y[i] = fused(y[i] * scale, norm->gain[i], norm->bias[i]);
+        apply_block(&layers[n].block, layers[n].line, x, rows, i, &cache, &work);
     }
-}
-
-/* All heads of q [D] attend to keys [D, length] and values [count, D]. Whole lanes are computed, so there is room
-   behind keys and values; what comes of it is not used. */
-static void attend(const float *q, const float *keys, uint64_t length, const float *values, uint64_t count,
-                   float *result) {
-    uint64_t dim = config.dim, width = dim / config.heads, full = (count + LANES - 1) / LANES * LANES;
-    float *powers = work.powers, scale = 1.0f / sqrtf((float)width);
-    for (uint64_t head = 0; head < dim; head += width) {
-        float most, sum, lanes[LANES] = {0};
-        for (uint64_t j = 0; j < full; j += LANES) {
-            float scores[LANES] = {0};
-            for (uint64_t k = head; k < head + width; k++)
-                for (int l = 0; l < LANES; l++)
-                    scores[l] = fused(q[k], keys[k * length + j + l], scores[l]);
-            memcpy(powers + j, scores, sizeof(scores));
-        }
-        for (uint64_t j = count; j < full; j++)
-            powers[j] = -INFINITY; /* whose power is 0 */
-        most = largest(powers, full);
-        for (uint64_t j = 0; j < full; j += LANES)
-            for (int l = 0; l < LANES; l++) {
-                powers[j + l] = exponential((powers[j + l] - most) * scale);
-                lanes[l] += powers[j + l];
-            }
-        sum = sum_of_lanes(lanes);
-        for (uint64_t k = head; k < head + width; k += LANES) {
-            float sums[LANES] = {0};
-            for (uint64_t j = 0; j < count; j++)
-                for (int l = 0; l < LANES; l++)
-                    sums[l] = fused(powers[j], values[j * dim + k + l], sums[l]);
-            for (uint64_t l = 0; l < LANES && k + l < head + width; l++)
-                result[k + l] = sums[l] / sum;
-        }
-    }
-}
-
-static void rotate(float *heads, uint64_t count, uint64_t width, const float *angles) {
-    uint64_t half = width / 2;
-    for (uint64_t h = 0; h < count; h++, heads += width)
-        for (uint64_t j = 0; j < half; j++) {
-            float a = heads[j], b = heads[j + half], cosine = angles[j], sine = angles[j + half];
-            heads[j] = fused(a, cosine, -(b * sine));
-            heads[j + half] = fused(b, cosine, a * sine);
-        }
-}
-
-/* Put keys and values of one row beside those of its line, as number i. */
-static void keep_row(const float *qkv, uint64_t i, uint64_t length, float *keys, float *values) {
-    for (uint64_t k = 0; k < config.dim; k++)
-        keys[k * length + i] = qkv[config.dim + k];
-    memcpy(values + i * config.dim, qkv + 2 * config.dim, (size_t)config.dim * sizeof(float));
-}
-
-static void add(float *to, const float *from, uint64_t count) {
-    for (uint64_t k = 0; k < count; k++)
-        to[k] += from[k];
-}
-
-/* Change x [rows, D] to the block's output. Of a masked block, it is slab i along its axis, and `cache` is of its rows
-   from `first_row` on. */
-static void apply_block(const Block *block, float *x, uint64_t rows, uint64_t i, const Cache *cache,
-                        uint64_t first_row) {
-    uint64_t dim = config.dim, width = dim / config.heads, length = block->length, stride = block->stride;
-    apply_norm(&block->attention_norm, x, rows, work.normed);
-    apply_linear(&block->qkv, work.normed, rows, work.wide);
-    for (uint64_t r = 0; block->rotations && r < rows; r++)
-        rotate(work.wide + r * 3 * dim, 2 * config.heads, width,
-               block->rotations + (block->masked ? i : r / stride % length) * width);
-    for (uint64_t r = 0; block->masked && r < rows; r++) {
-        float *qkv = work.wide + r * 3 * dim, *keys = cache->keys + (first_row + r) * dim * length;
-        float *values = cache->values + (first_row + r) * dim * length;
-        keep_row(qkv, i, length, keys, values);
-        attend(qkv, keys, length, values, i + 1, work.attended + r * dim);
-    }
-    for (uint64_t line = 0; !block->masked && line < rows / length; line++) {
-        uint64_t first = line / stride * stride * length + line % stride;
-        for (uint64_t j = 0; j < length; j++)
-            keep_row(work.wide + (first + j * stride) * 3 * dim, j, length, work.keys, work.values);
-        for (uint64_t r = first; r < first + length * stride; r += stride)
-            attend(work.wide + r * 3 * dim, work.keys, length, work.values, length, work.attended + r * dim);
-    }
-    apply_linear(&block->out, work.attended, rows, work.normed);
-    add(x, work.normed, rows * dim);
-    apply_norm(&block->feedforward_norm, x, rows, work.normed);
-    apply_linear(&block->expand, work.normed, rows, work.wide);
-    for (uint64_t k = 0; k < rows * config.hidden; k++)
-        work.wide[k] = work.wide[k] / (1.0f + exponential(-(work.wide[k] * 1.702f)));
-    apply_linear(&block->contract, work.wide, rows, work.normed);
-    add(x, work.normed, rows * dim);
-}
-
-/* Values ----------------------------------------------------------------------------------------------------------- */
-
-static void not_finite(void) { fail("the model's logits are not finite: its weights cannot be used"); }
-
-/* Write exp(x - the largest) in units of 2^-28, rounded down, and return their sum. */
-static int64_t fixed_points(const float *x, uint64_t count, int64_t *numbers) {
-    float most = largest(x, count);
-    int64_t sum = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        float difference = x[i] - most;
-        if (!(difference <= 0.0f)) not_finite();
-        numbers[i] = (int64_t)(exponential(difference) * 268435456.0f);
-        sum += numbers[i];
-    }
-    return sum > 0 ? sum : 1;
-}
-
-static int read_categorical(const float *logits, int count, int64_t *numbers, Stream *stream) {
-    int64_t sum = fixed_points(logits, (uint64_t)count, numbers), whole_range = (int64_t)1 << PRECISION;
-    int64_t factor = ((whole_range - count) << RECIPROCAL) / sum;
-    int64_t slot = (int64_t)(stream->state % (uint64_t)whole_range);
-    int64_t before = numbers[0], start = 0, end = count == 1 ? whole_range : 1 + (before * factor >> RECIPROCAL);
-    int value = 0;
-    while (end <= slot) {
-        start = end;
-        before += numbers[++value];
-        end = value == count - 1 ? whole_range : value + 1 + (before * factor >> RECIPROCAL);
-    }
-    advance(stream, start, end);
-    return value;
-}
-
-static int64_t read_ordinal(float *outputs, Mixture *mixture, Stream *stream) {
-    int count = mixture->mixtures;
-    int64_t available = ((int64_t)1 << PRECISION) - mixture->count, before = 0, used = 0;
-    for (int k = 0; k < 3 * count; k++)
-        if (!(fabsf(outputs[k]) < MAX_OUTPUT)) not_finite();
-    int64_t factor = (available << RECIPROCAL) / fixed_points(outputs, (uint64_t)count, mixture->shares);
-    mixture->means = outputs + count;
-    mixture->precisions = outputs + 2 * count;
-    for (int k = 0; k < count; k++) {
-        float log_precision = mixture->precisions[k] > -12.0f ? mixture->precisions[k] : -12.0f;
-        float most = mixture->max_log_precision;
-        mixture->precisions[k] = exponential(log_precision < most ? log_precision : most);
-        before += mixture->shares[k];
-        int64_t end = k == count - 1 ? available : before * factor >> RECIPROCAL;
-        mixture->shares[k] = end - used;
-        used = end;
-    }
-    return read_mixture(mixture, stream);
-}
-
-/* Write the numbers that the network reads of an ordinal code, v + V g or, without a prediction, v; return how many. */
-static uint64_t write_features(uint32_t code, float *features) {
-    int count = config.num_values, written = 1;
-    double value = code % (uint32_t)count, difference = value - code / (uint32_t)count;
-    *features = (float)(2 * value / (count - 1) - 1);
-    if (count > 256) {
-        features[written++] = (float)(floor(value / 256) / 127.5 - 1);
-        features[written++] = (float)((code % (uint32_t)count % 256) / 127.5 - 1);
-    }
-    for (int scale = 1; config.centred && scale < count && scale <= 1 << 14; scale *= 4) {
-        features[written++] = (float)(difference / (fabs(difference) + scale));
-        features[written++] = (float)(fabs(difference) / (fabs(difference) + scale));
-    }
-    return (uint64_t)written;
 }
 
 /* The network ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    Block *blocks;
+    Layer *blocks;
     int layers;
     Cache *caches;      /* of masked blocks, for all images */
     uint64_t window;    /* numbers in the window of the convolution; 0: there is none */
     Linear convolution; /* [window] -> [channels of a pixel, D] */
-    float *table;       /* [V, 1], what the convolution reads of values */
-    Linear of_codes;    /* in its place, for ordinal values */
+    Embedding of_codes; /* what the convolution reads of values */
     float *numbers;     /* [images, positions of this level, features]: what it read so far */
     float *here, *upper, *below; /* [images, positions of a slab, D]: context, what slabs before add, their sum */
 } Outer;
@@ -1097,16 +758,12 @@ typedef struct {
 static struct {
     uint64_t features, slab[MAX_AXES + 2]; /* slab[i]: positions of the axes from i on */
     float *tables[MAX_AXES + 1];           /* for each axis, [size, D] */
-    float *labels, *table;                 /* [classes + 1, D], [V, D] */
-    Linear of_features, head;
-    Norm head_norm;
+    float *labels;                         /* [classes + 1, D] */
+    Rows rows;                             /* inner decoder and head */
+    RowMemory memory;
     Outer outers[MAX_AXES];
     uint64_t pixel_channels, code_numbers; /* of the convolution */
-    Block *inner;
-    Cache *inner_caches;
-    Norm lstm_norm;
-    Linear lstm_input, lstm_hidden;
-    Block *encoder;
+    Layer *encoder;
     Linear encoder_convolution;
     float *encoder_tables[MAX_AXES + 1], *encoded; /* encoded: [images, positions, D] */
     uint64_t encoder_inputs;
@@ -1114,8 +771,7 @@ static struct {
     int neighbours, offsets[MAX_NEIGHBOURS][MAX_AXES + 1];
     int64_t *coefficients;              /* [2^axes, C, neighbours + 1] */
     uint64_t neighbour[MAX_NEIGHBOURS]; /* where those of one position are */
-    float *x, *embedded, *logits, *hidden, *cell, *window; /* of a group of rows */
-    int64_t *integers;
+    float *x, *window; /* of a group of rows */
     /* of the images that are decoded: */
     uint64_t images;
     const int *classes;
@@ -1153,7 +809,9 @@ static void read_network(void) {
     int axes = config.axes;
     uint64_t dim = config.dim, longest = 1, rows = GROUP;
     float features[MAX_FEATURES];
-    network.features = config.ordinal ? write_features(0, features) : 1;
+    Rows *row = &network.rows;
+    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .centred = (uint64_t)config.centred};
+    network.features = config.ordinal ? write_features(&row->embedding, 0, features) : 1;
     network.slab[axes] = 1;
     for (int axis = axes - 1; axis >= 0; axis--) {
         network.slab[axis] = network.slab[axis + 1] * config.shape[axis];
@@ -1162,13 +820,13 @@ static void read_network(void) {
     read_positions(network.tables, "position.tables");
     if (config.num_classes) network.labels = matrix("labels.embed.table", (uint64_t)config.num_classes + 1, dim);
     if (config.ordinal) {
-        read_linear(&network.of_features, "embed_value.linear", network.features, dim);
+        read_linear(&row->embedding.of_features, "embed_value.linear", network.features, dim);
         network.spread = tensor_of(EXACT, "values.spread", 0, 0, 0)->values;
         if (config.centred) read_prediction();
     } else
-        network.table = matrix("embed_value.table", (uint64_t)config.num_values, dim);
-    network.head_norm = read_norm("head.0");
-    read_linear(&network.head, "head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
+        row->embedding.table = matrix("embed_value.table", (uint64_t)config.num_values, dim);
+    row->head_norm = read_norm("head.0");
+    read_linear(&row->head, "head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
 
     if (config.encoder_layers) {
         uint64_t copies = 1, planes = config.one_hot ? config.channels : 1;
@@ -1178,10 +836,10 @@ static void read_network(void) {
         uint64_t inputs = product(copies, network.encoder_inputs);
         read_linear(&network.encoder_convolution, "encoder.convolution", inputs, dim);
         read_positions(network.encoder_tables, "encoder.position.tables");
-        network.encoder = take((uint64_t)config.encoder_layers, sizeof(Block));
+        network.encoder = take((uint64_t)config.encoder_layers, sizeof(Layer));
         for (int i = 0; i < config.encoder_layers; i++) {
             int axis = axes - 1 - i % axes;
-            read_block(&network.encoder[i], text_of("encoder.blocks.%d", i), 0, config.shape[axis],
+            read_layer(&network.encoder[i], text_of("encoder.blocks.%d", i), 0, config.shape[axis],
                        network.slab[axis + 1]);
         }
         rows = config.positions > rows ? config.positions : rows;
@@ -1192,10 +850,10 @@ static void read_network(void) {
         Outer *outer = &network.outers[level];
         const char *prefix = text_of("outer_decoders.%d", level);
         outer->layers = config.outer_layers[level];
-        outer->blocks = take((uint64_t)outer->layers, sizeof(Block));
+        outer->blocks = take((uint64_t)outer->layers, sizeof(Layer));
         for (int i = 0; i < outer->layers; i++) {
             int axis = axes - 1 - i % (axes - level);
-            read_block(&outer->blocks[i], text_of("%s.blocks.%d", prefix, i), axis == level, config.shape[axis],
+            read_layer(&outer->blocks[i], text_of("%s.blocks.%d", prefix, i), axis == level, config.shape[axis],
                        network.slab[axis + 1]);
         }
         if (config.convolution && outer->layers) {
@@ -1207,34 +865,32 @@ static void read_network(void) {
             prefix = text_of("%s.convolution", prefix);
             add_linear(&outer->convolution, text_of("%s.linear.weight", prefix), NULL, outer->window,
                        product(network.pixel_channels, dim));
+            outer->of_codes = row->embedding;
             if (config.ordinal)
-                read_linear(&outer->of_codes, text_of("%s.of_codes.linear", prefix), network.features, 4);
+                read_linear(&outer->of_codes.of_features, text_of("%s.of_codes.linear", prefix), network.features, 4);
             else
-                outer->table = matrix(text_of("%s.features", prefix), (uint64_t)config.num_values, 1);
+                outer->of_codes.table = matrix(text_of("%s.features", prefix), (uint64_t)config.num_values, 1);
         }
         rows = network.slab[level + 1] > rows ? network.slab[level + 1] : rows;
     }
     if (config.lstm) {
-        network.lstm_norm = read_norm("inner_decoder.norm");
-        add_linear(&network.lstm_input, LSTM "weight_ih_l0", LSTM "bias_ih_l0", dim, 4 * dim);
-        add_linear(&network.lstm_hidden, LSTM "weight_hh_l0", LSTM "bias_hh_l0", dim, 4 * dim);
+        row->lstm.norm = read_norm("inner_decoder.norm");
+        add_linear(&row->lstm.of_input, LSTM "weight_ih_l0", LSTM "bias_ih_l0", dim, 4 * dim);
+        add_linear(&row->lstm.of_hidden, LSTM "weight_hh_l0", LSTM "bias_hh_l0", dim, 4 * dim);
     } else {
-        network.inner = take((uint64_t)config.inner_layers, sizeof(Block));
-        for (int i = 0; i < config.inner_layers; i++)
-            read_block(&network.inner[i], text_of("inner_decoder.blocks.%d", i), 1, config.shape[axes - 1], 1);
+        row->layers = (uint64_t)config.inner_layers;
+        row->blocks = take(row->layers, sizeof(Block));
+        for (uint64_t i = 0; i < row->layers; i++)
+            read_block(&row->blocks[i], text_of("inner_decoder.blocks.%d", (int)i), config.shape[axes - 1]);
     }
-    uint64_t wide = (config.lstm ? 8 : 3) * dim > config.hidden ? (config.lstm ? 8 : 3) * dim : config.hidden;
-    work.normed = floats(product(rows, dim));
-    work.wide = floats(product(rows, wide));
-    work.attended = floats(product(rows, dim));
-    work.powers = floats(longest + LANES);
-    work.keys = floats(product(longest, dim) + LANES);
-    work.values = floats(product(longest, dim) + LANES);
+    product(product(most_of(rows, longest), most_of(dim, config.hidden)), 64); /* then nothing below overflows */
+    uint64_t size = place_work(NULL, rows, dim, config.hidden, longest, &work);
+    place_work(floats(size), rows, dim, config.hidden, longest, &work);
 }
 
 static Cache cache_of(uint64_t rows, uint64_t length) {
-    uint64_t size = product(product(rows, length), config.dim) + LANES;
-    return (Cache){floats(size), floats(size)};
+    uint64_t size = product(product(rows, length), config.dim) + 2 * LANES;
+    return (Cache){floats(size), floats(size), length};
 }
 
 /* Take the memory for decoding some images. */
@@ -1252,25 +908,32 @@ static void prepare(uint64_t images) {
         outer->upper = floats(product(rows, dim));
         outer->caches = take((uint64_t)outer->layers, sizeof(Cache));
         for (int i = 0; i < outer->layers; i++)
-            if (outer->blocks[i].masked) outer->caches[i] = cache_of(rows, config.shape[level]);
+            if (!outer->blocks[i].line.length) outer->caches[i] = cache_of(rows, config.shape[level]);
         if (outer->window) outer->numbers = floats(product(product(images, network.slab[level]), network.code_numbers));
         window = outer->window > window ? outer->window : window;
     }
-    uint64_t wide = network.head.outputs, pixel = product(network.pixel_channels, dim);
+    Rows *row = &network.rows;
+    RowMemory *of_rows = &network.memory;
+    uint64_t wide = row->head.outputs, pixel = product(network.pixel_channels, dim);
     if (network.encoder) {
         network.encoded = floats(product(product(images, config.positions), dim));
         window = network.encoder_convolution.inputs > window ? network.encoder_convolution.inputs : window;
     }
     network.window = floats(product(GROUP, window) + product(GROUP, pixel));
     network.x = floats(product(group, dim));
-    network.embedded = floats(product(group, dim) + network.features);
-    network.logits = floats(product(group, wide));
-    network.integers = take(wide, sizeof(int64_t));
-    network.hidden = floats(product(group, dim));
-    network.cell = floats(product(group, dim));
-    network.inner_caches = take((uint64_t)config.inner_layers, sizeof(Cache));
-    for (int i = 0; network.inner && i < config.inner_layers; i++)
-        network.inner_caches[i] = cache_of(group, length);
+    *of_rows = (RowMemory){.work = work, .logits = floats(product(group, wide)), .numbers = take(wide, sizeof(int32_t))};
+    of_rows->hidden = floats(product(group, dim));
+    of_rows->cell = floats(product(group, dim));
+    of_rows->caches = take(row->layers, sizeof(Cache));
+    for (uint64_t i = 0; i < row->layers; i++)
+        of_rows->caches[i] = cache_of(group, length);
+    row->mixture = (Mixture){.count = config.num_values, .table = logistic_table};
+    if (!config.ordinal) return;
+    row->mixture.mixtures = (uint64_t)config.mixtures;
+    row->mixture.unit = *network.spread;
+    row->mixture.max_log_precision = config.max_log_precision;
+    row->mixture.precisions = floats(row->mixture.mixtures);
+    row->mixture.shares = take(row->mixture.mixtures, sizeof(int64_t));
 }
 
 /* Return where the value of a channel and position of the model is in the data. */
@@ -1314,13 +977,13 @@ static int64_t predict(const int64_t *coefficients, const uint16_t *values) {
     return predicted < last ? predicted : last;
 }
 
-/* Write a row of a table or, without one, what a linear layer makes of the features of a code. */
-static void embed(const float *table, uint64_t width, const Linear *of_features, uint32_t code, float *result) {
+/* Write what the convolution reads of a code: a number of a table, or four that a linear layer makes of features. */
+static void write_numbers(const Embedding *of_codes, uint32_t code, float *numbers) {
     float features[MAX_FEATURES];
-    if (table) memcpy(result, table + code * width, (size_t)width * sizeof(float));
-    if (table) return;
-    write_features(code, features);
-    apply_linear(of_features, features, 1, result);
+    if (of_codes->table) *numbers = of_codes->table[code];
+    if (of_codes->table) return;
+    write_features(of_codes, code, features);
+    apply_linear(&of_codes->of_features, features, 1, numbers, 0);
 }
 
 /* Write the rows of the tables for some positions, added from the outermost axis inward. */
@@ -1349,59 +1012,32 @@ static void load_context(const float *context, uint64_t image, uint64_t slab, ui
         add(result + p * dim, network.labels + (uint64_t)network.classes[image] * dim, dim);
 }
 
-/* One step of the LSTM: x [rows, D] += its output. */
-static void apply_lstm(uint64_t rows) {
-    uint64_t dim = config.dim;
-    float *gates = work.wide, *of_hidden = gates + rows * 4 * dim;
-    apply_norm(&network.lstm_norm, network.x, rows, work.normed);
-    apply_linear(&network.lstm_input, work.normed, rows, gates);
-    apply_linear(&network.lstm_hidden, network.hidden, rows, of_hidden);
-    add(gates, of_hidden, rows * 4 * dim);
-    for (uint64_t k = 0; k < rows * dim; k++) {
-        const float *gate = gates + k / dim * 4 * dim + k % dim;
-        float entered = sigmoid(gate[0]) * hyperbolic_tangent(gate[2 * dim]);
-        network.cell[k] = fused(sigmoid(gate[dim]), network.cell[k], entered);
-        network.hidden[k] = sigmoid(gate[3 * dim]) * hyperbolic_tangent(network.cell[k]);
-        network.x[k] += network.hidden[k];
-    }
-}
-
 /* Read the values of a row from the stream, a group of images at a time. */
 static void read_row(uint64_t channel, uint64_t base, const float *context) {
     uint64_t dim = config.dim, length = network.slab[config.axes - 1], all = config.positions * config.channels;
-    Mixture mixture = {.count = config.num_values, .mixtures = config.mixtures, .shares = network.integers};
-    if (config.ordinal) mixture.unit = *network.spread;
-    mixture.max_log_precision = config.max_log_precision;
+    Rows *row = &network.rows;
     for (uint64_t first = 0; first < network.images; first += GROUP) {
         uint64_t rows = network.images - first < GROUP ? network.images - first : GROUP;
-        memset(network.hidden, 0, (size_t)(rows * dim) * sizeof(float));
-        memset(network.cell, 0, (size_t)(rows * dim) * sizeof(float));
         for (uint64_t i = 0; i < length; i++) {
-            for (uint64_t b = 0; b < rows; b++)
+            for (uint64_t b = 0; b < rows; b++) {
+                const uint32_t *codes = network.codes + ((first + b) * config.channels + channel) * config.positions;
                 load_context(context, first + b, length, i, 1, network.x + b * dim);
-            if (i) add(network.x, network.embedded, rows * dim);
-            if (!network.inner) apply_lstm(rows);
-            for (int layer = 0; network.inner && layer < config.inner_layers; layer++)
-                apply_block(&network.inner[layer], network.x, rows, i, &network.inner_caches[layer], 0);
-            apply_norm(&network.head_norm, network.x, rows, work.normed);
-            apply_linear(&network.head, work.normed, rows, network.logits);
+                if (i) add_embedding(&row->embedding, codes[base + i - 1], network.x + b * dim);
+            }
+            position_outputs(row, network.x, rows, i, &network.memory);
             uint64_t index = data_index(channel, base + i);
             const int64_t *coefficients = config.centred ? find_neighbours(index) : NULL;
             for (uint64_t b = 0; b < rows; b++) {
                 uint16_t *values = network.values + (first + b) * all;
-                float *logits = network.logits + b * network.head.outputs;
+                const float *logits = network.memory.logits + b * row->head.outputs;
                 uint32_t code = 0;
-                if (config.ordinal) {
-                    mixture.centre = coefficients ? predict(coefficients, values) : (config.num_values - 1) / 2;
-                    values[index] = (uint16_t)read_ordinal(logits, &mixture, &network.stream);
-                    code = coefficients ? (uint32_t)mixture.centre * (uint32_t)config.num_values : 0;
-                } else
-                    values[index] = (uint16_t)read_categorical(logits, config.num_values, network.integers,
-                                                               &network.stream);
-                code += values[index];
-                network.codes[((first + b) * config.channels + channel) * config.positions + base + i] = code;
-                embed(network.table, dim, &network.of_features, code, network.embedded + b * dim);
+                row->mixture.centre = coefficients ? predict(coefficients, values) : (config.num_values - 1) / 2;
+                values[index] = (uint16_t)read_value(logits, &row->mixture, network.memory.numbers, &network.stream);
+                if (coefficients) code = (uint32_t)row->mixture.centre * (uint32_t)config.num_values;
+                network.codes[((first + b) * config.channels + channel) * config.positions + base + i] =
+                    code + values[index];
             }
+            check_stream(&network.stream);
         }
     }
 }
@@ -1443,7 +1079,7 @@ static void convolve(const Linear *layer, int level, int64_t reach, int is_slab,
                     offset[axis] = -reach;
             } while (axis >= 0);
         }
-        apply_linear(layer, network.window, rows, found);
+        apply_linear(layer, network.window, rows, found, 0);
         add(result + first * outputs, found, rows * outputs);
     }
 }
@@ -1471,15 +1107,14 @@ static void walk(uint64_t channel, int level, uint64_t base, const float *contex
         for (uint64_t b = 0; b < network.images; b++) {
             const uint32_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
             float *x = outer->upper + b * slab * dim;
+            memcpy(x, outer->here + b * slab * dim, (size_t)(slab * dim) * sizeof(float));
             for (uint64_t s = 0; s < slab; s++) {
-                embed(network.table, dim, &network.of_features, codes[s], x + s * dim);
+                add_embedding(&network.rows.embedding, codes[s], x + s * dim);
                 if (outer->window)
-                    embed(outer->table, 1, &outer->of_codes, codes[s],
-                          outer->numbers + (b * network.slab[level] + i * slab + s) * numbers);
+                    write_numbers(&outer->of_codes, codes[s],
+                                  outer->numbers + (b * network.slab[level] + i * slab + s) * numbers);
             }
-            add(x, outer->here + b * slab * dim, slab * dim);
-            for (int layer = 0; layer < outer->layers; layer++)
-                apply_block(&outer->blocks[layer], x, slab, i, &outer->caches[layer], b * slab);
+            apply_layers(outer->blocks, outer->layers, x, slab, i, outer->caches, b * slab);
         }
     }
 }
@@ -1497,7 +1132,7 @@ static void encode_channels(uint64_t channel) {
             for (uint64_t c = 0; c < channel; c++) {
                 uint32_t code = network.codes[(b * config.channels + c) * positions + p];
                 if (config.ordinal)
-                    write_features(code, to + c * network.features);
+                    write_features(&network.rows.embedding, code, to + c * network.features);
                 else
                     to[c] = (float)code / (float)config.divisor;
             }
@@ -1511,8 +1146,7 @@ static void encode_channels(uint64_t channel) {
             add(x + p * dim, work.normed, dim);
             if (network.labels) add(x + p * dim, network.labels + (uint64_t)network.classes[b] * dim, dim);
         }
-        for (int layer = 0; layer < config.encoder_layers; layer++)
-            apply_block(&network.encoder[layer], x, positions, 0, NULL, 0);
+        apply_layers(network.encoder, config.encoder_layers, x, positions, 0, NULL, 0);
     }
     release(mark);
 }
@@ -1812,7 +1446,7 @@ static void read_chunk(Chunk chunk, const int *classes) {
     network.stream = open_stream(chunk.content);
     network.classes = classes;
     decode(chunk.images);
-    if (network.stream.left) fail("a stream goes on after its last symbol: damage");
+    if (network.stream.at != network.stream.count) fail("a stream goes on after its last symbol: damage");
     for (uint64_t k = 0; k < chunk.images * values; k++) {
         unsigned char bytes[2] = {network.values[k] & 255, network.values[k] >> 8};
         crc = crc32(crc, bytes, (uint64_t)width);
@@ -1997,7 +1631,7 @@ static void read_archive(const char *name, const char *limit) {
 int main(int count, char **words) {
     if (count < 3 || count > 4) fail("usage: axl ARCHIVE OUTPUT [MIB]");
     target.path = words[2];
-    check_arithmetic();
+    if (!is_ieee()) fail("this machine's arithmetic is not as IEEE 754 says");
     fill_logistic_table();
     read_archive(words[1], count == 4 ? words[3] : NULL);
     return fflush(stdout) ? 2 : 0;

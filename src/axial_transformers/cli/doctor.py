@@ -17,9 +17,9 @@ from axial_transformers import data
 from axial_transformers.cli.commands import Doctor
 from axial_transformers.cli.console import print_rows, working
 from axial_transformers.compression import compress, decompress
+from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.decoding.sampling import sample
-from axial_transformers.inference.exact_network import ExactNetwork, has_kernels
-from axial_transformers.kernels import exact_kernels
+from axial_transformers.engine import library, network, reference
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
@@ -54,9 +54,9 @@ def main(_: Doctor) -> int:
 
 
 def check_network() -> str:
-    """Compare the compiled network with its reference in NumPy, for random models of every kind of layer."""
-    if not has_kernels():
-        return "not checked: numba is not installed"
+    """Compare the engine with its reference in NumPy, for random models of every kind of layer."""
+    if library() is None:
+        return "not checked: the engine is not compiled"
     kinds: dict[str, dict[str, Any]] = {
         "attention": {"rotary": 10.0, "convolution": 1},
         "lstm": {"inner": "lstm", "encoder_layers": 2},
@@ -67,7 +67,7 @@ def check_network() -> str:
         )
         randomise(model, torch.Generator().manual_seed(0))
         x = torch.arange(60).view(2, 3, 5, 2) * 5 % 7
-        compiled, slow = (ExactNetwork(model, exact_kernels(compiled=each)).nats(x) for each in (True, False))
+        compiled, slow = (ExactNetwork(model, each).nats(x) for each in (network, reference))
         require(bool((compiled == slow).all()), f"{kind}: {(compiled != slow).mean():.0%} of the log-probabilities")
     return "the reference's bits"
 
@@ -84,8 +84,8 @@ def check_archive() -> str:
 
 def check_samples() -> str:
     """Compare compiled samples with eager ones, for equal noise."""
-    if not has_kernels():
-        return "not checked: numba is not installed"
+    if library() is None:
+        return "not checked: the engine is not compiled"
     model, _ = _digits()
     compiled, eager = (sample(model, 4, seed=0, compile=compile) for compile in (True, False))
     require(torch.equal(compiled, eager), "compiled samples differ from eager ones")

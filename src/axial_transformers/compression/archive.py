@@ -33,7 +33,7 @@ from axial_transformers.compression.container import (
     WrongModelError,
 )
 from axial_transformers.compression.rounding import Rounded, rounded
-from axial_transformers.inference.exact_network import ExactNetwork
+from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.messages import Message
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig, Conditioning

@@ -50,8 +50,8 @@ from torch import Tensor
 from axial_transformers.compression.container import Chunk, DamagedError
 from axial_transformers.decoding import decode
 from axial_transformers.decoding.exact_backend import reads_rows
-from axial_transformers.inference.exact_network import NOT_FINITE_LOGITS, ExactNetwork, has_kernels, obstacle
-from axial_transformers.kernels import (
+from axial_transformers.decoding.exact_network import NOT_FINITE_LOGITS, ExactNetwork, obstacle
+from axial_transformers.engine import (
     GROUP,
     MIN_STATE,
     NOT_FINITE,
@@ -59,6 +59,7 @@ from axial_transformers.kernels import (
     TOO_SHORT,
     WORD,
     Stream,
+    library,
     parallel_map,
 )
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
@@ -82,15 +83,15 @@ def check_model(model: AxialTransformer) -> None:
 
 def exact_network(model: AxialTransformer) -> ExactNetwork:
     """Return the network of a checked model, as the other functions take it; warn if it will be slow."""
-    if not has_kernels():
-        warnings.warn("numba is not installed, without which archives are very slow", stacklevel=3)
+    if library() is None:
+        warnings.warn("the engine is not compiled, without which archives are very slow", stacklevel=3)
     return ExactNetwork(model)
 
 
 def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield the results in order. Each of torch's threads works on one item at a time.
 
-    Decoding one chunk has one thread (`kernels.exact.compiled`), so several chunks are decoded side by side.
+    Decoding one chunk has one thread (`engine.network`), so several chunks are decoded side by side.
     """
     left = iter(items)
     while part := list(islice(left, torch.get_num_threads())):

@@ -27,8 +27,7 @@ from torch import Tensor
 
 from axial_transformers.compression.codec import WORDS, opened
 from axial_transformers.compression.container import DamagedError, varint
-from axial_transformers.inference.exact_network import fastest_arithmetic
-from axial_transformers.kernels import MIN_STATE, PRECISION, exact_kernels
+from axial_transformers.engine import MIN_STATE, PRECISION, arithmetic, reference
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.byte_reader import ByteReader
 from axial_transformers.storage.typed_json import from_json, to_json
@@ -216,7 +215,7 @@ def _starts_of_numbers(code: int) -> NDArray[np.int32]:
     z = (np.arange(NUMBERS + 1, dtype=np.float32) - np.float32(NUMBERS // 2 + 0.5)) * np.float32(
         size_of(code) * 2.0**-17
     )
-    shares = ((1 << PRECISION) - NUMBERS) * exact_kernels(compiled=False).integer_logistic(z) >> 30
+    shares = ((1 << PRECISION) - NUMBERS) * reference.integer_logistic(z) >> 30
     starts = np.arange(NUMBERS + 1) + shares
     starts[0], starts[-1] = 0, 1 << PRECISION
     return starts.astype(np.int32)
@@ -253,7 +252,7 @@ class _Writer:
         self._before = code
 
     def content(self) -> bytes:
-        words = fastest_arithmetic().write_stream(np.concatenate(self._intervals).astype(np.int64), MIN_STATE)
+        words = arithmetic().write_stream(np.concatenate(self._intervals).astype(np.int64), MIN_STATE)
         return bytes(words.astype(WORDS))
 
 
@@ -265,7 +264,7 @@ def _bits(code: int) -> NDArray[np.float32]:
 class _Reader:
     def __init__(self, content: bytes) -> None:
         self._stream = opened(content)
-        self._precision, self._read = FIRST_PRECISION, fastest_arithmetic().read_from
+        self._precision, self._read = FIRST_PRECISION, arithmetic().read_from
 
     def _values(self, starts: NDArray[np.int32], count: int) -> NDArray[np.int64]:
         values = np.empty(count, np.int64)

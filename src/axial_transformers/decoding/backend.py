@@ -15,13 +15,13 @@ from torch import Tensor
 
 from axial_transformers.decoding.choices import Choose, KnownFirst, choose_at
 from axial_transformers.decoding.values_so_far import RowPredictions
-from axial_transformers.kernels import Stream
+from axial_transformers.engine import Stream
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.values import Mixture
 from axial_transformers.ops.torch_private import has_hooks
 
 Slab = Any
-"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `inference`."""
+"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `exact_network`."""
 
 
 class Steps(Protocol):

@@ -1,4 +1,4 @@
-"""Choose the backend that decodes: eager, compiled for the CPU, or CUDA graphs.
+"""Choose the backend that decodes: eager, the engine, or CUDA graphs.
 
 To see why decoding is eager, set the logger `axial_transformers.decoding.backend_choice` to DEBUG.
 """
@@ -7,12 +7,11 @@ import logging
 
 import torch
 
-from axial_transformers.decoding import exact_backend
+from axial_transformers.decoding import exact_backend, exact_network
 from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.choices import Choose, KnownFirst, noise_of
 from axial_transformers.decoding.graph_backend import MAX_ROW, failed_self_test, graphs
-from axial_transformers.inference import exact_network
-from axial_transformers.kernels import compiled_for
+from axial_transformers.engine import library
 from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.torch_private import has_hooks
@@ -28,12 +27,12 @@ def choose_backend(
     | compile | on a CPU | on CUDA |
     |---|---|---|
     | False | eager | eager |
-    | True | kernels, or ValueError | CUDA graphs, or ValueError |
-    | None | kernels where possible, or eager | CUDA graphs where possible, or eager |
+    | True | the engine, or ValueError | CUDA graphs, or ValueError |
+    | None | the engine where possible, or eager | CUDA graphs where possible, or eager |
 
     Both need noise (a choice made of tensors).
 
-    - Kernels need numba and a float32 model. With `compile=None`, the CPU must multiply and add in one instruction.
+    - The engine must be compiled, and takes float32 models.
     - Graphs need an inner decoder that can be recorded, and a device that passes `failed_self_test`.
 
     Args:
@@ -53,11 +52,9 @@ def choose_backend(
         return eager(model, choose)
     if device.type == "cuda":
         return graphs(model, choose, batch)
-    if not (compile or compiled_for().multiplies_and_adds):  # importing numba takes a second
-        return eager(model, choose)
     try:
         return exact_backend.compiled(model, choose, batch)
-    except exact_network.NoKernelsError as error:
+    except exact_network.NotExactError as error:
         if compile:
             raise ValueError(Message("{compile=True}, but {}", error)) from error
         return eager(model, choose)
@@ -80,7 +77,7 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
         dtypes.add(noise.dtype)
     if dtypes != {torch.float32}:
         return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"
-    return None if exact_network.has_kernels() else "numba is not installed"
+    return None if library() else "the engine is not compiled"
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:

@@ -1,6 +1,6 @@
-"""Decode with the compiled network of `inference`. What the loop adds and indexes are NumPy arrays.
+"""Decode with the exact network of the engine. What the loop adds and indexes are NumPy arrays.
 
-The decoder of an archive reads the values of rows from a stream. Sampling and completion choose them in the kernels.
+The decoder of an archive reads the values of rows from a stream. Sampling and completion choose them in the engine.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,14 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend, ReadsRow
 from axial_transformers.decoding.choices import Choose, KnownFirst, row_choice
+from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.decoding.values_so_far import RowPredictions
-from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels import (
+from axial_transformers.engine import (
     NO_CENTRING,
     NO_UNIFORMS,
     Array,
     Centring,
     RowSampling,
-    exact_kernels,
 )
 from axial_transformers.models import AxialTransformer
 
@@ -55,7 +54,7 @@ def _read(
 
 
 def arrays_of(predictions: RowPredictions | None) -> Centring:
-    """Return predictions on the CPU as kernels take them, in the same memory: kernels write into it."""
+    """Return predictions on the CPU as the engine takes them, in the same memory: it writes into it."""
     if predictions is None:
         return NO_CENTRING
     return Centring(
@@ -68,7 +67,7 @@ def arrays_of(predictions: RowPredictions | None) -> Centring:
 
 def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
     """Return the backend of a float32 model; `choose` is made of tensors (`row_choice`)."""
-    network = ExactNetwork(model, exact_kernels(compiled=True))
+    network = ExactNetwork(model)
     return backend_of(network, partial(_sample, network, choose))
 
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from axial_transformers.kernels import COEFFICIENT_BITS
+from axial_transformers.engine import COEFFICIENT_BITS
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.values import CategoricalValues
 

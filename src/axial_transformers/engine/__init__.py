@@ -1,0 +1,84 @@
+"""The engine, C behind one door: the exact network, the entropy coder, and attention for training on a CPU.
+
+`library()` is the compiled C at a level of this processor, or None where nothing was compiled. `arithmetic()` is the
+exact network: `network`, in C, or `reference`, the same bits in NumPy, which is its specification and slow.
+
+    from axial_transformers.engine import Linear, arithmetic
+
+    exact = arithmetic()
+    layer = exact.Dense(Linear(weight, bias))  # float32 [in, out] and [out]
+    with exact.ieee_arithmetic():
+        y = layer(x)                           # [rows, in] -> [rows, out], the same bits on every processor
+
+This room imports nothing from the others, and they import nothing from inside.
+"""
+
+from typing import Any
+
+from axial_transformers.engine import network, reference
+from axial_transformers.engine.definition import (
+    COEFFICIENT_BITS,
+    GROUP,
+    MASKED,
+    MIN_LOG_PRECISION,
+    MIN_STATE,
+    NO_CENTRING,
+    NO_UNIFORMS,
+    NOT_FINITE,
+    PRECISION,
+    TOO_SHORT,
+    WORD,
+    Array,
+    Block,
+    Centring,
+    Features,
+    Known,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Ordinal,
+    Output,
+    RowSampling,
+    Stream,
+)
+from axial_transformers.engine.library import library
+from axial_transformers.engine.threads import parallel_map, parallel_ranges
+
+__all__ = [
+    "COEFFICIENT_BITS",
+    "GROUP",
+    "MASKED",
+    "MIN_LOG_PRECISION",
+    "MIN_STATE",
+    "NOT_FINITE",
+    "NO_CENTRING",
+    "NO_UNIFORMS",
+    "PRECISION",
+    "TOO_SHORT",
+    "WORD",
+    "Array",
+    "Block",
+    "Centring",
+    "Features",
+    "Known",
+    "Line",
+    "Linear",
+    "Lstm",
+    "Norm",
+    "Ordinal",
+    "Output",
+    "RowSampling",
+    "Stream",
+    "arithmetic",
+    "library",
+    "network",
+    "parallel_map",
+    "parallel_ranges",
+    "reference",
+]
+
+
+def arithmetic() -> Any:
+    """Return the exact network in C or, without the library, its reference."""
+    return reference if library() is None else network

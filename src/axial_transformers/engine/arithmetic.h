@@ -53,6 +53,40 @@ INLINED float fused(float a, float b, float c) {
 #endif
 }
 
+/* LANES numbers side by side. Where a compiler has vectors with a fused multiply-add, they are one, and stay in registers;
+   elsewhere they are an array. The bits are the same. */
+#if defined(__clang__) && (defined(__FMA__) || defined(__aarch64__))
+typedef float Lanes __attribute__((vector_size(64)));
+INLINED Lanes fused_lanes(Lanes a, Lanes b, Lanes c) { return __builtin_elementwise_fma(a, b, c); }
+INLINED Lanes spread(float x) { return (Lanes){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+INLINED Lanes add_lanes(Lanes a, Lanes b) { return a + b; }
+#else
+typedef struct { float number[LANES]; } Lanes;
+INLINED Lanes fused_lanes(Lanes a, Lanes b, Lanes c) {
+    for (int j = 0; j < LANES; j++)
+        c.number[j] = fused(a.number[j], b.number[j], c.number[j]);
+    return c;
+}
+INLINED Lanes spread(float x) {
+    Lanes found;
+    for (int j = 0; j < LANES; j++)
+        found.number[j] = x;
+    return found;
+}
+INLINED Lanes add_lanes(Lanes a, Lanes b) {
+    for (int j = 0; j < LANES; j++)
+        a.number[j] += b.number[j];
+    return a;
+}
+#endif
+
+INLINED Lanes load(const float *x) {
+    Lanes found;
+    memcpy(&found, x, sizeof(found));
+    return found;
+}
+INLINED void store(float *x, Lanes lanes) { memcpy(x, &lanes, sizeof(lanes)); }
+
 /* Return e^x: 0 below -87, e^88 above 88, NaN of NaN. */
 INLINED float exponential(float x) {
     float near = x > -87.0f ? x : -87.0f;
@@ -81,19 +115,22 @@ INLINED float sum_of_lanes(float *lanes) {
     return lanes[0];
 }
 
-static float largest(const float *x, uint64_t count) {
-    float lanes[LANES], found = -INFINITY;
-    uint64_t i = 0;
+/* Return the largest number, minus infinity of none; NaN counts as smaller. */
+INLINED float largest(const float *x, uint64_t count) {
+    float lanes[LANES];
+    uint64_t whole = count / LANES * LANES;
     for (int j = 0; j < LANES; j++)
         lanes[j] = -INFINITY;
-    for (; i + LANES <= count; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lanes[j] = x[i + (uint64_t)j] > lanes[j] ? x[i + (uint64_t)j] : lanes[j];
-    for (; i < count; i++)
-        found = x[i] > found ? x[i] : found;
-    for (int j = 0; j < LANES; j++)
-        found = lanes[j] > found ? lanes[j] : found;
-    return found;
+    for (uint64_t i = 0; i < whole; i += LANES)
+        for (uint64_t j = 0; j < LANES; j++)
+            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+    for (uint64_t i = whole; i < count; i++)
+        lanes[i % LANES] = x[i] > lanes[i % LANES] ? x[i] : lanes[i % LANES];
+    UNROLLED
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            lanes[j] = lanes[j] > lanes[j + half] ? lanes[j] : lanes[j + half];
+    return lanes[0];
 }
 
 /* Return 1 if fused multiply-add rounds once and denormal numbers stay: a compiler that contracts or flushes fails. */

@@ -20,20 +20,20 @@
 INLINED void exponentials_of_columns(const int vectors, float *scores, int64_t keys, float *inverses, float *largest) {
     Floats most[2], total[2];
     for (int c = 0; c < vectors; c++)
-        most[c] = spread(-1e30f), total[c] = spread(0);
+        most[c] = filled(-1e30f), total[c] = filled(0);
     for (int64_t key = 0; key < keys; key++)
         for (int c = 0; c < vectors; c++)
-            most[c] = greater(load(scores + key * PANEL + c * WIDE), most[c]);
+            most[c] = greater(vector_at(scores + key * PANEL + c * WIDE), most[c]);
     for (int64_t key = 0; key < keys; key++)
         for (int c = 0; c < vectors; c++) {
-            Floats e = power(load(scores + key * PANEL + c * WIDE) - most[c]);
+            Floats e = power(vector_at(scores + key * PANEL + c * WIDE) - most[c]);
             total[c] += e;
-            store(scores + key * PANEL + c * WIDE, e);
+            put(scores + key * PANEL + c * WIDE, e);
         }
     for (int c = 0; c < vectors; c++) {
         Words none = (Words)(total[c] == 0.0f);
-        store(inverses + c * WIDE, chosen(none, spread(0), 1.0f / total[c]));
-        store(largest + c * WIDE, most[c]);
+        put(inverses + c * WIDE, chosen(none, filled(0), 1.0f / total[c]));
+        put(largest + c * WIDE, most[c]);
     }
 }
 
@@ -42,18 +42,18 @@ INLINED void softmax_backward_of_columns(const int vectors, float *scores, float
                                          const float *inverses, const float *largest) {
     Floats total[2];
     for (int c = 0; c < vectors; c++)
-        total[c] = spread(0);
+        total[c] = filled(0);
     for (int64_t key = 0; key < keys; key++)
         for (int c = 0; c < vectors; c++) {
             int64_t at = key * PANEL + c * WIDE;
-            Floats p = power(load(scores + at) - load(largest + c * WIDE)) * load(inverses + c * WIDE);
-            total[c] = multiply_add(p, load(d_weights + at), total[c]);
-            store(scores + at, p);
+            Floats p = power(vector_at(scores + at) - vector_at(largest + c * WIDE)) * vector_at(inverses + c * WIDE);
+            total[c] = multiply_add(p, vector_at(d_weights + at), total[c]);
+            put(scores + at, p);
         }
     for (int64_t key = 0; key < keys; key++)
         for (int c = 0; c < vectors; c++) {
             int64_t at = key * PANEL + c * WIDE;
-            store(d_weights + at, load(scores + at) * (load(d_weights + at) - total[c]));
+            put(d_weights + at, vector_at(scores + at) * (vector_at(d_weights + at) - total[c]));
         }
 }
 
@@ -61,7 +61,7 @@ INLINED void softmax_backward_of_columns(const int vectors, float *scores, float
 static void add_row(float *x, const float *y, int64_t count) {
     int64_t j = 0;
     for (; j + WIDE <= count; j += WIDE)
-        store(x + j, load(x + j) + load(y + j));
+        put(x + j, vector_at(x + j) + vector_at(y + j));
     for (; j < count; j++)
         x[j] += y[j];
 }

@@ -14,6 +14,9 @@
    checks them. */
 
 #include "door.h"
+
+#include "network.c"
+#include "sampling.c"
 #include "attention.c"
 #include "pointwise.c"
 #include "relative.c"

@@ -8,12 +8,14 @@ import hashlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
 FOLDER = Path(__file__).parent
 NAME = {"win32": "axial.dll", "darwin": "libaxial.dylib"}.get(sys.platform, "libaxial.so")
@@ -51,12 +53,12 @@ def library() -> Library | None:
     """Return the library at the best level that this processor has, or that AXIAL_CPU names; None, with a warning.
 
     Raises:
-        ValueError: AXIAL_CPU names no level that this processor has; or the library is of other sources than those here.
+        ValueError: AXIAL_CPU names no level of this processor; or the library is of other sources than those here.
     """
     path = FOLDER / NAME
     if not path.exists():
         LOG.warning(
-            "the engine is not compiled: archives, sampling and training on a CPU are many times slower; %s compiles it",
+            "the engine is not compiled, so sampling, archives and training on a CPU are many times slower: run %s",
             FROM_SOURCE,
         )
         return None
@@ -69,6 +71,38 @@ def library() -> Library | None:
     if loaded.axial_sources().decode() != sources_digest():
         raise ValueError(f"{path} is compiled of other sources than those beside it: run {FROM_SOURCE}")
     return Library(loaded, asked)
+
+
+def exact_library() -> Library:
+    """Return the library.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    if (found := library()) is None:
+        raise RuntimeError(f"the engine is not compiled: {FROM_SOURCE}")
+    return found
+
+
+@contextmanager
+def ieee_arithmetic() -> Iterator[None]:
+    """Round to nearest and keep denormal numbers in this thread, for what NumPy adds between calls of the engine.
+
+    Functions of the engine do this by themselves. Without a library, rounding stays as it is.
+    """
+    found, before = library(), ctypes.c_uint64()
+    flushing = not np.float32(1e-40) * np.float32(1)
+    if found:
+        found.environment(ctypes.byref(before), 1)
+    else:
+        torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        if found:
+            found.environment(ctypes.byref(before), 0)
+        else:
+            torch.set_flush_denormal(flushing)
 
 
 LEVELS = ("v2", "v3", "v4", "aarch64")
@@ -84,13 +118,3 @@ def sources_digest() -> str:
     for file in sorted(FOLDER.glob("*.[ch]")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def address(array: NDArray[Any]) -> ctypes.c_void_p:
-    """Return where an array begins: C takes no more of it."""
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def floats(array: Any) -> NDArray[np.float32]:
-    """Return float32 numbers in C order, copied if they are not."""
-    return np.ascontiguousarray(array, np.float32)

@@ -42,9 +42,9 @@ typedef uint16_t Halves __attribute__((vector_size(2 * WIDE)));
 typedef float Unaligned __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));
 typedef uint16_t UnalignedHalves __attribute__((vector_size(2 * WIDE), aligned(2), may_alias));
 
-INLINED Floats load(const float *x) { return *(const Unaligned *)x; }
-INLINED void store(float *x, Floats numbers) { *(Unaligned *)x = numbers; }
-INLINED Floats spread(float x) { return x - (Floats){0}; }
+INLINED Floats vector_at(const float *x) { return *(const Unaligned *)x; }
+INLINED void put(float *x, Floats numbers) { *(Unaligned *)x = numbers; }
+INLINED Floats filled(float x) { return x - (Floats){0}; }
 INLINED Floats chosen(Words where, Floats a, Floats b) { return (Floats)((where & (Words)a) | (~where & (Words)b)); }
 INLINED Floats greater(Floats a, Floats b) { return chosen((Words)(a > b), a, b); } /* b if one is NaN */
 
@@ -60,21 +60,21 @@ INLINED Floats multiply_add(Floats a, Floats b, Floats c) {
 /* Return e^x to a millionth: 0 below -88. A coefficient of 1 ends the series, so that e^0 is 1. */
 INLINED Floats power(Floats x) {
     const float log2_e = 1.4426950408889634f, round = 12582912.0f + 127;
-    x = greater(spread(-127 / log2_e), x);
-    Floats shifted = multiply_add(x, spread(log2_e), spread(round)), n = shifted - round;
-    Floats r = multiply_add(x, spread(log2_e), -n), p = spread(0.00132647273f);
-    p = multiply_add(p, r, spread(0.00967151299f));
-    p = multiply_add(p, r, spread(0.0555073358f));
-    p = multiply_add(p, r, spread(0.240222424f));
-    p = multiply_add(p, r, spread(0.693147004f));
-    p = multiply_add(p, r, spread(1.0f));
+    x = greater(filled(-127 / log2_e), x);
+    Floats shifted = multiply_add(x, filled(log2_e), filled(round)), n = shifted - round;
+    Floats r = multiply_add(x, filled(log2_e), -n), p = filled(0.00132647273f);
+    p = multiply_add(p, r, filled(0.00967151299f));
+    p = multiply_add(p, r, filled(0.0555073358f));
+    p = multiply_add(p, r, filled(0.240222424f));
+    p = multiply_add(p, r, filled(0.693147004f));
+    p = multiply_add(p, r, filled(1.0f));
     return p * (Floats)((Words)shifted << 23);
 }
 
 /* Return the sum, or the greatest, of the numbers of a vector. */
 INLINED float sum_of(Floats x) {
     float lanes[WIDE];
-    store(lanes, x);
+    put(lanes, x);
     UNROLLED
     for (int half = WIDE / 2; half; half /= 2)
         for (int j = 0; j < half; j++)
@@ -84,7 +84,7 @@ INLINED float sum_of(Floats x) {
 
 INLINED float greatest_of(Floats x) {
     float lanes[WIDE];
-    store(lanes, x);
+    put(lanes, x);
     UNROLLED
     for (int half = WIDE / 2; half; half /= 2)
         for (int j = 0; j < half; j++)
@@ -123,16 +123,16 @@ INLINED void product_tile(const int rows, const int vectors, int adds, const flo
     UNROLLED
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < vectors; c++)
-            sums[r][c] = adds ? load(out + r * out_row + c * WIDE) : spread(0);
+            sums[r][c] = adds ? vector_at(out + r * out_row + c * WIDE) : filled(0);
     for (int64_t s = 0; s < count; s++, x += x_step, w += w_row) {
         Floats beside[2];
         const float *here = x;
         __asm__("" : "+r"(here));
         for (int c = 0; c < vectors; c++)
-            beside[c] = load(w + c * WIDE);
+            beside[c] = vector_at(w + c * WIDE);
         UNROLLED
         for (int r = 0; r < rows; r++) {
-            Floats number = spread(here[r * x_row]);
+            Floats number = filled(here[r * x_row]);
             for (int c = 0; c < vectors; c++) {
                 sums[r][c] = multiply_add(number, beside[c], sums[r][c]);
                 USED_BEFORE(here, sums[r][c]);
@@ -142,7 +142,7 @@ INLINED void product_tile(const int rows, const int vectors, int adds, const flo
     UNROLLED
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < vectors; c++)
-            store(out + r * out_row + c * WIDE, sums[r][c]);
+            put(out + r * out_row + c * WIDE, sums[r][c]);
 }
 
 INLINED void product_of_rows(const int vectors, int adds, const float *x, int64_t x_row, int64_t x_step, int64_t count,
@@ -179,7 +179,7 @@ static void transpose(const float *x, int64_t x_row, int64_t rows, int64_t colum
             Floats tile[WIDE], next[WIDE];
             UNROLLED
             for (int i = 0; i < WIDE; i++)
-                tile[i] = load(x + (r + i) * x_row + c);
+                tile[i] = vector_at(x + (r + i) * x_row + c);
             UNROLLED
             for (int step = 1; step < WIDE; step *= 2) {
                 UNROLLED
@@ -201,7 +201,7 @@ static void transpose(const float *x, int64_t x_row, int64_t rows, int64_t colum
             }
             UNROLLED
             for (int i = 0; i < WIDE; i++)
-                store(out + (c + i) * out_row + r, tile[i]);
+                put(out + (c + i) * out_row + r, tile[i]);
         }
 }
 
@@ -256,18 +256,18 @@ INLINED void load_row(const void *data, int64_t at, int bfloat16, int64_t width,
     const uint16_t *halves = (const uint16_t *)data + at;
     const float *restrict x = (const float *)data + at;
     if (bfloat16)
-        IN_PARTS(width, store(out + j, load_half(halves + j) * scale), out[i] = widened_one(halves[i]) * scale);
+        IN_PARTS(width, put(out + j, load_half(halves + j) * scale), out[i] = widened_one(halves[i]) * scale);
     else
-        IN_PARTS(width, store(out + j, load(x + j) * scale), out[i] = x[i] * scale);
+        IN_PARTS(width, put(out + j, vector_at(x + j) * scale), out[i] = x[i] * scale);
 }
 
 INLINED void store_row(const float *restrict x, int64_t width, float scale, int bfloat16, void *data, int64_t at) {
     uint16_t *halves = (uint16_t *)data + at;
     float *restrict out = (float *)data + at;
     if (bfloat16)
-        IN_PARTS(width, store_half(halves + j, load(x + j) * scale), halves[i] = narrowed_one(x[i] * scale));
+        IN_PARTS(width, store_half(halves + j, vector_at(x + j) * scale), halves[i] = narrowed_one(x[i] * scale));
     else
-        IN_PARTS(width, store(out + j, load(x + j) * scale), out[i] = x[i] * scale);
+        IN_PARTS(width, put(out + j, vector_at(x + j) * scale), out[i] = x[i] * scale);
 }
 
 static void prefetch_row(const void *data, int64_t at, int64_t width, int64_t bytes) {

@@ -15,12 +15,12 @@ typedef int16_t Parts __attribute__((vector_size(2 * WIDE)));
 
 /* Load or store a vector of float32, or of bfloat16. */
 INLINED Floats load_of(const void *x, int64_t at, int bfloat16) {
-    return bfloat16 ? load_half((const uint16_t *)x + at) : load((const float *)x + at);
+    return bfloat16 ? load_half((const uint16_t *)x + at) : vector_at((const float *)x + at);
 }
 
 INLINED void store_to(void *x, int64_t at, int bfloat16, Floats numbers) {
     if (bfloat16) store_half((uint16_t *)x + at, numbers);
-    else store((float *)x + at, numbers);
+    else put((float *)x + at, numbers);
 }
 
 /* Copy what is left behind the last whole block, `count` numbers from `at` on. */
@@ -34,9 +34,9 @@ INLINED void activate_block(const void *x, const void *grad, void *out, int64_t 
     UNROLLED
     for (int half = 0; half < 2; half++, at += WIDE) {
         Floats number = load_of(x, at, bfloat16), z = number * 1.702f;
-        Floats below = chosen((Words)(z < -87.0f), spread(-87.0f), z);
-        Floats s = 1.0f / (1.0f + power(chosen((Words)(z > 87.0f), spread(-87.0f), -below)));
-        if (grad) number = load_of(grad, at, bfloat16) * multiply_add(z, 1.0f - s, spread(1));
+        Floats below = chosen((Words)(z < -87.0f), filled(-87.0f), z);
+        Floats s = 1.0f / (1.0f + power(chosen((Words)(z > 87.0f), filled(-87.0f), -below)));
+        if (grad) number = load_of(grad, at, bfloat16) * multiply_add(z, 1.0f - s, filled(1));
         store_to(out, at, bfloat16, number * s);
     }
 }
@@ -85,7 +85,7 @@ INLINED void drop_block(const void *x, const void *y, Dropout by, void *out, int
     UNROLLED
     for (int half = 0; half < 2; half++, at += WIDE) {
         Words kept = (Words)(__builtin_convertvector(parts[half], Integers) >= by.least);
-        Floats added = chosen(kept, load_of(y, at, y_bfloat16) * by.scale, spread(0));
+        Floats added = chosen(kept, load_of(y, at, y_bfloat16) * by.scale, filled(0));
         store_to(out, at, out_bfloat16, x ? load_of(x, at, x_bfloat16) + added : added);
     }
 }

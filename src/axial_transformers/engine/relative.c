@@ -128,21 +128,21 @@ static void score_tile(const float *x, int64_t x_row, int64_t count, const float
     Floats sums[HIGH];
     UNROLLED
     for (int r = 0; r < HIGH; r++)
-        sums[r] = spread(0);
+        sums[r] = filled(0);
     for (int64_t s = 0; s < count; s++, x++, keys += keys_row, of_queries += table_row, of_keys += table_row) {
-        Floats of_query = load(of_queries), of_key = load(of_keys);
+        Floats of_query = vector_at(of_queries), of_key = vector_at(of_keys);
         const float *here = x;
         __asm__("" : "+r"(here));
         UNROLLED
         for (int r = 0; r < HIGH; r++) {
-            Floats number = spread(here[r * x_row]);
+            Floats number = filled(here[r * x_row]);
             sums[r] = multiply_add(number, of_query, sums[r]);
-            sums[r] = multiply_add(load(keys + r), number + of_key, sums[r]);
+            sums[r] = multiply_add(vector_at(keys + r), number + of_key, sums[r]);
         }
     }
     UNROLLED
     for (int r = 0; r < HIGH; r++)
-        store(out + r * out_row, sums[r]);
+        put(out + r * out_row, sums[r]);
 }
 
 enum {
@@ -165,21 +165,21 @@ INLINED void line_tile(const int scores, const float *x, int64_t x_row, int64_t 
     UNROLLED
     for (int r = 0; r < BESIDE; r++)
         for (int group = 0; group < GROUPS; group++)
-            sums[group][r][0] = sums[group][r][1] = spread(0);
+            sums[group][r][0] = sums[group][r][1] = filled(0);
     for (int64_t s = 0; s < count; s++, x++, keys += keys_row, of_queries += table_row, of_keys += table_row) {
-        Floats key[2] = {load(keys), load(keys + WIDE)};
+        Floats key[2] = {vector_at(keys), vector_at(keys + WIDE)};
         const float *here = x;
         __asm__("" : "+r"(here));
         UNROLLED
         for (int r = 0; r < BESIDE; r++) {
             Floats of_query[3], of_key[3];
             for (int i = 0; i < 3; i++) {
-                of_query[i] = load(of_queries + (i - 1) * WIDE - r);
-                if (scores) of_key[i] = load(of_keys + (i - 1) * WIDE - r);
+                of_query[i] = vector_at(of_queries + (i - 1) * WIDE - r);
+                if (scores) of_key[i] = vector_at(of_keys + (i - 1) * WIDE - r);
             }
             UNROLLED
             for (int group = 0; group < GROUPS; group++) {
-                Floats number = spread(here[(group * WIDE + r) * x_row]);
+                Floats number = filled(here[(group * WIDE + r) * x_row]);
                 for (int i = 0; i < 2; i++) {
                     Floats *sum = &sums[group][r][i];
                     if (scores) {
@@ -197,7 +197,7 @@ INLINED void line_tile(const int scores, const float *x, int64_t x_row, int64_t 
     for (int r = 0; r < BESIDE; r++)
         for (int group = 0; group < GROUPS; group++)
             for (int i = 0; i < 2; i++)
-                store(out + (group * WIDE + r) * out_row + i * WIDE, sums[group][r][i]);
+                put(out + (group * WIDE + r) * out_row + i * WIDE, sums[group][r][i]);
 }
 
 /* The encodings of a kind: as rows [tables, 2R + 1, wide], transposed [tables, width, columns], and their gradients, as
@@ -368,7 +368,7 @@ INLINED Floats present_of(const float *x, int64_t j, int64_t count, float otherw
     Lanes lanes;
     for (int i = 0; i < WIDE; i++)
         lanes[i] = i;
-    return chosen((Words)(lanes < (int32_t)(count - j)), load(x + j), spread(otherwise));
+    return chosen((Words)(lanes < (int32_t)(count - j)), vector_at(x + j), filled(otherwise));
 }
 
 /* Write zeros around the `count` numbers of a row: tiles read them, and what is there may be NaN. */
@@ -391,26 +391,26 @@ INLINED void weigh_rows(const int rows, const Band *band, int64_t o, float *weig
         out_of_sight[r] = hidden ? hidden + o + r + lowest(band, o + r) : NULL;
         counts[r] = keys_of(band, o + r);
         fewest = least_of(fewest, counts[r]), most_keys = greatest(most_keys, counts[r]);
-        most[r] = spread(-1e30f), total[r] = spread(0);
+        most[r] = filled(-1e30f), total[r] = filled(0);
     }
     for (int64_t j = 0; j < most_keys; j += WIDE) {
         UNROLLED
         for (int r = 0; r < rows; r++) {
-            Floats score = j + WIDE <= fewest ? load(x[r] + j) : present_of(x[r], j, counts[r], -INFINITY);
-            if (hidden) store(x[r] + j, score += load(out_of_sight[r] + j));
+            Floats score = j + WIDE <= fewest ? vector_at(x[r] + j) : present_of(x[r], j, counts[r], -INFINITY);
+            if (hidden) put(x[r] + j, score += vector_at(out_of_sight[r] + j));
             most[r] = greater(score, most[r]);
         }
     }
     UNROLLED
     for (int r = 0; r < rows; r++)
-        most[r] = spread(sums[2 * (o + r) + 1] = greatest_of(most[r]));
+        most[r] = filled(sums[2 * (o + r) + 1] = greatest_of(most[r]));
     for (int64_t j = 0; j < most_keys; j += WIDE) {
         UNROLLED
         for (int r = 0; r < rows; r++) {
-            Floats score = j + WIDE <= fewest ? load(x[r] + j) : present_of(x[r], j, counts[r], -INFINITY);
+            Floats score = j + WIDE <= fewest ? vector_at(x[r] + j) : present_of(x[r], j, counts[r], -INFINITY);
             Floats e = power(score - most[r]);
             total[r] += e;
-            store(x[r] + j, e);
+            put(x[r] + j, e);
         }
     }
     UNROLLED
@@ -431,18 +431,18 @@ static void weigh_band(const Band *band, float *weights, const float *hidden, fl
 
 /* Replace the scores of a row by weights P, and dP by dS = P (dP - sum(P dP)). */
 INLINED void softmax_backward_of_row(float *x, float *d_x, int64_t count, const float *hidden, const float *sums) {
-    Floats total = spread(0);
+    Floats total = filled(0);
     for (int64_t j = 0; j < count; j += WIDE) {
-        Floats score = j + WIDE <= count ? load(x + j) : present_of(x, j, count, -INFINITY);
-        if (hidden) score += load(hidden + j);
+        Floats score = j + WIDE <= count ? vector_at(x + j) : present_of(x, j, count, -INFINITY);
+        if (hidden) score += vector_at(hidden + j);
         Floats p = power(score - sums[1]) * sums[0], d_p = present_of(d_x, j, count, 0.0f);
-        store(x + j, p);
-        store(d_x + j, d_p);
+        put(x + j, p);
+        put(d_x + j, d_p);
         total = multiply_add(p, d_p, total);
     }
     float mean = sum_of(total);
     for (int64_t j = 0; j < count; j += WIDE)
-        store(d_x + j, load(x + j) * (load(d_x + j) - mean));
+        put(d_x + j, vector_at(x + j) * (vector_at(d_x + j) - mean));
     isolate(x, count);
     isolate(d_x, count);
 }

@@ -9,92 +9,9 @@ import sys
 from typing import Any, NamedTuple
 
 from axial_transformers.engine.threads import parallel_map, parallel_ranges
-from axial_transformers.kernels.exact.definition import (
-    COEFFICIENT_BITS,
-    GROUP,
-    MASKED,
-    MIN_LOG_PRECISION,
-    MIN_STATE,
-    NO_CENTRING,
-    NO_UNIFORMS,
-    NOT_FINITE,
-    PRECISION,
-    TOO_SHORT,
-    WORD,
-    Array,
-    Block,
-    Centring,
-    Features,
-    Known,
-    Line,
-    Linear,
-    Lstm,
-    Norm,
-    Ordinal,
-    Output,
-    RowSampling,
-    Stream,
-)
 from axial_transformers.kernels.line_layout import Sizes, Strides
 
-__all__ = [
-    "COEFFICIENT_BITS",
-    "GROUP",
-    "MASKED",
-    "MIN_LOG_PRECISION",
-    "MIN_STATE",
-    "NOT_FINITE",
-    "NO_CENTRING",
-    "NO_UNIFORMS",
-    "PRECISION",
-    "TOO_SHORT",
-    "WORD",
-    "Array",
-    "Block",
-    "Centring",
-    "Features",
-    "Known",
-    "Line",
-    "Linear",
-    "Lstm",
-    "Norm",
-    "Ordinal",
-    "Output",
-    "RowSampling",
-    "Sizes",
-    "Stream",
-    "Strides",
-    "compilation_time",
-    "compiled_for",
-    "exact_kernels",
-    "line_kernels",
-    "parallel_map",
-    "parallel_ranges",
-    "pointwise_kernels",
-    "relative_kernels",
-]
-
-
-class Target(NamedTuple):
-    """What numba compiles for."""
-
-    processor: str
-    """LLVM's name of it."""
-    vector_bits: int
-    """Of a vector register."""
-    tile: tuple[int, int]
-    """Rows and columns of the sums that stay in registers during a product."""
-    multiplies_and_adds: bool
-    """True if fused multiply-add is an instruction. Without it (x86 before 2013), exact kernels are slow."""
-
-
-def compiled_for() -> Target:
-    """Return what numba compiles for; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES change it."""
-    from axial_transformers.kernels.exact.float_environment import ON_X86
-    from axial_transformers.kernels.llvm import FEATURES, LANES, PROCESSOR
-    from axial_transformers.kernels.register_tiles import PANEL, ROWS
-
-    return Target(PROCESSOR, 32 * LANES, (ROWS, PANEL), "+fma" in FEATURES or not ON_X86)
+__all__ = ["Sizes", "Strides", "compilation_time", "line_kernels", "parallel_map", "parallel_ranges", "pointwise_kernels", "relative_kernels"]
 
 
 def compilation_time() -> float:
@@ -134,10 +51,3 @@ def pointwise_kernels() -> Any:
     return pointwise
 
 
-def exact_kernels(compiled: bool) -> Any:
-    """Return the float32 arithmetic with equal bits everywhere: `exact.compiled`, or `exact.reference` in NumPy."""
-    if compiled:
-        from axial_transformers.kernels.exact import compiled as arithmetic
-    else:
-        from axial_transformers.kernels.exact import reference as arithmetic  # type: ignore[no-redef]
-    return arithmetic

@@ -178,7 +178,7 @@ def _intact(path: Path) -> bool:
 def sources_digest() -> str:
     """Return the SHA-256 of all source files here."""
     digest = hashlib.sha256()
-    for package in (PACKAGE, f"{PACKAGE}.exact"):
+    for package in (PACKAGE,):
         for file in sorted(files(package).iterdir(), key=lambda file: file.name):
             if file.name.endswith(".py"):
                 content = file.read_bytes()

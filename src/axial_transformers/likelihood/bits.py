@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from axial_transformers.inference.exact_network import network_of
+from axial_transformers.decoding.exact_network import network_of
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Conditioning, accepts_arrays, labels_of

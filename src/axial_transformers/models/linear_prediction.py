@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.kernels import COEFFICIENT_BITS
+from axial_transformers.engine import COEFFICIENT_BITS
 
 CHANNELS_BEFORE = 2
 MAX_COEFFICIENT = 1 << 28

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.kernels import MIN_LOG_PRECISION
+from axial_transformers.engine import MIN_LOG_PRECISION
 from axial_transformers.layers.embeddings import Embedding
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig

@@ -17,7 +17,8 @@
                  [B, *A, heads, value_dim]
 
 A backend is a file with two functions: `refuses(call)` returns why not, or None, and `run(call)` computes; NaN and
-infinities of absent positions do not count. To see the reasons, print `explain(call)`, or set the logger `axial_transformers.ops.backends` to DEBUG.
+infinities of absent positions do not count. To see the reasons, print `explain(call)`, or set the logger
+`axial_transformers.ops.backends` to DEBUG.
 """
 
 import logging

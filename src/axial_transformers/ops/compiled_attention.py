@@ -1,27 +1,30 @@
-"""Attention along lines by the engine, on a CPU: lines are read where a linear layer left them."""
+"""Attention along lines by the engine, on a CPU: lines are read where a linear layer left them.
+
+`engine/attention.c` computes it, and `engine/relative.c` equation 4 (`compiled_relative`), which is a call with tables.
+"""
 
 from collections.abc import Callable, Sequence
-from ctypes import c_int64, c_void_p
+from ctypes import c_float, c_int64, c_void_p
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from axial_transformers.engine.library import address
-from axial_transformers.engine.threads import parallel_ranges
-from axial_transformers.ops import composed_attention
+from axial_transformers.engine import library, parallel_ranges
+from axial_transformers.ops import composed_attention, composed_relative
 from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
 from axial_transformers.ops.line_groups import is_shared, mask_of_lines
 from axial_transformers.ops.operators import (
     check_extras,
     check_lines,
+    check_tables,
     check_written,
     cpu_operator,
-    engine,
     has_engine,
+    pointer,
     strides_of_lines,
 )
 from axial_transformers.ops.torch_private import is_transformed
@@ -29,8 +32,8 @@ from axial_transformers.ops.torch_private import is_transformed
 MAX_LENGTH = {torch.float32: 2048, torch.bfloat16: 512}
 """Keys of a query at most: beyond, torch is faster."""
 PAYS_FROM = 2**18
-PARTS_OF_BIAS = 32
-"""Independent of the number of threads."""
+PARTS_OF_BIAS, PARTS_OF_TABLES = 32, 16
+"""Sums of a gradient, whose number does not depend on that of threads."""
 AT_ONCE = 2**17
 """Numbers that a core's own cache holds."""
 
@@ -66,53 +69,29 @@ def engine_refuses(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call; any number of derivatives."""
-    tensors, bias, present = call.tensors, call.bias, line_mask(call)
+    bias = call.bias
     if bias is None:
-        return differentiable(_OPERATORS, call, (), (present, call.rotations), (), tensors)
+        return differentiable(call, (), call.tensors)
     if call.packing is None:
-        tensors, call = call.operands, call._replace(rotations=None)
+        q, k, v = call.operands
+        call = call._replace(q=q, k=k, v=v, rotations=None)
     heads, length, others = call.q.shape[-2], call.q.shape[call.axis], bias.shape[1:-3]
     if not is_shared(bias):
-        others = tuple(size for dim, size in enumerate(call.q.shape[:-2]) if dim not in (0, call.axis))
+        others = torch.Size(size for dim, size in enumerate(call.q.shape[:-2]) if dim not in (0, call.axis))
         bias = bias.expand(len(call.q), *others, -1, -1, -1)
     bias = bias.float().expand(*bias.shape[:-3], heads, length, length).flatten(0, -4)
     # float32, heads before lines, keys before queries
-    biases = (bias.transpose(0, 1).mT.contiguous(),)
-    return differentiable(_OPERATORS, call, (), (present, call.rotations), biases, tensors)
-
-
-def line_mask(call: AttentionCall) -> Bool[Tensor, "m l"] | None:
-    """Return where keys of the lines are present."""
-    present = mask_of_lines(call.key_mask, call.axis)
-    return None if present is None else present.contiguous()
-
-
-class Operators(NamedTuple):
-    """What the engine computes.
-
-    forward(qkv, learned, axis, causal, *settings, *fixed, out, sums) writes the last two.
-    backward(qkv_grad, learned, axis, causal, *settings, *fixed, sums, grads) writes the gradients of q, k and v, and
-    those of `learned` if any is needed; qkv_grad is q, k, v and the gradient of out.
-    formula(qkv, learned, axis, causal, *settings, *fixed) returns out, by operations of torch.
-    """
-
-    forward: Callable[..., None]
-    backward: Callable[..., None]
-    formula: Callable[..., Tensor]
+    return differentiable(call, (bias.transpose(0, 1).mT.contiguous(),), call.tensors)
 
 
 def differentiable(
-    operators: Operators,
-    call: AttentionCall,
-    settings: tuple[float, ...],
-    fixed: tuple[Tensor | None, ...],
-    learned: tuple[Tensor, ...],
-    tensors: tuple[Tensor, ...],
+    call: AttentionCall, learned: tuple[Tensor, ...], tensors: tuple[Tensor, ...]
 ) -> Float[Tensor, "b *a n w"]:
-    """Return the result of operators: `fixed` has no gradient, `learned` and `tensors` (one, or q, k, v) have."""
-    options = call.axis, call.causal, *settings
-    counts = len(fixed), len(learned)
-    out: Tensor = _Attention.apply(operators, call.packing, options, counts, *fixed, *learned, *tensors)  # type: ignore[no-untyped-call]
+    """Return the attention of one packed tensor, or of q, k, v, with a bias or three tables to learn."""
+    present = mask_of_lines(call.key_mask, call.axis)
+    fixed = None if present is None else present.contiguous(), call.rotations
+    options = call.axis, call.causal, call.scale
+    out: Tensor = _Attention.apply(call.packing, options, len(learned), *fixed, *learned, *tensors)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -120,38 +99,40 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        operators: Operators,
         packing: Packing | None,
-        options: tuple[Any, ...],
-        counts: tuple[int, int],
+        options: tuple[int, bool, float],
+        count: int,
+        present: Tensor | None,
+        rotations: Tensor | None,
         *tensors: Tensor,
     ) -> Tensor:
-        fixed, learned, given = _apart(tensors, counts)
-        q, k, v = _parts(given, packing)
+        q, k, v = _parts(tensors[count:], packing)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        operators.forward([q, k, v], learned, *options, *fixed, out, sums)
-        ctx.save_for_backward(sums, *tensors)
-        ctx.operators, ctx.packing, ctx.options, ctx.counts = operators, packing, options, counts
+        _forward([q, k, v], tensors[:count], *options, present, rotations, out, sums)
+        ctx.save_for_backward(sums, present, rotations, *tensors)
+        ctx.packing, ctx.options, ctx.count = packing, options, count
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        sums, *tensors = ctx.saved_tensors
-        fixed, learned, given = _apart(tensors, ctx.counts)
-        before = 4 + len(fixed)
+        sums, present, rotations, *tensors = ctx.saved_tensors
+        packing, options, count, needed = ctx.packing, ctx.options, ctx.count, ctx.needs_input_grad[5:]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a derivative of this gradient is wanted
 
-            def formula(*tensors: Tensor) -> Tensor:
-                learned, given = tensors[: ctx.counts[1]], tensors[ctx.counts[1] :]
-                return ctx.operators.formula(_parts(given, ctx.packing), learned, *ctx.options, *fixed)
+            def formula(*given: Tensor) -> Tensor:
+                return _formula(_parts(given[count:], packing), given[:count], *options, present, rotations)
 
-            return *[None] * before, *gradients_by(formula, [*learned, *given], ctx.needs_input_grad[before:], grad)
+            return *[None] * 5, *gradients_by(formula, tensors, needed, grad)
+        given, learned = tensors[count:], tensors[:count]
         grads = [x.new_empty(x.shape) for x in given]
-        d_learned = [x.new_empty(x.shape) for x in learned if any(ctx.needs_input_grad[before : before + len(learned)])]
-        parts, written = _parts(given, ctx.packing), [*_parts(grads, ctx.packing), *d_learned]
-        ctx.operators.backward([*parts, grad], learned, *ctx.options, *fixed, sums, written)
-        return *[None] * before, *(d_learned or [None] * len(learned)), *grads
+        d_learned = [x.new_empty(x.shape) for x in learned if any(needed[:count]) or count == TABLES]
+        written = [*_parts(grads, packing), *d_learned]
+        _backward([*_parts(given, packing), grad], learned, *options, present, rotations, sums, written)
+        return *[None] * 5, *(d_learned or [None] * count), *grads
+
+
+TABLES = 3
 
 
 def gradients_by(
@@ -164,160 +145,146 @@ def gradients_by(
     return [next(found) if needs else None for needs in needed]
 
 
-def _apart(tensors: Sequence[Any], counts: tuple[int, int]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-    fixed, learned = counts
-    return tensors[:fixed], tensors[fixed : fixed + learned], tensors[fixed + learned :]
-
-
 def _parts(tensors: Sequence[Tensor], packing: Packing | None) -> Sequence[Tensor]:
     return tensors if packing is None else unpacked(tensors[0], packing)
 
 
-@cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))
-def _forward(
+def _formula(
     qkv: Sequence[Tensor],
-    biases: Sequence[Tensor],
+    learned: Sequence[Tensor],
     axis: int,
     causal: bool,
+    scale: float,
+    present: Tensor | None,
+    rotations: Tensor | None,
+) -> Tensor:
+    """Return what `_forward` computes, by operations of torch."""
+    q = qkv[0]
+    others = [size for dim, size in enumerate(q.shape[:-2]) if dim != axis]
+    mask = None if present is None else present.view(*others, -1).movedim(-1, axis)
+    call = AttentionCall(*qkv, axis, causal, mask, rotations=rotations, scale=scale)
+    if len(learned) == TABLES:
+        query, key, value = learned
+        return composed_relative.run(call._replace(tables=(query, key, value)))
+    if learned:
+        bias = learned[0].transpose(0, 1).mT
+        lines = [-1, *[1] * (len(others) - 1)] if len(bias) in (1, len(q)) else others
+        call = call._replace(bias=bias.reshape(*lines, *bias.shape[1:]))
+    return composed_attention.run(call)
+
+
+@cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))
+def _forward(  # noqa: PLR0913
+    qkv: Sequence[Tensor],
+    learned: Sequence[Tensor],
+    axis: int,
+    causal: bool,
+    scale: float,
     present: Tensor | None,
     rotations: Tensor | None,
     out: Tensor,
     sums: Tensor,
 ) -> None:
+    """Write the result, and `sums`, which `_backward` needs."""
     check_written([out], [out], axis)
-    lines = _of_lines([*qkv, out], [], biases, axis, causal, present, rotations, sums)
+    lines = _of_lines([*qkv, out], [], learned, axis, causal, scale, present, rotations, sums)
+    function = getattr(library(), "relative_forward" if len(learned) == TABLES else "attend_forward")
 
     def work(first: int, last: int) -> None:
-        pieces = c_int64(first * lines.at_once), c_int64(last * lines.at_once)
-        engine().attend_forward(*lines.arguments, *lines.extras, pointer(sums), *pieces)
+        function(*lines.arguments, *lines.pieces(first, last))
 
     parallel_ranges(work, lines.count)
 
 
 @cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
-def _backward(
+def _backward(  # noqa: PLR0913
     qkv_grad: Sequence[Tensor],
-    biases: Sequence[Tensor],
+    learned: Sequence[Tensor],
     axis: int,
     causal: bool,
+    scale: float,
     present: Tensor | None,
     rotations: Tensor | None,
     sums: Tensor,
     grads: Sequence[Tensor],
 ) -> None:
-    check_written(grads, [*qkv_grad[:3], *biases][: len(grads)], axis)
-    lines = _of_lines(qkv_grad, grads[:3], biases, axis, causal, present, rotations, sums)
-
-    def work(first: int, last: int, d_bias: Tensor | None = None) -> None:
-        pieces = c_int64(first * lines.at_once), c_int64(last * lines.at_once)
-        engine().attend_backward(*lines.arguments, *lines.extras, pointer(sums), pointer(d_bias), *pieces)
-
-    if len(grads) == 3:
-        parallel_ranges(work, lines.count)
+    """Write the gradients of q, k and v, then those of `learned`; they may be missing for a bias."""
+    check_written(grads, [*qkv_grad[:3], *learned][: len(grads)], axis)
+    lines = _of_lines(qkv_grad, grads[:3], learned, axis, causal, scale, present, rotations, sums)
+    engine: Any = library()
+    if len(learned) == TABLES:
+        parts = min(PARTS_OF_TABLES, lines.count)
+        found = [table.new_empty(parts, *table.shape) for table in learned]
+        arguments = *lines.arguments, *map(pointer, found), c_int64(parts)
+        parallel_ranges(lambda *bounds: engine.relative_backward(*arguments, *map(c_int64, bounds)), parts)
+    elif len(grads) == len(qkv_grad) - 1:
+        arguments = *lines.arguments, None
+        parallel_ranges(lambda *bounds: engine.attend_backward(*arguments, *lines.pieces(*bounds)), lines.count)
         return
-    count, share = grads[3].shape[:2].numel(), lines.count // grads[3].shape[:2].numel()
-    parts = min(share, -(-PARTS_OF_BIAS // count))
-    sums_of_parts = torch.zeros(count, parts, *grads[3].shape[2:])
+    else:
+        count = grads[3].shape[:2].numel()
+        share = lines.count // count
+        parts = min(share, -(-PARTS_OF_BIAS // count))
+        found = [torch.zeros(parts, *grads[3].shape)]
 
-    def work_on_parts(first: int, last: int) -> None:
-        for i, part in (divmod(number, parts) for number in range(first, last)):
-            begin, end = i * share + share * part // parts, i * share + share * (part + 1) // parts
-            work(begin, end, sums_of_parts[i, part])
+        def work(first: int, last: int) -> None:
+            for i, part in (divmod(number, parts) for number in range(first, last)):
+                pieces = lines.pieces(i * share + share * part // parts, i * share + share * (part + 1) // parts)
+                engine.attend_backward(*lines.arguments, pointer(found[0][part].flatten(0, 1)[i]), *pieces)
 
-    parallel_ranges(work_on_parts, count * parts)
-    grads[3].copy_(sums_of_parts.sum(1).view_as(grads[3]))
-
-
-def _formula(
-    qkv: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    axis: int,
-    causal: bool,
-    present: Tensor | None,
-    rotations: Tensor | None,
-) -> Tensor:
-    q, bias = qkv[0], biases[0].transpose(0, 1).mT if biases else None
-    others = [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, axis)]
-    if bias is not None:
-        lines = [1] * len(others) if len(bias) in (1, len(q)) else others
-        bias = bias.view(-1, *lines, *bias.shape[1:])
-    if present is not None:
-        present = present.view(len(q), *others, -1).movedim(-1, axis)
-    return composed_attention.run(AttentionCall(*qkv, axis, causal, present, bias, rotations=rotations))
+        parallel_ranges(work, count * parts)
+    for grad, of_parts in zip(grads[3:], found):
+        grad.copy_(of_parts.sum(0))
 
 
-_OPERATORS = Operators(_forward, _backward, _formula)
-
-
-class LinesInMemory(NamedTuple):
-    """What C takes of a call: `arguments` are tensors, strides and sizes, `extras` mask, bias and rotations."""
-
-    arguments: tuple[c_void_p, ...]
-    extras: tuple[c_void_p, ...]
-    at_once: int
-    """Pieces to compute together."""
+class _LinesInMemory(NamedTuple):
+    arguments: tuple[c_void_p | c_float, ...]
+    """What C takes: tensors, strides, sizes, mask, bias and rotations or tables and scale, sums."""
     count: int
-    """Numbers of such pieces."""
+    """Numbers of pieces to compute together, `at_once` each."""
+    at_once: int
     kept: tuple[Any, ...]
     """What must live as long as C runs."""
 
+    def pieces(self, first: int, last: int) -> tuple[c_int64, c_int64]:
+        return c_int64(first * self.at_once), c_int64(last * self.at_once)
 
-def _of_lines(
+
+def _of_lines(  # noqa: PLR0913
     lines: Sequence[Tensor],
     written: Sequence[Tensor],
-    biases: Sequence[Tensor],
+    learned: Sequence[Tensor],
     axis: int,
     causal: bool,
+    scale: float,
     present: Tensor | None,
     rotations: Tensor | None,
     sums: Tensor,
-) -> LinesInMemory:
-    bias = biases[0] if biases else None
-    check_lines(lines, axis, sums, grouped=bias is None)
-    check_extras(lines[0], axis, bias, rotations, present)
-    group = lines[0].shape[-2] // lines[1].shape[-2]
-    if rotations is not None:
-        rotations = rotations.detach()[: lines[0].shape[axis]].float().contiguous()
-    biases_of_head = None if bias is None else bias.shape[1]
-    return lines_in_memory([*lines, *written], axis, causal, [present, bias, rotations], group, biases_of_head)
-
-
-def lines_in_memory(
-    tensors: Sequence[Tensor],
-    axis: int,
-    causal: bool,
-    extras: Sequence[Tensor | None],
-    group: int = 1,
-    biases: int | None = None,
-    radius: int = 0,
-    tables: int = 1,
-) -> LinesInMemory:
-    """Return what C takes of tensors [B, *A, heads, width], of which those that strides do not describe are copied."""
-    q, v = tensors[0], tensors[2]
-    outer, inner, heads, length = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel(), q.shape[-2], q.shape[axis]
-    of_head = length * (4 * q.shape[-1] + 3 * v.shape[-1])
+) -> _LinesInMemory:
+    """Return what C takes, after all checks; tensors whose lines have no even strides are copied."""
+    q, k, v, _ = lines
+    tables = learned if len(learned) == TABLES else ()
+    bias = learned[0] if learned and not tables else None
+    check_lines(lines, axis, sums, grouped=not learned, half=not tables)
+    check_extras(q, axis, bias, rotations, present)
+    if tables:
+        check_tables(tables, lines, axis)
+    outer, inner, length = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel(), q.shape[axis]
+    heads, width = q.shape[-2:]
+    group, of_head = heads // k.shape[-2], length * (4 * width + 3 * v.shape[-1])
     shares = [n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE)]
-    at_once = 1 if biases else max(shares)
-    even = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in tensors]
+    at_once = 1 if bias is not None else max(shares)
+    even = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in (*lines, *written)]
     strides = np.array([strides_of_lines(x.shape, x.stride(), axis) for x in even], np.int64)
-    numbers = (
-        outer,
-        inner,
-        heads,
-        length,
-        q.shape[-1],
-        v.shape[-1],
-        outer * inner // (biases or 1),
-        group,
-        at_once,
-        radius,
-    )
-    sizes = np.array([*numbers, tables, causal, q.dtype == torch.bfloat16], np.int64)
-    arguments = (*map(pointer, even), address(strides), address(sizes))
-    count = outer * inner * heads // at_once
-    return LinesInMemory(arguments, tuple(map(pointer, extras)), at_once, count, (even, strides, sizes, extras))
-
-
-def pointer(x: Tensor | None) -> c_void_p:
-    """Return where a tensor begins in memory; NULL without one."""
-    return c_void_p(None if x is None else x.data_ptr())
+    shared = outer * inner // (1 if bias is None else bias.shape[1])
+    encoded = (len(tables[0]) // 2, tables[0].shape[1]) if tables else (0, 1)
+    numbers = outer, inner, heads, length, width, v.shape[-1], shared, group, at_once, *encoded, causal
+    sizes = np.array([*numbers, q.dtype == torch.bfloat16], np.int64)
+    if rotations is not None:
+        rotations = rotations.detach()[:length].float().contiguous()
+    extras = [present, *(tables or (bias, rotations))]
+    arguments = (
+        *map(pointer, even), c_void_p(strides.ctypes.data), c_void_p(sizes.ctypes.data), *map(pointer, extras),
+        *([c_float(scale)] if tables else []), pointer(sums),
+    )  # fmt: skip
+    return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, strides, sizes, extras))

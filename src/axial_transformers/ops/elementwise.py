@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from axial_transformers.engine.threads import parallel_ranges
-from axial_transformers.ops.compiled_attention import pointer
-from axial_transformers.ops.operators import cpu_operator, engine, has_engine
+from axial_transformers.engine import library, parallel_ranges
+from axial_transformers.ops.operators import cpu_operator, has_engine, pointer
 from axial_transformers.ops.torch_private import is_transformed
 
 STEEPNESS = 1.702
@@ -83,7 +82,7 @@ class _QuickGELU(torch.autograd.Function):
         x = x.contiguous()
         out = torch.empty_like(x)
         if _pays(x):
-            _in_units("quick_gelu", x, out)
+            _in_units("quick_gelu", x.numel(), pointer(x), pointer(out), _is_half(x))
             return out
         return torch.mul(x, STEEPNESS, out=out).sigmoid_().mul_(x)
 
@@ -96,7 +95,7 @@ class _QuickGELU(torch.autograd.Function):
         x, grad = x.contiguous(), grad.contiguous()
         out = torch.empty_like(x)
         if _pays(x) and _pays(grad):
-            _in_units("quick_gelu_backward", x, grad, out)
+            _in_units("quick_gelu_backward", x.numel(), pointer(x), pointer(grad), pointer(out), _is_half(x))
             return out
         torch.mul(x, STEEPNESS, out=out)  # quick_gelu's derivative at x is silu's at 1.702 x
         return torch.ops.aten.silu_backward.grad_input(grad, out, grad_input=out)
@@ -121,14 +120,9 @@ class _AddDropped(torch.autograd.Function):
 
 
 def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
-    halves = sum(2**i for i, each in enumerate((x, y, out)) if each is not None and each.dtype == torch.bfloat16)
+    halves = sum(_is_half(each) << i for i, each in enumerate((x, y, out)) if each is not None)
     options = c_uint64(seed), c_int32(dropped - 2**15), c_float(_scale(dropped))
-    arguments = pointer(x), pointer(y), *options, pointer(out), halves
-
-    def work(first: int, last: int) -> None:
-        engine().add_dropped(*arguments, *_numbers(out, first, last))
-
-    parallel_ranges(work, -(-out.numel() // UNIT))
+    _in_units("add_dropped", out.numel(), pointer(x), pointer(y), *options, pointer(out), halves)
 
 
 def _pays(x: Tensor) -> bool:
@@ -136,17 +130,15 @@ def _pays(x: Tensor) -> bool:
     return type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM and has_engine()
 
 
-def _in_units(name: str, *tensors: Tensor) -> None:
-    arguments = *map(pointer, tensors), int(tensors[0].dtype == torch.bfloat16)
+def _is_half(x: Tensor) -> int:
+    return int(x.dtype == torch.bfloat16)
 
+
+def _in_units(name: str, count: int, *arguments: Any) -> None:
     def work(first: int, last: int) -> None:
-        getattr(engine(), name)(*arguments, *_numbers(tensors[0], first, last))
+        getattr(library(), name)(*arguments, c_int64(first * UNIT), c_int64(min(last * UNIT, count)))
 
-    parallel_ranges(work, -(-tensors[0].numel() // UNIT))
-
-
-def _numbers(x: Tensor, first: int, last: int) -> tuple[c_int64, c_int64]:
-    return c_int64(first * UNIT), c_int64(min(last * UNIT, x.numel()))
+    parallel_ranges(work, -(-count // UNIT))
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:

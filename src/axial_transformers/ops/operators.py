@@ -1,13 +1,14 @@
 """Operators that torch.compile does not look into; checks protect their memory."""
 
 from collections.abc import Callable, Sequence
+from ctypes import c_void_p
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from axial_transformers.engine.library import Library, library
+from axial_transformers.engine import library
 from axial_transformers.ops.argument_checks import check_devices, check_rotations
 from axial_transformers.ops.torch_private import tree_leaves
 
@@ -20,11 +21,9 @@ def has_engine() -> bool:
     return library() is not None
 
 
-def engine() -> Library:
-    """Return the engine, for what `has_engine` allows."""
-    found = library()
-    assert found is not None
-    return found
+def pointer(x: Tensor | None) -> c_void_p:
+    """Return where a tensor begins in memory, or NULL."""
+    return c_void_p(None if x is None else x.data_ptr())
 
 
 def cpu_operator(
@@ -70,8 +69,8 @@ def check_lines(
     tensors: Sequence[Tensor],
     axis: int,
     sums: Tensor,
-    dtypes: Sequence[torch.dtype] = SINGLE_OR_HALF,
     grouped: bool = False,
+    half: bool = True,
 ) -> None:
     """Check queries, keys, values, one like the result, and sums."""
     if len(tensors) != 4 or min(x.ndim for x in tensors) < 4 or min(x.numel() for x in tensors) < 1:
@@ -82,7 +81,7 @@ def check_lines(
         raise ValueError(f"axis must be 1..{len(positions) - 1} of {list(q.shape)}, not {axis}")
     if groups != heads and (heads % groups or not grouped):
         raise ValueError(f"{groups} heads of keys do not serve {heads} of queries")
-    check_array("q", q, dtypes, q.shape)
+    check_array("q", q, SINGLE_OR_HALF if half else SINGLE, q.shape)
     check_array("k", k, [q.dtype], [*positions, groups, width])
     check_array("v", v, [q.dtype], [*positions, groups, value_width])
     check_array("the result or its gradient", result, [q.dtype], [*positions, heads, value_width])
@@ -108,7 +107,7 @@ def check_tables(tables: Sequence[Tensor], qkv: Sequence[Tensor], axis: int) -> 
     if len(tables) != 3 or rows % 2 == 0 or rows // 2 >= length or of_heads not in (1, qkv[0].shape[-2]):
         raise ValueError(f"{len(tables)} tables, {list(tables[0].shape)}, do not fit lines of {length} positions")
     for table, x in zip(tables, qkv):
-        check_array("a table", table, SINGLE, [rows, of_heads, x.shape[-1]])
+        check_contiguous("a table", table, SINGLE, [rows, of_heads, x.shape[-1]])
 
 
 def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis: int) -> None:

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from axial_transformers.engine.library import library
+from axial_transformers import engine
 from axial_transformers.messages import Message
-from axial_transformers.processor import arithmetic
 from axial_transformers.processor import (
+    arithmetic,
     cpp_compiler,
     multiplies_bfloat16,
     processor_name,
@@ -172,18 +172,17 @@ def machine_facts() -> dict[str, Any]:
     """Return facts about this machine for JSON."""
     has = torch_capabilities()
     devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
-    engine = library()
     return {
         "processor": processor_name(),
         "instructions": [name for name in INSTRUCTIONS if has.get(name)],
         "torch": {"version": torch.__version__, "instructions": torch.backends.cpu.get_cpu_capability()},
         "threads": torch.get_num_threads(),
         "environment": {name: os.environ[name] for name in LIMITS if name in os.environ},
-        "engine": engine.level if engine else None,
+        "engine": level.level if (level := engine.library()) else None,
         "devices": {str(each): torch.cuda.get_device_name(each) if each.type == "cuda" else "" for each in devices},
         "chosen": {
             "precision": {str(each): "bfloat16" if multiplies_bfloat16(each) else "float32" for each in devices},
-            "attention": "engine" if engine else "torch",
+            "attention": "engine" if engine.library() else "torch",
             "compiler": cpp_compiler(),
         },
     }
@@ -204,7 +203,7 @@ def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
         },
         "chosen by it": {
             **{f"precision auto, {device}": name for device, name in chosen["precision"].items()},
-            "attention": f"by the engine, level {level}" if level else "by torch: the engine is not compiled",
+            "engine": f"compiled, level {level}" if level else "not compiled: torch attends, NumPy makes archives",
             "compiled blocks": f"by {chosen['compiler']}" if chosen["compiler"] else "none: there is no C++ compiler",
         },
     }

@@ -93,7 +93,7 @@ class TrainConfig:
     checkpoint_blocks: bool = False
     """Recompute the activations of each block for its gradient; saves memory."""
     minutes: float | None = None
-    """Minutes of wall-clock time for the steps, over all resumes. Kernels compile before them; the last evaluation and
+    """Minutes of wall-clock time for the steps, over all resumes. Data are read before them; the last evaluation and
     samples come after. Time can move the learning rate ahead of the steps."""
     tensorboard: bool = False
     """Also write the metrics for TensorBoard; needs the tensorboard extra."""

@@ -252,8 +252,6 @@ def _begin(between: Callbacks, examples: TrainingExamples, progress: Display) ->
         path = between.page.begin(between.status("training"), examples)
     if path:
         progress.say(f"curves and samples: {path}")
-    if learner.clock.compiled > 1:
-        progress.say(f"kernels compiled in {learner.clock.compiled:.0f} s")
     progress.start(learner.config.steps, counters.step)
     if counters.step:
         progress.say(f"resumed at step {counters.step}")

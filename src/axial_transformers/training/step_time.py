@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from axial_transformers.kernels import compilation_time
 from axial_transformers.planning.flops import duration
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
@@ -15,20 +14,14 @@ SMOOTHING = 0.98
 
 
 class Clock:
-    """The wall-clock time of a run, over all resumes, without the time in which code compiles."""
+    """The wall-clock time of a run, over all resumes."""
 
     def __init__(self) -> None:
-        self._compiled = compilation_time()
-        self._zero = time.monotonic() - self._compiled
-
-    @property
-    def compiled(self) -> float:
-        """Return the seconds in which kernels were compiled since."""
-        return compilation_time() - self._compiled
+        self._zero = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - compilation_time() - self._zero
+        return time.monotonic() - self._zero
 
     def add(self, seconds: float) -> None:
         """Count the time before a resume too, or leave time out."""

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
-from axial_transformers.kernels.exact import reference
-from axial_transformers.kernels.exact.definition import (
+from axial_transformers.engine import network, reference
+from axial_transformers.engine.definition import (
     COEFFICIENT_BITS,
     GROUP,
     LOGISTIC_BITS,
@@ -29,11 +30,8 @@ from axial_transformers.kernels.exact.definition import (
     Stream,
     logistic_table,
 )
-
-pytest.importorskip("numba", reason="exact kernels are compiled by numba")
-
-from axial_transformers.kernels.exact import compiled
-from tests.kernels.test_exact_arithmetic import D, assert_same_bits, random_block, random_numbers
+from axial_transformers.models.values import Features as FeaturesOfValues
+from tests.engine.test_exact_arithmetic import D, assert_same_bits, random_block, random_numbers
 
 VALUES = [2, 3, 17, 256, 1000, 65536]
 MIXTURES = [1, 3, 10]
@@ -67,17 +65,23 @@ def starts_of(outputs: np.ndarray, centre: int, ordinal: Ordinal) -> np.ndarray:
     return reference.counts_below(np.arange(ordinal.num_values + 1), centre, outputs, ordinal)
 
 
+def features_of(count: int, centred: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Tables of the features of values and of differences."""
+    scales = tuple(4**n for n in range(8) if 4**n < count and 4**n <= 1 << 14)
+    features = FeaturesOfValues(count, scales if centred else ())
+    values = features.of_values(torch.arange(count)).float().numpy()
+    differences = features.of_differences(torch.arange(1 - count, count)).float().numpy()
+    return values, differences if centred else np.zeros((0, 0), np.float32)
+
+
 def plain_output(ordinal: Ordinal, outputs: np.ndarray) -> Output:
     """A head whose output for the zero vector is `outputs` [3 K], whatever was embedded."""
     dim = 4
     head = Linear(np.zeros((dim, len(outputs)), np.float32), outputs)
     zeros = np.zeros(dim, np.float32)
-    features = Features(
-        np.zeros((ordinal.num_values, 1), np.float32),
-        np.zeros((0, 0), np.float32),
-        Linear(np.zeros((1, dim), np.float32), zeros),
-    )
-    return Output(Norm(zeros, zeros), head, np.zeros((0, dim), np.float32), features, ordinal)
+    features = features_of(ordinal.num_values, ordinal.centred)
+    linear = Linear(np.zeros((features[0].shape[1], dim), np.float32), zeros)
+    return Output(Norm(zeros, zeros), head, np.zeros((0, dim), np.float32), Features(*features, linear), ordinal)
 
 
 def rows_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray):
@@ -104,14 +108,14 @@ def some_values(count: int) -> np.ndarray:
 @pytest.mark.parametrize("scale", [1, 5])
 @pytest.mark.parametrize("mixtures", MIXTURES)
 @pytest.mark.parametrize("count", VALUES)
-def test_compiled_nats_intervals_and_reading_equal_their_reference(count, mixtures, scale):
+def test_nats_intervals_and_reading_equal_their_reference(count, mixtures, scale):
     ordinal = ordinal_of(count, mixtures)
     for outputs in random_outputs(ordinal, 3, scale):
         codes = some_values(count)
-        expected, found = (known_of(arithmetic, ordinal, outputs, codes) for arithmetic in (reference, compiled))
+        expected, found = (known_of(arithmetic, ordinal, outputs, codes) for arithmetic in (reference, network))
         assert_same_bits([*expected], [*found])
         words = reference.write_stream(found[1], MIN_STATE + 3)
-        for arithmetic in (reference, compiled):
+        for arithmetic in (reference, network):
             stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
             read = np.zeros((1, len(codes)), np.int64)
             context = np.zeros((1, len(codes), 4), np.float32)
@@ -168,7 +172,7 @@ def test_outputs_that_are_not_finite_are_seen():
         for wrong in (np.nan, np.inf, -np.inf, 1e38):
             outputs = random_outputs(ordinal, 1, 1)[0]
             outputs[place] = wrong
-            for arithmetic in (reference, compiled):
+            for arithmetic in (reference, network):
                 stream = Stream(np.zeros(9, np.uint32), np.array([MIN_STATE, 0, 0]))
                 with np.errstate(all="ignore"):
                     nats, intervals = known_of(arithmetic, ordinal, outputs, np.arange(17))
@@ -182,12 +186,11 @@ def test_outputs_that_are_not_finite_are_seen():
 COUNT, LENGTH, BATCH = 1000, 5, GROUP + 2
 
 
-def random_features(count: int, dim: int, differences: int) -> Features:
-    return Features(
-        random_numbers(count, 3),
-        random_numbers(2 * count - 1, differences, seed=1),
-        Linear(random_numbers(3 + differences, dim), random_numbers(dim, seed=4)),
-    )
+def random_features(count: int, dim: int, centred: bool) -> Features:
+    """Features of values, as C computes them, and a random linear layer."""
+    values, differences = features_of(count, centred)
+    inputs = values.shape[1] + (differences.shape[1] if centred else 0)
+    return Features(values, differences, Linear(random_numbers(inputs, dim), random_numbers(dim, seed=4)))
 
 
 def centring_of(seed: int) -> Centring:
@@ -216,7 +219,7 @@ def codes_of(centring: Centring, values: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("centred", [False, True])
 def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_written(centred, inner):
     ordinal, blocks = ordinal_of(COUNT, 3, centred), [random_block(1), random_block(2)]
-    features = random_features(COUNT, D, 5 if centred else 0)
+    features = random_features(COUNT, D, centred)
     norm = blocks[0].attention_norm
     head = Linear(random_numbers(D, 9) / np.float32(D**0.5), random_numbers(9))
     head.bias[6:] -= 3
@@ -226,7 +229,7 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
     values = np.random.default_rng(2).integers(0, COUNT, (BATCH, LENGTH))
     codes = codes_of(centring_of(0), values) if centred else values
     context, found = random_numbers(BATCH, LENGTH, D), []
-    for arithmetic in (reference, compiled):
+    for arithmetic in (reference, network):
         rows = arithmetic.Rows(*of_inner, output)
         nats, intervals = np.zeros(codes.shape, np.float32), np.zeros((*codes.shape, 2), np.int64)
         rows.take_known(context, Known(codes, nats, intervals))
@@ -245,9 +248,9 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
 
 def test_slabs_take_features_of_known_values():
     blocks: list[Block] = [random_block(1), random_block(2)]
-    features, found = random_features(COUNT, D, 4), []
+    features, found = random_features(COUNT, D, True), []
     codes = np.random.default_rng(0).integers(0, COUNT * COUNT, 2 * 3 * 10)
-    for arithmetic in (reference, compiled):
+    for arithmetic in (reference, network):
         context = random_numbers(len(codes), D)
         arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED]).add_upper(context, codes, features, 3, 10)
         found.append([context])
@@ -265,7 +268,7 @@ def sampled(ordinal: Ordinal, outputs: np.ndarray, uniforms: np.ndarray, tempera
         uniforms=uniforms[:, None],
     )
     values, context = np.zeros((len(uniforms), 1), np.int64), np.zeros((len(uniforms), 1, 4), np.float32)
-    rows_of(compiled, ordinal, outputs).sample(context, NO_CENTRING, values, choice)
+    rows_of(network, ordinal, outputs).sample(context, NO_CENTRING, values, choice)
     return values[:, 0]
 
 
@@ -295,7 +298,7 @@ def test_one_number_chooses_a_categorical_value():
     gates = Linear(np.zeros((4, 16), np.float32), np.zeros(16, np.float32))
     head = Linear(np.zeros((4, count), np.float32), logits)
     output = Output(Norm(zeros, zeros), head, np.zeros((count, 4), np.float32))
-    rows = compiled.Rows(Lstm(output.norm, gates, gates), 0, output)
+    rows = network.Rows(Lstm(output.norm, gates, gates), 0, output)
     uniforms = np.random.default_rng(0).random((500, 1))
 
     def chosen(temperature: float, top_k: int) -> np.ndarray:

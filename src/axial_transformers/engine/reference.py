@@ -5,13 +5,11 @@ is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from axial_transformers.kernels.exact.definition import (
+from axial_transformers.engine.definition import (
     BETWEEN_BITS,
     COEFFICIENT_BITS,
     EPSILON,
@@ -54,19 +52,11 @@ from axial_transformers.kernels.exact.definition import (
     Stream,
     logistic_table,
 )
+from axial_transformers.engine.library import ieee_arithmetic
+
+__all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "read_from", "write_stream"]
 
 ONE = np.float32(1)
-
-
-@contextmanager
-def ieee_arithmetic() -> Iterator[None]:
-    """Keep denormal numbers; NumPy cannot set the rounding."""
-    flushing = not np.float32(1e-40) * ONE
-    torch.set_flush_denormal(False)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(bool(flushing))
 
 
 def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:

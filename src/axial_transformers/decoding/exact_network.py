@@ -6,7 +6,6 @@ An example's results depend only on it and the weights.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from importlib import util
 from math import prod
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from axial_transformers.kernels import (
+from axial_transformers.engine import (
     MASKED,
     Array,
     Block,
@@ -27,7 +26,8 @@ from axial_transformers.kernels import (
     Norm,
     Ordinal,
     Output,
-    exact_kernels,
+    arithmetic,
+    library,
 )
 from axial_transformers.layers.blocks import AttentionBlock, Dropout, FeedforwardBlock, ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
@@ -55,27 +55,17 @@ MODULES = {
 NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
 
 
-class NoKernelsError(ValueError):
-    """A model's network cannot be computed by kernels."""
-
-
-def has_kernels() -> bool:
-    """Return True where exact kernels can be compiled."""
-    return util.find_spec("numba") is not None
-
-
-def fastest_arithmetic() -> Any:
-    """Return the compiled kernels, or their reference."""
-    return exact_kernels(compiled=has_kernels())
+class NotExactError(ValueError):
+    """The engine cannot compute a model's network."""
 
 
 def obstacle(model: AxialTransformer) -> str | None:
-    """Return why kernels cannot compute a model, or None."""
+    """Return why the engine cannot compute a model, or None."""
     for name, module in model.named_modules():
         if type(module) not in MODULES:
-            return f"there are no kernels for {type(module).__name__}"
+            return f"the engine has no {type(module).__name__}"
         if not is_bare(module, type(module)):
-            return f"{name or 'the model'} has hooks or a forward of its own, which kernels do not call"
+            return f"{name or 'the model'} has hooks or a forward of its own, which the engine does not call"
     found, expected = _parts(model), _parts_of(model.config)
     changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
     return f"{changed[0]} is not as the model's configuration has it" if changed else None
@@ -96,27 +86,27 @@ def _parts_of(config: AxialTransformerConfig) -> dict[str, object]:
 def network_of(model: AxialTransformer) -> "ExactNetwork | None":
     """Return the network of a float32 model on a CPU, outside autocast, or None."""
     plain = (
-        has_kernels()
+        library() is not None
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
         and {(weight.device.type, weight.dtype) for weight in model.parameters()} == {("cpu", torch.float32)}
     )
-    with suppress(NoKernelsError):
+    with suppress(NotExactError):
         return ExactNetwork(model) if plain else None
     return None
 
 
 class ExactNetwork:
-    """A model's network in the arithmetic of `kernels.exact`.
+    """A model's network in the arithmetic of the engine.
 
     Steps must run within `arithmetic.ieee_arithmetic`, in each thread.
     """
 
-    def __init__(self, model: AxialTransformer, arithmetic: Any = None):
+    def __init__(self, model: AxialTransformer, exact: Any = None):
         if reason := obstacle(model):
-            raise NoKernelsError(reason)
+            raise NotExactError(reason)
         self.model = model
-        self.arithmetic = arithmetic or fastest_arithmetic()
+        self.arithmetic = exact or arithmetic()
         self.shape = model.layout.shape
         self._output = _output(model)
         inner = model.inner_decoder

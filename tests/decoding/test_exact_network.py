@@ -11,17 +11,14 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from axial_transformers.inference.exact_network import ExactNetwork, network_of, obstacle
-from axial_transformers.kernels import Known
+from axial_transformers.decoding.exact_network import ExactNetwork, network_of, obstacle
+from axial_transformers.engine import Known
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.likelihood import bits_map, bits_per_dim, summarise
-from tests.kernels.test_exact_arithmetic import TARGETS
+from tests.engine.levels import levels
 from tests.paths import ROOT
 from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
-
-pytest.importorskip("numba", reason="the kernels are compiled by numba")
-
 
 NO_INTERVALS = np.zeros((0, 0, 0), np.int64)
 
@@ -68,7 +65,7 @@ def test_what_changes_a_module_changes_the_likelihood(change):
     assert network_of(model) is not None
     assert network_of(changed) is None
     assert obstacle(changed)
-    with pytest.raises(ValueError, match=r"hooks or a forward|no kernels for|not as the model's configuration"):
+    with pytest.raises(ValueError, match=r"hooks or a forward|engine has no|not as the model's configuration"):
         ExactNetwork(changed)
     expected = bits_map(changed.double(), x)
     torch.testing.assert_close(bits_map(changed.float(), x).double(), expected, rtol=1e-4, atol=1e-4)
@@ -122,18 +119,17 @@ print(hashlib.sha256(bits_map(model, x).numpy().tobytes()).hexdigest(), result.b
 """
 
 
-@pytest.mark.slow
-def test_likelihoods_are_the_same_on_other_processors():
+def test_likelihoods_are_the_same_at_every_level():
     path = os.pathsep.join([str(ROOT), *sys.path])
     found = set()
-    for target in ({}, TARGETS["generic"], {**TARGETS["AVX2"], "ATEN_CPU_CAPABILITY": "avx2"}):
-        environment = {**os.environ, "PYTHONPATH": path, **target}
+    for level in levels():
+        environment = {**os.environ, "PYTHONPATH": path, "AXIAL_CPU": level, "ATEN_CPU_CAPABILITY": "avx2"}
         ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
         found.add(ran.stdout.splitlines()[-1])
     assert len(found) == 1
 
 
-def test_layers_that_the_configuration_does_not_have_are_refused_before_a_kernel_reads_them():
+def test_layers_that_the_configuration_does_not_have_are_refused_before_c_reads_them():
     def changed(change):
         model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
         change(model.inner_decoder.blocks[0])

@@ -1,0 +1,415 @@
+"""The exact network in C, as `reference` defines it: the same classes and the same bits.
+
+This file packs weights as C reads them, checks sizes, and divides examples among threads. What is computed, and how it
+lies in memory, stands in `layers.h`, `rows.h` and `network.c`.
+
+    call                              threads
+    Slabs.step, Slabs.add_upper       each takes some whole examples
+    Rows.sample, Rows.take_known      each takes some examples
+    Rows.read                         one: a value is read from the state that the value before left
+    Dense                             one
+"""
+
+from collections.abc import Sequence
+from ctypes import Structure, byref, c_float, c_int, c_int64, c_uint64, c_void_p, cast
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from axial_transformers.engine.definition import (
+    GROUP,
+    LANES,
+    MASKED,
+    Array,
+    Block,
+    Centring,
+    Features,
+    Known,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Ordinal,
+    Output,
+    RowSampling,
+    Stream,
+    logistic_table,
+)
+from axial_transformers.engine.library import exact_library, ieee_arithmetic
+from axial_transformers.engine.threads import parallel_ranges
+
+__all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "read_from", "write_stream"]
+
+TILE, CACHE_LINE = 32, 64
+ROWS_AT_ONCE, KNOWN_AT_ONCE = 224, 784
+"""Rows of a slab, and of known values, that go through the layers together: they stay in a core's cache."""
+MIN_AT_ONCE = 4
+"""Examples that are worth a thread: each thread reads all weights, so fewer examples take as long."""
+
+Integers = NDArray[np.int64]
+
+
+def _structure(name: str, **fields: Any) -> Any:
+    """Return the C structure of this name in `layers.h`, `coder.h`, `rows.h`, `network.c` or `sampling.c`."""
+    return type(name, (Structure,), {"_fields_": [*fields.items()]})
+
+
+C_LINEAR = _structure("Linear", inputs=c_uint64, outputs=c_uint64, weight=c_void_p, bias=c_void_p)
+C_NORM = _structure("Norm", gain=c_void_p, bias=c_void_p)
+C_BLOCK = _structure(
+    "Block", dim=c_uint64, heads=c_uint64, hidden=c_uint64, attention_norm=C_NORM, feedforward_norm=C_NORM,
+    qkv=C_LINEAR, out=C_LINEAR, expand=C_LINEAR, contract=C_LINEAR, rotations=c_void_p,
+)  # fmt: skip
+C_LINE = _structure("Line", length=c_uint64, stride=c_uint64, causal=c_uint64)
+C_SLABS = _structure("Slabs", blocks=c_void_p, lines=c_void_p, layers=c_uint64)
+C_EMBEDDING = _structure(
+    "Embedding", dim=c_uint64, count=c_uint64, centred=c_uint64, table=c_void_p, of_features=C_LINEAR
+)
+C_LSTM = _structure("Lstm", norm=C_NORM, of_input=C_LINEAR, of_hidden=C_LINEAR)
+C_MIXTURE = _structure(
+    "Mixture", count=c_int64, mixtures=c_uint64, unit=c_float, max_log_precision=c_float, table=c_void_p,
+    centre=c_int64, means=c_void_p, precisions=c_void_p, shares=c_void_p,
+)  # fmt: skip
+C_ROWS = _structure(
+    "Rows", embedding=C_EMBEDDING, blocks=c_void_p, layers=c_uint64, lstm=C_LSTM, head_norm=C_NORM, head=C_LINEAR,
+    mixture=C_MIXTURE,
+)  # fmt: skip
+C_STREAM = _structure("Stream", words=c_void_p, count=c_uint64, at=c_uint64, state=c_uint64, status=c_int)
+C_CENTRING = _structure(
+    "Centring", values=c_void_p, size=c_uint64, positions=c_void_p, neighbours=c_void_p, coefficients=c_void_p,
+    count=c_uint64,
+)  # fmt: skip
+C_SAMPLING = _structure(
+    "Sampling", noise=c_void_p, uniforms=c_void_p, known=c_void_p, temperature=c_float, top_p=c_float, top_k=c_uint64
+)
+
+
+class Packed:
+    """Weights as C reads them. It holds the arrays that the structures point into."""
+
+    def __init__(self) -> None:
+        self._arrays: list[Any] = []
+
+    def array(self, x: Any, dtype: Any = np.float32) -> c_void_p:
+        """Return the address of a copy, or of x itself, which is kept."""
+        held = np.ascontiguousarray(x, dtype)
+        self._arrays.append(held)
+        return c_void_p(held.ctypes.data)
+
+    def many(self, kind: Any, structures: Sequence[Any]) -> c_void_p:
+        """Return the address of an array of structures."""
+        held = (kind * len(structures))(*structures)
+        self._arrays.append(held)
+        return cast(held, c_void_p)
+
+    def linear(self, layer: Linear) -> Any:
+        """Return a layer in tiles of TILE outputs; see `layers.h`."""
+        inputs, outputs = layer.weight.shape
+        _check("the bias of a linear layer", layer.bias.shape, (outputs,))
+        tiles = ceil(outputs / TILE)
+        padded = np.zeros((inputs, tiles * TILE), np.float32)
+        padded[:, :outputs] = layer.weight
+        weight = aligned_zeros(tiles, inputs, TILE)
+        weight[:] = padded.reshape(inputs, tiles, TILE).swapaxes(0, 1)
+        bias = aligned_zeros(tiles * TILE)
+        bias[:outputs] = layer.bias
+        return C_LINEAR(inputs, outputs, self.array(weight), self.array(bias))
+
+    def norm(self, norm: Norm, dim: int) -> Any:
+        _check("a layer norm", (norm.gain.shape, norm.bias.shape), ((dim,), (dim,)))
+        return C_NORM(self.array(norm.gain), self.array(norm.bias))
+
+    def block(self, block: Block, heads: int, length: int = 0) -> Any:
+        """Return a transformer block whose rotations, if it has any, are for `length` positions at least."""
+        dim, hidden = len(block.qkv.weight), len(block.expand.bias)
+        sizes = [layer.weight.shape for layer in (block.qkv, block.out, block.expand, block.contract)]
+        _check("linear layers of a block", sizes, [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)])
+        _check("the width of heads", (dim % heads, dim // heads % 2 and len(block.rotations)), (0, 0))
+        rotations = None
+        if len(block.rotations):
+            _check("rotations", block.rotations.shape[1:], (dim // heads,))
+            _check("the length of rotations", len(block.rotations) >= length, True)
+            rotations = self.array(block.rotations)
+        norms = self.norm(block.attention_norm, dim), self.norm(block.feedforward_norm, dim)
+        layers = map(self.linear, (block.qkv, block.out, block.expand, block.contract))
+        return C_BLOCK(dim, heads, hidden, *norms, *layers, rotations)
+
+    def embedding(self, table: Array | Features) -> Any:
+        """Return what embeds values: a table, or a linear layer of the features that C computes of codes."""
+        if not isinstance(table, Features):
+            return C_EMBEDDING(table.shape[1], len(table), 0, self.array(table), C_LINEAR())
+        count, centred = len(table.values), bool(table.differences.size)
+        scales = sum(4**n < count and 4**n <= 1 << 14 for n in range(8)) if centred else 0
+        _check("inputs of features", len(table.linear.weight), (3 if count > 256 else 1) + 2 * scales)
+        return C_EMBEDDING(len(table.linear.bias), count, centred, None, self.linear(table.linear))
+
+
+class Dense(Packed):
+    """A linear layer, see `reference.Dense`."""
+
+    def __init__(self, layer: Linear):
+        super().__init__()
+        self._layer = self.linear(layer)
+
+    def __call__(self, x: Array) -> Array:
+        _check("inputs", x.shape[1:], (self._layer.inputs,))
+        x, out = np.ascontiguousarray(x, np.float32), np.empty((len(x), self._layer.outputs), np.float32)
+        exact_library().dense(byref(self._layer), _of(x), c_uint64(len(x)), _of(out))
+        return out
+
+
+class State(NamedTuple):
+    """The state of `Slabs`: keys and values of the slabs so far, see `step` in `network.c`."""
+
+    part: int
+    """Rows that go through the blocks together."""
+    keys: Array
+    values: Array
+    rows: int
+    length: int
+
+
+class Slabs(Packed):
+    """Transformer blocks, slab by slab, see `reference.Slabs`.
+
+    Args:
+        blocks: as many as `lines`: block i attends along lines[i].
+        lines: MASKED for attention to earlier slabs, or the line inside a slab.
+    """
+
+    def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
+        super().__init__()
+        self._lines, self._dim, self._masked = lines, len(blocks[0].qkv.weight), lines.count(MASKED)
+        self._lengths = [len(block.rotations) or 1 << 62 for block in blocks]
+        held = [self.block(block, heads, line.length) for block, line in zip(blocks, lines, strict=True)]
+        _check("the width of blocks", {block.dim for block in held}, {self._dim})
+        _check("the hidden width of blocks", len({block.hidden for block in held}), 1)
+        self._blocks = self.many(C_BLOCK, held)
+        self._step = self._along(Line(0, 0))
+
+    def _along(self, of_masked: Line) -> Any:
+        """Return the structure of these blocks, whose masked layers attend along a line, or through the cache."""
+        lines = [C_LINE(*(of_masked if line == MASKED else line), line == MASKED) for line in self._lines]
+        return C_SLABS(self._blocks, self.many(C_LINE, lines), len(lines))
+
+    def start(self, rows: int, length: int, positions: int) -> State:
+        """Return the state before the first of `length` slabs, of `rows` rows in all, `positions` rows an example."""
+        _check("rows of whole examples", rows % positions, 0)
+        _check("whole lines in an example", [positions % (a * b) for a, b in self._lines if a], [0] * len(self._plain))
+        self._check_length(length)
+        part = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
+        size = self._masked * rows * length * self._dim + 2 * LANES
+        return State(part, np.empty(size, np.float32), np.empty(size, np.float32), rows, length)
+
+    @property
+    def _plain(self) -> list[Line]:
+        return [line for line in self._lines if line != MASKED]
+
+    def _check_length(self, length: int) -> None:
+        masked = [most for most, line in zip(self._lengths, self._lines) if line == MASKED]
+        _check("slabs that rotations are for", all(length <= most for most in masked), True)
+
+    def step(self, u: Array, i: int, state: State) -> Array:
+        """Return slab i of the output for slab i of the input, u [rows, D]; add it to the state."""
+        _check("a slab", u.shape, (state.rows, self._dim))
+        _check("the number of the slab", 0 <= i < state.length, True)
+        x, function = np.array(u, np.float32, order="C"), exact_library().step
+
+        def work(first: int, last: int) -> None:
+            rows = first * state.part, min(last * state.part, state.rows)
+            function(byref(self._step), _of(x), *map(c_uint64, (*rows, state.part, i)), _of(state.keys),
+                     _of(state.values), c_uint64(state.rows), c_uint64(state.length))  # fmt: skip
+
+        parallel_ranges(work, ceil(state.rows / state.part))
+        return x
+
+    def add_upper(self, context: Array, values: Integers, table: Array | Features, length: int, positions: int) -> None:
+        """Add to the context of each slab the output for the slab before, see `reference.Slabs.add_upper`.
+
+        All values are known. So masked layers attend along the slabs inside x, one layer after the other.
+        """
+        example, packed = length * positions, Packed()
+        embedding = packed.embedding(table)
+        _check("context", (context.shape, context.dtype.name), ((len(values), self._dim), "float32"))
+        _check("rows of whole examples", len(values) % example, 0)
+        _check("context in C order that can be written", context.flags.c_contiguous and context.flags.writeable, True)
+        _check("whole lines in an example", [positions % (a * b) for a, b in self._plain], [0] * len(self._plain))
+        self._check_length(length)
+        _check_codes(values, embedding)
+        values, function = np.ascontiguousarray(values, np.int64), exact_library().add_upper
+        slabs = self._along(Line(length, positions))
+        examples = len(values) // example
+        size = examples_at_once(examples, max(1, KNOWN_AT_ONCE // example)) * example
+
+        def work(first: int, last: int) -> None:
+            rows = first * size, min(last * size, len(values))
+            function(byref(slabs), _of(context), _of(values), byref(embedding), *map(c_uint64, (*rows, example)),
+                     c_uint64(positions))  # fmt: skip
+
+        parallel_ranges(work, ceil(len(values) / size))
+
+
+class Rows(Packed):
+    """Inner decoder and head of a row of positions, see `reference.Rows`."""
+
+    def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
+        super().__init__()
+        self._embedding = self.embedding(output.features or output.table)
+        dim, head = self._embedding.dim, self.linear(output.head)
+        of_lstm, blocks = C_LSTM(), list[Any]()
+        if isinstance(inner, Lstm):
+            layers = self.linear(inner.of_input), self.linear(inner.of_hidden)
+            _check("an LSTM", [(layer.inputs, layer.outputs) for layer in layers], [(dim, 4 * dim)] * 2)
+            of_lstm = C_LSTM(self.norm(inner.norm, dim), *layers)
+        else:
+            blocks = [self.block(block, heads) for block in inner]
+            _check("the width of blocks", {(block.dim, block.hidden) for block in blocks}, {(dim, blocks[0].hidden)})
+        self._most = 1 << 62 if isinstance(inner, Lstm) else min(len(block.rotations) or 1 << 62 for block in inner)
+        ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), np.float32(0), centred=False)
+        _check("outputs of the head", head.outputs, 3 * ordinal.mixtures if ordinal.mixtures else ordinal.num_values)
+        _check("inputs of the head", head.inputs, dim)
+        _check("mixtures", ordinal.mixtures <= 256, True)
+        _check("values", 2 <= ordinal.num_values <= 1 << 16, True)
+        self.ordinal, table = ordinal, self.array(logistic_table(), np.int64)
+        mixture = C_MIXTURE(ordinal.num_values, ordinal.mixtures, ordinal.unit, ordinal.max_log_precision, table)
+        norm = self.norm(output.norm, dim)
+        self._rows = C_ROWS(self._embedding, self.many(C_BLOCK, blocks), len(blocks), of_lstm, norm, head, mixture)
+
+    def read(self, context: Array, centring: Centring, values: Integers, stream: Stream) -> None:
+        """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, in one thread."""
+        context, (batch, length) = self._context(context, values)
+        own, packed = _stream(stream), Packed()
+        exact_library().read_rows(byref(self._rows), _of(context), c_uint64(batch), c_uint64(length),
+                                  byref(_centring(centring, values, packed)), _of(values), byref(own))  # fmt: skip
+        stream.state[:] = own.state, own.at, own.status or stream.state[2]
+
+    def sample(self, context: Array, centring: Centring, values: Integers, choice: RowSampling) -> None:
+        """Write sampled values, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
+        context, (batch, length) = self._context(context, values)
+        packed, function, count = Packed(), exact_library().sample_rows, self.ordinal.num_values
+        noise = packed.array(choice.noise) if choice.noise.size else None
+        uniforms = packed.array(choice.uniforms, np.float64) if choice.uniforms.size else None
+        _check("known values", choice.known.shape, values.shape)
+        _check("known values below V", not choice.known.size or choice.known.max() < count, True)
+        shape = (batch, length) if uniforms else (batch, length, count)
+        _check("noise", choice.uniforms.shape if uniforms else choice.noise.shape, shape)
+        _check("uniform numbers for ordinal values", bool(uniforms) or not self.ordinal.mixtures, True)
+        _check("top_k", choice.top_k >= 1, True)
+        known = packed.array(choice.known, np.int64)
+        sampling = C_SAMPLING(noise, uniforms, known, choice.temperature, choice.top_p, min(choice.top_k, count))
+        of_prediction = _centring(centring, values, packed)
+
+        def work(first: int, last: int) -> None:
+            examples = first * size, min(last * size, batch)
+            function(byref(self._rows), _of(context), *map(c_uint64, (*examples, length)), byref(of_prediction),
+                     _of(values), byref(sampling))  # fmt: skip
+
+        size = examples_at_once(batch)
+        parallel_ranges(work, ceil(batch / size))
+
+    def take_known(self, context: Array, known: Known) -> None:
+        """Write what `known` asks of the known values of rows with context [B, L, D]."""
+        values, function = np.ascontiguousarray(known.values, np.int64), exact_library().known_rows
+        context, (batch, length) = self._context(context, values)
+        _check_codes(values, self._embedding)
+        nats, intervals = known.nats, known.intervals
+        for name, array, shape in (("nats", nats, values.shape), ("intervals", intervals, (*values.shape, 2))):
+            _check(name, array.shape if array.size else shape, shape)
+            _check(f"{name} in C order that can be written", array.flags.c_contiguous and array.flags.writeable, True)
+        _check("dtypes", (nats.dtype.name, intervals.dtype.name), ("float32", "int64"))
+
+        def work(first: int, last: int) -> None:
+            examples = first * size, min(last * size, batch)
+            function(byref(self._rows), _of(context), *map(c_uint64, (*examples, length)), _of(values),
+                     _of(nats) if nats.size else None, _of(intervals) if intervals.size else None)  # fmt: skip
+
+        size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
+        parallel_ranges(work, ceil(batch / size))
+
+    def _context(self, context: Array, values: Integers) -> tuple[Array, tuple[int, int]]:
+        _check("values", (values.ndim, values.dtype.name, values.flags.c_contiguous), (2, "int64", True))
+        _check("context", context.shape, (*values.shape, self._embedding.dim))
+        _check("positions that rotations are for", values.shape[1] <= self._most, True)
+        return np.ascontiguousarray(context, np.float32), (values.shape[0], values.shape[1])
+
+
+def examples_at_once(examples: int, most: int = GROUP) -> int:
+    """Return how many examples one thread takes at a time: an equal share, at least MIN_AT_ONCE, never above `most`.
+
+    Args:
+        examples: of the whole call.
+        most: examples whose rows fit into a core's cache.
+    """
+    return max(1, min(most, max(MIN_AT_ONCE, ceil(examples / torch.get_num_threads()))))
+
+
+def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:
+    """Read values [n] of one distribution, see `reference.read_from`."""
+    starts, own = np.ascontiguousarray(starts, np.int32), _stream(stream)
+    _check("values", (values.dtype.name, values.flags.c_contiguous), ("int64", True))
+    _check("starts", (int(starts[0]), int(starts[-1]), bool((np.diff(starts) > 0).all())), (0, 1 << 28, True))
+    counts = c_uint64(len(starts) - 1), c_uint64(len(values))
+    exact_library().read_from(_of(starts), counts[0], byref(own), _of(values), counts[1])
+    stream.state[:] = own.state, own.at, own.status or stream.state[2]
+
+
+def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
+    """Return the words of a stream, see `reference.write_stream`."""
+    intervals, words, at = (
+        np.ascontiguousarray(intervals, np.int64),
+        np.empty(len(intervals) + 2, np.uint32),
+        c_uint64(),
+    )
+    starts, frequencies = intervals.reshape(-1, 2).T
+    inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << 28)
+    _check("intervals", bool(inside.all()), True)
+    exact_library().write_stream(_of(intervals), c_uint64(len(intervals)), c_uint64(state), _of(words), byref(at))
+    return words[at.value :]
+
+
+def aligned_zeros(*shape: int) -> Array:
+    """Return zeros that begin with a cache line: vectors that cross one take longer."""
+    size = prod(shape) * 4
+    memory = np.zeros(size + CACHE_LINE, np.uint8)
+    first = -memory.ctypes.data % CACHE_LINE
+    return memory[first : first + size].view(np.float32).reshape(shape)
+
+
+def _of(array: NDArray[Any]) -> c_void_p:
+    return c_void_p(array.ctypes.data)
+
+
+def _check(what: str, found: object, expected: object) -> None:
+    """Refuse what C would not check."""
+    if found != expected:
+        raise ValueError(f"{what}: {found} where {expected} is expected")
+
+
+def _check_codes(values: Integers, embedding: Any) -> None:
+    count = embedding.count ** (2 if embedding.centred else 1)
+    if values.size and not 0 <= values.min() <= values.max() < count:
+        raise ValueError(f"values must be in 0..{count - 1}")
+
+
+def _stream(stream: Stream) -> Any:
+    words = stream.words
+    _check("words of a stream", (words.dtype.name, words.flags.c_contiguous), ("uint32", True))
+    state, at, _ = stream.state.tolist()
+    return C_STREAM(_of(words), len(words), at, state, 0)
+
+
+def _centring(centring: Centring, values: Integers, packed: Packed) -> Any:
+    """Return the prediction of the values [B, L] of a row, as C takes it."""
+    if not centring.positions.size:
+        return C_CENTRING()
+    (batch, length), size, count = values.shape, centring.values.shape[1], centring.neighbours.shape[1]
+    _check("predictions", [part.shape for part in centring],
+           [(batch, size), (length,), (length, count), (length, count + 1)])  # fmt: skip
+    _check("values so far", (centring.values.dtype.name, centring.values.flags.c_contiguous), ("int64", True))
+    inside = centring.neighbours.max(initial=-1) < size and 0 <= centring.positions.min() <= centring.positions.max()
+    _check("positions of predictions", bool(inside and centring.positions.max() < size), True)
+    parts = (packed.array(part, np.int64) for part in (centring.positions, centring.neighbours, centring.coefficients))
+    return C_CENTRING(_of(centring.values), size, *parts, count)

@@ -1,0 +1,184 @@
+/* Rows of sampled values. A value is chosen by noise, so that a seed gives the same samples on every processor:
+
+     Gumbel noise [V]   the value with the largest logit + temperature * noise, among those that top_k and top_p allow
+     one uniform number first a component of the mixture, then its quantile; or a categorical value, by sums of
+                        probabilities. In float64, with an exp and a log of its own: those of libm differ */
+
+#include "door.h"
+
+/* How to sample rows. */
+typedef struct {
+    const float *noise;     /* [B, L, V] or NULL */
+    const double *uniforms; /* [B, L], from 0 to 1, in its place */
+    const int64_t *known;   /* [B, L], negative where unknown */
+    float temperature, top_p;
+    uint64_t top_k;         /* V: all */
+} Sampling;
+
+/* Return e^x in float64, x <= 0: 0 below -700. */
+static double power_of_e(double x) {
+    double shifted = x * 1.4426950408889634 + 6755399441055744.0, n = shifted - 6755399441055744.0, p = 1.0;
+    double r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10;
+    if (!(x >= -700.0)) return x < -700.0 ? 0.0 : x;
+    for (int k = 14; k; k--)
+        p = 1.0 + p * r / k;
+    uint64_t bits = (uint64_t)((int64_t)n + 1023) << 52;
+    double scale;
+    memcpy(&scale, &bits, sizeof(scale));
+    return p * scale;
+}
+
+/* Return the natural logarithm of a normal number x > 0 in float64: x = 2^n m, log m = 2 artanh((m - 1) / (m + 1)). */
+static double log_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    int64_t n = (int64_t)(bits - 0x3fe6a09e667f3bcdu) >> 52;
+    bits -= (uint64_t)n << 52;
+    memcpy(&x, &bits, sizeof(x));
+    double s = (x - 1.0) / (x + 1.0), square = s * s, sum = 0.0;
+    for (int k = 27; k > 1; k -= 2)
+        sum = (sum + 1.0 / k) * square;
+    return (double)n * 0.6931471805599453 + (2.0 * s + 2.0 * s * sum);
+}
+
+static uint64_t index_of_largest(const float *x, uint64_t count) {
+    uint64_t best = 0;
+    for (uint64_t j = 1; j < count; j++)
+        if (x[j] > x[best]) best = j;
+    return best;
+}
+
+/* Return the number whose part of the sum of the powers contains `uniform` of it, or what it did not use of `rest`. */
+static uint64_t share_of(const double *powers, uint64_t count, uint64_t chosen, double uniform, double *rest) {
+    double sum = 0.0;
+    for (uint64_t j = 0; j < count; j++)
+        sum += powers[j];
+    *rest = uniform * sum;
+    for (uint64_t j = 0; j < count; j++) {
+        if (!(powers[j] > 0.0)) continue;
+        chosen = j;
+        if (*rest < powers[j]) break;
+        *rest -= powers[j];
+    }
+    return chosen;
+}
+
+/* Choose a value of a mixture, after `write_precisions`. The temperature divides the logarithms of weights, and
+   multiplies the spread of each component; at 0, it is the mean of the component with the largest weight. */
+static int64_t choose_ordinal(const float *outputs, const Mixture *mixture, double uniform, float temperature,
+                              double *powers) {
+    uint64_t count = mixture->mixtures, chosen = index_of_largest(outputs, count);
+    double found = (double)mixture->centre + 0.5, rest, last = (double)(mixture->count - 1), least = 0x1p-53;
+    if (temperature > 0.0f) {
+        double most = outputs[chosen];
+        for (uint64_t k = 0; k < count; k++)
+            powers[k] = power_of_e((outputs[k] - most) / temperature);
+        chosen = share_of(powers, count, chosen, uniform, &rest);
+        double quantile = rest / powers[chosen];
+        quantile = quantile > least ? quantile : least;
+        quantile = quantile < 1.0 - least ? quantile : 1.0 - least;
+        found += (double)temperature * log_of(quantile / (1.0 - quantile)) / mixture->precisions[chosen];
+    }
+    found += (double)mixture->unit * outputs[count + chosen];
+    if (!(found >= 0.0)) return 0; /* or not a number, of weights that overflow: a value must stay an index */
+    return (int64_t)(found < last ? found : last);
+}
+
+static int64_t choose_by_uniform(const float *logits, uint64_t count, double uniform, float temperature, float least,
+                                 double *powers) {
+    uint64_t best = index_of_largest(logits, count);
+    double most = logits[best], rest;
+    if (temperature == 0.0f) return (int64_t)best;
+    for (uint64_t j = 0; j < count; j++)
+        powers[j] = logits[j] >= least ? power_of_e((logits[j] - most) / temperature) : 0.0;
+    return (int64_t)share_of(powers, count, best, uniform, &rest);
+}
+
+static int64_t choose_by_noise(const float *logits, uint64_t count, const float *noise, float temperature, float least) {
+    float most = -INFINITY;
+    int64_t best = 0;
+    for (uint64_t j = 0; j < count; j++) {
+        float product = temperature * noise[j], number = logits[j] >= least ? logits[j] + product : -INFINITY;
+        if (number > most) best = (int64_t)j;
+        most = number > most ? number : most;
+    }
+    return best;
+}
+
+static int by_descent(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* Return the least logit that top_k and top_p allow: the fewest values that together reach probability top_p. */
+static float least_allowed(const float *logits, uint64_t count, const Sampling *sampling, float *ordered) {
+    float least = -INFINITY, total = 0.0f, reached = 0.0f, temperature = sampling->temperature;
+    int cuts = sampling->top_p < 1.0f && temperature > 0.0f;
+    if (sampling->top_k >= count && !cuts) return least;
+    memcpy(ordered, logits, (size_t)count * sizeof(float));
+    qsort(ordered, (size_t)count, sizeof(float), by_descent);
+    if (sampling->top_k < count) least = ordered[sampling->top_k - 1];
+    for (uint64_t j = 0; cuts && j < count; j++)
+        total += exponential((ordered[j] - ordered[0]) / temperature);
+    for (uint64_t j = 0; cuts && j < count; j++) {
+        reached += exponential((ordered[j] - ordered[0]) / temperature);
+        if (reached >= sampling->top_p * total || j + 1 == count) return ordered[j] > least ? ordered[j] : least;
+    }
+    return least;
+}
+
+/* Choose the value of example b at position i. */
+static int64_t sample_value(const Rows *rows, float *outputs, const Sampling *sampling, uint64_t at, double *powers,
+                            float *ordered) {
+    Mixture mixture = rows->mixture;
+    uint64_t count = (uint64_t)mixture.count;
+    if (sampling->known[at] >= 0) return sampling->known[at];
+    if (mixture.mixtures) {
+        write_precisions(outputs, &mixture);
+        return choose_ordinal(outputs, &mixture, sampling->uniforms[at], sampling->temperature, powers);
+    }
+    float least = least_allowed(outputs, count, sampling, ordered);
+    if (sampling->noise)
+        return choose_by_noise(outputs, count, sampling->noise + at * count, sampling->temperature, least);
+    return choose_by_uniform(outputs, count, sampling->uniforms[at], sampling->temperature, least, powers);
+}
+
+NOT_INLINED int sample_rows(const Rows *given, const float *context, uint64_t first, uint64_t last, uint64_t length,
+                            const Centring *centring, int64_t *values, const Sampling *sampling) {
+    RowMemory memory;
+    Rows rows;
+    float *x;
+    uint64_t dim = given->embedding.dim, outputs = given->head.outputs, group = last - first;
+    group = group < GROUP ? group : GROUP;
+    void *block = take_rows(given, group, length, 0, &rows, &memory, &x);
+    double *powers = malloc((size_t)outputs * (sizeof(double) + sizeof(float)));
+    float *ordered = (float *)(powers + outputs);
+    for (; block && powers && first < last; first += group) {
+        uint64_t count = last - first < group ? last - first : group;
+        for (uint64_t i = 0; i < length; i++) {
+            for (uint64_t b = 0; b < count; b++)
+                enter_position(&rows, context, values, first + b, i, length, x + b * dim);
+            position_outputs(&rows, x, count, i, &memory);
+            for (uint64_t b = 0; b < count; b++) {
+                int64_t of_values = rows.mixture.count, centre = rows.mixture.centre =
+                    rows.mixture.mixtures ? centre_of(centring, first + b, i, of_values) : 0;
+                uint64_t at = (first + b) * length + i;
+                int64_t value = sample_value(&rows, memory.logits + b * outputs, sampling, at, powers, ordered);
+                values[at] = keep_value(centring, first + b, i, value, centre, of_values);
+            }
+        }
+    }
+    int result = block && powers ? FINE : NO_MEMORY;
+    free(powers);
+    free(block);
+    return result;
+}
+
+/* Write sampled values, or codes, [B, L] of rows with context [B, L, D], of the examples first .. last - 1. */
+EXPORTED(sample_rows)(const Rows *rows, const float *context, uint64_t first, uint64_t last, uint64_t length,
+                      const Centring *centring, int64_t *values, const Sampling *sampling) {
+    uint64_t before = enter();
+    int result = sample_rows(rows, context, first, last, length, centring, values, sampling);
+    leave(before);
+    return result;
+}

@@ -1,0 +1,336 @@
+"""The arithmetic of archives: equal bits from C and its reference, at every level, in every state of the processor."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from axial_transformers.engine import arithmetic, network, reference
+from axial_transformers.engine.definition import (
+    GROUP,
+    MASKED,
+    MIN_STATE,
+    NO_CENTRING,
+    PRECISION,
+    Block,
+    Known,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Output,
+    Stream,
+)
+from tests.engine.levels import LIBRARY, door, levels
+from tests.paths import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import exact_functions
+
+D, HIDDEN, VALUES, LENGTH = 40, 21, 19, 17
+"""Sizes that are no multiples of what C takes at once; a head has 20 numbers."""
+HARD = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    1 + 2.0**-23,
+    2.0**-12,
+    2.0**-24,
+    -(2.0**-149),
+    2.0**-149,
+    2.0**-126,
+    3.4e38,
+    -3.4e38,
+    1e20,
+]
+
+
+def random_numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def random_block(seed: int) -> Block:
+    def linear(inputs: int, outputs: int) -> Linear:
+        weight, bias = random_numbers(inputs, outputs, seed=seed + outputs), random_numbers(outputs, seed=seed)
+        return Linear(weight / np.float32(inputs**0.5), bias)
+
+    norm = Norm(1 + random_numbers(D, seed=seed) / 8, random_numbers(D, seed=seed + 1))
+    rotations = random_numbers(LENGTH, D // 2, seed=seed)
+    return Block(norm, linear(D, 3 * D), rotations, linear(D, D), norm, linear(D, HIDDEN), linear(HIDDEN, D))
+
+
+def outputs_of(arithmetic) -> list[np.ndarray]:
+    """What random weights give: the last slab, the context of known ones, nats and intervals of a row, twice."""
+    blocks = [random_block(1), random_block(2), random_block(3)]
+    slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED, Line(2, 5)])
+    state = slabs.start(20, LENGTH, 10)
+    for i in range(LENGTH):
+        u = slabs.step(random_numbers(20, D, seed=i), i, state)
+    context = random_numbers(2 * LENGTH * 10, D)
+    slabs.add_upper(context, np.arange(len(context)) % VALUES, random_numbers(VALUES, D), LENGTH, 10)
+    found = [u, context]
+    wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
+    output = Output(blocks[0].attention_norm, Linear(random_numbers(D, VALUES), random_numbers(VALUES)),
+                    random_numbers(VALUES, D))  # fmt: skip
+    for inner, heads in (blocks[:2], 2), (Lstm(blocks[1].attention_norm, wide, wide), 0):
+        known = np.random.default_rng(5).integers(0, VALUES, (26, 3))
+        nats, intervals = np.zeros((26, 3), np.float32), np.zeros((26, 3, 2), np.int64)
+        rows, context = arithmetic.Rows(inner, heads, output), random_numbers(26, 3, D)
+        rows.take_known(context, Known(known, nats, intervals))
+        in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
+        words = arithmetic.write_stream(np.concatenate(in_order), MIN_STATE)
+        stream, values = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0])), np.zeros_like(known)
+        rows.read(context, NO_CENTRING, values, stream)
+        assert np.array_equal(values, known)
+        assert stream.state.tolist() == [MIN_STATE, len(words), 0]
+        found += [nats, intervals]
+    return found
+
+
+def no_stream() -> Stream:
+    return Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
+
+
+def assert_same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> None:
+    assert all(np.isfinite(array).all() for array in a)
+    assert [array.tobytes() for array in a] == [array.tobytes() for array in b]
+
+
+@pytest.fixture(scope="module")
+def of_reference() -> list[np.ndarray]:
+    return outputs_of(reference)
+
+
+def test_the_references_fused_multiply_add_is_rounded_once():
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(1000).astype(np.float32) * 2.0 ** rng.integers(-30, 30, 1000) for _ in range(3))
+    c[:500] = -(a * b).astype(np.float32)[:500]  # cancellation
+    c[500:600] *= 2.0**-40
+    hard = np.array(np.meshgrid(HARD, HARD, HARD), np.float32).reshape(3, -1)
+    a, b, c = (np.concatenate([random, some]).astype(np.float32) for random, some in zip((a, b, c), hard))
+    with np.errstate(all="ignore"):
+        found = reference.fma(a, b, c)
+    for x, y, z, result in zip(*(numbers.tolist() for numbers in (a, b, c, found))):
+        exact = Fraction(x) * Fraction(y) + Fraction(z)
+        if np.isinf(result):
+            assert abs(exact) >= Fraction(2) ** 128 - Fraction(2) ** 103
+            continue
+        distance, number = abs(exact - Fraction(result)), np.float32(result)
+        for neighbour in (np.nextafter(number, np.float32(np.inf)), np.nextafter(number, np.float32(-np.inf))):
+            if np.isfinite(neighbour):
+                further = abs(exact - Fraction(float(neighbour)))
+                assert distance < further or (distance == further and not number.view(np.int32) & 1)
+
+
+@pytest.mark.parametrize("name", exact_functions.FUNCTIONS)
+def test_functions_equal_their_reference(name):
+    """benchmarks/exact_functions.py compares all 2^32 numbers."""
+    edges = np.array([*HARD, 87, -87, 88, -88, np.inf, -np.inf, np.nan, 0.34657359, -0.34657359], np.float32)
+    near = np.concatenate([np.nextafter(edges, np.float32(to)) for to in (-np.inf, np.inf)])
+    x = np.concatenate([edges, near, *exact_functions.numbers(every=200_003), 30 * random_numbers(20_000)])
+    assert not len(exact_functions.differences(name, x))
+
+
+def test_the_exponential_is_accurate():
+    x = np.linspace(-87, 88, 100_001, dtype=np.float32)
+    assert np.abs(reference.exp(x) / np.exp(x.astype(np.float64)) - 1).max() < 1.2e-7
+    assert reference.exp(np.array([-87.1, -np.inf], np.float32)).tolist() == [0, 0]
+
+
+def test_the_logarithm_is_accurate():
+    x = np.concatenate([np.linspace(0.5, 3, 100_001), np.geomspace(2.0**-100, 2.0**100, 100_001)]).astype(np.float32)
+    exact = np.log(x.astype(np.float64))
+    assert (np.abs(reference.log(x) - exact) <= 1.2e-7 * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize("inputs", [1, 37])
+@pytest.mark.parametrize("outputs", [1, 15, 16, 33, 64, 131, 256])
+def test_a_row_alone_gives_the_bits_that_it_gives_among_others_and_in_the_reference(inputs, outputs):
+    layer = Linear(random_numbers(inputs, outputs), random_numbers(outputs))
+    x = random_numbers(61, inputs)
+    expected = reference.linear(x, layer)
+    for rows in (1, 2, 4, 5, 12, 13, 48, 61):
+        assert_same_bits([expected[:rows]], [network.Dense(layer)(x[:rows])])
+
+
+@pytest.mark.parametrize("values", ["subnormal", "infinite", "huge", "NaN"])
+def test_hard_numbers_give_the_bits_of_the_reference(values):
+    """NaN where the reference has NaN."""
+    x, layer = random_numbers(7, 20), Linear(random_numbers(20, 40), random_numbers(40))
+    scale = {"subnormal": 2.0**-140, "huge": 2.0**126}.get(values, 1.0)
+    x *= np.float32(scale)
+    if values in ("infinite", "NaN"):
+        x[2, 3], x[4, 5], layer.weight[7, 8] = np.inf, -np.inf, np.nan if values == "NaN" else np.inf
+    with np.errstate(all="ignore"):
+        expected = reference.linear(x, layer)
+    found = network.Dense(layer)(x)
+    assert np.array_equal(np.isnan(found), np.isnan(expected))
+    same = found.view(np.uint32) == expected.view(np.uint32)
+    assert (same | np.isnan(expected)).all()
+    assert np.isnan(expected).any() == (values in ("infinite", "NaN"))
+
+
+@pytest.fixture(params=["v2", "v3", "v4", "aarch64"])
+def level(request, monkeypatch):
+    """Each level that this processor has."""
+    monkeypatch.setenv("AXIAL_CPU", request.param)
+    door.library.cache_clear()
+    try:
+        door.library()
+    except ValueError:
+        pytest.skip(f"this processor has no level {request.param}")
+    yield request.param
+    door.library.cache_clear()
+
+
+def test_layers_equal_their_reference_at_every_level(of_reference, level):
+    assert door.library().level == level
+    assert_same_bits(of_reference, outputs_of(network))
+
+
+def test_the_build_rounds_once_at_every_level(level):
+    right = ctypes.c_int(0)
+    door.library().check_arithmetic(ctypes.byref(right))
+    assert right.value == 1
+
+
+@pytest.mark.parametrize("flags", [["-ffast-math"], ["-ffp-contract=fast", "-mfma"]])
+def test_the_self_test_refuses_a_build_that_contracts_or_flushes(flags, tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None or (flags[-1] == "-mfma" and "v3" not in levels()):
+        pytest.skip("there is no C compiler, or no fused multiply-add")
+    source = tmp_path / "check.c"
+    text = (door.FOLDER / "arithmetic.h").read_text().replace('#error "compile without', '#warning "compile without')
+    source.write_text(text + "int main(void) { return is_ieee(); }\n")
+    subprocess.run([compiler, "-O2", *flags, "-o", tmp_path / "check", source, "-lm"], check=True, capture_output=True)
+    assert subprocess.run([tmp_path / "check"], check=False).returncode == 0
+
+
+def test_the_library_calls_no_function_of_libm():
+    if shutil.which("nm") is None or sys.platform != "linux":
+        pytest.skip("there is no nm")
+    printed = subprocess.run(["nm", "-D", "--undefined-only", LIBRARY], check=True, capture_output=True, text=True)
+    called = {name for name in re.findall(r" U (\w+)", printed.stdout) if not name.startswith("_")}
+    assert called <= {"calloc", "free", "malloc", "memcpy", "memmove", "memset", "qsort"}
+
+
+def test_a_library_of_other_sources_is_refused_with_the_command_that_rebuilds_it(monkeypatch):
+    monkeypatch.setattr(door, "sources_digest", lambda: "other")
+    door.library.cache_clear()
+    with pytest.raises(ValueError, match=r"other sources than those beside it: run pip install"):
+        door.library()
+    door.library.cache_clear()
+
+
+def test_an_unknown_level_is_refused(monkeypatch):
+    monkeypatch.setenv("AXIAL_CPU", "v9")
+    door.library.cache_clear()
+    with pytest.raises(ValueError, match=r"AXIAL_CPU must be one of .* not v9"):
+        door.library()
+    door.library.cache_clear()
+
+
+def test_without_a_library_the_reference_runs_and_one_warning_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(door, "NAME", "no such library")
+    door.library.cache_clear()
+    try:
+        assert (door.library(), door.library(), arithmetic()) == (None, None, reference)
+        assert [record.getMessage()[:26] for record in caplog.records] == ["the engine is not compiled"]
+        with pytest.raises(RuntimeError, match="the engine is not compiled"):
+            network.Dense(Linear(np.ones((1, 1), np.float32), np.ones(1, np.float32)))(np.ones((1, 1), np.float32))
+    finally:
+        door.library.cache_clear()
+
+
+@pytest.mark.skipif("v2" not in levels(), reason="bits of MXCSR")
+def test_the_callers_state_of_the_processor_makes_no_difference_and_is_restored(of_reference):
+    """Rounding upwards, denormal numbers flushed to zero."""
+    upwards_and_flushed, before = ctypes.c_uint64(0x1F80 | 0x4000 | 0x8040), ctypes.c_uint64()
+    door.library().environment(ctypes.byref(before), 1)
+    door.library().environment(ctypes.byref(upwards_and_flushed), 0)
+    try:
+        assert np.float32(1) + np.float32(2.0**-40) > 1
+        with network.ieee_arithmetic():
+            found = outputs_of(network)
+        with pytest.raises(KeyError), network.ieee_arithmetic():
+            raise KeyError
+        now = ctypes.c_uint64()
+        door.library().environment(ctypes.byref(now), 1)
+        assert now.value & 0xFFC0 == upwards_and_flushed.value
+    finally:
+        door.library().environment(ctypes.byref(before), 0)
+    assert_same_bits(of_reference, found)
+
+
+def test_two_networks_in_two_threads_have_their_own_bits(of_reference):
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(lambda _: outputs_of(network), range(4)):
+            assert_same_bits(of_reference, found)
+
+
+def without_head() -> None:
+    network.Slabs([random_block(1)._replace(out=Linear(random_numbers(D, 3), random_numbers(3)))], 2, [MASKED])
+
+
+def beyond_the_table() -> None:
+    slabs, context = network.Slabs([random_block(1)], 2, [MASKED]), random_numbers(4, D)
+    slabs.add_upper(context, np.full(4, VALUES), random_numbers(VALUES, D), 2, 1)
+
+
+WRONG = {
+    "inputs": lambda: network.Dense(Linear(random_numbers(3, 5), random_numbers(5)))(random_numbers(2, 4)),
+    "bias": lambda: network.Dense(Linear(random_numbers(3, 5), random_numbers(4))),
+    "a block's sizes": without_head,
+    "heads": lambda: network.Slabs([random_block(1)], 3, [MASKED]),
+    "lines": lambda: network.Slabs([random_block(1)], 2, [Line(5, 1)]).start(12, 3, 6),
+    "rotations": lambda: network.Slabs([random_block(1)], 2, [MASKED]).start(2, LENGTH + 1, 1),
+    "the number of a slab": lambda: step_beyond(),
+    "codes": beyond_the_table,
+    "intervals": lambda: network.write_stream(np.array([[0, 0]]), MIN_STATE),
+    "starts": lambda: network.read_from(np.array([0, 5, 5], np.int32), no_stream(), np.zeros(1, np.int64)),
+}
+
+
+def step_beyond() -> None:
+    slabs = network.Slabs([random_block(1)], 2, [MASKED])
+    slabs.step(random_numbers(2, D), 3, slabs.start(2, 3, 1))
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_c_would_not_check_is_refused(what):
+    with pytest.raises(ValueError):
+        WRONG[what]()
+
+
+def test_frequencies_of_all_values_fill_the_range():
+    """Each is at least 1, whatever the logits are."""
+    for logits in (random_numbers(4, 256), np.float32([[0, -1e30]]), np.zeros((1, 3), np.float32), np.eye(5) * 80):
+        for numbers in reference.fixed_points(logits.astype(np.float32), no_stream()):
+            ends = np.array(reference.boundaries(numbers))
+            assert (np.diff(ends) >= 1).all()
+            assert ends[0] == 0
+            assert ends[-1] == 1 << PRECISION
+
+
+def test_streams_of_the_coder_equal_its_reference_and_are_read_again():
+    rng = np.random.default_rng(0)
+    numbers = np.where(
+        rng.random((300, 20)) < 0.3, 0, rng.integers(0, 1 << 28, (300, 20)) >> rng.integers(0, 28, (300, 1))
+    )
+    values = rng.integers(0, 20, 300)
+    intervals = np.array([reference.interval(row, value) for row, value in zip(numbers, values.tolist())])
+    words = reference.write_stream(intervals, MIN_STATE + 5)
+    assert_same_bits([words], [network.write_stream(intervals, MIN_STATE + 5)])
+    stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
+    assert [reference.read_value(row, stream) for row in numbers] == values.tolist()
+    assert stream.state.tolist() == [MIN_STATE + 5, len(words), 0]
+    ideal = (PRECISION - np.log2(intervals[:, 1])).sum()
+    assert ideal < 32 * len(words) < ideal + 64 + 32
