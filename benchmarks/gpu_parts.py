@@ -31,10 +31,9 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.processor import arithmetic
-from axial_transformers.processor import why_not_compiled
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.step_memory import memory
+from axial_transformers.processor import arithmetic, why_not_compiled
 from axial_transformers.recipes import NAMED
 from axial_transformers.storage.model_folders import shipped_names
 from axial_transformers.training import TrainConfig, train

@@ -23,13 +23,14 @@ from itertools import cycle
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import axial_transformers as axial
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
-from axial_transformers.ops import compiled_attention, elementwise, linear
+from axial_transformers.ops import compiled_attention, elementwise
 from axial_transformers.ops.attention_call import packed_call
 from axial_transformers.ops.axial_attention import position_sensitive_attention
 from axial_transformers.ops.backends import attend
@@ -116,7 +117,7 @@ def relative_attention(draw: Draw) -> Drawn:
 def linear_layer(draw: Draw) -> Drawn:
     inputs, outputs = draw.choice([16, 23, 64]), draw.choice([16, 40, 96])
     tensors = [draw.normal(*draw.grid(), inputs), draw.plain(outputs, inputs) / inputs**0.5, draw.plain(outputs)]
-    return linear.linear, tensors[: draw.choice([2, 3])]
+    return F.linear, tensors[: draw.choice([2, 3])]
 
 
 def quick_gelu(draw: Draw) -> Drawn:
@@ -293,15 +294,12 @@ def compared(name: str, dtype: torch.dtype, seed: int, layouts: Counter[str]) ->
 
 @contextmanager
 def kernels(pay_from: float) -> Iterator[None]:
-    """Compiled kernels, and oneDNN, for inputs of so many numbers or operations."""
-    modules: tuple[Any, ...] = compiled_attention, elementwise, linear
-    before = linear.library
+    """Compiled kernels for inputs of so many numbers."""
+    modules: tuple[Any, ...] = compiled_attention, elementwise
     kept = [module.PAYS_FROM for module in modules]
     for module in modules:
         module.PAYS_FROM = pay_from
-    linear.library = lambda: "oneDNN"
     yield
-    linear.library = before
     for module, number in zip(modules, kept):
         module.PAYS_FROM = number
 

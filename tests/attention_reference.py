@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def axial_attention(  # noqa: PLR0913
+def axial_attention(
     q: Float[Tensor, "b *a n k"],
     k: Float[Tensor, "b *a h k"],
     v: Float[Tensor, "b *a h w"],

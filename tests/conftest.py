@@ -14,8 +14,7 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
-from axial_transformers import cli
-from axial_transformers import processor
+from axial_transformers import cli, processor
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.storage.files import cache_folder
 from tests.small_models import random_model, small_config

@@ -427,8 +427,8 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
     }.items():
         recorder.replace(module, name, answer)
     facts = Facts.of(EXAMPLES, AxialTransformer(TRAINED.model.config))
-    linear = MachineRecord.found(torch.device("cpu"), 1, "torch")
-    begun = RunRecord(run=NAMED["digits"](), facts=facts, machine=linear)
+    machine = MachineRecord.found(torch.device("cpu"), 1)
+    begun = RunRecord(run=NAMED["digits"](), facts=facts, machine=machine)
     patch.setattr(import_module("axial_transformers.training"), "read_run", lambda folder: begun, raising=False)
     with suppress(Reached):
         assert cli.main(["train", "digits", *" ".join(f"--{name} {settings[name]}" for name in settings).split()]) == 0

@@ -15,8 +15,8 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.processor import arithmetic
 from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.processor import arithmetic
 from axial_transformers.training import TrainConfig, read_run, train
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import Meter, forget_peak_memory, peak_memory

@@ -17,18 +17,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from axial_transformers import recipes
+from axial_transformers import processor, recipes
 from axial_transformers.cli.train import requested
 from axial_transformers.data.examples import Examples
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers import processor
-from axial_transformers.processor import arithmetic
 from axial_transformers.planning import machine
 from axial_transformers.planning.machine import this_machine
 from axial_transformers.planning.step_memory import LiveBytes, _as_on_gpu, device_batch, memory
+from axial_transformers.processor import arithmetic
 from axial_transformers.training import TrainConfig, augmentation, metrics, parallelism
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import find_device

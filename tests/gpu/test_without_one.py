@@ -49,8 +49,8 @@ from axial_transformers.models.baselines import (
 )
 from axial_transformers.ops import fused_attention
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.processor import arithmetic
 from axial_transformers.planning.machine import products_in
+from axial_transformers.processor import arithmetic
 from axial_transformers.training import checkpoints
 from tests import attention_reference as reference
 from tests.forced_backend import forced

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import axial_transformers
-from axial_transformers.ops import compiled_attention, compiled_relative, elementwise, linear, operators
+from axial_transformers.ops import compiled_attention, compiled_relative, elementwise
 from axial_transformers.ops.attention_call import AttentionCall
+from axial_transformers.ops.operators import has_engine
 
-needs_numba = pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
-needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="torch comes without oneDNN")
+needs_engine = pytest.mark.skipif(not has_engine(), reason="the engine is not compiled")
 
 
 def random(*shape: int) -> Tensor:
@@ -26,30 +26,33 @@ Q, K, V = (random(2, 3, 5, 2, width) for width in (4, 4, 3))
 SUMS = torch.ones(60, 2)
 BIAS = random(2, 1, 5, 5)
 GRADS = [torch.empty_like(x) for x in (Q, K, V, BIAS)]
+MASK = random(6, 5) > 0
 TABLES = [random(5, 1, width) for width in (4, 4, 3)]
 OPERATORS = {
     "attend_lines": (
         compiled_attention._forward,
-        ([Q, K, V], [BIAS], 2, True, random(5, 4), torch.empty_like(V), SUMS),
-        needs_numba,
+        ([Q, K, V], [BIAS], 2, True, 1.0, MASK, random(5, 4), torch.empty_like(V), SUMS),
+        needs_engine,
     ),
     "attend_lines_backward": (
         compiled_attention._backward,
-        ([Q, K, V, random(*V.shape)], [BIAS], 2, True, random(5, 4), SUMS, GRADS),
-        needs_numba,
+        ([Q, K, V, random(*V.shape)], [BIAS], 2, True, 1.0, MASK, random(5, 4), SUMS, GRADS),
+        needs_engine,
     ),
-    "attend_relative": (
-        compiled_relative._forward_relative,
-        ([Q, K, V], TABLES, 2, True, 0.5, torch.empty_like(V), SUMS),
-        needs_numba,
+    "attend_lines with tables": (
+        compiled_attention._forward,
+        ([Q, K, V], TABLES, 2, True, 0.5, MASK, None, torch.empty_like(V), SUMS),
+        needs_engine,
     ),
-    "attend_relative_backward": (
-        compiled_relative._backward_relative,
-        ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, [*GRADS[:3], *map(torch.empty_like, TABLES)]),
-        needs_numba,
+    "attend_lines_backward with tables": (
+        compiled_attention._backward,
+        (
+            *([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, MASK, None, SUMS),
+            [*GRADS[:3], *map(torch.empty_like, TABLES)],
+        ),
+        needs_engine,
     ),
     "kept": (elementwise._kept, (random(5, 7), 1000), ()),
-    "linear": (linear._onednn, (random(32, 16), random(16, 16), random(16)), needs_onednn),
 }
 
 
@@ -74,7 +77,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     ),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_AddDropped": (lambda *tensors: elementwise.add_dropped(*tensors, 0.5), (random(256, 256), random(256, 256))),
-    "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),
 }
 
 
@@ -83,9 +85,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     [
         pytest.param(
             *case,
-            marks={"_Attention": needs_numba, "_Attention, relative": needs_numba, "_Linear": needs_onednn}.get(
-                name, ()
-            ),
+            marks=needs_engine if "_Attention" in name else (),
             id=name,
         )
         for name, case in FUNCTIONS.items()
@@ -104,7 +104,7 @@ def test_autograd_functions_have_values_and_gradients_of_the_same_form_without_v
 
 def test_no_operator_or_function_is_left_out():
     sources = "\n".join(path.read_text() for path in Path(axial_transformers.__file__).parent.rglob("*.py"))
-    assert set(re.findall(r'"axial_transformers::(\w+)"', sources)) == OPERATORS.keys()
+    assert set(re.findall(r'"axial_transformers::(\w+)"', sources)) == {name.split()[0] for name in OPERATORS}
     assert set(re.findall(r"class (\w+)\(torch\.autograd\.Function\)", sources)) == {
         name.split(",")[0] for name in FUNCTIONS
     }

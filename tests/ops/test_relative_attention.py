@@ -1,4 +1,4 @@
-"""Equation 4 by compiled kernels, and by torch in pieces, equals its definition, forward and backward."""
+"""Equation 4 by the engine, and by torch in pieces, equals its definition, forward and backward."""
 
 import copy
 
@@ -7,12 +7,13 @@ import torch
 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops import compiled_attention, compiled_relative, line_groups, operators
+from axial_transformers.ops import compiled_attention, compiled_relative, line_groups
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.axial_attention import position_sensitive_attention
+from axial_transformers.ops.operators import has_engine
 from tests import attention_reference as reference
 
-needs_numba = pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
+needs_engine = pytest.mark.skipif(not has_engine(), reason="the engine is not compiled")
 
 
 def inputs(shape, heads, width, value_width, rows, tables):
@@ -42,7 +43,7 @@ def assert_equal_with_gradients(attend, definition, tensors):
         assert_near(a, torch.zeros_like(a) if b is None else b)
 
 
-@needs_numba
+@needs_engine
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("shape", "axis"), [((1, 3, 5, 2), 2), ((2, 5, 1), 1), ((2, 1, 5), 1)], ids=str)
 def test_compiled_equation_4_is_its_definition(shape, axis, causal):
@@ -53,7 +54,7 @@ def test_compiled_equation_4_is_its_definition(shape, axis, causal):
     )
 
 
-@needs_numba
+@needs_engine
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("length", "rows", "width", "value_width"),
@@ -69,7 +70,7 @@ def test_bands_of_all_widths_over_several_blocks_are_what_double_precision_gives
     )
 
 
-@needs_numba
+@needs_engine
 def test_threads_do_not_change_a_bit_of_any_gradient():
     tensors, before, results = inputs((2, 5, 33), 2, 8, 8, 65, 1), torch.get_num_threads(), []
     for count in (1, 2, 3):
@@ -80,7 +81,7 @@ def test_threads_do_not_change_a_bit_of_any_gradient():
     assert all(torch.equal(a, b) for result in results[1:] for a, b in zip(result, results[0]))
 
 
-@needs_numba
+@needs_engine
 def test_heads_that_are_loaded_one_by_one_give_the_same_bits(monkeypatch):
     tensors, results = inputs((2, 5, 33), 2, 8, 8, 65, 1), []
     for together in (compiled_attention.AT_ONCE, 0):
@@ -90,7 +91,7 @@ def test_heads_that_are_loaded_one_by_one_give_the_same_bits(monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
-@needs_numba
+@needs_engine
 def test_what_is_not_a_number_in_a_line_has_no_influence_on_the_next():
     tensors = inputs((2, 4, 40), 1, 8, 8, 9, 1)
     gradients = torch.autograd.grad(compiled(tensors, 2, False)[:, 1:].sum(), tensors[:3])
@@ -103,7 +104,7 @@ def test_what_is_not_a_number_in_a_line_has_no_influence_on_the_next():
         assert torch.equal(x[:, 1:], y[:, 1:])
 
 
-@needs_numba
+@needs_engine
 @pytest.mark.parametrize("normalisation", ["none", "scale", "batch"])
 @pytest.mark.parametrize("extent", [{"size": 9}, {"span": 3, "causal": True}], ids=str)
 def test_a_layer_is_the_same_by_the_compiled_kernel(extent, normalisation, monkeypatch):

@@ -1,8 +1,6 @@
 """What `torch_private` takes from torch does what the package relies on: this fails when torch changes it."""
 
-import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from axial_transformers.ops import torch_private
@@ -44,13 +42,6 @@ def test_the_gradient_of_softmax_is_that_of_autograd():
     result = x.softmax(-1)
     (expected,) = torch.autograd.grad(result, x, grad)
     torch.testing.assert_close(torch_private.softmax_backward(grad, result.detach(), -1, x.dtype), expected)
-
-
-@pytest.mark.skipif(not torch_private.HAS_ONEDNN, reason="torch comes without oneDNN")
-@pytest.mark.parametrize("biased", [False, True])
-def test_a_linear_map_by_onednn_is_the_linear_map(biased):
-    x, weight, bias = numbers(33, 20), numbers(18, 20), numbers(18) if biased else None
-    torch.testing.assert_close(torch_private.onednn_linear(x, weight, bias), F.linear(x, weight, bias))
 
 
 def test_hooks_and_a_forward_of_its_own_are_seen():

@@ -1,4 +1,4 @@
-"""What is chosen by the machine: the precision, the library of linear layers, compiled blocks, how threads wait."""
+"""What is chosen by the machine: the precision, compiled blocks, how threads wait."""
 
 import json
 import os
@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from axial_transformers import cli, recipes
-from axial_transformers import processor
-from axial_transformers.processor import ProductRates, multiplies_bfloat16, product_rates
+from axial_transformers import cli, processor, recipes
 from axial_transformers.planning import machine
 from axial_transformers.planning.machine import free_memory
+from axial_transformers.processor import multiplies_bfloat16
 from axial_transformers.training import TrainConfig, read_run
 from tests.conftest import GIGABYTE, TINY, Axial
 
@@ -39,7 +38,6 @@ def on(monkeypatch):
 
 @pytest.mark.parametrize(("has", "chosen"), [(WITH_BFLOAT16, "bfloat16"), (WITHOUT, "float32")])
 def test_auto_is_bfloat16_where_the_processor_has_its_instructions(on, monkeypatch, has, chosen):
-    monkeypatch.setattr(processor, "product_rates", None)  # nothing is measured
     on(has)
     assert TrainConfig(device="cpu").resolve_auto().precision == chosen
     for limit, precision in (("AVX2", "float32"), ("AVX512_CORE_AMX", chosen)):
@@ -77,23 +75,6 @@ def test_bfloat16_without_instructions_is_warned_of(on):
 def test_bfloat16_that_is_faster_is_not_warned_of(on):
     on(WITH_BFLOAT16)
     TrainConfig(device="cpu", precision="bfloat16").resolve_auto()
-
-
-def test_the_library_of_linear_layers_changes_only_where_the_other_is_clearly_faster(monkeypatch):
-    for times, changes in ((0.5, False), (1.2, False), (2.0, linear.HAS_ONEDNN)):
-        rates = ProductRates(float32=1e11, onednn=times * 1e11)
-        monkeypatch.setattr(linear, "product_rates", lambda rates=rates: rates)
-        assert (linear.library() == "oneDNN") is changes
-        assert (linear.library() == "torch") is (times == 0.5 or not linear.HAS_ONEDNN)
-
-
-def test_rates_are_measured_and_the_state_is_left_alone():
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
-    rates = product_rates.__wrapped__()
-    assert 1e6 < rates.float32 < 1e15
-    assert (rates.onednn > 0) is linear.HAS_ONEDNN
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.get_num_threads() == threads
 
 
 def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_begun_in(axial: Axial, tmp_path, on):
@@ -153,9 +134,7 @@ def test_the_machine_is_described_in_words():
     words = words.replace("': '", " ")
     for said in (
         f"threads {torch.get_num_threads()}",
-        "FLOP/s",
         "precision auto",
-        "linear layers, float32",
         "compiled blocks",
     ):
         assert said in words

@@ -21,9 +21,7 @@ from safetensors.torch import load_file
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.ops import linear
 from axial_transformers.ops.elementwise import dropout
-from axial_transformers.processor import ProductRates
 from axial_transformers.training import NonFiniteLoss, RunConfig, TrainConfig, raw_weights, read_run, train
 from axial_transformers.training.checkpoints import CheckpointRecord, Checkpoints
 from axial_transformers.training.optimizer import learning_rate
@@ -116,28 +114,6 @@ def test_killed_at_random_moments_and_resumed_gives_the_same_weights(options):
     assert found["runs"] > 0
     assert found["resumes"] > 0
     assert found["steps_repeated_at_most"] <= found["steps_between_checkpoints"] * (1 + len(options))
-
-
-def test_a_resume_keeps_the_library_of_linear_layers_whatever_it_measures(tmp_path, monkeypatch):
-    """The speeds of two libraries may lie so near that each process would choose anew; their rounding differs."""
-
-    def run_where(onednn: float, folder: str, steps: int) -> list[dict[str, torch.Tensor]]:
-        rates = ProductRates(float32=1.0, onednn=onednn)
-        monkeypatch.setattr(linear, "product_rates", lambda: rates)
-        config = dataclasses.replace(CONFIG, schedule="constant", steps=steps)
-        run(tmp_path / folder, config, resume=True)
-        return weights(tmp_path / folder, steps)
-
-    for name, value in {"HAS_ONEDNN": True, "PAYS_FROM": 0, "NARROWEST": 1}.items():
-        monkeypatch.setattr(linear, name, value)
-    monkeypatch.setattr(linear, "onednn_linear", lambda *given: 1.001 * torch.nn.functional.linear(*given))
-    whole, by_torch = run_where(2.0, "whole", 4), run_where(0.5, "torch", 4)
-    assert not torch.equal(*(next(iter(each[0].values())) for each in (whole, by_torch)))
-    run_where(2.0, "parts", 2)
-    assert_same(run_where(0.5, "parts", 4), whole)
-    run_where(0.5, "others", 2)
-    assert_same(run_where(2.0, "others", 4), by_torch)
-    assert [read_run(tmp_path / each).machine.linear for each in ("parts", "others")] == ["oneDNN", "torch"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no process is forked there")

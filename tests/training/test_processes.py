@@ -18,9 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from axial_transformers import data
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.ops import linear
 from axial_transformers.ops.elementwise import dropout
-from axial_transformers.processor import ProductRates
 from axial_transformers.training import TrainConfig, checkpoints, train
 from axial_transformers.training import step as step_module
 from tests.launching import fork
@@ -158,29 +156,6 @@ def test_processes_that_divide_muons_matrices_train_as_one_does(tmp_path):
     momenta = [name for name in one if name.endswith("momentum_buffer")]
     assert len(momenta) > 4
     assert all(torch.allclose(one[name], other[name], atol=1e-4) for name in momenta)
-
-
-def test_all_processes_take_the_linear_library_that_the_first_one_measured_faster(tmp_path):
-    """Each finds its own: with a time ratio near the bound, they would differ."""
-
-    def work() -> int:
-        found, mine = set(), os.environ["RANK"] == "0"
-
-        def loss(*given, **more):
-            found.add(linear.library())
-            return random_slice_loss(*given, **more)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(linear, "HAS_ONEDNN", True)
-            rates = ProductRates(float32=1.0, onednn=2.0 if mine else 0.5)
-            patch.setattr(linear, "product_rates", lambda: rates)
-            assert linear.library() == ("oneDNN" if mine else "torch")
-            examples = data.Examples(VALUES, [str(i) for i in range(40)], num_values=4)
-            train(AxialTransformer(CONFIG), examples, replace(USUAL, steps=2), tmp_path / "run", loss=loss)
-        assert found == {"oneDNN"}, found
-        return 0
-
-    assert [(status, err) for status, _, err in fork(2, work, tmp_path)] == [(0, "")] * 2
 
 
 @pytest.mark.slow

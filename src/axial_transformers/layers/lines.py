@@ -1,7 +1,7 @@
 """Self-attention along one axis with options; causal ones also run slab by slab."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import NamedTuple
 
@@ -275,23 +275,13 @@ class LineAttention(Layer):
 
 
 class TiedAxialAttention(LineAttention):
-    """Self-attention along one axis with weights shared by all lines along another (Rao et al. 2021).
+    """Self-attention along one axis with weights shared by all lines along another, `tied` (Rao et al. 2021).
 
-    Args:
-        dim, heads: see `LineAttention`.
-        axis: dimension to attend along; default 2, the columns of an alignment [B, rows, columns, D].
-        tied: dimension whose lines share their weights; default 1, the rows of an alignment.
-        options: gate, qk_norm, rotary and relative only.
-
-    Raises:
-        ValueError: another option.
+    The defaults are for an alignment [B, rows, columns, D]. Of the options, it takes gate, qk_norm, rotary and relative.
     """
 
     def __init__(self, dim: int, heads: int, axis: int = 2, tied: int = 1, options: AttentionOptions = NO_OPTIONS):
-        there = AttentionOptions(
-            gate=options.gate, qk_norm=options.qk_norm, rotary=options.rotary, relative=options.relative
-        )
-        if options != there:
+        if replace(options, gate=False, qk_norm=False, rotary=None, relative=None) != NO_OPTIONS:
             raise ValueError(f"tied attention takes gate, qk_norm, rotary and relative only, not {options}")
         super().__init__(dim, heads, axis, options=options)
         self.tied, self.packed = tied, False

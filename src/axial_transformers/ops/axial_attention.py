@@ -79,22 +79,9 @@ def tied_axial_attention(
     """Attend with one set of weights for all lines along `tied` (Rao et al. 2021, MSA Transformer).
 
     out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p] for [B, rows, columns, heads, K], with
-    axis=2 and tied=1.
-
-    Args:
-        q, k, v: [B, *A, heads, head_dim], with equal numbers of heads.
-        axis: dimension to attend along: 1..d, or from the end.
-        tied: another dimension, whose lines share their weights.
-        causal: see `axial_attention`.
-        key_mask: [B, *A], True where a position is present. Absent ones have scores and values of zero. R counts rows
-            with a present position. Columns absent from all rows are excluded.
-        attn_bias: see `axial_attention`, for the grid without the axis `tied`.
-
-    Returns:
-        [B, *A, heads, value_dim], the dtype of v.
-
-    Raises:
-        ValueError: `axis` and `tied` are not two axes of the data, or shapes or dtypes do not fit.
+    axis=2 and tied=1. R counts rows with a present position. Absent positions have scores and values of zero; columns
+    absent from all rows are excluded. Arguments are those of `axial_attention`, with equal numbers of heads, and a bias
+    for the grid without the axis `tied`.
     """
     axis, tied = data_axis(q, axis), data_axis(q, tied)
     if axis == tied:

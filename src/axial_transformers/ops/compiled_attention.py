@@ -117,18 +117,19 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         sums, present, rotations, *tensors = ctx.saved_tensors
-        packing, options, count, needed = ctx.packing, ctx.options, ctx.count, ctx.needs_input_grad[5:]
+        packing, count, needed = ctx.packing, ctx.count, ctx.needs_input_grad[5:]
+        options = *ctx.options, present, rotations
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a derivative of this gradient is wanted
 
             def formula(*given: Tensor) -> Tensor:
-                return _formula(_parts(given[count:], packing), given[:count], *options, present, rotations)
+                return _formula(_parts(given[count:], packing), given[:count], *options)
 
             return *[None] * 5, *gradients_by(formula, tensors, needed, grad)
         given, learned = tensors[count:], tensors[:count]
         grads = [x.new_empty(x.shape) for x in given]
         d_learned = [x.new_empty(x.shape) for x in learned if any(needed[:count]) or count == TABLES]
         written = [*_parts(grads, packing), *d_learned]
-        _backward([*_parts(given, packing), grad], learned, *options, present, rotations, sums, written)
+        _backward([*_parts(given, packing), grad], learned, *options, sums, written)
         return *[None] * 5, *(d_learned or [None] * count), *grads
 
 
@@ -159,10 +160,10 @@ def _formula(
     rotations: Tensor | None,
 ) -> Tensor:
     """Return what `_forward` computes, by operations of torch."""
-    q = qkv[0]
-    others = [size for dim, size in enumerate(q.shape[:-2]) if dim != axis]
+    others = [size for dim, size in enumerate(qkv[0].shape[:-2]) if dim != axis]
     mask = None if present is None else present.view(*others, -1).movedim(-1, axis)
-    call = AttentionCall(*qkv, axis, causal, mask, rotations=rotations, scale=scale)
+    q, k, v = qkv
+    call = AttentionCall(q, k, v, axis, causal, mask, rotations=rotations, scale=scale)
     if len(learned) == TABLES:
         query, key, value = learned
         return composed_relative.run(call._replace(tables=(query, key, value)))
@@ -193,7 +194,7 @@ def _forward(  # noqa: PLR0913
     def work(first: int, last: int) -> None:
         function(*lines.arguments, *lines.pieces(first, last))
 
-    parallel_ranges(work, lines.count)
+    parallel_ranges(work, lines.groups)
 
 
 @cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
@@ -213,17 +214,17 @@ def _backward(  # noqa: PLR0913
     lines = _of_lines(qkv_grad, grads[:3], learned, axis, causal, scale, present, rotations, sums)
     engine: Any = library()
     if len(learned) == TABLES:
-        parts = min(PARTS_OF_TABLES, lines.count)
+        parts = min(PARTS_OF_TABLES, lines.groups)
         found = [table.new_empty(parts, *table.shape) for table in learned]
         arguments = *lines.arguments, *map(pointer, found), c_int64(parts)
         parallel_ranges(lambda *bounds: engine.relative_backward(*arguments, *map(c_int64, bounds)), parts)
     elif len(grads) == len(qkv_grad) - 1:
-        arguments = *lines.arguments, None
-        parallel_ranges(lambda *bounds: engine.attend_backward(*arguments, *lines.pieces(*bounds)), lines.count)
+        arguments = *lines.arguments, pointer(None)
+        parallel_ranges(lambda *bounds: engine.attend_backward(*arguments, *lines.pieces(*bounds)), lines.groups)
         return
     else:
         count = grads[3].shape[:2].numel()
-        share = lines.count // count
+        share = lines.groups // count
         parts = min(share, -(-PARTS_OF_BIAS // count))
         found = [torch.zeros(parts, *grads[3].shape)]
 
@@ -238,10 +239,10 @@ def _backward(  # noqa: PLR0913
 
 
 class _LinesInMemory(NamedTuple):
-    arguments: tuple[c_void_p | c_float, ...]
+    arguments: tuple[Any, ...]
     """What C takes: tensors, strides, sizes, mask, bias and rotations or tables and scale, sums."""
-    count: int
-    """Numbers of pieces to compute together, `at_once` each."""
+    groups: int
+    """Of pieces to compute together, `at_once` each."""
     at_once: int
     kept: tuple[Any, ...]
     """What must live as long as C runs."""
