@@ -45,7 +45,7 @@ class Draw:
     def floats(self, *shape: int) -> np.ndarray:
         shape = tuple(max(1, size + int(self.rng.integers(-1, 2))) if self.seldom() else size for size in shape)
         x = self.rng.standard_normal(shape).astype(np.float32)
-        if self.seldom():
+        if x.size and self.seldom():
             x.flat[self.rng.integers(x.size)] = self.rng.choice(HARD)
         return x
 

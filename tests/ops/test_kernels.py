@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from axial_transformers.kernels import threads
-from axial_transformers.kernels.threads import parallel_map, parallel_ranges
+from axial_transformers.engine import threads
+from axial_transformers.engine.threads import parallel_map, parallel_ranges
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
