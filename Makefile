@@ -7,6 +7,7 @@ DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.ready
 STUDIO := .venv-studio
 STUDIO_READY := $(STUDIO)/.ready
+PLATFORMS := aarch64-linux-gnu.2.17 aarch64-macos.11.0-none x86_64-windows-gnu
 export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: demo test check test-slow test-processors test-gpu gpu-report mutants axl docs docs-serve docs-check studio-test release-check clean
@@ -45,6 +46,7 @@ release-check: $(READY)  ## build what is published into dist/, check that nothi
 	rm -rf dist build && mkdir build
 	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[release]'
 	$(BIN)/python -m build --outdir dist
+	for target in $(PLATFORMS); do AXIAL_TARGET=$$target $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . || exit 1; done
 	$(BIN)/python -m twine check --strict dist/*
 	tar -tzf dist/*.tar.gz | sed 's|^[^/]*/||' | sort > build/packed
 	git ls-files | grep -v '^[.]' | sort | comm -23 - build/packed > build/missing
@@ -52,6 +54,7 @@ release-check: $(READY)  ## build what is published into dist/, check that nothi
 	$(MAKE) axl
 	cc -std=c99 -O2 -ffp-contract=off -Wall -Wextra -Werror -pedantic -o build/axl build/axl.c -lm
 	$(BIN)/python -m pytest tests/compression/test_c_decoder.py
+	$(BIN)/python -m pytest -m slow -rs tests/compression/test_c_decoder.py
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --progress-bar off -c constraints.txt dist/*.whl
 	cd build/fresh && bin/axial demo --steps 40 && test -s demo/index.html

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,14 @@ const wasi = new WASI({version: 'preview1', args: ['axl', ...words], preopens: {
 const {instance} = await WebAssembly.instantiate(readFileSync(module), wasi.getImportObject())
 process.exitCode = wasi.start(instance)
 """
+PLATFORMS = {
+    "aarch64-linux-musl": ["qemu-aarch64"],
+    "riscv64-linux-musl": ["qemu-riscv64"],
+    "s390x-linux-musl": ["qemu-s390x"],
+    "wasm32-wasi": ["node", "--no-warnings", "--input-type=module", "-e", IN_NODE, "--"],
+    "x86_64-windows-gnu": ["wine"],
+}
+"""Processors and systems of every kind, s390x with the highest byte first, and what runs their programs on Linux."""
 
 
 @pytest.fixture(autouse=True)
@@ -132,20 +141,24 @@ def test_several_chunks_are_restored(axl, tmp_path):
     assert np.array_equal(restored(axl, tmp_path, archive), x.numpy())
 
 
-def test_the_program_restores_random_values_in_webassembly(one_file, tmp_path):
-    module, flags = tmp_path / "axl.wasm", ["--target=wasm32-wasi", "-std=c99", "-O2", "-ffp-contract=off"]
-    if not (shutil.which("clang") and shutil.which("node")):
-        pytest.skip("there is no clang or no node")
-    if subprocess.run(["clang", *flags, "-o", module, one_file, "-lm"], capture_output=True, check=False).returncode:
-        pytest.skip("clang has no C library for WebAssembly: wasi-libc, libclang-rt-dev-wasm32, lld")
+@pytest.mark.slow
+@pytest.mark.parametrize("target", PLATFORMS)
+def test_the_program_restores_random_values_on_another_processor(target, one_file, tmp_path):
+    """Cross-compiled by ziglang, and run by an emulator where there is one."""
+    runner = PLATFORMS[target]
+    if find_spec("ziglang") is None or shutil.which(runner[0]) is None:
+        pytest.skip(f"there is no ziglang or no {runner[0]}")
+    program = tmp_path / "axl.exe"
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS]
+    subprocess.run([*compiler, "-o", program, one_file, "-lm"], check=True)
 
-    def in_node(*arguments: Path) -> str:
-        command = ["node", "--no-warnings", "--input-type=module", "-e", IN_NODE, "--", module, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    def emulated(*arguments: Path) -> str:
+        return subprocess.run([*runner, program, *arguments], capture_output=True, text=True, check=True).stdout
 
-    model = random_model(VARIANTS["centred columns"], torch.float32)
-    archive = compress(model, x := random_values(model, 5), embed=True, force=True, verify=False)
-    assert np.array_equal(restored(in_node, tmp_path, archive), x.numpy())
+    for kind in ("2d", "lstm", "centred columns", "rotary 3d"):
+        model = random_model(VARIANTS[kind], torch.float32)
+        archive = compress(model, x := random_values(model, 5), embed=True, force=True, verify=False)
+        assert np.array_equal(restored(emulated, tmp_path, archive), x.numpy())
 
 
 def test_images_without_labels_are_restored(axl, tmp_path):

@@ -45,7 +45,7 @@ class Draw:
     def floats(self, *shape: int) -> np.ndarray:
         shape = tuple(max(1, size + int(self.rng.integers(-1, 2))) if self.seldom() else size for size in shape)
         x = self.rng.standard_normal(shape).astype(np.float32)
-        if self.seldom():
+        if x.size and self.seldom():
             x.flat[self.rng.integers(x.size)] = self.rng.choice(HARD)
         return x
 
@@ -111,7 +111,8 @@ def rows(draw: Draw) -> Callable[..., list[np.ndarray]]:
         held.take_known(context, Known(known, nats, intervals))
         read, stream = np.zeros_like(known), Stream(words, np.array([MIN_STATE + 12345, 0, 0]))
         held.read(context, NO_CENTRING, read, stream)
-        return [nats, intervals, read, stream.state]
+        damaged = stream.state[2] != 0  # then what was read means nothing
+        return [nats, intervals, *([] if damaged else [read, stream.state])]
 
     return run
 
@@ -135,7 +136,7 @@ def main(count: int, seed: int = 0) -> Counter[str]:
             continue
         with np.errstate(all="ignore"):
             expected = run(reference)
-        if not all(map(same, found, expected)):
+        if len(found) != len(expected) or not all(map(same, found, expected)):
             raise AssertionError(f"call {number} of seed {seed}, {make.__name__}, differs from the reference")
         ends[f"{make.__name__}: equal"] += 1
     return ends

@@ -21,8 +21,8 @@ from tests.paths import ROOT
 SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
-    "cli", "studio", "recipes", "training", "compression", "decoding", "planning", "likelihood", "inference",
-    "importers", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress", "messages", "doors",
+    "cli", "studio", "recipes", "training", "compression", "planning", "likelihood", "decoding",
+    "importers", "models", "layers", "ops", "kernels", "engine", "pictures", "data", "storage", "progress", "messages", "doors",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
 MAX_LINES = 600
@@ -32,7 +32,7 @@ ADAPTERS = {
     "ops/torch_private.py": {"torch"},
 }
 """The files that may use private names of other packages, and these packages. Each adapter has a test of its own."""
-HAVE_C = {"kernels/bfloat16_tiles.py", "kernels/threads.py", "training/freed_memory.py", "training/processes.py"}
+HAVE_C = {"kernels/bfloat16_tiles.py", "engine/library.py", "engine/network.py", "engine/threads.py", "training/freed_memory.py", "training/processes.py"}
 """The files that call public functions of C libraries: the system's, OpenMP's and Python's."""
 PRIVATE = re.compile(r"(\w+\.)*_[a-zA-Z][\w.]*")
 FOREIGN = re.compile(r"\b_[a-zA-Z]|^numba\.core|^llvmlite")

@@ -235,6 +235,7 @@ class Slabs(Packed):
         embedding = packed.embedding(table)
         _check("context", (context.shape, context.dtype.name), ((len(values), self._dim), "float32"))
         _check("rows of whole examples", len(values) % example, 0)
+        _check("the width of the embedding", embedding.dim, self._dim)
         _check("context in C order that can be written", context.flags.c_contiguous and context.flags.writeable, True)
         _check("whole lines in an example", [positions % (a * b) for a, b in self._plain], [0] * len(self._plain))
         self._check_length(length)
