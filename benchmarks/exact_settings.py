@@ -39,8 +39,8 @@ from command_line import run_command
 LIMITED = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL"}
 ENVIRONMENTS = {
     "threads": {},
-    "avx2": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma", **LIMITED},
-    "generic": {"NUMBA_CPU_NAME": "generic"},
+    "avx2": {"AXIAL_CPU": "v3", **LIMITED},
+    "generic": {"AXIAL_CPU": "v2"},
     "glibc": LIMITED,
     "flushed": {},
     "together": {},

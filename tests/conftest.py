@@ -16,10 +16,8 @@ from PIL import Image
 
 from axial_transformers import cli, processor
 from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.storage.files import cache_folder
 from tests.small_models import random_model, small_config
 
-os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # the user's, whatever home a test has
 gc.set_threshold(10_000)  # collections of all generations took a twentieth of the time
 settings.register_profile("for busy machines", deadline=None)  # by default an example may take 0.2 seconds
 settings.load_profile("for busy machines")

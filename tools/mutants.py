@@ -52,7 +52,7 @@ class Checkout:
             if (ROOT / name).is_file():
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name)
-        own = {"PYTHONPATH": str(self.root / "src"), "NUMBA_CACHE_DIR": str(folder / "kernels"), "OMP_NUM_THREADS": "1"}
+        own = {"PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"}
         self._environment = os.environ | own
 
     def run(self, tests: Sequence[str], log: Path, seconds: float | None = None) -> str:

@@ -83,3 +83,11 @@ def _setting(field: str, form: str, conversion: str | None, settings: dict[str, 
     value = format(given, form) if form else str(given)
     in_python = f"{short}={value!r}" if conversion else short + assigned + value
     return option(name, given if isinstance(given, tuple) else value or None) or in_python
+
+
+def engineering(number: float) -> str:
+    """Return three digits and a prefix: 1.23 k."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g} {prefix}"
+    return f"{number:.3g} "

@@ -1,15 +1,28 @@
-"""What this machine can do, and the arithmetic of its GPU; environment variables limit a library's instructions."""
+"""What this machine can do, its free memory, and the arithmetic of its GPU."""
 
 import os
 import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
+
+CPU = torch.device("cpu")
+MEMORY = Path("/proc/meminfo")
+CONTROL_GROUPS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"), "inactive_file"),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        "total_inactive_file",
+    ),
+)
+"""Limit, use and droppable cache, in both versions."""
 
 NATIVE_ON_CUDA = 8, 0
 """Compute capability of Ampere."""
@@ -88,3 +101,42 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
         torch.set_float32_matmul_precision(named)
         for each, precision in zip(settings, precisions, strict=True):
             each.fp32_precision = precision
+
+
+def free_memory(device: torch.device = CPU, whole: bool = False) -> int | None:
+    """Return the bytes that this process can still take, or all with `whole`."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return total if whole else free
+    found = [*_of_system(whole), *_left_by_control_groups(whole), *_left_by_limit(whole)]
+    return max(0, min(found)) if found else None
+
+
+def _of_system(whole: bool) -> Iterator[int]:
+    with suppress(OSError):  # macOS and Windows
+        yield _table(MEMORY)["MemTotal:" if whole else "MemAvailable:"] * 1024
+
+
+def _left_by_control_groups(whole: bool) -> Iterator[int]:
+    for limit, usage, droppable in CONTROL_GROUPS:
+        with suppress(OSError, ValueError):  # no such group, or "max": no limit
+            most, used = (int(file.read_text(encoding="utf-8")) for file in (limit, usage))
+            yield most if whole else max(0, most - used + _table(limit.parent / "memory.stat").get(droppable, 0))
+
+
+def _left_by_limit(whole: bool) -> Iterator[int]:
+    with suppress(OSError, ImportError):
+        import resource  # Windows has no such module
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY and not whole:
+            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+            yield limit - pages * resource.getpagesize()
+
+
+def _table(path: Path) -> dict[str, int]:
+    return {
+        words[0]: int(words[1])
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if len(words := line.split()) > 1
+    }

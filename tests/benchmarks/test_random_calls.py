@@ -2,17 +2,15 @@
 
 import sys
 
-import pytest
 import torch
 
-from axial_transformers.ops import compiled_attention, operators
+from axial_transformers.ops import compiled_attention
 from tests.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import random_calls
 
 
-@pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
 def test_random_calls_are_within_the_bounds_of_their_operators():
     table, layouts = random_calls.compare(calls=10 * len(random_calls.BOUNDS))
     assert {kind: found.seeds for kind, found in table.items() if found.beyond} == {}

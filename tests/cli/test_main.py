@@ -66,7 +66,7 @@ def test_options_are_read_and_refused_without_torch_and_data(tmp_path):
         "        status = main(line.split())\n"
         "    except SystemExit as end:\n"
         "        status = end.code\n"
-        "    slow = {'torch', 'numba', 'scipy', 'gradio', 'numpy'} & {*sys.modules} - before\n"
+        "    slow = {'torch', 'scipy', 'gradio', 'numpy'} & {*sys.modules} - before\n"
         "    before |= slow\n"
         "    print('\\nended:', line, status, *slow, file=sys.stderr)\n"
     )
@@ -82,7 +82,7 @@ def test_help_waits_for_no_library():
         "import sys; from axial_transformers.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert not {"torch", "numpy", "numba", "cyclopts", "rich"} & set(run.stderr.split())
+    assert not {"torch", "numpy", "cyclopts", "rich"} & set(run.stderr.split())
 
 
 @pytest.mark.parametrize("verb", cli.COMMANDS)

@@ -19,7 +19,7 @@ from tests.conftest import GIGABYTE, TINY, Axial
 WITH_BFLOAT16, WITHOUT = True, False
 TO_AVX2 = {
     **{"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-    **{"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma"},
+    "AXIAL_CPU": "v3",
 }
 
 

@@ -21,11 +21,11 @@ from axial_transformers.data.loading import files_of
 from axial_transformers.data.scans import is_scan
 from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.likelihood.dependencies import MAX_PARAMETERS, MAX_POSITIONS, check_configuration
-from axial_transformers.messages import Message, counted
+from axial_transformers.messages import Message, counted, engineering
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.planning.costs import Costs, describe, describe_memory
-from axial_transformers.planning.flops import decode_flops, duration, engineering, forward_flops, parameters
+from axial_transformers.planning.flops import decode_flops, duration, forward_flops, parameters
 from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.storage.files import require_writable
 from axial_transformers.training import Facts, RunConfig, TrainConfig, read_run

@@ -33,7 +33,7 @@ class Library:
         self._loaded, self.level = loaded, level
 
     def __getattr__(self, name: str) -> Any:
-        function = self._loaded[f"{name}_{self.level}"]
+        function: Any = self._loaded[f"{name}_{self.level}"]
         function.restype, function.errcheck = ctypes.c_int, _checked
         setattr(self, name, function)
         return function

@@ -285,7 +285,7 @@ class Rows(Packed):
         own, packed = _stream(stream), Packed()
         exact_library().read_rows(byref(self._rows), _of(context), c_uint64(batch), c_uint64(length),
                                   byref(_centring(centring, values, packed)), _of(values), byref(own))  # fmt: skip
-        stream.state[:] = own.state, own.at, own.status or stream.state[2]
+        _advance(stream, own)
 
     def sample(self, context: Array, centring: Centring, values: Integers, choice: RowSampling) -> None:
         """Write sampled values, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
@@ -354,7 +354,7 @@ def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> No
     _check("starts", (int(starts[0]), int(starts[-1]), bool((np.diff(starts) > 0).all())), (0, 1 << 28, True))
     counts = c_uint64(len(starts) - 1), c_uint64(len(values))
     exact_library().read_from(_of(starts), counts[0], byref(own), _of(values), counts[1])
-    stream.state[:] = own.state, own.at, own.status or stream.state[2]
+    _advance(stream, own)
 
 
 def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
@@ -400,6 +400,11 @@ def _stream(stream: Stream) -> Any:
     _check("words of a stream", (words.dtype.name, words.flags.c_contiguous), ("uint32", True))
     state, at, _ = stream.state.tolist()
     return C_STREAM(_of(words), len(words), at, state, 0)
+
+
+def _advance(stream: Stream, own: Any) -> None:
+    """Write what C has made of a stream; the state of a damaged one may have 64 bits."""
+    stream.state[:] = c_int64(own.state).value, own.at, own.status or stream.state[2]
 
 
 def _centring(centring: Centring, values: Integers, packed: Packed) -> Any:

@@ -76,7 +76,7 @@ def bits_map(
 ) -> Float[Tensor, "b *a c"]:
     """Return bits, -log2 p, of every position given those before it, without dropout: [B, *A, C]; 0 for known channels.
 
-    For float32 models on a CPU with numba, every CPU gives the same numbers, for any batch and threads.
+    For float32 models on a CPU with the engine, every CPU gives the same numbers, for any batch and threads.
 
     Raises:
         ValueError: the model does not take x, label or cond.

@@ -4,8 +4,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from axial_transformers.messages import engineering
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.planning.flops import duration, engineering, parameters, training_flops
+from axial_transformers.planning.flops import duration, parameters, training_flops
 from axial_transformers.planning.machine import Machine
 from axial_transformers.planning.step_memory import TrainingSettings, device_batch, memory, needed_memory
 

@@ -113,14 +113,6 @@ def _sequence_layers(config: AxialTransformerConfig) -> Iterator[_Layers]:
         yield _Layers(1, attention.products(length) / length, attention.pairs(length) / length)
 
 
-def engineering(number: float) -> str:
-    """Return three digits and a prefix: 1.23 k."""
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= factor:
-            return f"{number / factor:.3g} {prefix}"
-    return f"{number:.3g} "
-
-
 def duration(seconds: float) -> str:
     """Return seconds, minutes, hours or days."""
     if seconds < 90:

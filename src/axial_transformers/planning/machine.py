@@ -2,11 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,6 +14,7 @@ from axial_transformers.messages import Message
 from axial_transformers.processor import (
     arithmetic,
     cpp_compiler,
+    free_memory,
     multiplies_bfloat16,
     processor_name,
     torch_capabilities,
@@ -31,21 +29,10 @@ MATRIX = {"cpu": 1024, "cuda": 8192}
 PRODUCTS = {"cpu": 1, "cuda": 10}
 """Products between readings of the clock, so that the device never waits for the host."""
 
-MEMORY = Path("/proc/meminfo")
-CONTROL_GROUPS = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"), "inactive_file"),
-    (
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-        "total_inactive_file",
-    ),
-)
-"""Limit, use and droppable cache, in both versions."""
-
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
 LIMITS = (
-    "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "NUMBA_CPU_NAME",
-    "NUMBA_CPU_FEATURES", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
+    "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "AXIAL_CPU",
+    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
 )  # fmt: skip
 
 
@@ -122,45 +109,6 @@ def products_in(precision: Precision, device: torch.device) -> torch.autocast:
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" and multiplies_bfloat16(device) else "float32"
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
-
-
-def free_memory(device: torch.device = CPU, whole: bool = False) -> int | None:
-    """Return the bytes that this process can still take, or all with `whole`."""
-    if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        return total if whole else free
-    found = [*_of_system(whole), *_left_by_control_groups(whole), *_left_by_limit(whole)]
-    return max(0, min(found)) if found else None
-
-
-def _of_system(whole: bool) -> Iterator[int]:
-    with suppress(OSError):  # macOS and Windows
-        yield _table(MEMORY)["MemTotal:" if whole else "MemAvailable:"] * 1024
-
-
-def _left_by_control_groups(whole: bool) -> Iterator[int]:
-    for limit, usage, cache in CONTROL_GROUPS:
-        with suppress(OSError, ValueError):  # no such group, or "max": no limit
-            most, used = (int(file.read_text(encoding="utf-8")) for file in (limit, usage))
-            yield most if whole else max(0, most - used + _table(limit.parent / "memory.stat").get(cache, 0))
-
-
-def _left_by_limit(whole: bool) -> Iterator[int]:
-    with suppress(OSError, ImportError):
-        import resource  # Windows has no such module
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY and not whole:
-            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-            yield limit - pages * resource.getpagesize()
-
-
-def _table(path: Path) -> dict[str, int]:
-    return {
-        words[0]: int(words[1])
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if len(words := line.split()) > 1
-    }
 
 
 def _wait(device: torch.device) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axial_transformers.data.kinds import kind_of
-from axial_transformers.messages import counted
+from axial_transformers.messages import counted, engineering
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import Result, model_card
-from axial_transformers.planning.flops import engineering
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves

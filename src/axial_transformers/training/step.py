@@ -12,10 +12,10 @@ from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks, 
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import class_of
-from axial_transformers.processor import arithmetic
 from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.planning.flops import training_flops
 from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.processor import arithmetic
 from axial_transformers.training.batches import Batch, Purpose, TrainingExamples, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, State
 from axial_transformers.training.config import TrainConfig
