@@ -43,7 +43,7 @@ class Mutant(NamedTuple):
 
 
 class Checkout:
-    """A copy of the checkout, with a cache of compiled kernels of its own."""
+    """A copy of the checkout, with an engine of its own, compiled by CC or cc."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "checkout"
@@ -53,7 +53,13 @@ class Checkout:
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name)
         own = {"PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"}
-        self._environment = os.environ | own
+        self._environment = {"CC": "cc"} | os.environ | own
+        self.compile()
+
+    def compile(self) -> None:
+        """Compile the engine of this copy."""
+        command = [sys.executable, "hatch_build.py"]
+        subprocess.run(command, cwd=self.root, env=self._environment, check=True, stdout=subprocess.DEVNULL)
 
     def run(self, tests: Sequence[str], log: Path, seconds: float | None = None) -> str:
         """Run tests and return what became of a fault; `log` takes what they print."""
@@ -76,12 +82,17 @@ class Checkout:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         if text.count(mutant.old) != 1:
             return GONE
-        whole = shutil.copy2(path, path.with_suffix(".whole"))  # with its time, by which compiled code is found again
+        whole = shutil.copy2(path, path.with_suffix(".whole"))
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        in_c = path.suffix in (".c", ".h")
         try:
+            if in_c:
+                self.compile()
             return self.run(mutant.tests, log, MAX_SECONDS)
         finally:
             whole.replace(path)
+            if in_c:
+                self.compile()
 
 
 def main() -> int:

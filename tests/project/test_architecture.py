@@ -37,7 +37,7 @@ HAVE_C = {
 PRIVATE = re.compile(r"(\w+\.)*_[a-zA-Z][\w.]*")
 FOREIGN = re.compile(r"\b_[a-zA-Z]")
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_fields_", "_replace"}
-"""Public, for all their underscores; the last but one is of C structures."""
+"""Public, for all their underscores; `_fields_` is of C structures."""
 OF_WEIGHTS = {"_round_"}
 """Parts of the names of weights."""
 
@@ -186,7 +186,7 @@ def private_uses(source: Path) -> Iterator[tuple[str, str]]:
                 public = node.attr in OF_NAMED_TUPLES or ast.unparse(node) == "os._exit"
                 found = [] if on_self or public else [node.attr]
             else:
-                found = [str(node.value)] if isinstance(node, ast.Constant) and node.value not in texts else []
+                found = [str(node.value)] if isinstance(node, ast.Constant) and node.value not in texts | OF_NAMED_TUPLES else []
             yield from ((file, each) for each in found if isinstance(node, ast.stmt) or PRIVATE.fullmatch(each))
 
 

@@ -13,7 +13,8 @@ def test_the_text_of_every_fault_occurs_once_and_makes_a_program():
     for fault in MUTANTS:
         text = (SOURCE / fault["file"]).read_text()
         assert text.count(fault["old"]) == 1, fault
-        ast.parse(text.replace(fault["old"], fault["new"]))
+        if fault["file"].endswith(".py"):
+            ast.parse(text.replace(fault["old"], fault["new"]))
 
 
 def test_the_tests_of_every_fault_are_there():

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from axial_transformers import engine
+from axial_transformers.engine import library
 from axial_transformers.messages import Message
 from axial_transformers.processor import (
     arithmetic,
@@ -126,11 +126,11 @@ def machine_facts() -> dict[str, Any]:
         "torch": {"version": torch.__version__, "instructions": torch.backends.cpu.get_cpu_capability()},
         "threads": torch.get_num_threads(),
         "environment": {name: os.environ[name] for name in LIMITS if name in os.environ},
-        "engine": level.level if (level := engine.library()) else None,
+        "engine": level.level if (level := library()) else None,
         "devices": {str(each): torch.cuda.get_device_name(each) if each.type == "cuda" else "" for each in devices},
         "chosen": {
             "precision": {str(each): "bfloat16" if multiplies_bfloat16(each) else "float32" for each in devices},
-            "attention": "engine" if engine.library() else "torch",
+            "attention": "engine" if library() else "torch",
             "compiler": cpp_compiler(),
         },
     }
