@@ -209,7 +209,8 @@ static int64_t table_size(const Table *table, const Sizes *sizes) {
 }
 
 static Table table_of(const Sizes *sizes, int64_t width, float scale) {
-    return (Table){width, rounded_up(width, WIDE), rounded_up(FIRST + 2 * sizes->radius + 1 + PANEL, WIDE), scale, NULL, NULL, NULL};
+    return (Table){.width = width, .wide = rounded_up(width, WIDE), .scale = scale,
+                   .columns = rounded_up(FIRST + 2 * sizes->radius + 1 + PANEL, WIDE)};
 }
 
 /* Copy encodings [2R + 1, tables, width]. */

@@ -277,7 +277,7 @@ class LineAttention(Layer):
 class TiedAxialAttention(LineAttention):
     """Self-attention along one axis with weights shared by all lines along another, `tied` (Rao et al. 2021).
 
-    The defaults are for an alignment [B, rows, columns, D]. Of the options, it takes gate, qk_norm, rotary and relative.
+    The defaults are for an alignment [B, rows, columns, D]. It takes the options gate, qk_norm, rotary and relative.
     """
 
     def __init__(self, dim: int, heads: int, axis: int = 2, tied: int = 1, options: AttentionOptions = NO_OPTIONS):

@@ -92,8 +92,7 @@ def tied_axial_attention(
     if key_mask is not None:
         wide = torch.promote_types(q.dtype, torch.float32)
         there = key_mask.any(dim=axis, keepdim=True).sum(dim=tied, keepdim=True).clamp(min=1).to(wide)
-        absent = ~key_mask[..., None, None]
-        q, k, v = (x.masked_fill(absent, 0) for x in (q, k, v))
+        q, k, v = (x.masked_fill(~key_mask[..., None, None], 0) for x in (q, k, v))
         q = q * (lines / there)[..., None, None].sqrt().to(q.dtype)
         key_mask = key_mask.any(dim=tied)
     q, k, v = (x.movedim(tied, -2).flatten(-2) for x in (q, k, v))  # one wide line of all

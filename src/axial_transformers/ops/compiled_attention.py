@@ -36,6 +36,7 @@ PARTS_OF_BIAS, PARTS_OF_TABLES = 32, 16
 """Sums of a gradient, whose number does not depend on that of threads."""
 AT_ONCE = 2**17
 """Numbers that a core's own cache holds."""
+TABLES = 3
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -131,9 +132,6 @@ class _Attention(torch.autograd.Function):
         written = [*_parts(grads, packing), *d_learned]
         _backward([*_parts(given, packing), grad], learned, *options, sums, written)
         return *[None] * 5, *(d_learned or [None] * count), *grads
-
-
-TABLES = 3
 
 
 def gradients_by(

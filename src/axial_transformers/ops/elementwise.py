@@ -60,9 +60,8 @@ def _kept(x: Tensor, dropped: int) -> Tensor:
 
 def _kept_by(seed: int, x: Tensor, dropped: int) -> Tensor:
     bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(seed)
-    for shift, factor in zip((30, 27), FACTORS):
-        bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)
-    bits = bits.bitwise_xor_(_shifted(bits, 31))
+    for shift, factor in zip((30, 27, 31), (*FACTORS, 1)):  # int64 alone would copy the sign
+        bits = bits.bitwise_xor_((bits >> shift).bitwise_and_(2 ** (64 - shift) - 1)).mul_(factor)
     return bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
 
 
@@ -70,19 +69,14 @@ def _seed() -> int:
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None))
 
 
-def _shifted(bits: Tensor, shift: int) -> Tensor:
-    """Int64 alone copies the sign."""
-    return (bits >> shift).bitwise_and_(2 ** (64 - shift) - 1)
-
-
 class _QuickGELU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        x = x.contiguous()
+        x = x.resolve_neg().contiguous()
         out = torch.empty_like(x)
         if _pays(x):
-            _in_units("quick_gelu", x.numel(), pointer(x), pointer(out), _is_half(x))
+            _in_units("quick_gelu", x, x, out)
             return out
         return torch.mul(x, STEEPNESS, out=out).sigmoid_().mul_(x)
 
@@ -92,10 +86,10 @@ class _QuickGELU(torch.autograd.Function):
         if torch.is_grad_enabled():  # a derivative of this gradient is wanted
             s = torch.sigmoid(STEEPNESS * x)
             return grad * s * (1 + STEEPNESS * x * (1 - s))
-        x, grad = x.contiguous(), grad.contiguous()
+        x, grad = x.resolve_neg().contiguous(), grad.resolve_neg().contiguous()
         out = torch.empty_like(x)
         if _pays(x) and _pays(grad):
-            _in_units("quick_gelu_backward", x.numel(), pointer(x), pointer(grad), pointer(out), _is_half(x))
+            _in_units("quick_gelu_backward", x, x, grad, out)
             return out
         torch.mul(x, STEEPNESS, out=out)  # quick_gelu's derivative at x is silu's at 1.702 x
         return torch.ops.aten.silu_backward.grad_input(grad, out, grad_input=out)
@@ -106,7 +100,7 @@ class _AddDropped(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, y: Tensor, dropped: int) -> Tensor:
         ctx.seed, ctx.dropped, ctx.dtype = _seed(), dropped, y.dtype
         out = x.new_empty(x.shape)
-        _drop(x.contiguous(), y.contiguous(), ctx.seed, dropped, out)
+        _drop(x, y, ctx.seed, dropped, out)
         return out
 
     @staticmethod
@@ -115,14 +109,14 @@ class _AddDropped(torch.autograd.Function):
             kept = _kept_by(ctx.seed, grad, ctx.dropped).to(grad.dtype) * _scale(ctx.dropped)
             return grad, (grad * kept).to(ctx.dtype), None
         d_y = grad.new_empty(grad.shape, dtype=ctx.dtype)
-        _drop(None, grad.contiguous(), ctx.seed, ctx.dropped, d_y)
+        _drop(None, grad, ctx.seed, ctx.dropped, d_y)
         return grad, d_y, None
 
 
 def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
-    halves = sum(_is_half(each) << i for i, each in enumerate((x, y, out)) if each is not None)
+    given = (None if each is None else each.resolve_neg().contiguous() for each in (x, y))
     options = c_uint64(seed), c_int32(dropped - 2**15), c_float(_scale(dropped))
-    _in_units("add_dropped", out.numel(), pointer(x), pointer(y), *options, pointer(out), halves)
+    _in_units("add_dropped", out, *given, *options, out)
 
 
 def _pays(x: Tensor) -> bool:
@@ -130,15 +124,17 @@ def _pays(x: Tensor) -> bool:
     return type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM and has_engine()
 
 
-def _is_half(x: Tensor) -> int:
-    return int(x.dtype == torch.bfloat16)
+def _in_units(name: str, like: Tensor, *arguments: Any) -> None:
+    """Run a function of the engine on parts of tensors; bit i says that tensor i is bfloat16."""
+    tensors = [x for x in arguments if x is None or isinstance(x, Tensor)]
+    halves = sum(2**i for i, x in enumerate(tensors) if x is not None and x.dtype == torch.bfloat16)
+    given = [pointer(x) if x is None or isinstance(x, Tensor) else x for x in arguments]
 
-
-def _in_units(name: str, count: int, *arguments: Any) -> None:
     def work(first: int, last: int) -> None:
-        getattr(library(), name)(*arguments, c_int64(first * UNIT), c_int64(min(last * UNIT, count)))
+        numbers = c_int64(first * UNIT), c_int64(min(last * UNIT, like.numel()))
+        getattr(library(), name)(*given, halves, *numbers)
 
-    parallel_ranges(work, -(-count // UNIT))
+    parallel_ranges(work, -(-like.numel() // UNIT))
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
