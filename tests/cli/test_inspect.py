@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from axial_transformers import cli
-from axial_transformers.planning import machine
 from axial_transformers.messages import engineering
+from axial_transformers.planning import machine
 from tests.cli.test_train import picture
 from tests.conftest import TINY, Axial
 

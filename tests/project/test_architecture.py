@@ -186,7 +186,11 @@ def private_uses(source: Path) -> Iterator[tuple[str, str]]:
                 public = node.attr in OF_NAMED_TUPLES or ast.unparse(node) == "os._exit"
                 found = [] if on_self or public else [node.attr]
             else:
-                found = [str(node.value)] if isinstance(node, ast.Constant) and node.value not in texts | OF_NAMED_TUPLES else []
+                found = (
+                    [str(node.value)]
+                    if isinstance(node, ast.Constant) and node.value not in texts | OF_NAMED_TUPLES
+                    else []
+                )
             yield from ((file, each) for each in found if isinstance(node, ast.stmt) or PRIVATE.fullmatch(each))
 
 
