@@ -150,7 +150,7 @@ def test_free_memory_is_within_the_limit_of_the_container(monkeypatch, tmp_path)
     (tmp_path / "memory.current").write_text("1500")
     (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 1000\n")
     monkeypatch.setattr(
-        machine, "CONTROL_GROUPS", [(tmp_path / "memory.max", tmp_path / "memory.current", "inactive_file")]
+        processor, "CONTROL_GROUPS", [(tmp_path / "memory.max", tmp_path / "memory.current", "inactive_file")]
     )
     assert free_memory() == 5000 - 500
     (tmp_path / "memory.max").write_text("max")
