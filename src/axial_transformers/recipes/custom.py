@@ -34,7 +34,7 @@ MIN_SHARE, MIN_GAIN, MAX_LEVELS, RARE = 0.6, 0.05, 256, 1 / 16
 these bits. More values than MAX_LEVELS are put together into so many levels. Or if a value occurs in less than RARE of
 the examples."""
 NAMES = {"ordinal": "numbers", "categorical": "symbols"}
-REACH_OF_STEP = 0.064
+REACH_OF_STEP = 0.04
 """How far a step of the head may move a mean, in units of the data's spread: Adam's step times the width. A mean that
 leaves its bin meets the gradient of the next one, which is as steep as the bin's distribution is narrow."""
 HEAD = 16
