@@ -51,7 +51,7 @@ class EngineHook(BuildHookInterface):
             self.app.display_warning(f"the engine was not compiled, so archives and training are slow: {error}")
             return
         if version == "editable":
-            shutil.copy2(library, SOURCES / library.name)
+            put(library)
             return
         processor, system = target.split("-")[:2]
         build_data["pure_python"] = False
@@ -110,6 +110,11 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
+def put(library: Path) -> Path:
+    """Put a library beside the sources, at once: processes that have the former one keep it."""
+    new = shutil.copy2(library, SOURCES / f"{library.name}.new")
+    return Path(new).replace(SOURCES / library.name)
+
+
 if __name__ == "__main__":
-    made = compiled(this_platform())
-    print(shutil.copy2(made, SOURCES / made.name))
+    print(put(compiled(this_platform())))
