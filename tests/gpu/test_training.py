@@ -358,7 +358,7 @@ def test_the_rate_of_float32_is_that_of_tf32_as_in_a_step(monkeypatch):
     def linear(a, b):
         seen.append(torch.backends.cuda.matmul.fp32_precision)
 
-    monkeypatch.setattr(machine, "linear", linear)
+    monkeypatch.setattr(machine.F, "linear", linear)
     monkeypatch.setattr(machine, "_wait", lambda device: None)
     monkeypatch.setattr(torch, "linspace", lambda *_, device: torch.zeros(1).expand(8192**2))
     machine._matmul_rate.__wrapped__(CUDA, torch.float32, 0.0, 1)

@@ -392,7 +392,7 @@ def _check(what: str, found: object, expected: object) -> None:
 def _check_codes(values: Integers, embedding: Any) -> None:
     count = embedding.count ** (2 if embedding.centred else 1)
     if values.size and not 0 <= values.min() <= values.max() < count:
-        raise ValueError(f"values must be in 0..{count - 1}")
+        raise ValueError(f"known values must be in 0..{count - 1}")
 
 
 def _stream(stream: Stream) -> Any:
