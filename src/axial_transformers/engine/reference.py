@@ -263,7 +263,8 @@ class Slabs:
         upper = np.zeros_like(slabs[:, 0])
         for i in range(length):
             u = embedded(of_slabs[:, i], table) + slabs[:, i]
-            slabs[:, i] += upper
+            if i:
+                slabs[:, i] += upper
             upper = self.step(u.reshape(-1, u.shape[-1]), i, caches).reshape(u.shape)
 
 
