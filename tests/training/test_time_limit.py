@@ -14,7 +14,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
 from axial_transformers.training import Collective, TrainConfig, train
 from axial_transformers.training.checkpoints import Counters
-from axial_transformers.training.step_time import Durations
+from axial_transformers.training.step_time import Clock, Durations
 
 CONFIG = TrainConfig(
     steps=10**6, batch_size=4, device="cpu", precision="float32", minutes=1, log_every=50, evaluate_every=10**6,
@@ -88,3 +88,11 @@ def test_steps_that_fit_into_the_limit_are_told():
     assert "about 1 s left for 5 steps" in durations.describe_left(
         dataclasses.replace(config, steps=15), Counters(step=10, seconds=2)
     )
+
+
+def test_time_before_a_resume_counts(now):
+    now[0] = 10.0
+    clock = Clock()
+    clock.add(100)
+    now[0] = 60.0
+    assert clock.seconds == 150
