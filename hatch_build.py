@@ -9,10 +9,12 @@ one, as zig names it: aarch64-linux-gnu.2.17. Where nothing compiles, the wheel 
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,10 @@ WHEELS = {
     "x86_64-linux": "manylinux_2_17_x86_64",
     "aarch64-linux": "manylinux_2_17_aarch64",
     "aarch64-macos": "macosx_11_0_arm64",
+    "x86_64-macos": "macosx_11_0_x86_64",
     "x86_64-windows": "win_amd64",
 }
-"""The platform in the name of a wheel."""
+"""The platform in the name of a wheel that zig compiles; another compiler takes the libraries of this machine."""
 
 
 class EngineHook(BuildHookInterface):
@@ -53,9 +56,9 @@ class EngineHook(BuildHookInterface):
         if version == "editable":
             put(library)
             return
-        processor, system = target.split("-")[:2]
+        own = re.sub(r"[-.]", "_", sysconfig.get_platform()) if os.environ.get("CC") else WHEELS[system_of(target)]
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{WHEELS[f'{processor}-{system}']}"
+        build_data["tag"] = f"py3-none-{own}"
         build_data["force_include"][str(library)] = f"axial_transformers/engine/{library.name}"
 
 
@@ -66,6 +69,12 @@ def this_platform() -> str:
     return f"{processor}-{system}"
 
 
+def system_of(target: str) -> str:
+    """Return processor and system of a target, without versions: aarch64-macos."""
+    processor, system = target.split("-")[:2]
+    return f"{processor}-{system.partition('.')[0]}"
+
+
 def compiled(target: str) -> Path:
     """Return the library, compiled for a target; caches stay in the build folder.
 
@@ -73,7 +82,7 @@ def compiled(target: str) -> Path:
         ValueError: no compiler is there, or it does not know the platform.
         CalledProcessError: the compiler fails.
     """
-    processor, system = target.split("-")[:2]
+    processor, system = system_of(target).split("-")
     if processor not in LEVELS:
         raise ValueError(f"the engine has no level for {processor}")
     own = os.environ.get("CC")
@@ -97,7 +106,7 @@ def compiled(target: str) -> Path:
             flags.append("-mprefer-vector-width=512")
         objects.append(folder / f"{level}.o")
         run(*FLAGS, *flags, "-c", "-o", objects[-1], SOURCES / "engine.c")
-    name = {"windows": "axial.dll", "macos": "libaxial.dylib"}.get(system.partition(".")[0], "libaxial.so")
+    name = {"windows": "axial.dll", "macos": "libaxial.dylib"}.get(system, "libaxial.so")
     run("-shared", "-o", folder / name, *objects)
     return folder / name
 

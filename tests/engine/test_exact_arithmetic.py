@@ -285,7 +285,16 @@ def beyond_the_table() -> None:
     slabs.add_upper(context, np.full(4, VALUES), random_numbers(VALUES, D), 2, 1)
 
 
+def read_only() -> None:
+    values = np.zeros(1, np.int64)
+    values.flags.writeable = False
+    network.read_from(
+        np.array([0, 1 << 28], np.int32), Stream(np.zeros(9, np.uint32), np.array([MIN_STATE, 0, 0])), values
+    )
+
+
 WRONG = {
+    "read-only values": read_only,
     "inputs": lambda: network.Dense(Linear(random_numbers(3, 5), random_numbers(5)))(random_numbers(2, 4)),
     "bias": lambda: network.Dense(Linear(random_numbers(3, 5), random_numbers(4))),
     "a block's sizes": without_head,

@@ -26,7 +26,7 @@ LOG = logging.getLogger("axial_transformers")
 class Library:
     """The functions of one level: `library.name(arguments)` calls the C function name_LEVEL.
 
-    A C function returns 0, or a number that says what went wrong, see `engine.h`.
+    A C function returns 0, or a number that says what went wrong, see `door.h`.
     """
 
     def __init__(self, loaded: ctypes.CDLL, level: str):
@@ -64,6 +64,9 @@ def library() -> Library | None:
         return None
     loaded = ctypes.CDLL(str(path))
     levels = [name for name in LEVELS if _has(loaded, name)]
+    if not levels:
+        LOG.warning("the engine has no level for this processor, so sampling, archives and training are very slow")
+        return None
     asked = os.environ.get("AXIAL_CPU") or levels[-1]
     if asked not in levels:
         raise ValueError(f"AXIAL_CPU must be one of {', '.join(levels)} on this processor, not {asked}")

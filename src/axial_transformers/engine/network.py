@@ -283,6 +283,7 @@ class Rows(Packed):
         """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, in one thread."""
         context, (batch, length) = self._context(context, values)
         own, packed = _stream(stream), Packed()
+        _check("values that can be written", values.flags.writeable, True)
         exact_library().read_rows(byref(self._rows), _of(context), c_uint64(batch), c_uint64(length),
                                   byref(_centring(centring, values, packed)), _of(values), byref(own))  # fmt: skip
         _advance(stream, own)
@@ -299,6 +300,7 @@ class Rows(Packed):
         _check("noise", choice.uniforms.shape if uniforms else choice.noise.shape, shape)
         _check("uniform numbers for ordinal values", bool(uniforms) or not self.ordinal.mixtures, True)
         _check("top_k", choice.top_k >= 1, True)
+        _check("values that can be written", values.flags.writeable, True)
         known = packed.array(choice.known, np.int64)
         sampling = C_SAMPLING(noise, uniforms, known, choice.temperature, choice.top_p, min(choice.top_k, count))
         of_prediction = _centring(centring, values, packed)
@@ -350,7 +352,7 @@ def examples_at_once(examples: int, most: int = GROUP) -> int:
 def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:
     """Read values [n] of one distribution, see `reference.read_from`."""
     starts, own = np.ascontiguousarray(starts, np.int32), _stream(stream)
-    _check("values", (values.dtype.name, values.flags.c_contiguous), ("int64", True))
+    _check("values", (values.dtype.name, values.flags.c_contiguous, values.flags.writeable), ("int64", True, True))
     _check("starts", (int(starts[0]), int(starts[-1]), bool((np.diff(starts) > 0).all())), (0, 1 << 28, True))
     counts = c_uint64(len(starts) - 1), c_uint64(len(values))
     exact_library().read_from(_of(starts), counts[0], byref(own), _of(values), counts[1])
@@ -359,11 +361,8 @@ def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> No
 
 def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
     """Return the words of a stream, see `reference.write_stream`."""
-    intervals, words, at = (
-        np.ascontiguousarray(intervals, np.int64),
-        np.empty(len(intervals) + 2, np.uint32),
-        c_uint64(),
-    )
+    intervals, at = np.ascontiguousarray(intervals, np.int64), c_uint64()
+    words = np.empty(len(intervals) + 2, np.uint32)
     starts, frequencies = intervals.reshape(-1, 2).T
     inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << 28)
     _check("intervals", bool(inside.all()), True)
@@ -414,7 +413,8 @@ def _centring(centring: Centring, values: Integers, packed: Packed) -> Any:
     (batch, length), size, count = values.shape, centring.values.shape[1], centring.neighbours.shape[1]
     _check("predictions", [part.shape for part in centring],
            [(batch, size), (length,), (length, count), (length, count + 1)])  # fmt: skip
-    _check("values so far", (centring.values.dtype.name, centring.values.flags.c_contiguous), ("int64", True))
+    kept = centring.values
+    _check("values so far", (kept.dtype.name, kept.flags.c_contiguous, kept.flags.writeable), ("int64", True, True))
     inside = centring.neighbours.max(initial=-1) < size and 0 <= centring.positions.min() <= centring.positions.max()
     _check("positions of predictions", bool(inside and centring.positions.max() < size), True)
     parts = (packed.array(part, np.int64) for part in (centring.positions, centring.neighbours, centring.coefficients))
