@@ -729,13 +729,13 @@ static void read_layer(Layer *layer, const char *prefix, int masked, uint64_t le
     read_block(&layer->block, prefix, length);
 }
 
-/* Change x [rows, D], slab i, by some layers; the caches of the masked ones are of these rows from `first_row` on. */
+/* Change x [rows, D], slab i of an image, by some layers; the caches of the masked ones are of all images. */
 static void apply_layers(const Layer *layers, int count, float *x, uint64_t rows, uint64_t i, const Cache *caches,
-                         uint64_t first_row) {
+                         uint64_t image) {
     for (int n = 0; n < count; n++) {
         Cache cache = {NULL, NULL, 0};
         if (!layers[n].line.length) {
-            uint64_t at = first_row * config.dim * caches[n].length;
+            uint64_t at = image * cache_size(rows, caches[n].length, config.dim);
             cache = (Cache){caches[n].keys + at, caches[n].values + at, caches[n].length};
         }
         apply_block(&layers[n].block, layers[n].line, x, rows, i, &cache, &work);
@@ -888,8 +888,9 @@ static void read_network(void) {
     place_work(floats(size), rows, dim, config.hidden, longest, &work);
 }
 
-static Cache cache_of(uint64_t rows, uint64_t length) {
-    uint64_t size = product(product(rows, length), config.dim) + 2 * LANES;
+static Cache cache_of(uint64_t images, uint64_t rows, uint64_t length) {
+    product(product(product(images, rows + SIDE), length + PLACES), config.dim);
+    uint64_t size = images * cache_size(rows, length, config.dim) + LANES;
     return (Cache){floats(size), floats(size), length};
 }
 
@@ -908,7 +909,7 @@ static void prepare(uint64_t images) {
         outer->upper = floats(product(rows, dim));
         outer->caches = take((uint64_t)outer->layers, sizeof(Cache));
         for (int i = 0; i < outer->layers; i++)
-            if (!outer->blocks[i].line.length) outer->caches[i] = cache_of(rows, config.shape[level]);
+            if (!outer->blocks[i].line.length) outer->caches[i] = cache_of(images, network.slab[level + 1], config.shape[level]);
         if (outer->window) outer->numbers = floats(product(product(images, network.slab[level]), network.code_numbers));
         window = outer->window > window ? outer->window : window;
     }
@@ -926,7 +927,7 @@ static void prepare(uint64_t images) {
     of_rows->cell = floats(product(group, dim));
     of_rows->caches = take(row->layers, sizeof(Cache));
     for (uint64_t i = 0; i < row->layers; i++)
-        of_rows->caches[i] = cache_of(group, length);
+        of_rows->caches[i] = cache_of(1, group, length);
     row->mixture = (Mixture){.count = config.num_values, .table = logistic_table};
     if (!config.ordinal) return;
     row->mixture.mixtures = (uint64_t)config.mixtures;
@@ -1114,7 +1115,7 @@ static void walk(uint64_t channel, int level, uint64_t base, const float *contex
                     write_numbers(&outer->of_codes, codes[s],
                                   outer->numbers + (b * network.slab[level] + i * slab + s) * numbers);
             }
-            apply_layers(outer->blocks, outer->layers, x, slab, i, outer->caches, b * slab);
+            apply_layers(outer->blocks, outer->layers, x, slab, i, outer->caches, b);
         }
     }
 }

@@ -33,7 +33,7 @@
 #define INLINED static inline
 #endif
 
-enum { LANES = 16 };
+enum { LANES = 16, SIDE = 4 };
 
 static float from_bits(uint32_t bits) { return (union { uint32_t bits; float value; }){.bits = bits}.value; }
 static uint32_t bits_of(float value) { return (union { uint32_t bits; float value; }){.value = value}.bits; }
@@ -53,15 +53,33 @@ INLINED float fused(float a, float b, float c) {
 #endif
 }
 
-/* LANES numbers side by side. Where a compiler has vectors with a fused multiply-add, they are one, and stay in registers;
-   elsewhere they are an array. The bits are the same. */
+/* LANES numbers, and SIDE numbers. Where a compiler has vectors with a fused multiply-add, they are one, and stay in
+   registers; elsewhere they are an array. The bits are the same. `repeat` fills the lanes with SIDE numbers; `transpose_side`
+   makes columns of SIDE rows. */
 #if defined(__clang__) && (defined(__FMA__) || defined(__aarch64__))
 typedef float Lanes __attribute__((vector_size(64)));
+typedef float Side __attribute__((vector_size(16)));
 INLINED Lanes fused_lanes(Lanes a, Lanes b, Lanes c) { return __builtin_elementwise_fma(a, b, c); }
 INLINED Lanes spread(float x) { return (Lanes){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 INLINED Lanes add_lanes(Lanes a, Lanes b) { return a + b; }
+INLINED float sum_of_lanes(Lanes x) {
+    x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+    Side y = __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
+    y += __builtin_shufflevector(y, y, 2, 3, 2, 3);
+    return y[0] + y[1];
+}
+INLINED Lanes repeat(Side x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3); }
+INLINED void transpose_side(Side *x) {
+    Side a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5), b = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+    Side c = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5), d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+    x[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+    x[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    x[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+    x[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
 #else
 typedef struct { float number[LANES]; } Lanes;
+typedef struct { float number[SIDE]; } Side;
 INLINED Lanes fused_lanes(Lanes a, Lanes b, Lanes c) {
     for (int j = 0; j < LANES; j++)
         c.number[j] = fused(a.number[j], b.number[j], c.number[j]);
@@ -78,6 +96,26 @@ INLINED Lanes add_lanes(Lanes a, Lanes b) {
         a.number[j] += b.number[j];
     return a;
 }
+INLINED float sum_of_lanes(Lanes x) {
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            x.number[j] += x.number[j + half];
+    return x.number[0];
+}
+INLINED Lanes repeat(Side x) {
+    Lanes found;
+    for (int j = 0; j < LANES; j++)
+        found.number[j] = x.number[j % SIDE];
+    return found;
+}
+INLINED void transpose_side(Side *x) {
+    for (int r = 0; r < SIDE; r++)
+        for (int c = 0; c < r; c++) {
+            float number = x[r].number[c];
+            x[r].number[c] = x[c].number[r];
+            x[c].number[r] = number;
+        }
+}
 #endif
 
 INLINED Lanes load(const float *x) {
@@ -86,6 +124,12 @@ INLINED Lanes load(const float *x) {
     return found;
 }
 INLINED void store(float *x, Lanes lanes) { memcpy(x, &lanes, sizeof(lanes)); }
+INLINED Side load_side(const float *x) {
+    Side found;
+    memcpy(&found, x, sizeof(found));
+    return found;
+}
+INLINED void store_side(float *x, Side side) { memcpy(x, &side, sizeof(side)); }
 
 /* Return e^x: 0 below -87, e^88 above 88, NaN of NaN. */
 INLINED float exponential(float x) {
@@ -105,15 +149,6 @@ INLINED float exponential(float x) {
 
 INLINED float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 INLINED float hyperbolic_tangent(float x) { return 1.0f - 2.0f / (1.0f + exponential(x + x)); }
-
-/* Sum the lanes; they are changed. */
-INLINED float sum_of_lanes(float *lanes) {
-    UNROLLED
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++)
-            lanes[j] += lanes[j + half];
-    return lanes[0];
-}
 
 /* Return the largest number, minus infinity of none; NaN counts as smaller. */
 INLINED float largest(const float *x, uint64_t count) {

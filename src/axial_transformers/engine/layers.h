@@ -7,33 +7,34 @@
    so that a product reads them from first to last. One output is one chain: bias + x0 w0 + x1 w1 + .., each step fused.
    Chains of several rows and TILE columns run side by side, in registers.
 
-   Attention has two forms. Along lines inside x, all keys are there:
+   Attention is along lines inside x, where all keys are there:
 
        x, rows of one example    line 0   line 1   ..       a line has `length` rows, `stride` apart
          position 0              row 0    row 1
          position 1              row s    row s + 1         s = stride
          ..
 
-   Through a cache, x is slab i, and a row attends to itself in the slabs 0 .. i. For each row, the cache holds
+   or through a cache: x is slab i, and a row attends to itself in the slabs 0 .. i. In both, SIDE lines, or rows, attend
+   side by side, to keys and values that lie ready for vectors of LANES numbers:
 
-       keys   [D, length]: of each number k of a head, one vector over positions, so that scores are vectors
-       values [length, D]: of each position, one vector over numbers, so that results are vectors
+       keys   [length / PLACES, D, PLACES, SIDE]    one number of the keys of PLACES positions
+       values [length, D, SIDE]                     PLACES numbers of the values of one position
 
-   and 2 LANES numbers more behind the last, since whole lanes are read. */
+   for each SIDE lines. `length` is rounded up to a multiple of PLACES; behind the last, there is room for a vector more. */
 
 #ifndef LAYERS_H
 #define LAYERS_H
 
 #include "arithmetic.h"
 
-/* Sums that fit the registers. Of a product, they take 24 of 32 (AVX-512), 12 of 16 (AVX2), or 24 of 32 (NEON).
-   QUERIES attend to the keys of a line at a time. */
+/* Sums that fit the registers. Of a product, they take 24 of 32 (AVX-512), 12 of 16 (AVX2), or 24 of 32 (NEON); of
+   attention, CHAINS vectors. QUERIES positions of a line attend together, which saves reading its keys and values. */
 enum {
-    TILE = 32,
+    TILE = 32, PLACES = LANES / SIDE,
 #if defined(__AVX512F__)
-    TILE_ROWS = 12, VECTORS = 2, MAX_VECTORS = 8, QUERIES = 4,
+    TILE_ROWS = 12, VECTORS = 2, MAX_VECTORS = 8, CHAINS = 8, QUERIES = 4,
 #else
-    TILE_ROWS = 6, VECTORS = 1, MAX_VECTORS = 4, QUERIES = 2,
+    TILE_ROWS = 6, VECTORS = 1, MAX_VECTORS = 4, CHAINS = 4, QUERIES = 2,
 #endif
     TILE_COLUMNS = VECTORS * LANES,
     FEW_ROWS = TILE_ROWS / 3,
@@ -57,10 +58,10 @@ typedef struct {
 /* Where a layer attends: `length` rows, `stride` apart; if causal, to no later ones. Length 0: through the cache. */
 typedef struct { uint64_t length, stride, causal; } Line;
 
-/* Keys and values of the slabs so far, of a masked layer. */
+/* Keys and values of the slabs so far, of a masked layer; or of SIDE lines. */
 typedef struct {
     float *keys, *values;
-    uint64_t length; /* slabs that there is room for */
+    uint64_t length; /* positions that there is room for */
 } Cache;
 
 /* Memory of one thread. */
@@ -68,8 +69,10 @@ typedef struct {
     float *normed;   /* [BLOCK_ROWS, D] */
     float *wide;     /* [rows, 3 D], or [BLOCK_ROWS, hidden], or the gates of an LSTM [2, BLOCK_ROWS, 4 D] */
     float *attended; /* [rows, D] */
-    float *powers;   /* [QUERIES, longest line] */
-    float *keys, *values; /* of one line, as in a cache */
+    float *queries;  /* [QUERIES, K, PLACES, SIDE]: each query PLACES times */
+    float *powers;   /* [QUERIES, longest line, SIDE] */
+    float *results;  /* [QUERIES, K, SIDE] */
+    float *keys, *values; /* of SIDE lines, as in a cache */
 } Work;
 
 static uint64_t most_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -85,16 +88,25 @@ static uint64_t place(float *memory, const uint64_t *sizes, float **const *parts
     return at;
 }
 
+static uint64_t whole_vectors(uint64_t count) { return (count + PLACES - 1) / PLACES; }
+
+/* Return how many numbers the keys of some rows take, or their values. */
+static uint64_t cache_size(uint64_t rows, uint64_t length, uint64_t dim) {
+    return (rows + SIDE - 1) / SIDE * whole_vectors(length) * LANES * dim;
+}
+
 /* `place` the memory of a thread, for layers of at most these sizes, and lines of at most `longest`. */
 static uint64_t place_work(float *memory, uint64_t rows, uint64_t dim, uint64_t hidden, uint64_t longest, Work *work) {
+    uint64_t of_lines = cache_size(SIDE, longest, dim) + LANES;
     const uint64_t sizes[] = {
-        BLOCK_ROWS * dim, rows * dim, most_of(3 * rows * dim, BLOCK_ROWS * most_of(8 * dim, hidden)), QUERIES * (longest + LANES),
-        longest * dim + 2 * LANES, longest * dim + 2 * LANES,
+        BLOCK_ROWS * dim, rows * dim, most_of(3 * rows * dim, BLOCK_ROWS * most_of(8 * dim, hidden)),
+        QUERIES * dim * LANES, QUERIES * (longest * SIDE + LANES), QUERIES * (dim * SIDE + LANES), of_lines, of_lines,
     };
     float **const parts[] = {
-        &work->normed, &work->attended, &work->wide, &work->powers, &work->keys, &work->values,
+        &work->normed, &work->attended, &work->wide, &work->queries, &work->powers, &work->results, &work->keys,
+        &work->values,
     };
-    return place(memory, sizes, parts, 6);
+    return place(memory, sizes, parts, 8);
 }
 
 /* Compute a constant number of rows, and of vectors of outputs: y = bias + x W, or y += that. Weights of successive steps
@@ -161,123 +173,124 @@ static void apply_linear(const Linear *layer, const float *x, uint64_t rows, flo
     }
 }
 
+/* Return the sum of x [count], or of its squares. */
+INLINED float sum_row(const float *x, uint64_t count, const int squares) {
+    Lanes sum = spread(0.0f);
+    float rest[LANES] = {0};
+    for (uint64_t i = 0; i + LANES <= count; i += LANES)
+        sum = squares ? fused_lanes(load(x + i), load(x + i), sum) : add_lanes(sum, load(x + i));
+    if (count % LANES == 0) return sum_of_lanes(sum);
+    memcpy(rest, x + count / LANES * LANES, (size_t)(count % LANES) * sizeof(float));
+    return sum_of_lanes(squares ? fused_lanes(load(rest), load(rest), sum) : add_lanes(sum, load(rest)));
+}
+
 static void apply_norm(const Norm *norm, const float *x, uint64_t rows, uint64_t dim, float *y) {
     float size = (float)dim;
-    uint64_t whole = dim / LANES * LANES;
     for (uint64_t r = 0; r < rows; r++, x += dim, y += dim) {
-        float lanes[LANES] = {0}, squares[LANES] = {0};
-        for (uint64_t i = 0; i < whole; i += LANES)
-            for (uint64_t j = 0; j < LANES; j++)
-                lanes[j] += x[i + j];
-        for (uint64_t i = whole; i < dim; i++)
-            lanes[i % LANES] += x[i];
-        float mean = sum_of_lanes(lanes) / size;
+        float mean = sum_row(x, dim, 0) / size;
         for (uint64_t i = 0; i < dim; i++)
             y[i] = x[i] - mean;
-        for (uint64_t i = 0; i < whole; i += LANES)
-            for (uint64_t j = 0; j < LANES; j++)
-                squares[j] = fused(y[i + j], y[i + j], squares[j]);
-        for (uint64_t i = whole; i < dim; i++)
-            squares[i % LANES] = fused(y[i], y[i], squares[i % LANES]);
-        float scale = 1.0f / sqrtf(sum_of_lanes(squares) / size + 1e-5f);
+        float scale = 1.0f / sqrtf(sum_row(y, dim, 1) / size + 1e-5f);
         for (uint64_t i = 0; i < dim; i++)
             y[i] = fused(y[i] * scale, norm->gain[i], norm->bias[i]);
     }
 }
 
-/* Replace `count` scores, a multiple of LANES, by e^((score - the largest) / sqrt(K)); return the sum. */
-INLINED float exponentials(float *scores, uint64_t count, float scale) {
-    float most = largest(scores, count), lanes[LANES] = {0};
-    for (uint64_t j = 0; j < count; j += LANES)
-        for (uint64_t l = 0; l < LANES; l++) {
-            scores[j + l] = exponential((scores[j + l] - most) * scale);
-            lanes[l] += scores[j + l];
-        }
-    return sum_of_lanes(lanes);
+/* What `combine` adds up, for several queries: those of query q are the sums over steps s of factor(q, s) x[s row ..], one
+   for each number of some vectors, which are `next` apart. Factors of query q begin at factors[q size]; a step has LANES of
+   them, or SIDE that repeat. Query q has q `more` steps than the first. */
+typedef struct {
+    const float *factors, *x;
+    uint64_t size, steps, more, row, next;
+    int repeats;
+} Sums;
+
+INLINED Lanes factor_at(const Sums *sums, int q, uint64_t step) {
+    const float *own = sums->factors + (uint64_t)q * sums->size;
+    return sums->repeats ? repeat(load_side(own + step * SIDE)) : load(own + step * LANES);
 }
 
-/* Write the sums over steps s of factor[q][s] x[q][at + s row + l], l < vectors LANES, of a constant number of queries;
-   query q has q `more` steps than the first. With x shared, all have that of the first. Several sums side by side keep a
-   core busy: each step of one waits for the step before. */
-INLINED void combine(const int queries, const int vectors, const int shared, const float *const *factors,
-                     const float *const *x, uint64_t at, uint64_t row, uint64_t terms, uint64_t more,
-                     float (*results)[2 * LANES]) {
-    Lanes sums[QUERIES][2];
+/* Write `vectors` vectors from `first` on to y; those of the next query are `apart`. The numbers of queries and vectors
+   are constant: several chains keep a core busy, since each step of one waits for the step before. */
+INLINED void combine(const int queries, const int vectors, const Sums *sums, uint64_t first, float *y, uint64_t apart) {
+    const float *x = sums->x + first * sums->next;
+    Lanes chains[QUERIES][CHAINS];
     UNROLLED
     for (int q = 0; q < queries; q++) {
         UNROLLED
         for (int c = 0; c < vectors; c++)
-            sums[q][c] = spread(0.0f);
+            chains[q][c] = spread(0.0f);
     }
-    for (uint64_t s = 0; s < terms; s++) {
+    for (uint64_t step = 0; step < sums->steps; step++, x += sums->row) {
         UNROLLED
         for (int q = 0; q < queries; q++) {
-            Lanes factor = spread(factors[q][s]);
+            Lanes factor = factor_at(sums, q, step);
             UNROLLED
             for (int c = 0; c < vectors; c++)
-                sums[q][c] = fused_lanes(factor, load(x[shared ? 0 : q] + at + s * row + c * LANES), sums[q][c]);
+                chains[q][c] = fused_lanes(factor, load(x + (uint64_t)c * sums->next), chains[q][c]);
         }
     }
     UNROLLED
-    for (int later = 1; later < queries; later++) {
-        uint64_t s = terms + (uint64_t)later - 1;
+    for (int later = 1; later < queries; later++, x += sums->row) {
+        if (!sums->more) break;
         UNROLLED
-        for (int q = later; more && q < queries; q++) {
+        for (int q = later; q < queries; q++) {
+            Lanes factor = factor_at(sums, q, sums->steps + (uint64_t)later - 1);
             UNROLLED
             for (int c = 0; c < vectors; c++)
-                sums[q][c] = fused_lanes(spread(factors[q][s]), load(x[shared ? 0 : q] + at + s * row + c * LANES),
-                                         sums[q][c]);
+                chains[q][c] = fused_lanes(factor, load(x + (uint64_t)c * sums->next), chains[q][c]);
         }
     }
     UNROLLED
     for (int q = 0; q < queries; q++) {
         UNROLLED
         for (int c = 0; c < vectors; c++)
-            store(results[q] + c * LANES, sums[q][c]);
+            store(y + (uint64_t)q * apart + (first + (uint64_t)c) * LANES, chains[q][c]);
     }
 }
 
-/* Some queries [D], a constant number, attend with all heads to keys [D, length] and values [length, D], each to its own
-   or, if shared, all to the first: the first query to `count` positions, each next one to `more` (0 or 1) further. Whole
-   lanes are computed; what is behind a query's last key counts as minus infinity, and what is behind the last number of a
-   head is not used. */
-INLINED void attend(const int queries, const int shared, const float *const *q, const float *const *keys,
-                    uint64_t length, const float *const *values, uint64_t count, uint64_t more, const Block *block,
-                    float *restrict powers, float *const *results) {
-    uint64_t dim = block->dim, width = dim / block->heads, last = count + more * (uint64_t)(queries - 1);
-    uint64_t full = (last + LANES - 1) / LANES * LANES;
-    float scale = 1.0f / sqrtf((float)width), divisors[QUERIES], sums[QUERIES][2 * LANES];
-    const float *factors[QUERIES];
-    for (uint64_t head = 0; head < dim; head += width) {
-        for (int i = 0; i < queries; i++)
-            factors[i] = q[i] + head;
-        for (uint64_t j = 0; j < full; j += 2 * LANES) {
-            uint64_t at = head * length + j, some = full - j > LANES ? 2 * LANES : LANES;
-            if (some > LANES)
-                combine(queries, 2, shared, factors, keys, at, length, width, 0, sums);
-            else
-                combine(queries, 1, shared, factors, keys, at, length, width, 0, sums);
-            for (int i = 0; i < queries; i++)
-                memcpy(powers + (uint64_t)i * full + j, sums[i], (size_t)some * sizeof(float));
+/* `combine` any number of vectors. */
+INLINED void combine_all(const int queries, uint64_t vectors, Sums sums, float *y) {
+    const int most = queries == 1 ? CHAINS : CHAINS / 2;
+    uint64_t v = 0;
+    for (; v + (uint64_t)most <= vectors; v += (uint64_t)most)
+        combine(queries, most, &sums, v, y, vectors * LANES);
+    for (; most > 4 && v + 4 <= vectors; v += 4)
+        combine(queries, 4, &sums, v, y, vectors * LANES);
+    for (; most > 2 && v + 2 <= vectors; v += 2)
+        combine(queries, 2, &sums, v, y, vectors * LANES);
+    if (v < vectors) combine(queries, 1, &sums, v, y, vectors * LANES);
+}
+
+/* Replace scores [count, SIDE] by e^((score - the largest of its line) / sqrt(K)); write their sums [SIDE], repeated.
+   Whole vectors are computed: what is behind the last counts as minus infinity. */
+static void exponentials(float *scores, uint64_t count, float scale, float *sums) {
+    float most[LANES], lanes[SIDE][LANES] = {{0}};
+    uint64_t vectors = whole_vectors(count);
+    for (uint64_t j = count * SIDE; j < vectors * LANES; j++)
+        scores[j] = -INFINITY; /* whose power is 0 */
+    for (int l = 0; l < LANES; l++)
+        most[l] = -INFINITY;
+    for (uint64_t j = 0; j < vectors * LANES; j += LANES)
+        for (uint64_t l = 0; l < LANES; l++)
+            most[l] = scores[j + l] > most[l] ? scores[j + l] : most[l];
+    for (int l = 0; l < SIDE; l++)
+        for (int p = SIDE; p < LANES; p += SIDE)
+            most[l] = most[l] > most[l + p] ? most[l] : most[l + p];
+    for (int l = SIDE; l < LANES; l++)
+        most[l] = most[l % SIDE];
+    for (uint64_t j = 0; j < vectors; j++, scores += LANES)
+        for (int l = 0; l < LANES; l++) {
+            scores[l] = exponential((scores[l] - most[l]) * scale);
+            lanes[j % SIDE][l] += scores[l];
         }
-        for (int i = 0; i < queries; i++) {
-            float *own = powers + (uint64_t)i * full;
-            for (uint64_t j = count + more * (uint64_t)i; j < full; j++)
-                own[j] = -INFINITY; /* whose power is 0 */
-            divisors[i] = exponentials(own, full, scale);
-            factors[i] = own;
-        }
-        for (uint64_t k = 0; k < width; k += 2 * LANES) {
-            uint64_t some = width - k < 2 * LANES ? width - k : 2 * LANES;
-            if (some > LANES)
-                combine(queries, 2, shared, factors, values, head + k, dim, count, more, sums);
-            else
-                combine(queries, 1, shared, factors, values, head + k, dim, count, more, sums);
-            for (int i = 0; i < queries; i++)
-                for (uint64_t l = 0; l < some; l++)
-                    results[i][head + k + l] = sums[i][l] / divisors[i];
-        }
-    }
+    for (int l = 0; l < LANES; l++)
+        sums[l] = (lanes[0][l] + lanes[2][l]) + (lanes[1][l] + lanes[3][l]); /* positions p + 8, then p + 4 */
+    for (int half = 2 * SIDE; half >= SIDE; half /= 2)
+        for (int l = 0; l < half; l++)
+            sums[l] += sums[l + half];
+    for (int l = SIDE; l < LANES; l++)
+        sums[l] = sums[l % SIDE];
 }
 
 /* Rotate numbers j and j + K/2 of each head as a vector. */
@@ -291,62 +304,117 @@ static void rotate(float *x, uint64_t heads, uint64_t width, const float *angles
         }
 }
 
-/* Put keys and values of one row beside those of its line, as number i. */
-static void keep_row(const float *qkv, uint64_t i, uint64_t dim, uint64_t length, float *keys, float *values) {
-    for (uint64_t k = 0; k < dim; k++)
-        keys[k * length + i] = qkv[dim + k];
-    memcpy(values + i * dim, qkv + 2 * dim, (size_t)dim * sizeof(float));
-}
-
 static void add(float *to, const float *from, uint64_t count) {
     for (uint64_t k = 0; k < count; k++)
         to[k] += from[k];
 }
 
-/* Attend along the lines inside qkv [rows, 3 D], QUERIES positions at a time. */
-static void attend_lines(const Block *block, const float *qkv, uint64_t rows, Line line, const Work *work) {
-    uint64_t dim = block->dim, length = line.length, stride = line.stride;
-    const float *keys = work->keys, *values = work->values, *q[QUERIES];
-    float *results[QUERIES];
-    for (uint64_t n = 0; n < rows / length; n++) {
-        uint64_t first = n / stride * stride * length + n % stride, some;
-        for (uint64_t p = 0; p < length; p++)
-            keep_row(qkv + (first + p * stride) * 3 * dim, p, dim, length, work->keys, work->values);
-        for (uint64_t j = 0; j < length; j += some) {
-            some = length - j < QUERIES ? 1 : QUERIES;
-            for (uint64_t i = 0; i < some; i++) {
-                q[i] = qkv + (first + (j + i) * stride) * 3 * dim;
-                results[i] = work->attended + (first + (j + i) * stride) * dim;
-            }
-            if (some == QUERIES)
-                attend(QUERIES, 1, q, &keys, length, &values, line.causal ? j + 1 : length, line.causal, block,
-                       work->powers, results);
-            else
-                attend(1, 1, q, &keys, length, &values, line.causal ? j + 1 : length, 0, block, work->powers, results);
-        }
+/* Write `count` numbers of SIDE rows of x side by side, `copies` times; the next number is `next` further. */
+INLINED void interleave(const float *x, uint64_t wide, const uint64_t *rows, uint64_t count, float *to, uint64_t next,
+                        const int copies) {
+    Side side[SIDE];
+    for (uint64_t k = 0; k < count / SIDE * SIDE; k += SIDE) {
+        for (int l = 0; l < SIDE; l++)
+            side[l] = load_side(x + rows[l] * wide + k);
+        transpose_side(side);
+        for (int n = 0; n < SIDE; n++, to += next)
+            for (int copy = 0; copy < copies; copy++)
+                store_side(to + copy * SIDE, side[n]);
+    }
+    for (uint64_t k = count / SIDE * SIDE; k < count; k++, to += next)
+        for (int l = 0; l < copies * SIDE; l++)
+            to[l] = x[rows[l % SIDE] * wide + k];
+}
+
+/* Write `count` numbers of SIDE rows, side by side in x, to those rows of y. */
+INLINED void separate(const float *x, uint64_t count, const uint64_t *rows, float *y, uint64_t wide) {
+    Side side[SIDE];
+    for (uint64_t k = 0; k < count / SIDE * SIDE; k += SIDE) {
+        for (int n = 0; n < SIDE; n++, x += SIDE)
+            side[n] = load_side(x);
+        transpose_side(side);
+        for (int l = 0; l < SIDE; l++)
+            store_side(y + rows[l] * wide + k, side[l]);
+    }
+    for (uint64_t k = count / SIDE * SIDE; k < count; k++, x += SIDE)
+        for (int l = 0; l < SIDE; l++)
+            y[rows[l] * wide + k] = x[l];
+}
+
+/* Put keys and values of SIDE rows into their cache, as position i. */
+static void keep(const Block *block, const float *qkv, const uint64_t *rows, uint64_t i, const Cache *cache) {
+    uint64_t dim = block->dim;
+    interleave(qkv + dim, 3 * dim, rows, dim, cache->keys + i / PLACES * dim * LANES + i % PLACES * SIDE, LANES, 1);
+    interleave(qkv + 2 * dim, 3 * dim, rows, dim, cache->values + i * dim * SIDE, SIDE, 1);
+}
+
+/* Attend with the head that begins with number `head`, from some queries, a constant number; each has SIDE rows of qkv.
+   The first attends to `count` positions of their cache, each next one to `more` (0 or 1) further. */
+INLINED void attend(const int queries, const Block *block, uint64_t head, const float *qkv, const uint64_t *rows,
+                    uint64_t count, uint64_t more, const Cache *cache, const Work *work) {
+    uint64_t dim = block->dim, width = dim / block->heads, of_width = whole_vectors(width);
+    uint64_t of_count = whole_vectors(count + more * (uint64_t)(queries - 1));
+    float scale = 1.0f / sqrtf((float)width), totals[QUERIES][LANES];
+    Sums scores = {.factors = work->queries, .size = width * LANES, .steps = width,
+                   .x = cache->keys + head * LANES, .row = LANES, .next = dim * LANES};
+    Sums results = {.factors = work->powers, .size = of_count * LANES, .steps = count, .more = more, .repeats = 1,
+                    .x = cache->values + head * SIDE, .row = dim * SIDE, .next = LANES};
+    for (int q = 0; q < queries; q++)
+        interleave(qkv + head, 3 * dim, rows + q * SIDE, width, work->queries + (uint64_t)q * width * LANES, LANES,
+                   PLACES);
+    combine_all(queries, of_count, scores, work->powers);
+    for (uint64_t q = 0; q < (uint64_t)queries; q++)
+        exponentials(work->powers + q * of_count * LANES, count + more * q, scale, totals[q]);
+    combine_all(queries, of_width, results, work->results);
+    for (int q = 0; q < queries; q++) {
+        float *own = work->results + (uint64_t)q * of_width * LANES;
+        for (uint64_t k = 0; k < width * SIDE; k++)
+            own[k] /= totals[q][k % LANES];
+        separate(own, width, rows + q * SIDE, work->attended + head, dim);
     }
 }
 
-/* Attend from each row of slab i to itself in the slabs 0 .. i, QUERIES rows at a time; the cache begins with row 0. */
+/* Write the rows of SIDE lines, from line n on, at position p. */
+static void rows_of(Line line, uint64_t lines, uint64_t n, uint64_t p, uint64_t *rows) {
+    for (uint64_t l = 0; l < SIDE; l++) {
+        uint64_t own = n + l < lines ? n + l : lines - 1;
+        rows[l] = (own / line.stride * line.length + p) * line.stride + own % line.stride;
+    }
+}
+
+/* Attend along the lines inside qkv [rows, 3 D]. Where fewer than SIDE lines are left, one counts several times. */
+static void attend_lines(const Block *block, const float *qkv, uint64_t rows, Line line, const Work *work) {
+    uint64_t length = line.length, lines = rows / length, at[QUERIES * SIDE], width = block->dim / block->heads;
+    Cache own = {work->keys, work->values, length};
+    for (uint64_t n = 0; n < lines; n += SIDE) {
+        for (uint64_t p = 0; p < length; p++) {
+            rows_of(line, lines, n, p, at);
+            keep(block, qkv, at, p, &own);
+        }
+        for (uint64_t head = 0; head < block->dim; head += width)
+            for (uint64_t p = 0, some; p < length; p += some) {
+                some = length - p < QUERIES ? 1 : QUERIES;
+                for (uint64_t q = 0; q < some; q++)
+                    rows_of(line, lines, n, p + q, at + q * SIDE);
+                if (some == QUERIES)
+                    attend(QUERIES, block, head, qkv, at, line.causal ? p + 1 : length, line.causal, &own, work);
+                else
+                    attend(1, block, head, qkv, at, line.causal ? p + 1 : length, 0, &own, work);
+            }
+    }
+}
+
+/* Attend from each row of slab i to itself in the slabs 0 .. i; the cache begins with row 0. */
 static void attend_slabs(const Block *block, const float *qkv, uint64_t rows, uint64_t i, const Cache *cache,
                          const Work *work) {
-    uint64_t dim = block->dim, length = cache->length, some;
-    const float *q[QUERIES], *keys[QUERIES], *values[QUERIES];
-    float *results[QUERIES];
-    for (uint64_t r = 0; r < rows; r += some) {
-        some = rows - r < QUERIES ? 1 : QUERIES;
-        for (uint64_t n = 0; n < some; n++) {
-            float *of_keys = cache->keys + (r + n) * dim * length, *of_values = cache->values + (r + n) * dim * length;
-            q[n] = qkv + (r + n) * 3 * dim;
-            keep_row(q[n], i, dim, length, of_keys, of_values);
-            keys[n] = of_keys;
-            values[n] = of_values;
-            results[n] = work->attended + (r + n) * dim;
-        }
-        if (some == QUERIES)
-            attend(QUERIES, 0, q, keys, length, values, i + 1, 0, block, work->powers, results);
-        else
-            attend(1, 0, q, keys, length, values, i + 1, 0, block, work->powers, results);
+    for (uint64_t r = 0; r < rows; r += SIDE) {
+        uint64_t at[SIDE], before = cache_size(r, cache->length, block->dim);
+        Cache own = {cache->keys + before, cache->values + before, cache->length};
+        for (uint64_t l = 0; l < SIDE; l++)
+            at[l] = r + l < rows ? r + l : rows - 1;
+        keep(block, qkv, at, i, &own);
+        for (uint64_t head = 0; head < block->dim; head += block->dim / block->heads)
+            attend(1, block, head, qkv, at, i + 1, 0, &own, work);
     }
 }
 

@@ -87,7 +87,7 @@ NOT_INLINED int step(const Slabs *slabs, float *x, uint64_t first, uint64_t last
     for (uint64_t r = first; r < last; r += part) {
         uint64_t some = last - r < part ? last - r : part, masked = 0;
         for (uint64_t n = 0; n < slabs->layers; n++) {
-            uint64_t at = (masked * rows + r) * dim * length;
+            uint64_t at = (masked * ((rows + part - 1) / part) + r / part) * cache_size(part, length, dim);
             Cache cache = {keys + at, values + at, length};
             apply_block(&slabs->blocks[n], slabs->lines[n], x + r * dim, some, i, &cache, &work);
             masked += !slabs->lines[n].length;
@@ -99,7 +99,7 @@ NOT_INLINED int step(const Slabs *slabs, float *x, uint64_t first, uint64_t last
 
 /* Run the rows first .. last - 1 of slab i, x [rows, D], through all blocks, in place, `part` rows at a time.
 
-   keys, values: [masked layers, rows, length, D] and 2 LANES numbers more: what the slabs before have left. */
+   keys, values: [masked layers, parts] caches and LANES numbers more, see `layers.h`: what the slabs before have left. */
 EXPORTED(step)(const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64_t part, uint64_t i, float *keys,
                float *values, uint64_t rows, uint64_t length) {
     uint64_t before = enter();
@@ -150,7 +150,7 @@ static void *take_rows(const Rows *rows, uint64_t count, uint64_t length, int at
                        float **x) {
     uint64_t dim = rows->embedding.dim, outputs = rows->head.outputs, mixtures = rows->mixture.mixtures;
     uint64_t hidden = rows->layers ? rows->blocks->hidden : 1, together = at_once ? count * length : count;
-    uint64_t cache = at_once ? 0 : (count * dim * length + 3 * LANES) / LANES * LANES, layers = rows->layers;
+    uint64_t cache = at_once ? 0 : cache_size(count, length, dim) + LANES, layers = rows->layers;
     float *caches, *shares, *of_caches, *numbers;
     const uint64_t sizes[] = {
         together * dim, count * dim, count * dim, most_of(count, BLOCK_ROWS) * outputs, mixtures, 2 * mixtures, outputs,
@@ -262,7 +262,7 @@ static float sum_of_powers(const float *x, uint64_t count, float most) {
             lanes[j] += exponential(x[i + j] - most);
     for (uint64_t i = whole; i < count; i++)
         lanes[i % LANES] += exponential(x[i] - most);
-    return sum_of_lanes(lanes);
+    return sum_of_lanes(load(lanes));
 }
 
 /* Return -log softmax(logits)[value]; NaN if the logits are not finite. */

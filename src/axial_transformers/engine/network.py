@@ -43,7 +43,7 @@ from axial_transformers.engine.threads import parallel_ranges
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "read_from", "write_stream"]
 
-TILE, CACHE_LINE = 32, 64
+TILE, SIDE, PLACES, CACHE_LINE = 32, 4, 4, 64
 ROWS_AT_ONCE, KNOWN_AT_ONCE = 224, 784
 """Rows of a slab, and of known values, that go through the layers together: they stay in a core's cache."""
 MIN_AT_ONCE = 4
@@ -201,8 +201,9 @@ class Slabs(Packed):
         _check("whole lines in an example", [positions % (a * b) for a, b in self._lines if a], [0] * len(self._plain))
         self._check_length(length)
         part = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
-        size = self._masked * rows * length * self._dim + 2 * LANES
-        return State(part, np.empty(size, np.float32), np.empty(size, np.float32), rows, length)
+        of_part = ceil(part / SIDE) * ceil(length / PLACES) * LANES * self._dim
+        size = self._masked * ceil(rows / part) * of_part + LANES
+        return State(part, aligned_zeros(size), aligned_zeros(size), rows, length)
 
     @property
     def _plain(self) -> list[Line]:
