@@ -10,4 +10,4 @@ LIBRARY = door.FOLDER / door.NAME
 
 
 def levels() -> list[str]:
-    return [name for name in door.LEVELS if door._has(ctypes.CDLL(str(LIBRARY)), name)]
+    return [name for name in door.LEVELS if ctypes.CDLL(str(LIBRARY)).axial_has_level(name.encode())]

@@ -427,9 +427,9 @@ class ImportOfficial:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check what differs between processors, and say which parts can be trusted here. It takes about ten seconds.
+    """Say what this machine has, and compare an archive with that of other machines.
 
-    The exit status is 1 if a check fails. Put the output into a report of an error.
+    The exit status is 1 if it differs. Put the output into a report of an error.
 
     For example:
       axial doctor

@@ -21,7 +21,6 @@ from axial_transformers.compression.codec import (
     decode_chunk,
     dtype_of,
     encode_chunk,
-    exact_network,
     work_on_chunks,
 )
 from axial_transformers.compression.container import (
@@ -225,7 +224,7 @@ def write_archive(  # noqa: PLR0913
     for name, given in conditioning._asdict().items():
         if given is not None and len(given) != len(images):
             raise ValueError(f"{name} is of {len(given)} images, but {len(images)} are to be compressed")
-    network, entries, webp = exact_network(model), list[ChunkEntry](), list[int]()
+    network, entries, webp = ExactNetwork(model), list[ChunkEntry](), list[int]()
 
     def encode(item: tuple[Tensor, Conditioning]) -> tuple[ChunkEntry, bytes, list[int]]:
         images, own = item
@@ -360,7 +359,7 @@ class ArchiveReader:
 
     @cached_property
     def _network(self) -> ExactNetwork:
-        return exact_network(self.model)
+        return ExactNetwork(self.model)
 
     def content(self, chunk: int) -> bytes:
         """Return the bytes of a chunk."""

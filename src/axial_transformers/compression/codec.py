@@ -3,7 +3,7 @@
 You need not read this file to compress: call `compress` and `decompress` (`archive`), which divide an archive into
 chunks and call this. Read it to change what a chunk holds. docs/reference/archive_format.md has the format.
 
-    network = exact_network(model)                         # float32, the same bits on every CPU
+    network = ExactNetwork(model)                          # float32, the same bits on every CPU
     chunk = encode_chunk(network, images, UNCONDITIONAL)   # images [N, *A, C], values from 0
     content = chunk.pack()                                 # bytes
     same = decode_chunk(network, len(images), content, UNCONDITIONAL)
@@ -32,7 +32,6 @@ does not end in the checksum of its pixels has read damage, or has other conditi
 """
 
 import io
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -59,7 +58,6 @@ from axial_transformers.engine import (
     TOO_SHORT,
     WORD,
     Stream,
-    library,
     parallel_map,
 )
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
@@ -79,13 +77,6 @@ def check_model(model: AxialTransformer) -> None:
         raise ValueError("the model conditions on known channels, which an archive does not hold")
     if reason := obstacle(model):
         raise ValueError(f"{reason}, so this model makes no archives")
-
-
-def exact_network(model: AxialTransformer) -> ExactNetwork:
-    """Return the network of a checked model, as the other functions take it; warn if it will be slow."""
-    if library() is None:
-        warnings.warn("the engine is not compiled, without which archives are very slow", stacklevel=3)
-    return ExactNetwork(model)
 
 
 def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -1,7 +1,4 @@
-"""The numbers that the arithmetic of archives is made of, and the weights that it works on. Nothing here is compiled.
-
-Every constant is a float32 number. Changing one changes the contents of archives.
-"""
+"""What goes into the exact network and the coder: weights, sampling, streams. Changing a constant changes archives."""
 
 from decimal import Context
 from functools import cache
@@ -14,41 +11,10 @@ Array = NDArray[np.float32]
 
 LANES = 16
 """Number j of a row is summed in lane j mod LANES."""
-EPSILON = float(np.float32(1e-5))
-"""Added to the variance in a layer norm."""
-STEEPNESS = float(np.float32(1.702))
-"""Of the quick GELU."""
-
-MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0
-"""exp is zero below, constant above: never denormal or infinite."""
-LOG2_E = 1.4426950216293335
-LN_2, REST_OF_LN_2 = 0.6931471824645996, -1.9046542121259336e-09
-ROUNDING = 12582912.0
-"""1.5 * 2^23: adding it rounds to a whole number."""
-POWERS = (0.0013751150108873844, 0.00836898759007454, 0.04166954383254051, 0.166665181517601, 0.49999988079071045)
-"""(e^r - 1 - r) / r^2, |r| <= log(2) / 2, highest power first; accurate to 4e-9."""
-
-HALF_ROOT = 0.7071067690849304
-"""log splits x into 2^n m, m from here on."""
-LOG_POWERS = (
-    *(-0.07634496688842773, 0.1276157647371292, -0.13160182535648346, 0.14201757311820984),
-    *(-0.16623356938362122, 0.20001226663589478, -0.2500081956386566, 0.3333333134651184),
-)
-"""(log(1 + f) - f + f^2 / 2) / f^3, highest power first; accurate to 6e-9."""
-
 PRECISION = 28
 """The frequencies of the values of a position add up to 2^PRECISION."""
-FIXED_POINT = 28
-"""exp(logit - largest logit) is rounded down to a multiple of 2^-FIXED_POINT."""
-RECIPROCAL = 34
-"""Bits behind the point of the factor that turns fixed-point numbers into frequencies.
-
-A product of the factor and a sum of fixed-point numbers is at most 2^(PRECISION + RECIPROCAL), so it fits 63 bits.
-"""
 MIN_LOG_PRECISION = -12.0
 """Log precisions of a mixture are at least this: precisions are 2^-17 per value and more."""
-MAX_OUTPUT = float(2**100)
-"""Parameters of a mixture that are not smaller count as not finite. Nothing that is computed of others overflows."""
 LOGISTIC_BITS, LOGISTIC_END = 30, 24
 """1 / (1 + e^z) is a multiple of 2^-LOGISTIC_BITS, and constant from z = LOGISTIC_END on."""
 TABLE_BITS, BETWEEN_BITS = 6, 20
@@ -58,9 +24,7 @@ COEFFICIENT_BITS = 24
 MIN_STATE, WORD = 1 << 31, 32
 """The state of the entropy coder is in [2^31, 2^63), and its words have 32 bits."""
 GROUP = 24
-"""Images whose symbols follow each other in a stream, row by row. The row kernel computes them together."""
-MAX_VALUES = 1 << 16
-"""Values of a position at most. The factor of fixed-point numbers then has at least 18 bits that are not zero."""
+"""Images whose symbols follow each other in a stream, row by row. They are computed together."""
 
 
 @cache

@@ -20,6 +20,8 @@ import torch
 FOLDER = Path(__file__).parent
 NAME = {"win32": "axial.dll", "darwin": "libaxial.dylib"}.get(sys.platform, "libaxial.so")
 FROM_SOURCE = "pip install --force-reinstall --no-deps -e ."
+LEVELS = ("v2", "v3", "v4", "aarch64")
+NO_MEMORY = 1
 LOG = logging.getLogger("axial_transformers")
 
 
@@ -45,9 +47,6 @@ def _checked(result: int, function: Any, arguments: Any) -> int:
     return result
 
 
-NO_MEMORY = 1
-
-
 @cache
 def library() -> Library | None:
     """Return the library at the best level that this processor has, or that AXIAL_CPU names; None, with a warning.
@@ -56,16 +55,12 @@ def library() -> Library | None:
         ValueError: AXIAL_CPU names no level of this processor; or the library is of other sources than those here.
     """
     path = FOLDER / NAME
-    if not path.exists():
-        LOG.warning(
-            "the engine is not compiled, so sampling, archives and training on a CPU are many times slower: run %s",
-            FROM_SOURCE,
-        )
-        return None
-    loaded = ctypes.CDLL(str(path))
-    levels = [name for name in LEVELS if _has(loaded, name)]
-    if not levels:
-        LOG.warning("the engine has no level for this processor, so sampling, archives and training are very slow")
+    loaded = ctypes.CDLL(str(path)) if path.exists() else None
+    levels = [name for name in LEVELS if loaded and loaded.axial_has_level(name.encode())]
+    if loaded is None or not levels:
+        reason = "is not compiled" if loaded is None else "has no level for this processor"
+        slow = "sampling, archives and training on a CPU are many times slower"
+        LOG.warning("the engine %s, so %s; to compile it, run %s", reason, slow, FROM_SOURCE)
         return None
     asked = os.environ.get("AXIAL_CPU") or levels[-1]
     if asked not in levels:
@@ -106,13 +101,6 @@ def ieee_arithmetic() -> Iterator[None]:
             found.environment(ctypes.byref(before), 0)
         else:
             torch.set_flush_denormal(flushing)
-
-
-LEVELS = ("v2", "v3", "v4", "aarch64")
-
-
-def _has(loaded: ctypes.CDLL, level: str) -> bool:
-    return bool(loaded.axial_has_level(level.encode()))
 
 
 def sources_digest() -> str:

@@ -10,7 +10,7 @@ lies in memory, stands in `layers.h`, `rows.h` and `network.c`.
     Dense                             one
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import Structure, byref, c_float, c_int, c_int64, c_uint64, c_void_p, cast
 from math import ceil, prod
 from typing import Any, NamedTuple
@@ -220,11 +220,10 @@ class Slabs(Packed):
         x, function = np.array(u, np.float32, order="C"), exact_library().step
 
         def work(first: int, last: int) -> None:
-            rows = first * state.part, min(last * state.part, state.rows)
-            function(byref(self._step), _of(x), *map(c_uint64, (*rows, state.part, i)), _of(state.keys),
+            function(byref(self._step), _of(x), *map(c_uint64, (first, last, state.part, i)), _of(state.keys),
                      _of(state.values), c_uint64(state.rows), c_uint64(state.length))  # fmt: skip
 
-        parallel_ranges(work, ceil(state.rows / state.part))
+        _in_parts(state.part, state.rows, work)
         return x
 
     def add_upper(self, context: Array, values: Integers, table: Array | Features, length: int, positions: int) -> None:
@@ -247,11 +246,10 @@ class Slabs(Packed):
         size = examples_at_once(examples, max(1, KNOWN_AT_ONCE // example)) * example
 
         def work(first: int, last: int) -> None:
-            rows = first * size, min(last * size, len(values))
-            function(byref(slabs), _of(context), _of(values), byref(embedding), *map(c_uint64, (*rows, example)),
+            function(byref(slabs), _of(context), _of(values), byref(embedding), *map(c_uint64, (first, last, example)),
                      c_uint64(positions))  # fmt: skip
 
-        parallel_ranges(work, ceil(len(values) / size))
+        _in_parts(size, len(values), work)
 
 
 class Rows(Packed):
@@ -307,12 +305,10 @@ class Rows(Packed):
         of_prediction = _centring(centring, values, packed)
 
         def work(first: int, last: int) -> None:
-            examples = first * size, min(last * size, batch)
-            function(byref(self._rows), _of(context), *map(c_uint64, (*examples, length)), byref(of_prediction),
+            function(byref(self._rows), _of(context), *map(c_uint64, (first, last, length)), byref(of_prediction),
                      _of(values), byref(sampling))  # fmt: skip
 
-        size = examples_at_once(batch)
-        parallel_ranges(work, ceil(batch / size))
+        _in_parts(examples_at_once(batch), batch, work)
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
@@ -326,12 +322,11 @@ class Rows(Packed):
         _check("dtypes", (nats.dtype.name, intervals.dtype.name), ("float32", "int64"))
 
         def work(first: int, last: int) -> None:
-            examples = first * size, min(last * size, batch)
-            function(byref(self._rows), _of(context), *map(c_uint64, (*examples, length)), _of(values),
+            function(byref(self._rows), _of(context), *map(c_uint64, (first, last, length)), _of(values),
                      _of(nats) if nats.size else None, _of(intervals) if intervals.size else None)  # fmt: skip
 
         size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
-        parallel_ranges(work, ceil(batch / size))
+        _in_parts(size, batch, work)
 
     def _context(self, context: Array, values: Integers) -> tuple[Array, tuple[int, int]]:
         _check("values", (values.ndim, values.dtype.name, values.flags.c_contiguous), (2, "int64", True))
@@ -348,6 +343,11 @@ def examples_at_once(examples: int, most: int = GROUP) -> int:
         most: examples whose rows fit into a core's cache.
     """
     return max(1, min(most, max(MIN_AT_ONCE, ceil(examples / torch.get_num_threads()))))
+
+
+def _in_parts(size: int, count: int, work: Callable[[int, int], None]) -> None:
+    """Call work(first, last) in threads, each with some whole parts of range(count); a part has `size`."""
+    parallel_ranges(lambda first, last: work(first * size, min(last * size, count)), ceil(count / size))
 
 
 def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:

@@ -1,7 +1,7 @@
-"""The arithmetic of archives in NumPy, one rounded operation a line: the definition that the compiled kernels follow.
+"""The exact network and the coder in NumPy, one rounded operation a line: the definition that C follows.
 
-It needs no compiler and is slow. Arrays are float32 unless they say otherwise. A sum of two products with one rounding
-is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
+It needs no compiler and is slow. Arrays are float32 unless they say otherwise, and so are constants. A sum of two
+products with one rounding is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,29 +12,15 @@ from numpy.typing import NDArray
 from axial_transformers.engine.definition import (
     BETWEEN_BITS,
     COEFFICIENT_BITS,
-    EPSILON,
-    FIXED_POINT,
     GROUP,
-    HALF_ROOT,
     LANES,
-    LN_2,
-    LOG2_E,
-    LOG_POWERS,
     LOGISTIC_BITS,
     LOGISTIC_END,
     MASKED,
-    MAX_EXPONENT,
-    MAX_OUTPUT,
-    MIN_EXPONENT,
     MIN_LOG_PRECISION,
     MIN_STATE,
     NOT_FINITE,
-    POWERS,
     PRECISION,
-    RECIPROCAL,
-    REST_OF_LN_2,
-    ROUNDING,
-    STEEPNESS,
     TABLE_BITS,
     TOO_SHORT,
     WORD,
@@ -57,6 +43,37 @@ from axial_transformers.engine.library import ieee_arithmetic
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "read_from", "write_stream"]
 
 ONE = np.float32(1)
+EPSILON = float(np.float32(1e-5))
+"""Added to the variance in a layer norm."""
+STEEPNESS = float(np.float32(1.702))
+"""Of the quick GELU."""
+
+MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0
+"""exp is zero below, constant above: never denormal or infinite."""
+LOG2_E = 1.4426950216293335
+LN_2, REST_OF_LN_2 = 0.6931471824645996, -1.9046542121259336e-09
+ROUNDING = 12582912.0
+"""1.5 * 2^23: adding it rounds to a whole number."""
+POWERS = (0.0013751150108873844, 0.00836898759007454, 0.04166954383254051, 0.166665181517601, 0.49999988079071045)
+"""(e^r - 1 - r) / r^2, |r| <= log(2) / 2, highest power first; accurate to 4e-9."""
+
+HALF_ROOT = 0.7071067690849304
+"""log splits x into 2^n m, m from here on."""
+LOG_POWERS = (
+    *(-0.07634496688842773, 0.1276157647371292, -0.13160182535648346, 0.14201757311820984),
+    *(-0.16623356938362122, 0.20001226663589478, -0.2500081956386566, 0.3333333134651184),
+)
+"""(log(1 + f) - f + f^2 / 2) / f^3, highest power first; accurate to 6e-9."""
+
+FIXED_POINT = 28
+"""exp(logit - largest logit) is rounded down to a multiple of 2^-FIXED_POINT."""
+RECIPROCAL = 34
+"""Bits behind the point of the factor that turns fixed-point numbers into frequencies.
+
+A product of the factor and a sum of fixed-point numbers is at most 2^(PRECISION + RECIPROCAL), so it fits 63 bits.
+"""
+MAX_OUTPUT = float(2**100)
+"""Parameters of a mixture that are not smaller count as not finite. Nothing that is computed of others overflows."""
 
 
 def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:
@@ -291,34 +308,28 @@ class Rows:
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
             for i, logits in enumerate(self._logits(context[group], values[group])):
-                if ordinal is not None:
-                    centres = centred_on(centring, group, i, ordinal.num_values)
-                    each = np.broadcast_to(centres, len(logits)).tolist()
-                    for b, (outputs, centre) in enumerate(zip(logits, each), start=first):
-                        values[b, i] = read_ordinal(outputs, centre, ordinal, stream)
+                centres = centred_on(centring, group, i, ordinal.num_values if ordinal else 0)
+                for b, outputs in enumerate(logits):
+                    starts = starts_of(outputs, int(centres[b % len(centres)]), ordinal)
+                    if starts is None:
+                        stream.state[2], values[first + b, i] = NOT_FINITE, 0
+                    else:
+                        read_from(starts, stream, values[first + b, i : i + 1])
+                if ordinal:
                     values[group, i] = keep_value(centring, group, i, values[group, i], centres, ordinal.num_values)
-                    continue
-                for b, numbers in enumerate(fixed_points(logits, stream), start=first):
-                    values[b, i] = read_value(numbers, stream)
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
+        ordinal = self._output.ordinal
         for i, logits in enumerate(self._logits(context, known.values)):
-            values, ordinal = known.values[:, i], self._output.ordinal
-            if ordinal is not None:
-                if known.nats.size:
-                    known.nats[:, i] = nats_of_mixture(logits, values, ordinal)
-                if known.intervals.size:
-                    for b, outputs in enumerate(logits):
-                        known.intervals[b, i] = interval_of_mixture(outputs, int(values[b]), ordinal)
-                continue
+            codes = known.values[:, i]
+            values, centres = value_and_centre(codes, ordinal) if ordinal else (codes, codes)
             if known.nats.size:
-                known.nats[:, i] = nats_of(logits, values)
-            if known.intervals.size:
-                stream = Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
-                for b, numbers in enumerate(fixed_points(logits, stream)):
-                    known.intervals[b, i] = interval(numbers, int(values[b]))
-                known.intervals[np.isnan(nats_of(logits, values)), i] = 0
+                known.nats[:, i] = nats_of_mixture(logits, codes, ordinal) if ordinal else nats_of(logits, codes)
+            for b in range(len(logits) if known.intervals.size else 0):
+                starts = starts_of(logits[b], int(centres[b]), ordinal)
+                start, end = (0, 0) if starts is None else starts[values[b] : values[b] + 2]
+                known.intervals[b, i] = start, end - start
 
     def _logits(self, context: Array, values: NDArray[np.int64]) -> Iterator[Array]:
         """Yield the logits of each position; the values before it must be there by then."""
@@ -407,13 +418,13 @@ def nats_of_mixture(outputs: Array, codes: NDArray[np.int64], ordinal: Ordinal) 
     return np.where(usable(outputs), nats, np.float32(np.nan))
 
 
-def interval_of_mixture(outputs: Array, code: int, ordinal: Ordinal) -> tuple[int, int]:
-    """Return start and frequency of the interval of a value; zeros if outputs [3 K] cannot be used."""
-    if not usable(outputs):
-        return 0, 0
-    value, centre = value_and_centre(np.array([code]), ordinal)
-    start, end = counts_below(np.array([value[0], value[0] + 1]), int(centre[0]), outputs, ordinal).tolist()
-    return start, end - start
+def starts_of(outputs: Array, centre: int, ordinal: Ordinal | None) -> NDArray[np.int64] | None:
+    """Return the lower ends of the intervals of all values, and 2^PRECISION; None if outputs [n] cannot be used."""
+    if ordinal is not None:
+        values = np.arange(ordinal.num_values + 1)
+        return counts_below(values, centre, outputs, ordinal) if usable(outputs) else None
+    is_finite = (outputs - largest(outputs) <= 0).all()
+    return boundaries(fixed_points(outputs)) if is_finite else None
 
 
 def counts_below(values: NDArray[np.int64], centre: int, outputs: Array, ordinal: Ordinal) -> NDArray[np.int64]:
@@ -431,7 +442,7 @@ def counts_below(values: NDArray[np.int64], centre: int, outputs: Array, ordinal
 
 def integer_weights(weights: Array, count: int) -> NDArray[np.int64]:
     """Return softmax(weights) [K] as integers that add up to 2^PRECISION - count."""
-    numbers = fixed_points(weights[None], Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64)))[0]
+    numbers = fixed_points(weights)
     available = (1 << PRECISION) - count
     factor = (available << RECIPROCAL) // int(numbers.sum())
     before = np.concatenate([[0], np.cumsum(numbers)[:-1]])
@@ -448,24 +459,6 @@ def integer_logistic(z: Array) -> NDArray[np.int64]:
     return np.where(z < 0, below, (1 << LOGISTIC_BITS) - below)
 
 
-def read_ordinal(outputs: Array, centre: int, ordinal: Ordinal, stream: Stream) -> int:
-    """Return the next value of a stream, by bisection; 0, and a note, if outputs [3 K] cannot be used."""
-    if not usable(outputs):
-        stream.state[2] = NOT_FINITE
-        return 0
-    slot = int(stream.state[0]) % (1 << PRECISION)
-    value, beyond, start, end = 0, ordinal.num_values, 0, 1 << PRECISION
-    while beyond - value > 1:
-        middle = (value + beyond) // 2
-        at = int(counts_below(np.array([middle]), centre, outputs, ordinal)[0])
-        if at <= slot:
-            value, start = middle, at
-        else:
-            beyond, end = middle, at
-    advance(stream, start, end)
-    return value
-
-
 def nats_of(logits: Array, values: NDArray[np.int64]) -> Array:
     """Return -log softmax(logits)[value]; NaN if logits are not finite."""
     top = largest(logits)
@@ -473,42 +466,19 @@ def nats_of(logits: Array, values: NDArray[np.int64]) -> Array:
     return log(total(exp(logits - top[:, None]))) - (chosen - top)
 
 
-def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
-    """Return exp(logits - largest) in units of 2^-FIXED_POINT, rounded down; note logits that are not finite."""
-    difference = logits - largest(logits)[..., None]
-    is_number = difference <= 0
-    if not is_number.all():
-        stream.state[2] = NOT_FINITE
-    power = np.where(is_number, exp(difference), np.float32(0)) * np.float32(1 << FIXED_POINT)
-    return power.astype(np.int64)
+def fixed_points(logits: Array) -> NDArray[np.int64]:
+    """Return exp(logits - largest) in units of 2^-FIXED_POINT, rounded down."""
+    return (exp(logits - largest(logits)[..., None]) * np.float32(1 << FIXED_POINT)).astype(np.int64)
 
 
-def boundaries(numbers: NDArray[np.int64]) -> list[int]:
-    """Return the lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION."""
-    count, whole = len(numbers), max(sum(numbers.tolist()), 1)
-    factor = (((1 << PRECISION) - count) << RECIPROCAL) // whole
-    ends, before = [], 0
-    for i, number in enumerate(numbers.tolist()):
-        ends.append(i + ((before * factor) >> RECIPROCAL))
-        before += number
-    return [*ends, 1 << PRECISION]
+def boundaries(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION, by fixed-point numbers."""
+    count, before = len(numbers), np.cumsum(numbers) - numbers
+    factor = (((1 << PRECISION) - count) << RECIPROCAL) // max(int(numbers.sum()), 1)
+    return np.append(np.arange(count) + (before * factor >> RECIPROCAL), 1 << PRECISION)
 
 
-def interval(numbers: NDArray[np.int64], value: int) -> tuple[int, int]:
-    """Return start and frequency of a value's interval."""
-    start, end = boundaries(numbers)[value : value + 2]
-    return start, end - start
-
-
-def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
-    """Return the next value of a stream, given the fixed-point numbers of its distribution."""
-    slot, ends = int(stream.state[0]) % (1 << PRECISION), boundaries(numbers)
-    value = sum(end <= slot for end in ends[1:])
-    advance(stream, ends[value], ends[value + 1])
-    return value
-
-
-def read_from(starts: NDArray[np.int32], stream: Stream, values: NDArray[np.int64]) -> None:
+def read_from(starts: NDArray[np.integer], stream: Stream, values: NDArray[np.int64]) -> None:
     """Read values [n] of one distribution, whose value v has the interval starts[v] .. starts[v + 1] - 1."""
     for k in range(len(values)):
         value = int(np.searchsorted(starts, int(stream.state[0]) % (1 << PRECISION), "right")) - 1
