@@ -30,10 +30,10 @@ import torch
 from axial_transformers.data import load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.progress import Display
 from axial_transformers.training import TrainConfig, checkpoints, train
 from command_line import run_command
+from matmul_rate import matmul_rate
 
 CONFIG = TrainConfig(
     steps=150,

@@ -29,15 +29,14 @@ import axial_transformers as axial
 from axial_transformers.data import Examples
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.machine import arithmetic, why_not_compiled
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.planning.flops import training_flops
-from axial_transformers.planning.step_memory import memory
-from axial_transformers.processor import arithmetic, why_not_compiled
 from axial_transformers.recipes import NAMED
 from axial_transformers.storage.model_folders import shipped_names
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.config import find_device
+from axial_transformers.training.costs import costs_of, training_flops
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory, read_curves
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
@@ -187,7 +186,7 @@ def memory_of_a_step(options: Options) -> Iterator[Row]:
         config = step_config(options, batch_size=32, checkpoint_blocks=recompute, compile=True)
         with started(model, config, options) as run:
             seconds = [seconds_of_steps(run, 1, options.device) for _ in range(3 + options.rounds)][3:]
-            found[recompute] = {**metrics(run), "seconds": min(seconds), "estimate": memory(model, config, 1).total}
+            found[recompute] = {**metrics(run), "seconds": min(seconds), "estimate": costs_of(model, config).memory}
         del run  # and its memory, before the other begins
     one, other = found[False], found[True]
     near = 0.6 < one["peak_memory_bytes"] / one["estimate"] < 1.05

@@ -24,10 +24,10 @@ from pathlib import Path
 import torch
 
 import axial_transformers as axial
-from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.processor import why_not_compiled
+from axial_transformers.machine import why_not_compiled
 from command_line import run_command
 from gpu_parts import PARTS, ROOT, Options, Row, one_process, without_code_for_devices
+from matmul_rate import matmul_rate
 from pretended_gpu import PretendedGPU
 
 

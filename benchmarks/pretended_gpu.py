@@ -6,6 +6,8 @@ the CPU among them raises, as on a GPU; so does what needs more memory than the 
 nothing, and recording a CUDA graph runs once what is recorded.
 """
 
+import weakref
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, nullcontext
 from inspect import getattr_static
 from types import SimpleNamespace
@@ -21,14 +23,65 @@ from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.layers import blocks
 from axial_transformers.ops import composed_relative, line_groups
-from axial_transformers.ops.torch_private import TorchDispatchMode, tree_leaves
-from axial_transformers.planning.step_memory import LiveBytes, gpu_attention
+from axial_transformers.ops.torch_private import (
+    TorchDispatchMode,
+    efficient_attention,
+    flash_attention,
+    storage_key,
+    tree_leaves,
+)
 
 CUDA, META = torch.device("cuda", 0), torch.device("meta")
 DEVICE, IS_CUDA, IS_META = (getattr_static(Tensor, name).__get__ for name in ("device", "is_cuda", "is_meta"))
 aten = torch.ops.aten
 TAKE_BOTH = {aten.copy_, aten._to_copy, aten.index, aten.index_put_, aten._index_put_impl_}
 """Operations that take tensors of a CPU and of a GPU."""
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of storages that operations return while it is entered, until they are freed.
+
+    `live` is their number now, `peak` the most so far.
+
+    Args:
+        known: storages that do not count.
+    """
+
+    def __init__(self, known: Iterable[torch.UntypedStorage]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live = self.peak = 0
+        self._known = {storage_key(storage) for storage in known}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor):
+                self.watch(tensor.untyped_storage())
+        return out
+
+    def watch(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage_key(storage), storage.nbytes()
+        if key in self._known:
+            return
+        self._known.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._forget, key, size)
+
+    def _forget(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.live -= size
+
+
+def gpu_attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False
+) -> Tensor:
+    """Return attention as a GPU's kernels leave it to the backward pass, on the meta device."""
+    if q.dtype == torch.float32 or attn_mask is not None:
+        return efficient_attention(q, k, v, attn_mask, True, dropout_p, is_causal)[0]
+    return flash_attention(q, k, v, dropout_p, is_causal)[0]
 
 
 class PretendedGPU:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from axial_transformers.processor import multiplies_bfloat16
+from axial_transformers.machine import multiplies_bfloat16
 
 Case = TypeVar("Case")
 Run = Callable[[], object]

@@ -9,7 +9,7 @@ Ours is the step of `axial train`, making of the batch included; the other is be
 compiled on both sides or on neither. Both see the same random values and have one loss, which is checked; the median
 wall time counts. On a CPU they step in turns, each in a process of its own; a GPU holds one of them at a time. The
 share of the matmul rate is that of the model's FLOPs, as `axial inspect` counts them. The last line is JSON; its
-"machine" is what `planning.machine.machine_facts` returns.
+"machine" is what `machine.machine_facts` returns.
 """
 
 import gc
@@ -32,17 +32,18 @@ from rich.table import Table
 from axial_transformers import recipes
 from axial_transformers.data import Examples
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.machine import machine_facts
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.torch_private import whole_graphs
-from axial_transformers.planning.flops import training_flops
-from axial_transformers.planning.machine import machine_facts, matmul_rate
 from axial_transformers.training.batches import Batch, batch_at, step_positions
 from axial_transformers.training.config import TrainConfig, find_device
+from axial_transformers.training.costs import training_flops
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.step import prepared, step
 from command_line import run_command
+from matmul_rate import matmul_rate
 from straightforward import Straightforward, StraightforwardTraining
 from timing import rows_of
 

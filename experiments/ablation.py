@@ -28,8 +28,8 @@ from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.machine import multiplies_bfloat16
 from axial_transformers.models import AxialTransformer
-from axial_transformers.processor import multiplies_bfloat16
 from axial_transformers.training import TrainConfig, train
 from of_benchmarks import CPU, interleaved, now, peak_memory, run_command
 from stored_rows import read, run_missing

@@ -14,8 +14,7 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
-from axial_transformers import cli, processor
-from axial_transformers.planning.machine import matmul_rate
+from axial_transformers import cli, machine
 from tests.small_models import random_model, small_config
 
 gc.set_threshold(10_000)  # collections of all generations took a twentieth of the time
@@ -65,9 +64,7 @@ Refused = Callable[..., str]
 def float32() -> Iterator[None]:
     """Precision auto is float32 on every processor, so that the tests compute the same; those of the choice choose."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processor, "multiplies_bfloat16", lambda device: False)
-        for dtype in (torch.float32, torch.bfloat16):  # for 0.3 seconds: forked processes need not measure again
-            matmul_rate(torch.device("cpu"), dtype)
+        patch.setattr(machine, "multiplies_bfloat16", lambda device: False)
         yield
 
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 TESTS = (
-    "engine/*", "ops/*", "layers/*", "decoding/*", "planning/machine", "compression/archive", "compression/codec",
+    "engine/*", "ops/*", "layers/*", "decoding/*", "project/machine", "compression/archive", "compression/codec",
     "training/optimizer", "training/muon", "training/replicas",
 )  # fmt: skip
 

@@ -91,3 +91,12 @@ def engineering(number: float) -> str:
         if number >= factor:
             return f"{number / factor:.3g} {prefix}"
     return f"{number:.3g} "
+
+
+def duration(seconds: float) -> str:
+    """Return seconds, minutes, hours or days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:,.1f} days"

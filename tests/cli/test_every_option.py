@@ -27,6 +27,7 @@ from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import completions, saving
 from axial_transformers.recipes import NAMED
+from axial_transformers.training import TrainConfig
 from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord
 from axial_transformers.training.trained_model import TrainedModel
 from tests.scan_writer import make_scan
@@ -139,7 +140,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "private": "", "revision": "v2", "licence": "mit", "dry-run": "",
     },
     "inspect": {
-        "devices": "2", "memory": "9", "rate": "9", "utilisation": "0.3", "dependencies": "", "json": "",
+        "dependencies": "", "json": "",
         "verbose": "", "sheet": "sheet.png",
     },
 }  # fmt: skip
@@ -421,11 +422,12 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "under_examples": lambda *given: Image.new("L", (3, 2)),
         "check_shape": lambda *given: None,
         "check_values": lambda *given, **options: None,
-        "plan": lambda run, *given: run,
-        "describe": lambda *given: {},
+        "costs_of": lambda *given: SimpleNamespace(parameters=1),
+        "check_memory": lambda *given: None,
         "_lines": lambda *given: [],
     }.items():
         recorder.replace(module, name, answer)
+    patch.setattr(TrainConfig, "resolve_auto", lambda training, begun: training)
     facts = Facts.of(EXAMPLES, AxialTransformer(TRAINED.model.config))
     machine = MachineRecord.found(torch.device("cpu"), 1)
     begun = RunRecord(run=NAMED["digits"](), facts=facts, machine=machine)

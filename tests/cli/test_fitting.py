@@ -12,8 +12,8 @@ from axial_transformers import recipes
 from axial_transformers.cli import fitting
 from axial_transformers.compression import open_archive
 from axial_transformers.data import Examples
-from axial_transformers.planning.flops import parameters
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, SHARE_OF_MODEL, for_archive
+from axial_transformers.training.costs import parameters
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
 

@@ -84,7 +84,7 @@ WRONG: dict[str, dict[str, str]] = {
     "compress": {"other-sizes": "none", "weights": "new", "fit": "soon", "data.size": "large"},
     "decompress": {"most-values": "x", "weights": "new"},
     "import-official": {"heads": "x", "channels": "x"},
-    "inspect": {"devices": "0", "memory": "0", "rate": "0", "utilisation": "2", "model.heads": "7", "sheet": "a.jpg"},
+    "inspect": {"model.heads": "7", "sheet": "a.jpg"},
 }  # fmt: skip
 """A wrong value of each option; or the whole call, where it is wrong with other words only."""
 

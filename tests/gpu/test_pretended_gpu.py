@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers import processor
+from axial_transformers import machine
 from tests.conftest import TINY
 from tests.paths import ROOT
 
@@ -85,4 +85,4 @@ def test_a_pretended_gpu_refuses_what_a_gpu_refuses():
 def test_a_pretended_gpu_without_headers_compiles_nothing():
     for compiles in (True, False):
         with PretendedGPU(compiles=compiles):
-            assert (processor.why_not_compiled.__wrapped__(CUDA) is None) is compiles
+            assert (machine.why_not_compiled.__wrapped__(CUDA) is None) is compiles

@@ -17,21 +17,18 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from axial_transformers import processor, recipes
+from axial_transformers import machine, recipes
 from axial_transformers.cli.train import requested
 from axial_transformers.data.examples import Examples
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.machine import arithmetic, free_memory
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers.planning import machine
-from axial_transformers.planning.machine import this_machine
-from axial_transformers.planning.step_memory import LiveBytes, _as_on_gpu, device_batch, memory
-from axial_transformers.processor import arithmetic
 from axial_transformers.training import TrainConfig, augmentation, metrics, parallelism
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import find_device
-from axial_transformers.training.optimizer import clip_gradients, optimizers, update_average
+from axial_transformers.training.optimizer import clip_gradients
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.step import Learner, prepared, step
 from tests.launching import fork
@@ -45,7 +42,7 @@ def test_what_is_auto_follows_the_device_and_is_decided_once(monkeypatch):
     on_cpu = config.resolve_auto()
     assert on_cpu.compile is False
     monkeypatch.setattr(TrainConfig, "torch_device", lambda self: CUDA)
-    monkeypatch.setattr(processor, "why_not_compiled", lambda device: None)
+    monkeypatch.setattr(machine, "why_not_compiled", lambda device: None)
     on_gpu = config.resolve_auto()
     assert on_gpu.compile is True
     assert on_cpu.resolve_auto() == on_cpu
@@ -207,8 +204,8 @@ def check_clipping(run: Learner, full: AxialTransformer) -> None:
 def test_processes_that_share_a_model_hold_shards_of_it_and_compute_the_same(tmp_path):
     import torch._dynamo  # which sharding needs: once, not in each process
 
-    estimate = memory(CONFIG, IN_SHARDS, devices=2)
-    ends = fork(2, lambda: in_shards(tmp_path, estimate.weights + estimate.average), tmp_path)
+    held = 2 * 4 * sum(weight.numel() for weight in build(CONFIG).parameters()) // 2
+    ends = fork(2, lambda: in_shards(tmp_path, held), tmp_path)
     assert [(status, err) for status, _, err in ends] == [(0, "")] * 2
     weights = random_model(CONFIG, torch.float32, seed=0).state_dict().values()
     expected = sum(float(each.double().sum()) for each in weights)
@@ -303,8 +300,8 @@ def test_a_gpu_that_compiles_no_addition_trains_uncompiled_and_says_why(error, m
     monkeypatch.setattr(TrainConfig, "torch_device", lambda self: CUDA)
     monkeypatch.setattr(torch, "zeros", lambda size, device: torch.ones(size))
     config, tried = TrainConfig(precision="float32"), []
-    why_not_compiled = processor.why_not_compiled.__wrapped__
-    monkeypatch.setattr(processor, "why_not_compiled", lambda device: tried.append(device) or why_not_compiled(device))
+    why_not_compiled = machine.why_not_compiled.__wrapped__
+    monkeypatch.setattr(machine, "why_not_compiled", lambda device: tried.append(device) or why_not_compiled(device))
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     assert config.resolve_auto().compile is True
 
@@ -331,7 +328,7 @@ def test_each_process_asks_its_own_gpu_and_no_other(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    this_machine(find_device("auto"))
+    free_memory(find_device("auto"))
     with Processes(find_device("cuda")):
         pass
     assert asked == ["cuda:3"] * 4
@@ -350,20 +347,6 @@ def test_a_lone_process_sets_its_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     with Processes(torch.device("cuda:1")):
         assert chosen == [torch.device("cuda:1")]
-
-
-def test_the_rate_of_float32_is_that_of_tf32_as_in_a_step(monkeypatch):
-    seen = []
-
-    def linear(a, b):
-        seen.append(torch.backends.cuda.matmul.fp32_precision)
-
-    monkeypatch.setattr(machine.F, "linear", linear)
-    monkeypatch.setattr(machine, "_wait", lambda device: None)
-    monkeypatch.setattr(torch, "linspace", lambda *_, device: torch.zeros(1).expand(8192**2))
-    machine._matmul_rate.__wrapped__(CUDA, torch.float32, 0.0, 1)
-    assert {*seen} == {"tf32"}
-    assert torch.backends.cuda.matmul.fp32_precision != "tf32"
 
 
 def test_conditioning_is_sampled_once_and_copied_once():
@@ -393,31 +376,3 @@ def test_a_process_that_fails_with_nccl_says_so_and_does_not_wait_for_the_others
     assert (second, said.strip()) == (1, "the disk is full")
     assert first == 1
     assert "has lost another" in lost
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", recipes.NAMED)
-def test_a_recipes_step_takes_the_memory_of_its_estimate(name):
-    """The tensors of the second part of the second step, Adam and the average included; no number is computed."""
-    recipe = recipes.NAMED[name]()
-    training = dataclasses.replace(recipe.training, accumulate=2, batch_size=4, device="cpu")
-    estimate = memory(recipe.model, training, devices=1)
-    assert peak_without_numbers(recipe.model, training) == pytest.approx(estimate.total, rel=0.05)
-
-
-def peak_without_numbers(config: AxialTransformerConfig, training: TrainConfig) -> int:
-    batch = device_batch(training, devices=1)
-    dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
-    with torch.device("meta"), LiveBytes(()) as held:
-        model, average = build(config), build(config).requires_grad_(False)
-        steppers = optimizers(model, training)
-        x = torch.zeros(batch, *config.shape, config.channels, dtype=torch.uint8)
-        channel = torch.full((batch,), model.slices.start)
-        label = torch.zeros(batch, dtype=torch.int64) if config.num_classes else None
-        for parameter in model.parameters():  # of the first step, and of the first part of the second
-            parameter.grad = torch.zeros_like(parameter)
-        for each in steppers:
-            each.step()
-        update_average(average, model, 0.9)
-        _as_on_gpu(dtype, random_slice_loss, model, x, label, None, channel).backward()
-    return held.peak

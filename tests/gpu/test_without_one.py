@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from axial_transformers.cli.options import products_in
 from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding import (
     Choose,
@@ -38,6 +39,7 @@ from axial_transformers.likelihood import evaluation
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.likelihood.outliers import score
+from axial_transformers.machine import arithmetic
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.baselines import (
     BlockTransformer,
@@ -49,8 +51,6 @@ from axial_transformers.models.baselines import (
 )
 from axial_transformers.ops import fused_attention
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.planning.machine import products_in
-from axial_transformers.processor import arithmetic
 from axial_transformers.training import checkpoints
 from tests import attention_reference as reference
 from tests.forced_backend import forced

@@ -18,8 +18,8 @@ from tests.paths import ROOT
 SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
-    "cli", "studio", "recipes", "training", "compression", "planning", "likelihood", "decoding",
-    "importers", "models", "layers", "ops", "engine", "processor", "pictures", "data", "storage", "progress",
+    "cli", "studio", "recipes", "training", "compression", "likelihood", "decoding",
+    "importers", "models", "layers", "ops", "engine", "machine", "pictures", "data", "storage", "progress",
     "messages", "doors",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""

@@ -1,6 +1,5 @@
 """Every `axial` command of a page or a model card runs, on tiny data, with few steps; and pages quote what it says."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -232,23 +231,6 @@ def test_every_exemption_is_of_a_command_that_a_page_has():
     assert SLOW - set(every) == set()
     assert COUNTS["run"] >= 80
     assert COUNTS["mentions"] + COUNTS["exempt"] < COUNTS["found"] / 2
-
-
-SIZES = dict(re.findall(r"^\| (\w+) \| (\d+\.\d+ \|.*) \|$", (ROOT / "docs/project/gpu.md").read_text(), re.MULTILINE))
-
-
-@pytest.mark.parametrize(
-    "recipe", [pytest.param(name, marks=[pytest.mark.slow] * (name != "imagenet64")) for name in SIZES]
-)
-def test_the_page_of_gpus_quotes_the_sizes_that_inspect_computes(recipe: str, axial: Axial):
-    options = ["--devices", "8", "--memory", "80", "--rate", "989", "--utilisation", "0.4", "--json"]
-    found = json.loads(axial("inspect", recipe, *options).out)["training"]
-    kept, again = (found["memory_bytes"][name] for name in ("blocks_kept", "blocks_computed_again"))
-    sizes = [kept["weights"] + kept["gradients"], kept["adam"] + kept["average"], kept["activations"], kept["total"]]
-    cells = [f"{size / 1e9:.2f}" for size in (*sizes, again["total"])]
-    hours, at_a_time = found["seconds_per_step"] * 200_000 / 3600, 8 // recipes.NAMED[recipe]().training.accumulate
-    petaflops = f"{found['flops_per_step'] / 1e15:.3f}"
-    assert SIZES[recipe].split(" | ") == [*cells, petaflops, f"{hours:.1f}", str(at_a_time)]
 
 
 @pytest.mark.parametrize("card", sorted(PACKAGE.glob("pretrained/*/README.md")), ids=lambda card: card.parent.name)

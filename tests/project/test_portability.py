@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from axial_transformers import processor
+from axial_transformers import machine
 from axial_transformers.cli.console import prepare_streams
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files import entries
@@ -93,10 +93,10 @@ def test_a_file_system_that_synchronises_no_folders_is_no_error(monkeypatch, tmp
 
 def test_memory_is_unknown_where_nothing_tells_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "resource", None)  # importing it fails
-    for module, name in [(processor, "MEMORY"), (metrics, "STATUS")]:
+    for module, name in [(machine, "MEMORY"), (metrics, "STATUS")]:
         monkeypatch.setattr(module, name, tmp_path / "none")
-    monkeypatch.setattr(processor, "CONTROL_GROUPS", [])
-    assert processor.free_memory() is None
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
+    assert machine.free_memory() is None
     assert metrics.peak_memory(torch.device("cpu")) == 0
 
 

@@ -70,7 +70,6 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         record(step, "arithmetic", "deterministic")
         record(step, "checkpoint_blocks", answer=lambda model: None)
         record(step, "compile_blocks", answer=lambda model: None)
-        patch.setattr(step, "matmul_rate", lambda *given: 1.0)
         patch.setattr(fit, "RunPage", lambda folder, record: MagicMock())
         patch.setattr("os.fsync", lambda descriptor: None)
         record(batches, "ahead", 2, answer=lambda draw, order, workers: ahead(draw, order, 0))
@@ -79,7 +78,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
             sample=lambda model, step: asked.append(("sample", step)),
         )  # fmt: skip
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timed = {"seconds", "examples_per_second", "model_flop_utilisation", "data_wait_share", "peak_memory_bytes"}
+    timed = {"seconds", "examples_per_second", "data_wait_share", "peak_memory_bytes"}
     newest = max((folder / "checkpoints").iterdir())
     return {
         "asked": asked,

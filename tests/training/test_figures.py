@@ -17,8 +17,6 @@ from axial_transformers import progress
 from axial_transformers.data.examples import Examples
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.planning.flops import training_flops
-from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.progress import Bar, Display, bar
 from axial_transformers.training import Collective, TrainConfig, train
 from axial_transformers.training import step as step_module
@@ -52,22 +50,6 @@ def test_bits_are_nats_divided_by_ln_2_and_lines_are_means():
     assert meter.smooth_bits_per_dim == pytest.approx((0.98 * 0.5 + 0.02 * 1.5) / 0.6931471805599453)
 
 
-def test_utilisation_is_the_share_of_the_measured_rate(tmp_path, monkeypatch):
-    monkeypatch.setattr(step_module, "matmul_rate", lambda device, dtype: 5e9)
-    for line in run(tmp_path / "run"):
-        assert line["model_flop_utilisation"] == pytest.approx(
-            line["examples_per_second"] * training_flops(MODEL) / 5e9
-        )
-
-
-def test_the_rate_is_that_of_the_precision_in_use(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(step_module, "matmul_rate", lambda device, dtype: asked.append((device, dtype)) or 1.0)
-    run(tmp_path / "a")
-    run(tmp_path / "b", dataclasses.replace(CONFIG, precision="bfloat16"))
-    assert asked == [(CPU, torch.float32), (CPU, torch.bfloat16)]
-
-
 def test_the_time_left_is_that_of_ten_measured_steps_of_evaluations_and_of_samples():
     durations, config = Durations(), TrainConfig(steps=110, evaluate_every=50, sample_every=100)
     for seconds in (60.0, *[2.0] * 9):  # the first one compiles
@@ -97,15 +79,6 @@ def test_after_ten_steps_the_time_is_said_and_a_part_of_an_evaluation_is_measure
     result = train(AxialTransformer(MODEL), examples, config, tmp_path, evaluate=evaluation, progress=Said())
     assert re.search(r"^about \d+ s left for 2 steps of .* s, without samples$", said[-1])
     assert result.best_step == 12
-
-
-def test_a_model_of_unknown_cost_has_no_utilisation(tmp_path):
-    class Another(AxialTransformer):
-        """Its FLOPs may be others than those of its configuration."""
-
-    lines = run(tmp_path / "run", model=Another)
-    assert len(lines) == 2
-    assert all("model_flop_utilisation" not in line and line["examples_per_second"] > 0 for line in lines)
 
 
 def test_slow_data_shows_as_time_waited_and_fast_data_does_not(tmp_path, monkeypatch):
@@ -159,23 +132,6 @@ def test_peak_memory_rises_with_what_is_held_and_never_falls(in_a_new_process):
     assert before + 100e6 < risen == pytest.approx(after, rel=0.01)
 
 
-def test_the_matmul_rate_is_measured_once_quickly_and_samples_nothing():
-    state = torch.get_rng_state()
-    start = time.monotonic()
-    rate = matmul_rate(CPU, torch.float32, seconds=0.05)
-    assert time.monotonic() - start < 5
-    assert 1e8 < rate < 1e14
-    assert matmul_rate(CPU, torch.float32, seconds=0.05) == rate
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_a_products_flops_are_counted(monkeypatch):
-    """One product of 1024 x 1024 matrices that takes a second is 2.1e9 FLOP/s."""
-    clock = iter(range(100))
-    monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
-    assert matmul_rate(CPU, torch.float32, seconds=0.001) == 2 * 1024**3
-
-
 def test_tensorboard_has_every_figure(tmp_path):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     lines = run(tmp_path / "run", dataclasses.replace(CONFIG, tensorboard=True))
@@ -186,7 +142,7 @@ def test_tensorboard_has_every_figure(tmp_path):
 def test_the_progress_line_tells_all(monkeypatch, capsys):
     monkeypatch.setattr("axial_transformers.progress.SECONDS_BETWEEN_LINES", 0.0)
     counters = Counters(step=1)
-    meter = Meter(CPU, batch_size=4, every=1, counters=counters, full_speed=1e12)
+    meter = Meter(CPU, batch_size=4, every=1, counters=counters)
     with Bar("training") as display:
         meter.add(1, torch.tensor(0.6931471805599453), torch.tensor(1.0))
         display.update(1, progress_metrics(CONFIG, counters, meter))
@@ -196,15 +152,9 @@ def test_the_progress_line_tells_all(monkeypatch, capsys):
     for figure in ("1.000 bits/dim", "steps/s", "examples/s", "left"):
         assert figure in first
         assert figure in second
-    for figure in ("0% MFU", "GB", "0% waiting for data"):
+    for figure in ("GB", "0% waiting for data"):
         assert figure not in first
         assert figure in second
-
-
-def test_training_costs_what_is_said_of_a_recipe():
-    config = AxialTransformerConfig(shape=(8, 8), num_values=17, dim=64, heads=4, outer_layers=4, inner_layers=2)
-    layer = 8 * 64**2 + 4 * 64 * 256 + 4 * 8 * 64
-    assert training_flops(config) == 3 * 64 * (6 * layer + 2 * 64 * 17)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")

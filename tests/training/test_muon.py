@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from axial_transformers.data import Examples
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.planning.step_memory import memory
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training import optimizer as muon_module
+from axial_transformers.training.costs import costs_of
 from axial_transformers.training.optimizer import Muon, learning_rate, moments, optimizers, orthogonalised
 
 MODEL = AxialTransformerConfig(
@@ -124,7 +124,8 @@ def test_the_estimate_of_memory_counts_muons_one_moment():
     found = model()
     both = optimizers(found, CONFIG)
     numbers = sum(each.numel() for name, each in moments(found, both).items() if not name.endswith(".step"))
-    assert memory(MODEL, CONFIG, devices=1).adam == 4 * numbers
+    settled = dataclasses.replace(CONFIG, precision="float32", device="cpu")
+    assert costs_of(MODEL, settled).moments == 4 * numbers
 
 
 def test_a_linear_schedule_falls_evenly_to_zero_after_the_warm_up():

@@ -8,8 +8,9 @@ from axial_transformers import data
 from axial_transformers.cli.commands import Doctor
 from axial_transformers.cli.console import print_rows, working
 from axial_transformers.compression import compress, decompress
+from axial_transformers.engine import library
+from axial_transformers.machine import machine_facts
 from axial_transformers.models import AxialTransformer
-from axial_transformers.planning.machine import machine_facts, machine_rows
 
 ARCHIVE = "f64f5c93"
 """The first digits of the SHA-256 of the archive of 16 bundled digits by the shipped model, on every machine."""
@@ -17,8 +18,12 @@ ARCHIVE = "f64f5c93"
 
 def main(_: Doctor) -> int:
     """Run the command."""
-    for title, facts in machine_rows(machine_facts()).items():
-        print_rows(facts, title)
+    level = (
+        f"compiled, level {found.level}"
+        if (found := library())
+        else "not compiled: torch attends, NumPy makes archives"
+    )
+    print_rows({**machine_facts(), "engine": level}, "machine")
     with working("comparing an archive"):
         failure = compare_archive()
     if failure:

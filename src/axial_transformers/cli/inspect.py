@@ -23,24 +23,14 @@ class Inspect:
 
     For example:
       axial inspect my_photos/ --sheet some.png
-      axial inspect imagenet64 --devices 8 --utilisation 0.4
-      axial inspect imagenet64 --devices 8 --training.shard --training.batch-size 128 --model.dim 1024
+      axial inspect imagenet32 --model.dim 1024
       axial inspect runs/digits --json
 
-    Without --devices, --memory, --rate and --utilisation, costs are for this machine: three real steps are timed. With
-    any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
+    Memory and FLOPs of a step are to be compared with a device's data sheet. With a source, three real steps are timed.
     """
 
-    devices: int | None = None
-    """Number of devices to train on."""
-    memory: float | None = None
-    """GB of memory of each device."""
-    rate: float | None = None
-    """TFLOP/s of the matrix products of each device."""
-    utilisation: float | None = None
-    """Share of that rate that training reaches."""
     verbose: bool = False
-    """Also show parameters by part, FLOPs, caches, and the parts of a step's memory."""
+    """Also show parameters by part, FLOPs, caches of decoding, and the parts of a step's memory."""
     sheet: Path | None = None
     """NAME.png: write a sheet of some training examples."""
     dependencies: bool = False
@@ -49,10 +39,6 @@ class Inspect:
     """Write the page of a run again."""
     json: bool = False
     """Print one JSON object; bytes, FLOPs, seconds."""
-
-    @property
-    def elsewhere(self) -> bool:
-        return any(option is not None for option in (self.devices, self.memory, self.rate, self.utilisation))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.cli.console import print_rows, printable, working
 from axial_transformers.cli.parsing import command
-from axial_transformers.cli.training import Prepared, decided, prepare, timed
+from axial_transformers.cli.training import Prepared, decided, describe_training, prepare, timed
 from axial_transformers.data import Examples
 from axial_transformers.data.folders import by_cause
 from axial_transformers.data.kinds import KINDS, kind_of
@@ -21,17 +21,14 @@ from axial_transformers.data.loading import files_of
 from axial_transformers.data.scans import is_scan
 from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.likelihood.dependencies import MAX_PARAMETERS, MAX_POSITIONS, check_configuration
-from axial_transformers.messages import Message, counted, engineering
+from axial_transformers.messages import Message, counted, duration, engineering
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_config
-from axial_transformers.planning.costs import Costs, describe, describe_memory
-from axial_transformers.planning.flops import decode_flops, duration, forward_flops, parameters
-from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.storage.files import require_writable
-from axial_transformers.training import Facts, RunConfig, TrainConfig, read_run
+from axial_transformers.training import Facts, RunConfig, read_run
 from axial_transformers.training.checkpoints import Counters
+from axial_transformers.training.costs import StepCosts, costs_of, parameters
 from axial_transformers.training.metrics import read_curves
-from axial_transformers.training.plan import costs_of, resolved
 from axial_transformers.training.run_description import describe_data, describe_run
 from axial_transformers.training.run_page import write_examples, write_page
 
@@ -56,53 +53,48 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
         record = read_run(words[0])
         run = record.run if record else RunConfig(model=read_config(words[0]))
         data = record and _data_of(run, record.facts)
-    machine = _machine(options, run.training)
+    examples = None
     if options.sheet is not None:
         if record or not run.source or options.sheet.suffix != ".png":
             way = "name the data and NAME.png, as in axial inspect my_photos/ --sheet some.png"
             raise ValueError(Message("{sheet=} is for a sheet of examples: {}", way, sheet=options.sheet))
         require_writable(options.sheet)
     if record or not (run.source or run.open):
-        costs = costs_of(replace(run, training=resolved(run.training, machine)), machine)
+        run = replace(run, training=run.training.resolve_auto())
+        with working("counting what a step needs"):
+            costs = costs_of(run.model, run.training)
     else:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "skipped: ")  # a row says so
-            found = prepare(run, machine=machine)
-        run, costs = found.planned, found.costs
+            found = prepare(run)
+        run, costs, examples = found.planned, found.costs, len(found.parts.train)
         rows, data = _data_rows(found), _data_of(run, found.facts())
         if options.sheet is not None:
             write_examples(options.sheet, found.parts.train, run.data.axes)
             rows["sheet"] = str(options.sheet)
         tables[printable(run.source)] = rows
-        steps, times = _steps(found, words, machine)
-    facts = {**_facts(run.model, options.dependencies), "data": data, "training": costs.to_json() | times}
-    verbose = options.verbose or options.dependencies or options.elsewhere
-    tables |= _tables(run.model, facts, costs, verbose, steps)
+        steps, times = _steps(found, words)
+    training = {name: getattr(run.training, name) for name in ("precision", "batch_size", "steps")} | asdict(costs)
+    facts = {**_facts(run.model, options.dependencies), "data": data, "training": training | times}
+    plan = describe_training(run, costs, examples) | steps
+    tables |= _tables(run.model, facts, costs, plan, options.verbose or options.dependencies)
     if record is not None:
         curves = read_curves(record.run.out)
         tables |= {f"{title} of the run": rows for title, rows in describe_run(record, curves).items()}
     _print(facts, tables, options.json)
 
 
-def _steps(found: Prepared, words: Sequence[str], machine: Machine) -> tuple[dict[str, str], dict[str, float | None]]:
+def _steps(found: Prepared, words: Sequence[str]) -> tuple[dict[str, str], dict[str, float | None]]:
     """Return what to do next and how long it takes, as rows and for JSON."""
     training = found.planned.training
     rows = {"to start": command("train", *words)}
     if training.minutes is None:
         rows["for an hour"] = command("train", *words, "--training.minutes", 60)
-    if not machine.is_this or not (durations := timed(found)):
+    if not (durations := timed(found)):
         return rows, {}
     seconds = durations.left(training, Counters())
     rows["time"] = f"about {duration(seconds)}: {durations.describe(training)}; three were timed"
     return rows, {"seconds_per_step": durations.step, "seconds_of_all_steps": seconds}
-
-
-def _machine(options: Any, training: TrainConfig) -> Machine:
-    """Return the devices to plan for."""
-    if options.elsewhere:
-        names = ("devices", "memory", "rate", "utilisation")
-        return Machine(**{name: value for name in names if (value := getattr(options, name)) is not None})
-    return this_machine(training.torch_device())
 
 
 def _data_of(run: RunConfig, facts: Facts) -> dict[str, Any]:
@@ -157,12 +149,10 @@ def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bo
 def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]:
     parts = parameters(config)
     numbers = cache_numbers(config)
-    forward, decode = forward_flops(config), decode_flops(config)
     return {
         "config": asdict(config),
         "positions": prod(config.bijection.shape) * (config.bijection.channels - config.known_channels),
         "parameters": {**parts, "total": sum(parts.values())},
-        "flops": {"forward": forward, "decode": decode, "decode_over_forward": decode / forward},
         "cache_bytes": {"float32": 4 * numbers, "bfloat16": 2 * numbers},
         "dependencies": _checked(config) if dependencies else None,
     }
@@ -175,27 +165,22 @@ def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
 
 
 def _tables(
-    model: AxialTransformerConfig, facts: dict[str, Any], costs: Costs, verbose: bool, steps: Mapping[str, str]
+    model: AxialTransformerConfig, facts: dict[str, Any], costs: StepCosts, plan: Mapping[str, str], verbose: bool
 ) -> dict[str, dict[str, str]]:
-    devices = "this machine" if costs.machine.is_this else f"{costs.machine.devices} devices"
-    title = f"training on {devices}, {costs.training.batch_size} examples a step in {costs.training.precision}"
-    tables, plan = {"model": model.describe()}, {**describe(costs), **steps}
+    tables = {"model": model.describe()}
     if not verbose:
-        return tables | {title: plan}
-    flops, cache, machine = facts["flops"], facts["cache_bytes"], costs.machine
-    decode, ratio = engineering(flops["decode"]), flops["decode_over_forward"]
+        return tables | {"training": dict(plan)}
+    cache = facts["cache_bytes"]
     tables |= {
         "parameters": {name: f"{count:>13,}" for name, count in facts["parameters"].items()},
         "one example": {
             "generated positions": f"{facts['positions']:,}",
-            "FLOPs forward": f"{engineering(flops['forward'])}FLOP, all slices",
-            "FLOPs decoding": f"{decode}FLOP with caches, {ratio:.3f} times a forward pass",
             "caches of decoding": ", ".join(f"{engineering(size)}B in {name}" for name, size in cache.items()),
             "dependencies": _verdict(facts["dependencies"]),
         },
     }
-    rate = {} if machine.rate is None else {"matrix products": f"{machine.rate:.3g} TFLOP/s"}
-    return tables | {title: plan | describe_memory(costs) | rate}
+    parts = ("weights", "gradients", "moments", "average", "saved")
+    return tables | {"training": {**plan, **{name: f"{engineering(getattr(costs, name))}B" for name in parts}}}
 
 
 def _verdict(found: dict[str, int] | None) -> str:

@@ -1,5 +1,6 @@
 """The work of `axial train`: data, plan, model, and the callbacks of the run."""
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -19,21 +20,19 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate, summarise
 from axial_transformers.likelihood.outliers import keep_typical, score
-from axial_transformers.messages import Message
-from axial_transformers.models import AxialTransformer
+from axial_transformers.messages import Message, engineering
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import Look, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.pictures.saving import save_picture
-from axial_transformers.planning.costs import Costs, describe
-from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
 from axial_transformers.recipes.custom import kind_of_values
 from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult, step
 from axial_transformers.training.batches import some_examples
+from axial_transformers.training.costs import StepCosts, check_memory, costs_of
 from axial_transformers.training.fit import FITTED_NUMBERS, fit
-from axial_transformers.training.plan import costs_of, plan
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
@@ -108,7 +107,7 @@ class Prepared(NamedTuple):
 
     planned: RunConfig
     parts: Parts
-    costs: Costs
+    costs: StepCosts
     clock: Clock
     """Since the data are read."""
 
@@ -120,22 +119,22 @@ class Prepared(NamedTuple):
         return Facts(parameters=self.costs.parameters, **known)
 
 
-def prepare(
-    wanted: RunConfig,
-    begun: RunRecord | None = None,
-    machine: Machine | None = None,
-    read: Callable[..., Any] | None = None,
-) -> Prepared:
-    """Read the data of a run, and decide what is open, as suits this machine or another.
+def prepare(wanted: RunConfig, begun: RunRecord | None = None, read: Callable[..., Any] | None = None) -> Prepared:
+    """Read the data of a run, and decide what is open.
 
     Args:
         read: see `Work`; None: `read_parts`.
+
+    Raises:
+        ValueError: a step clearly does not fit into memory, or the batch does not divide among the devices.
     """
-    read = read or read_parts
-    wanted, parts = read(wanted, begun)
-    clock, machine = Clock(), machine or this_machine(wanted.training.torch_device())
-    planned = plan(wanted, machine, begun.run.training if begun else None)
-    return Prepared(planned, parts, costs_of(planned, machine, len(parts.train)), clock)
+    wanted, parts = (read or read_parts)(wanted, begun)
+    clock = Clock()
+    training = wanted.training.resolve_auto(begun.run.training if begun else None)
+    planned = replace(wanted, training=training, open=())
+    costs = costs_of(planned.model, training, int(os.environ.get("WORLD_SIZE", 1)))
+    check_memory(costs, training)
+    return Prepared(planned, parts, costs, clock)
 
 
 def timed(prepared: Prepared) -> Durations | None:
@@ -240,11 +239,48 @@ def _absolute(source: str | None) -> str | None:
 
 def _lines(prepared: Prepared, planned: RunConfig, facts: Facts) -> list[str]:
     source = planned.source or ""
-    rows = planned.model.describe() | describe_data(planned, facts) | describe(prepared.costs)
+    rows = (
+        planned.model.describe()
+        | describe_data(planned, facts)
+        | describe_training(planned, prepared.costs, len(prepared.parts.train))
+    )
     rows = {name: text for name, text in rows.items() if name not in ("source", "data")}
     rows |= decided(prepared) | {"to change": "--model.values, --model.dim, --data.size, --training.steps, ...:"}
     rows[""] = f"axial train {shlex.quote(source)} --help"
     return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
+
+
+def describe_training(run: RunConfig, costs: StepCosts, examples: int | None) -> dict[str, str]:
+    """Return training and what a step needs, as rows (name, value)."""
+    training, model = run.training, run.model
+    again = ", blocks computed again" if training.checkpoint_blocks else ""
+    shares = ", weights in shares" if training.shard else ""
+    part = f"{training.batch_size // training.accumulate} at a time"
+    epochs = f", {training.steps * training.batch_size / examples:,.3g} epochs" if examples else ""
+    return {
+        "parameters": f"{costs.parameters:,}",
+        "completion": _completion(model),
+        "steps": f"{training.steps:,}{epochs}",
+        "batches": f"of {training.batch_size}, {part}{again}{shares}",
+        "precision": training.precision,
+        "memory": f"more than {engineering(costs.memory)}B",
+        "FLOPs": f"{engineering(costs.flops)}FLOP a step",
+    }
+
+
+def _completion(model: AxialTransformerConfig) -> str:
+    """Return which options of axial complete are exact: those whose known positions come first in generation order."""
+    axes = {"--rows": max(0, len(model.shape) - 2), "--channels": len(model.shape), "--frames": 0}
+    if len(model.shape) < 3:
+        del axes["--frames"]
+    if model.channels == 1:
+        del axes["--channels"]
+    order = model.bijection.order
+    exact = [name for name, axis in axes.items() if not ((order[1:, axis] == 0) & (order[:-1, axis] > 0)).any()]
+    others = [name for name in axes if name not in exact]
+    if not others:
+        return f"exact with {' and '.join(exact)}"
+    return f"exact with {' and '.join(exact)}; with {' and '.join(others)}, add --approximate"
 
 
 def decided(prepared: Prepared) -> dict[str, str]:

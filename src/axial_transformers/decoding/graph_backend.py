@@ -26,9 +26,9 @@ from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.decoding.noise import gumbel
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.layers.initialisation import Dense, randomise
+from axial_transformers.machine import multiplies_bfloat16
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.stacks import OuterDecoder
-from axial_transformers.processor import multiplies_bfloat16
 
 MAX_ROW = 1 << 12
 """Positions of a row times layers of the inner decoder: each adds about twenty GPU kernels to a graph, and longer rows

@@ -18,11 +18,11 @@ from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import KnownFirst, NoiseChoice, Sampler
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.decoding.noise import gumbel, uniform
+from axial_transformers.machine import free_memory
 from axial_transformers.messages import Message, engineering
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import accepts_arrays, labels_of
 from axial_transformers.models.layouts import LAYOUTS
-from axial_transformers.processor import free_memory
 from axial_transformers.progress import Item, Progress
 
 MAX_NUMBERS = 1 << 27

@@ -10,10 +10,10 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from axial_transformers.likelihood.bits import bits_per_dim, ordered_sum
+from axial_transformers.machine import arithmetic
 from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Images
 from axial_transformers.models.axial_transformer import AxialTransformer
-from axial_transformers.processor import arithmetic
 from axial_transformers.progress import Progress
 
 

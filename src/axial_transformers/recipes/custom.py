@@ -193,7 +193,7 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
 
 def _sized(run: RunConfig, values: int) -> RunConfig:
     """Return the run with its width, its attention heads and the learning rate of its last layer decided."""
-    from axial_transformers.planning.flops import parameters, training_flops
+    from axial_transformers.training.costs import parameters, training_flops
 
     for width in WIDTHS:
         found = run.decided({"model.dim": width})
@@ -218,7 +218,7 @@ def for_archive(run: RunConfig, size: float) -> RunConfig:
     Args:
         size: bytes of the examples by another codec.
     """
-    from axial_transformers.planning.flops import parameters
+    from axial_transformers.training.costs import parameters
 
     usual = run.model
     for dim in range(usual.dim, 0, -8):

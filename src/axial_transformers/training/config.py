@@ -149,8 +149,7 @@ class TrainConfig:
     def saves_memory(self) -> bool:
         """True if a step divides its batch or recomputes its blocks, to need less memory.
 
-        On a CPU, the C library then returns freed memory (`freed_memory`); else it keeps it for speed. The
-        estimate of `planning.step_memory` has a factor for each.
+        On a CPU, the C library then returns freed memory (`freed_memory`); else it keeps it for speed.
         """
         return self.accumulate > 1 or self.checkpoint_blocks
 
@@ -160,7 +159,7 @@ class TrainConfig:
         Raises:
             ValueError: this machine lacks `device`, or the environment that `deterministic` needs.
         """
-        from axial_transformers.processor import multiplies_bfloat16, why_not_compiled
+        from axial_transformers.machine import multiplies_bfloat16, why_not_compiled
 
         if begun is not None:
             begun_with = {name: getattr(begun, name) for name in self.OPEN if getattr(self, name) in self.OPEN[name]}
@@ -184,10 +183,16 @@ class TrainConfig:
     def torch_device(self) -> "torch.device":
         return find_device(self.device)
 
+    def autocast(self, device: "torch.device") -> "torch.autocast":
+        """Return the context of a forward pass."""
+        import torch
+
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+
 
 def warn_if_slow(setting: str, device: "torch.device") -> None:
     """Warn where a CPU has no instructions for products in bfloat16."""
-    from axial_transformers.processor import multiplies_bfloat16
+    from axial_transformers.machine import multiplies_bfloat16
 
     if device.type == "cpu" and not multiplies_bfloat16(device):
         field = "{" + setting + "="

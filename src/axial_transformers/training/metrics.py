@@ -52,16 +52,13 @@ class Meter:
         batch_size: examples of a step, over all processes.
         every: steps between reads, after the first ones.
         counters: those of the run; they hold the sums of what is not logged yet.
-        full_speed: examples/s at which all FLOPs would run at the rate of matrix products; None: unknown.
     """
 
-    def __init__(
-        self, device: torch.device, batch_size: int, every: int, counters: Counters, full_speed: float | None = None
-    ) -> None:
+    def __init__(self, device: torch.device, batch_size: int, every: int, counters: Counters) -> None:
         self.smooth_bits_per_dim: float | None = None
         self.durations = Durations()
         self.newest_line: dict[str, float] = {}
-        self._device, self._batch_size, self._every, self._full_speed = device, batch_size, every, full_speed
+        self._device, self._batch_size, self._every = device, batch_size, every
         self._unread: list[tuple[int, Tensor]] = []
         self._counters, self._steps = counters, 0
         self._last_read = self._last_line = time.monotonic()
@@ -108,7 +105,6 @@ class Meter:
             "gradient_norm": norm,
             "steps_left_out": counters.left_out,
             "examples_per_second": rate,
-            **({"model_flop_utilisation": rate / self._full_speed} if self._full_speed else {}),
             "data_wait_share": self._waited / seconds,
             "peak_memory_bytes": peak_memory(self._device),
         }
@@ -213,10 +209,7 @@ def progress_metrics(config: TrainConfig, counters: Counters, meter: Meter) -> s
 def _machine(line: Mapping[str, float]) -> str:
     if not line:
         return ""
-    utilisation = line.get("model_flop_utilisation")
-    return (
-        "" if utilisation is None else f"{utilisation:.0%} MFU  "
-    ) + f"{line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data  "
+    return f"{line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data  "
 
 
 def peak_memory(device: torch.device) -> int:

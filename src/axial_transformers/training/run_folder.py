@@ -53,7 +53,7 @@ class MachineRecord:
     def found(cls, device: "torch.device", processes: int) -> Self:
         import torch
 
-        from axial_transformers.processor import processor_name
+        from axial_transformers.machine import processor_name
 
         return cls(
             processor=processor_name(),

@@ -10,12 +10,9 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks, restore_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.machine import arithmetic
 from axial_transformers.models import AxialTransformer
-from axial_transformers.models.baselines.by_name import class_of
 from axial_transformers.ops.torch_private import whole_graphs
-from axial_transformers.planning.flops import training_flops
-from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.processor import arithmetic
 from axial_transformers.training.batches import Batch, Purpose, TrainingExamples, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, State
 from axial_transformers.training.config import TrainConfig
@@ -158,7 +155,6 @@ def prepared(
     batches_from = partial(batches, examples, model.slices, model.config.num_classes, config, processes)
     if config.checkpoint_blocks:
         checkpoint_blocks(model)
-    full_speed = _full_speed(skeleton, processes, dtype)
     clock.add(counters.seconds)
     if config.compile:
         restore_blocks(model)  # compiled blocks are inside checkpointed ones
@@ -166,20 +162,10 @@ def prepared(
         if config.checkpoint_blocks:
             checkpoint_blocks(model)
     every = 1 if device.type == "cpu" else STEPS_BETWEEN_WAITS
-    meter = Meter(device, config.batch_size, every, counters, full_speed)
+    meter = Meter(device, config.batch_size, every, counters)
     forget_peak_memory(device)  # of the timed parts
     order = batches_from(counters.step)
     return Learner(config, processes, state, objective, skeleton, batches_from, order, meter, clock)
-
-
-def _full_speed(model: AxialTransformer, processes: Processes, dtype: torch.dtype) -> float | None:
-    """Return the examples/s at which all FLOPs would run at the rate of matrix products.
-
-    None for a subclass of a model, whose FLOPs are not known.
-    """
-    if type(model) is not class_of(model.config):
-        return None
-    return processes.count * matmul_rate(processes.device, dtype) / training_flops(model.config)
 
 
 def step(learner: Learner) -> None:
@@ -221,7 +207,7 @@ def step(learner: Learner) -> None:
 def _gradients(learner: Learner, batch: Batch) -> Tensor:
     """Add the gradients of one of `accumulate` parts of a batch; return its share of the mean loss, in nats/dim."""
     config = learner.config
-    with torch.autocast(learner.processes.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+    with config.autocast(learner.processes.device):
         nats = learner.objective(*batch) / config.accumulate
     nats.backward()
     return nats.detach()

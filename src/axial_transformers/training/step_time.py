@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from axial_transformers.planning.flops import duration
+from axial_transformers.messages import duration
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
 

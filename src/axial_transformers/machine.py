@@ -1,4 +1,4 @@
-"""What this machine can do, its free memory, and the arithmetic of its GPU."""
+"""What this machine has and can do: instructions, free memory, the arithmetic of its GPU."""
 
 import os
 import platform
@@ -14,16 +14,10 @@ import torch
 
 CPU = torch.device("cpu")
 MEMORY = Path("/proc/meminfo")
-CONTROL_GROUPS = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"), "inactive_file"),
-    (
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-        "total_inactive_file",
-    ),
-)
-"""Limit, use and droppable cache, in both versions."""
-
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
+LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "AXIAL_CPU", "OMP_NUM_THREADS", "GOMP_SPINCOUNT")
+PRECISIONS = "float32", "bfloat16"
 NATIVE_ON_CUDA = 8, 0
 """Compute capability of Ampere."""
 
@@ -103,40 +97,54 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
             each.fp32_precision = precision
 
 
-def free_memory(device: torch.device = CPU, whole: bool = False) -> int | None:
-    """Return the bytes that this process can still take, or all with `whole`."""
+def free_memory(device: torch.device = CPU) -> int | None:
+    """Return the bytes that this process can still take; None: not known."""
     if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        return total if whole else free
-    found = [*_of_system(whole), *_left_by_control_groups(whole), *_left_by_limit(whole)]
+        return torch.cuda.mem_get_info(device)[0]
+    found = [*_of_system(), *_left_by_control_group(), *_left_by_limit()]
     return max(0, min(found)) if found else None
 
 
-def _of_system(whole: bool) -> Iterator[int]:
+def _of_system() -> Iterator[int]:
     with suppress(OSError):  # macOS and Windows
-        yield _table(MEMORY)["MemTotal:" if whole else "MemAvailable:"] * 1024
+        yield _table(MEMORY)["MemAvailable:"] * 1024
 
 
-def _left_by_control_groups(whole: bool) -> Iterator[int]:
-    for limit, usage, droppable in CONTROL_GROUPS:
-        with suppress(OSError, ValueError):  # no such group, or "max": no limit
-            most, used = (int(file.read_text(encoding="utf-8")) for file in (limit, usage))
-            yield most if whole else max(0, most - used + _table(limit.parent / "memory.stat").get(droppable, 0))
+def _left_by_control_group() -> Iterator[int]:
+    with suppress(OSError, ValueError):  # no such group, or "max": no limit
+        most, used = (
+            int((CONTROL_GROUP / f"memory.{name}").read_text(encoding="utf-8")) for name in ("max", "current")
+        )
+        yield max(0, most - used + _table(CONTROL_GROUP / "memory.stat").get("inactive_file", 0))
 
 
-def _left_by_limit(whole: bool) -> Iterator[int]:
+def _left_by_limit() -> Iterator[int]:
     with suppress(OSError, ImportError):
         import resource  # Windows has no such module
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY and not whole:
-            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-            yield limit - pages * resource.getpagesize()
+        if limit != resource.RLIM_INFINITY:
+            yield limit - int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
 
 
 def _table(path: Path) -> dict[str, int]:
+    rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+    return {words[0]: int(words[1]) for words in rows if len(words) > 1}
+
+
+def machine_facts() -> dict[str, str]:
+    """Return facts about this machine, as rows (name, value)."""
+    has, devices = torch_capabilities(), [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
     return {
-        words[0]: int(words[1])
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if len(words := line.split()) > 1
+        "processor": processor_name(),
+        "instructions": ", ".join(name for name in INSTRUCTIONS if has.get(name)) or "not known",
+        "torch": f"{torch.__version__}, compiled for {torch.backends.cpu.get_cpu_capability()}",
+        "threads": str(torch.get_num_threads()),
+        "limits": " ".join(f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ) or "none",
+        **{str(each): torch.cuda.get_device_name(each) for each in devices},
+        **{
+            f"precision auto, {each}": "bfloat16" if multiplies_bfloat16(each) else "float32"
+            for each in devices or [CPU]
+        },
+        "C++ compiler": cpp_compiler() or "none: blocks are not compiled",
     }

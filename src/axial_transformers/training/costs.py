@@ -1,0 +1,150 @@
+"""What a step of training needs: FLOPs, and the memory of each device.
+
+    bytes = weights + gradients + moments + EMA weights + what autograd saves
+
+What autograd saves is counted in real forward passes of one example and of two, on the device that trains: another
+device computes in another way. Each further example adds as much as the second. Not counted are gradients of
+activations, temporaries, and what allocators keep: a step takes more.
+"""
+
+import os
+import weakref
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Module
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks, matrices_of_blocks
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.machine import free_memory
+from axial_transformers.messages import engineering
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import build
+from axial_transformers.ops.torch_private import storage_key
+from axial_transformers.training.config import TrainConfig
+
+FLOAT = 4
+"""Bytes of a number: weights, gradients, moments and EMA weights are always float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCosts:
+    """What a step takes; bytes are those of one device."""
+
+    parameters: int
+    weights: int
+    gradients: int
+    moments: int
+    """Two of each gradient; of Muon's matrices, one."""
+    average: int
+    saved: int
+    """By autograd, of the examples that a device takes at a time."""
+    flops: int
+    """Of all devices, without recomputed blocks."""
+
+    @property
+    def memory(self) -> int:
+        return self.weights + self.gradients + self.moments + self.average + self.saved
+
+
+def costs_of(model: AxialTransformerConfig, training: TrainConfig, devices: int = 1) -> StepCosts:
+    """Return what a step needs, with settings without `auto`.
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
+    """
+    if training.batch_size % (devices * training.accumulate):
+        parts = f"{training.accumulate} parts on each of {devices} devices"
+        change = "change --training.batch-size, or the number of devices"
+        raise ValueError(f"a batch of {training.batch_size} does not divide into {parts}: {change}")
+    with torch.device("meta"):
+        empty = build(model)
+    numbers = sum(weight.numel() for weight in empty.parameters())
+    matrices = sum(weight.numel() for weight in matrices_of_blocks(empty)) if training.optimizer == "muon" else 0
+    share = FLOAT * numbers // (devices if training.shard else 1)
+    examples = training.batch_size // (devices * training.accumulate)
+    saved, flops = saved_bytes(empty, training, examples), training_flops(model) * training.batch_size
+    moments = 2 * share - FLOAT * matrices
+    return StepCosts(
+        parameters=numbers, weights=share, gradients=share, moments=moments, average=share, saved=saved, flops=flops
+    )
+
+
+def saved_bytes(empty: AxialTransformer, training: TrainConfig, examples: int) -> int:
+    """Return the bytes that autograd saves in a forward pass of some examples; the model leaves the meta device."""
+    device = training.torch_device()
+    model = empty.to_empty(device=device)
+    with torch.no_grad():
+        for tensor in chain(model.parameters(), model.buffers()):
+            tensor.zero_()
+    if training.checkpoint_blocks:
+        checkpoint_blocks(model)
+    one, two = (_saved(model, training, count) for count in (1, 2))
+    return one + (examples - 1) * (two - one)
+
+
+def _saved(model: AxialTransformer, training: TrainConfig, examples: int) -> int:
+    """Return the bytes that autograd would save; nothing is kept, so that a model of any depth can be counted."""
+    alive = {storage_key(weight.untyped_storage()) for weight in model.parameters()}
+    total = 0
+
+    def save(tensor: Tensor) -> None:
+        nonlocal total
+        storage = tensor.untyped_storage()
+        if (key := storage_key(storage)) not in alive:
+            total += storage.nbytes()
+            alive.add(key)
+            weakref.finalize(storage, alive.discard, key)
+
+    def save_input(_: Module, inputs: tuple[Any, ...]) -> None:
+        save(inputs[0])
+
+    with ExitStack() as entered:
+        for block in model.modules() if training.checkpoint_blocks else ():  # only the input of each is kept
+            if isinstance(block, TransformerBlock):
+                entered.callback(block.register_forward_pre_hook(save_input).remove)
+        entered.enter_context(saved_tensors_hooks(save, lambda _: torch.empty(0)))
+        entered.enter_context(training.autocast(training.torch_device()))
+        _loss(model, examples)
+    return total
+
+
+def parameters(config: AxialTransformerConfig) -> dict[str, int]:
+    """Return the number of parameters of each part of a model."""
+    with torch.device("meta"):
+        model = build(config)
+    return {name: sum(weight.numel() for weight in part.parameters()) for name, part in model.named_children()}
+
+
+def training_flops(config: AxialTransformerConfig) -> int:
+    """Return the FLOPs of matrix products for the loss of one slice of one example, and its gradients."""
+    with torch.device("meta"):
+        model = build(config)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        _loss(model, 1).backward()
+    return counter.get_total_flops()
+
+
+def _loss(model: AxialTransformer, examples: int) -> Tensor:
+    config, device = model.config, next(model.parameters()).device
+    x = torch.full((examples, *config.shape, config.channels), config.lowest, device=device)
+    label = torch.zeros(examples, dtype=torch.int64, device=device) if config.num_classes else None
+    return random_slice_loss(model, x, label, channel=torch.full((examples,), model.slices.start, device=device))
+
+
+def check_memory(costs: StepCosts, training: TrainConfig) -> None:
+    """Raise ValueError if a step clearly does not fit into the free memory of its device."""
+    device = training.torch_device()
+    free = free_memory(device)
+    sharing = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if device.type == "cpu" else 1
+    if free is not None and sharing * costs.memory > free:
+        needed, left = engineering(costs.memory), engineering(free // sharing)
+        ways = "--training.accumulate, --training.checkpoint-blocks, smaller examples or a smaller model"
+        raise ValueError(f"a training step would need more than {needed}B, and {left}B are free here: try {ways}")

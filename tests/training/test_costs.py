@@ -1,0 +1,104 @@
+"""What a step is said to need is what it takes, where it can be run."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from axial_transformers import recipes
+from axial_transformers.decoding.sampling import cache_numbers
+from axial_transformers.layers.lines import KeyValueCache
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import build
+from axial_transformers.training import TrainConfig, costs
+from axial_transformers.training.costs import check_memory, costs_of, parameters, training_flops
+from tests.small_models import small_config
+
+MODEL = AxialTransformerConfig(
+    shape=(16, 24), channels=2, num_values=64, dim=64, heads=2, encoder_layers=2, outer_layers=4, inner_layers=2
+)
+TRAINING = TrainConfig(batch_size=4, device="cpu", precision="float32", compile=False)
+
+
+def really_saved(config: AxialTransformerConfig, training: TrainConfig) -> int:
+    """Return the bytes of what autograd saves of a whole batch with random weights and values."""
+    model, found = build(config), dict[int, int]()
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    x = torch.randint(config.num_values, (training.batch_size, *config.shape, config.channels))
+    label = torch.zeros(len(x), dtype=torch.int64) if config.num_classes else None
+
+    def save(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(save, lambda tensor: tensor), training.autocast(torch.device("cpu")):
+        kept = random_slice_loss(model, x, label)
+    assert kept.requires_grad
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["digits", "fashion_mnist", "photos32"])
+def test_what_autograd_saves_is_within_a_fifth_of_what_a_step_of_a_recipe_saves(name, precision):
+    run = recipes.NAMED[name]()
+    training = dataclasses.replace(run.training, precision=precision, compile=False, device="cpu")
+    assert costs_of(run.model, training).saved == pytest.approx(really_saved(run.model, training), rel=0.2)
+
+
+def test_weights_moments_and_averages_are_exact():
+    numbers = sum(parameter.numel() for parameter in AxialTransformer(MODEL).parameters())
+    found = costs_of(MODEL, TRAINING, devices=2)
+    assert (found.parameters, sum(parameters(MODEL).values())) == (numbers, numbers)
+    assert (found.weights, found.gradients, found.average, found.moments) == (*(4 * numbers,) * 3, 8 * numbers)
+    assert found.memory == 20 * numbers + found.saved
+    shared = costs_of(MODEL, dataclasses.replace(TRAINING, shard=True), devices=2)
+    assert (shared.weights, shared.moments, shared.saved) == (2 * numbers, 4 * numbers, found.saved)
+
+
+def test_parts_of_a_batch_and_blocks_that_are_computed_again_save_memory():
+    whole = costs_of(MODEL, TRAINING)
+    assert costs_of(MODEL, dataclasses.replace(TRAINING, accumulate=2)).saved == pytest.approx(
+        whole.saved / 2, rel=0.01
+    )
+    again = costs_of(MODEL, dataclasses.replace(TRAINING, checkpoint_blocks=True))
+    inputs = 10 * 4 * 16 * 24 * 64 * 4  # blocks, examples, positions, numbers of four bytes
+    assert inputs <= again.saved < inputs + whole.saved / 4
+
+
+def test_flops_are_those_of_the_products():
+    config = AxialTransformerConfig(shape=(8, 8), num_values=17, dim=64, heads=4, outer_layers=4, inner_layers=2)
+    layer = 8 * 64**2 + 4 * 64 * 256 + 4 * 8 * 64
+    assert training_flops(config) == 3 * 64 * (6 * layer + 2 * 64 * 17)
+    assert costs_of(config, TRAINING).flops == 4 * training_flops(config)
+
+
+def test_a_step_that_clearly_does_not_fit_is_refused_in_one_line(monkeypatch):
+    found = costs_of(MODEL, TRAINING)
+    check_memory(found, TRAINING)
+    monkeypatch.setattr(costs, "free_memory", lambda device: found.memory - 1)
+    with pytest.raises(ValueError, match=r"^a training step would need more than .*B are free here: try "):
+        check_memory(found, TRAINING)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(ValueError, match="a batch of 4 does not divide into 1 parts on each of 3 devices"):
+        costs_of(MODEL, TRAINING, devices=3)
+
+
+@pytest.mark.parametrize("changes", [{"inner": "lstm", "inner_layers": 1}, {"dropout": 0.1}, {"num_classes": 3}])
+def test_every_model_can_be_counted(changes):
+    found = costs_of(dataclasses.replace(MODEL, **changes), dataclasses.replace(TRAINING, precision="bfloat16"))
+    assert found.saved > 10**6
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 4)])
+def test_caches_of_decoding_hold_what_is_said(shape):
+    """One cache a masked layer, each made anew for every slab: the largest number alive at once is one of each."""
+    model = AxialTransformer(small_config(shape, inner_layers=2))
+    caches = [cache for stack in (*model.outer_decoders, model.inner_decoder) for cache in stack.start(1)]
+    held = [cache for cache in caches if isinstance(cache, KeyValueCache)]
+    assert sum(cache.keys.numel() + cache.values.numel() for cache in held) == cache_numbers(model.config)
