@@ -222,9 +222,8 @@ def page(studio: Studio, explain: Explain) -> Any:
         ]
 
     def result(movie: bool) -> Any:
-        if movie:
-            return gr.Video(label="result", interactive=False, autoplay=True, loop=True)
-        return gr.Image(label="result", interactive=False, type="filepath")
+        plain: dict[str, Any] = {"show_label": False, "buttons": [], "interactive": False}  # they would cover titles
+        return gr.Video(autoplay=True, loop=True, **plain) if movie else gr.Image(type="filepath", **plain)
 
     with gr.Blocks(title=f"Studio: {name}", analytics_enabled=False, delete_cache=(STALE, STALE)) as built:
         gr.Markdown(f"# Studio: {escape(name)}")
@@ -236,8 +235,9 @@ def page(studio: Studio, explain: Explain) -> Any:
             on_click(button, studio.samples, fields, outputs)
         with gr.Tab("Complete"), gr.Row():
             with gr.Column(scale=1):
+                file = file_field()
                 keep = gr.Slider(0, shape[0], shape[0] // 2, step=1, label=f"{studio.first_axis} to keep")
-                fields, button = [file_field(), keep, *sampling_fields(4)], gr.Button("Complete", variant="primary")
+                fields, button = [file, keep, *sampling_fields(4)], gr.Button("Complete", variant="primary")
             with gr.Column(scale=2):
                 outputs = [gr.Textbox(label="completions"), result(studio.is_clip)]
             on_click(button, studio.completions, fields, outputs)
