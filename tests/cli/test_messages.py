@@ -80,7 +80,7 @@ WRONG: dict[str, dict[str, str]] = {
         "split": "some", "rank-by": "png", "output": "a.txt", "top": "0", "limit": "0", "batch-size": "0",
         "precision": "half", "flag": "2",
     },
-    "studio": READING | OPENING | {"limit": "0", "port": "0", "palette": "blue", "fps": "0"},
+    "studio": READING | OPENING | {"port": "0"},
     "compress": {"other-sizes": "none", "weights": "new", "fit": "soon", "data.size": "large"},
     "decompress": {"most-values": "x", "weights": "new"},
     "import-official": {"heads": "x", "channels": "x"},
@@ -112,7 +112,7 @@ RIGHT = {
 
 WORDS = {
     "train": "digits", "demo": "", "evaluate": "model photos.npz", "sample": "model",
-    "complete": "model photos.npz --rows 1", "score": "model photos.npz", "studio": "model photos.npz",
+    "complete": "model photos.npz --rows 1", "score": "model photos.npz", "studio": "model",
     "compress": "model photos.npz a.axl", "decompress": "model a.axl restored",
     "import-official": "checkpoint --output converted", "inspect": "digits",
 }  # fmt: skip
@@ -263,10 +263,8 @@ def test_a_warning_names_options(axial: Axial, monkeypatch):
 NAMED = sorted({each.field_info.name for command in cli.COMMANDS for each in options_of(command)})
 NO_OPTIONS = ("layers/", "ops/", "kernels/", "importers/axial")
 """Rooms whose functions have arguments of their own, such as heads and axes."""
-OF_ARGUMENTS = {
-    ("compression/archive.py", "archive"), ("models/axial_transformer.py", "label"), ("studio/page.py", "seed"),
-}  # fmt: skip
-"""Arguments that come from no option: an open file, a tensor, a field of the page."""
+OF_ARGUMENTS = {("compression/archive.py", "archive"), ("models/axial_transformer.py", "label")}
+"""Arguments that come from no option: an open file, a tensor."""
 
 
 def texts(tree: ast.AST) -> Iterator[str]:

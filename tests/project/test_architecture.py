@@ -51,7 +51,7 @@ def test_imports_go_down_between_rooms_and_in_no_circle_between_files():
     assert [*violations(SOURCE)] == []
 
 
-LINES_OF_ROOMS = {("layers", "ops"): 3_100, ("engine",): 1_405}
+LINES_OF_ROOMS = {("layers", "ops"): 3_100, ("engine",): 1_405, ("studio.py",): 250}
 """Rooms that were rebuilt may not grow; the engine is to become smaller."""
 LINES_OF_C = 4_610
 """Of the engine and of axl."""
@@ -59,7 +59,8 @@ LINES_OF_C = 4_610
 
 @pytest.mark.parametrize("rooms", LINES_OF_ROOMS)
 def test_a_rebuilt_room_does_not_grow(rooms):
-    lengths = [len(path.read_text().splitlines()) for room in rooms for path in (SOURCE / room).rglob("*.py")]
+    paths = [path for room in rooms for path in [SOURCE / room, *(SOURCE / room).rglob("*.py")] if path.is_file()]
+    lengths = [len(path.read_text().splitlines()) for path in paths]
     assert 0 < sum(lengths) <= LINES_OF_ROOMS[rooms]
 
 

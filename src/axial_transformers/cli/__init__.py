@@ -64,7 +64,7 @@ LESS_MEMORY = {
     "sample": "lower --count or --scale",
     "complete": "lower --examples, --count or --scale",
     "score": "lower --batch-size",
-    "studio": "lower --limit",
+    "studio": "sample fewer, or use a smaller file",
     "compress": "set OMP_NUM_THREADS=1, which codes one chunk at a time",
     "decompress": "set OMP_NUM_THREADS=1, which decodes one chunk at a time",
 }
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return INTERRUPTED
     except (ValueError, OSError, MemoryError, RuntimeError, SystemError) as error:
-        message = _message(command, error)
+        message = one_line(command, error)
         if message is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
         return _fail(f"axial {command}", message, getattr(error, "exit_status", USAGE_ERROR))
@@ -161,7 +161,8 @@ def _fail(who: str, message: str, status: int = USAGE_ERROR) -> int:
     return status
 
 
-def _message(command: str, error: Exception) -> str | None:
+def one_line(command: str, error: Exception) -> str | None:
+    """Return the message of an error, in the words of a command; None for a RuntimeError that is a bug."""
     text = " ".join(_in_options(message_of(error)).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError | SystemError) and _says_out_of_memory(text)):
         hint = LESS_MEMORY.get(command, "free some, or use a machine with more")

@@ -12,7 +12,6 @@ from axial_transformers.cli.options import (
     Compile,
     Device,
     Model,
-    Palette,
     Precision,
     Reading,
     Shades,
@@ -229,31 +228,23 @@ class Complete:
 
 @dataclass(frozen=True)
 class Studio:
-    """Explore a model in the browser: samples, completions of erased parts, bits, rankings.
+    """Look at a model in the browser: samples, and completions and bits of your own files.
 
     For example:
       axial studio runs/digits
-      axial studio runs/photos my_photos/ --limit 1000
-      axial studio runs/clips clips_test.npz --port 8080
+      axial studio runs/photos --data.fit crop --port 8080
 
     It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. Only this machine can open
     the page, and the page asks nothing of any other. Ctrl-C ends it.
     """
 
     model: Model
-    source: Source = None
     _: KW_ONLY
     data: Reading = Reading()
-    limit: int = 256
-    """Most examples of the source to read, evenly spaced over it."""
     host: str = "127.0.0.1"
     """Address of the page. 0.0.0.0: all of this machine, so that others can open the page."""
     port: int | None = None
     """None: the first free one from 7860."""
-    palette: Palette = "auto"
-    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
-    fps: int = 8
-    """Frames per second of a movie."""
     weights: Weights = "ema"
     device: Device = "auto"
 

@@ -12,7 +12,6 @@ from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
 
 LONG = 6
 WIDEST_TITLE = 80
-MARK = "#e5484db0"
 
 
 def save_completions(
@@ -44,7 +43,6 @@ def completion_sheet(
     filled: NDArray[np.integer],
     look: Look = Look(),
     *,
-    marked: NDArray[np.bool_] | None = None,
     scale: int | None = None,
     strips: bool | None = None,
 ) -> Image.Image:
@@ -54,11 +52,10 @@ def completion_sheet(
         known: [N, *A, C].
         mask: [*A, C], true where known.
         filled: [N * count, *A, C].
-        marked: [*A].
         strips: a row for each tile.
     """
     count = len(filled) // len(known)
-    tiles = _tiles(known, mask, filled, look.over(known), marked)
+    tiles = _tiles(known, mask, filled, look.over(known))
     height, width = tiles.shape[1:3]
     if strips is None:
         strips = width > LONG * height
@@ -76,15 +73,12 @@ def _tiles(
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
     look: Look,
-    marked: NDArray[np.bool_] | None,
 ) -> Pixels:
     whole, shown = (with_alpha(for_display(each, look)) for each in (known, filled))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
         given = with_alpha(for_display(np.where(mask, known, look.lowest), look))
     given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2], look))
-    if marked is not None:
-        given = unseen(given, marks_for_display(marked, whole.shape[2], look), MARK)
     shown = shown.reshape(len(whole), -1, *whole.shape[1:])
     tiles = np.concatenate([given[:, None], shown, whole[:, None]], axis=1)
     return tiles.reshape(-1, *whole.shape[1:])

@@ -20,6 +20,7 @@ from axial_transformers.storage.files import folder_written_whole
 
 PAGE, TITLE = "scores.html", "The most unusual examples"
 TEXT = "Each example, and the bits of each position. Of an image in tiles, the scores are those of the outlined tile."
+OPACITY = 0.6
 COLUMNS = {"bits_per_dim": "bits/dim", "picture_bits_per_dim": "whole image"}
 
 
@@ -105,9 +106,9 @@ def heat_map(
     return with_scale(page, HEAT, hottest(look.num_values), "bits")
 
 
-def laid_over(plain: Pixels, heat: Pixels, opacity: float = 0.6) -> Pixels:
+def laid_over(plain: Pixels, heat: Pixels) -> Pixels:
     """Return images [N, H, W, 4] under the colours of their bits."""
-    return np.rint(plain + opacity * (heat - plain.astype(float))).astype(np.uint8)
+    return np.rint(plain + OPACITY * (heat - plain.astype(float))).astype(np.uint8)
 
 
 def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look: Look) -> Image.Image:

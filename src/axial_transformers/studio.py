@@ -1,0 +1,250 @@
+"""Studio: a page in the browser that samples, completes an example, and shows its bits.
+
+`Studio` does the work and knows no page. `page` builds the page in Gradio, which only Studio needs.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from axial_transformers.decoding.sampling import complete, exact_layouts, require_room, sample
+from axial_transformers.likelihood.bits import bits_map, bits_per_dim
+from axial_transformers.messages import Message
+from axial_transformers.pictures import Look
+from axial_transformers.pictures.completions import save_completions
+from axial_transformers.pictures.heat_maps import heat_map
+from axial_transformers.pictures.saving import save_examples, save_picture
+from axial_transformers.progress import Progress
+from axial_transformers.training.trained_model import TrainedModel
+
+LOCAL = ("127.0.0.1", "localhost")
+MAX_SAMPLES, MAX_MEGABYTES = 64, 32
+STALE = 3600
+"""Seconds that a file is kept."""
+EXACT = "exact: all known positions come first in the model's order"
+APPROXIMATE = "approximate: values sampled before a known position do not depend on it"
+
+Explain = Callable[[Exception], str | None]
+"""Returns an error's message on one line; None for a bug."""
+
+
+@dataclass(frozen=True)
+class Studio:
+    """The work of the page. Each method returns the path of an image or, for samples of clips, of a movie."""
+
+    trained: TrainedModel
+    folder: Path
+    """Where images and movies are written."""
+
+    @property
+    def look(self) -> Look:
+        return Look.of(self.trained.model.config, self.trained.data.axes)
+
+    @property
+    def is_clip(self) -> bool:
+        return self.look.is_clip(len(self.trained.model.config.shape))
+
+    @property
+    def classes(self) -> list[str]:
+        """Return the names of the model's classes, or their numbers."""
+        count = self.trained.model.config.num_classes or 0
+        return [*(self.trained.class_names or map(str, range(count)))][:count]
+
+    @property
+    def first_axis(self) -> str:
+        """Return what the positions of the first axis are called."""
+        axes = len(self.trained.model.config.shape)
+        return "frames" if self.is_clip else {1: "positions", 2: "rows"}.get(axes, "slices")
+
+    def samples(self, progress: Progress, count: int, temperature: float, seed: int | None, label: str | None) -> str:
+        """Return the path of a grid of new samples.
+
+        Args:
+            progress: wraps the loop over rows.
+            count, temperature, seed: as of `axial_transformers.sample`.
+            label: the name or number of a class. Empty or None: no class.
+        """
+        model, labels = self.trained.model, self._labels(label)
+        if model.config.known_channels:
+            raise ValueError("this model continues known channels: complete a file, and keep 0 of it")
+        self._check(count, seed)
+        values = sample(
+            model,
+            count,
+            temperature=temperature,
+            seed=seed,
+            label=None if labels is None else labels.expand(count),
+            progress=progress,
+        )
+        path = self._new_path(movie=self.is_clip)
+        save_examples(path, values.cpu().numpy(), self.look)
+        return str(path)
+
+    def completions(
+        self,
+        progress: Progress,
+        file: str | None,
+        keep: int,
+        count: int,
+        temperature: float,
+        seed: int | None,
+        label: str | None,
+    ) -> tuple[str, str]:
+        """Return whether completions of a file's first example are exact, and the path of its image.
+
+        Args:
+            keep: how many rows, frames, slices or positions at the start are known.
+        """
+        known, model = self._uploaded(file), self.trained.model
+        self._check(count, seed)
+        mask = torch.zeros(known.shape[1:], dtype=torch.bool)
+        mask[:keep] = True
+        mask[..., : model.config.known_channels] = True
+        values = complete(
+            model,
+            torch.from_numpy(known),
+            mask=mask,
+            count=count,
+            approximate=True,
+            temperature=temperature,
+            seed=seed,
+            label=self._labels(label),
+            progress=progress,
+        )
+        path = self._new_path(movie=self.is_clip)
+        save_completions(path, known, mask.numpy(), values.cpu().numpy(), self.look)
+        return EXACT if model.config.layout in exact_layouts(model, mask) else APPROXIMATE, str(path)
+
+    def bits(self, progress: Progress, file: str | None, label: str | None) -> tuple[str, str]:
+        """Return the bits/dim of a file's first example, and the path of its heat map."""
+        values, labels, model = self._uploaded(file), self._labels(label), self.trained.model
+        x = torch.from_numpy(values)
+        total, bits = bits_per_dim(model, x, labels), bits_map(model, x, labels).cpu().numpy()
+        path = self._new_path()
+        save_picture(path, heat_map(values[0], bits[0], self.look))
+        return f"{total.item():.4f}", str(path)
+
+    def _uploaded(self, file: str | None) -> NDArray[np.integer]:
+        if file is None:
+            raise ValueError("there is no file: choose one first")
+        return self.trained.examples(file, "all")[0][:1].values
+
+    def _labels(self, label: str | None) -> torch.Tensor | None:
+        found = self.trained.label(label or None)
+        return None if found is None else found[None]
+
+    def _check(self, count: int, seed: int | None) -> None:
+        if seed is None:
+            raise ValueError("there is no seed: give a whole number")
+        require_room(self.trained.model.config, count, pixels=1)
+
+    def _new_path(self, movie: bool = False) -> Path:
+        return Path(tempfile.mkdtemp(dir=self.folder)) / ("studio.mp4" if movie else "studio.png")
+
+
+@contextmanager
+def served(
+    trained: TrainedModel, host: str = LOCAL[0], port: int | None = None, explain: Explain = str
+) -> Iterator[str]:
+    """Serve the page within this block, and yield its address."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    with tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True) as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        from starlette.middleware import Middleware
+        from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+        # other sites can make a name of theirs lead to this machine
+        names = Middleware(TrustedHostMiddleware, allowed_hosts=[*LOCAL] if host in LOCAL else ["*"])
+        shown = page(Studio(trained, Path(folder)), explain)
+        try:
+            _, address, _ = shown.launch(
+                server_name=host,
+                server_port=port,
+                share=False,
+                quiet=True,
+                prevent_thread_lock=True,
+                max_file_size=MAX_MEGABYTES * 10**6,
+                footer_links=[],
+                app_kwargs={"middleware": [names]},
+            )
+        except OSError as error:  # Gradio's message is about its own settings
+            where = f"port {port}" if port else "ports from 7860 on"
+            message = Message("{} cannot be served at, {}: choose another {host=} or {port=}", host, where)
+            raise OSError(message) from error
+        try:
+            yield address
+        finally:
+            shown.close(verbose=False)
+
+
+def page(studio: Studio, explain: Explain) -> Any:
+    """Return the page, in Gradio."""
+    import gradio as gr
+
+    name, shape = Path(studio.trained.folder).name, studio.trained.model.config.shape
+
+    def on_click(button: Any, work: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> None:
+        def handler(progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
+            try:
+                return work(progress.tqdm, *values)
+            except (ValueError, OSError, MemoryError, RuntimeError) as error:
+                if (text := explain(error)) is None:
+                    raise
+                line = re.sub(rf"{re.escape(str(studio.folder))}/\w+/", "", text)
+                raise gr.Error(escape(line, quote=False), duration=None, print_exception=False) from None
+
+        # one task at a time, whoever asks
+        button.click(handler, inputs, outputs, concurrency_limit=1, concurrency_id="model", api_visibility="private")
+
+    def file_field() -> Any:
+        return gr.File(label=f"a file of at most {MAX_MEGABYTES} MB: its first example", height=140)
+
+    def label_field() -> Any:
+        choices = [("none", ""), *((each, each) for each in studio.classes)]
+        return gr.Dropdown(choices, value="", label="class", visible=bool(studio.classes))
+
+    def sampling_fields(count: int) -> list[Any]:
+        return [
+            gr.Slider(1, MAX_SAMPLES, count, step=1, label="count"),
+            gr.Slider(0, 2, 1, step=0.05, label="temperature"),
+            gr.Number(0, precision=0, label="seed"),
+            label_field(),
+        ]
+
+    def result(movie: bool) -> Any:
+        plain: dict[str, Any] = {"show_label": False, "buttons": [], "interactive": False}  # they would cover titles
+        return gr.Video(autoplay=True, loop=True, **plain) if movie else gr.Image(type="filepath", **plain)
+
+    with gr.Blocks(title=f"Studio: {name}", analytics_enabled=False, delete_cache=(STALE, STALE)) as built:
+        gr.Markdown(f"# Studio: {escape(name)}")
+        with gr.Tab("Sample"), gr.Row():
+            with gr.Column(scale=1):
+                fields, button = sampling_fields(16), gr.Button("Sample", variant="primary")
+            with gr.Column(scale=2):
+                outputs = [result(studio.is_clip)]
+            on_click(button, studio.samples, fields, outputs)
+        with gr.Tab("Complete"), gr.Row():
+            with gr.Column(scale=1):
+                file = file_field()
+                keep = gr.Slider(0, shape[0], shape[0] // 2, step=1, label=f"{studio.first_axis} to keep")
+                fields, button = [file, keep, *sampling_fields(4)], gr.Button("Complete", variant="primary")
+            with gr.Column(scale=2):
+                outputs = [gr.Textbox(label="completions"), result(studio.is_clip)]
+            on_click(button, studio.completions, fields, outputs)
+        with gr.Tab("Bits"), gr.Row():
+            with gr.Column(scale=1):
+                fields, button = [file_field(), label_field()], gr.Button("Show bits", variant="primary")
+            with gr.Column(scale=2):
+                outputs = [gr.Textbox(label="bits/dim"), result(movie=False)]
+            on_click(button, studio.bits, fields, outputs)
+    return built
