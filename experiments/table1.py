@@ -38,7 +38,7 @@ from torch.utils.flop_counter import flop_registry
 
 from axial_transformers.decoding import Choose, decode
 from axial_transformers.decoding.backend import Backend, eager
-from axial_transformers.decoding.values_so_far import RowPredictions
+from axial_transformers.decoding.row_predictions import RowPredictions
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig

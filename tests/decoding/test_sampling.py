@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding import KnownFirst, NoiseChoice, Sampler, decode, gumbel, sampling, uniform
+from axial_transformers.decoding import NoiseChoice, Sampler, decode, gumbel, sampling, uniform
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
@@ -141,7 +141,7 @@ def test_completed_values_come_with_their_conditional_probabilities():
     mask = torch.tensor([True, True, False, False]).view(2, 2, 1)
     noise = gumbel((4000, 2, 2, 1, 3))
     many = known.expand(4000, -1, -1, -1)
-    sampled = decode(model, KnownFirst(many, mask, NoiseChoice(noise=noise)), many).flatten(1)
+    sampled = decode(model, NoiseChoice(noise=noise, known=many.masked_fill(~mask, -1)), many).flatten(1)
     assert torch.equal(sampled[:, :2], many.flatten(1)[:, :2])
     number = sampled[:, 2] * 3 + sampled[:, 3]
     assert chi_square(number, probabilities / probabilities.sum()) < 26.1  # 8 degrees of freedom
@@ -332,10 +332,8 @@ def test_known_channels_stay_what_they_are():
 def test_known_values_may_have_any_integer_dtype(dtype):
     model = small_model((2, 3))
     known = random_values(model, 2).to(dtype)
-    mask = torch.zeros(2, 3, 1, dtype=torch.bool)
-    mask[0] = True
-    filled = decode(model, KnownFirst(known, mask, lambda logits, position: logits.argmax(-1)), known)
-    assert torch.equal(filled[:, 0], known[:, 0].long())
+    filled = complete(model, known, rows=1, seed=0)
+    assert torch.equal(filled[:, 0].long(), known[:, 0].long())
 
 
 @pytest.mark.parametrize(

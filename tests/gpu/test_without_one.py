@@ -20,8 +20,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from axial_transformers.cli.options import products_in
 from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding import (
-    Choose,
-    KnownFirst,
     NoiseChoice,
     Sampler,
     backend_choice,
@@ -31,7 +29,7 @@ from axial_transformers.decoding import (
     gumbel,
     uniform,
 )
-from axial_transformers.decoding.backend import Backend, eager
+from axial_transformers.decoding.backend import eager
 from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import _normalised_over
@@ -258,7 +256,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Tensor]]:
     return recorded
 
 
-def same_by_graphs(model: AxialTransformer, x: Tensor, choose: Choose | KnownFirst, **given: Tensor) -> bool:
+def same_by_graphs(model: AxialTransformer, x: Tensor, choose: NoiseChoice, **given: Tensor) -> bool:
     """Graphs choose what eager decoding chooses."""
     found = decode(model, choose, x, Conditioning(**given), graph_backend.graphs)
     return torch.equal(found, decode(model, choose, x, Conditioning(**given), eager))
@@ -272,7 +270,7 @@ def test_one_graph_of_a_row_and_one_of_each_outer_decoder_serve_all_steps_channe
     for seed in (0, 1):
         x, mask = random_values(model, 2, seed), torch.zeros(*config.shape, config.channels, dtype=torch.bool)
         mask.view(-1)[:2] = True
-        choose = KnownFirst(x, mask, choice_of(model, 2, seed, **options))
+        choose = replace(choice_of(model, 2, seed, **options), known=x.masked_fill(~mask, -1))
         assert same_by_graphs(model, x, choose, **random_given(model, 2, seed))
     assert len(recorded) == 1 + len(model.outer_decoders)
 
@@ -483,12 +481,12 @@ def stands_still(work: Callable[[], Tensor], device: torch.device) -> tuple[Tens
 
 
 @pytest.fixture
-def on_cuda(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Noise of a model that seems to be on a GPU, where graphs are only named."""
+def on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models seem to be on a GPU, where graphs are only named: by the device of their backend."""
     device = torch.device("cuda:0")
     monkeypatch.setattr(AxialTransformer, "device", property(lambda model: device))
-    monkeypatch.setattr(backend_choice, "graphs", lambda model, choose, batch: "graphs")
-    return SimpleNamespace(device=device)
+    named = lambda model, choose, batch: replace(eager(model, choose), device="cuda")  # noqa: E731
+    monkeypatch.setattr(backend_choice, "graphs", named)
 
 
 @pytest.mark.parametrize(
@@ -503,9 +501,10 @@ def test_where_the_self_test_fails_decoding_is_eager_and_the_log_says_why(
         patch.setattr(graph_backend, "record", record)
         found = tried(CPU)
     monkeypatch.setattr(backend_choice, "failed_self_test", lambda device: found)
-    model, choose = random_model(small_config((4, 3)), torch.float32), NoiseChoice(noise=on_cuda)
+    model = random_model(small_config((4, 3)), torch.float32)
+    choose = choice_of(model, 2)
     with caplog.at_level("DEBUG", "axial_transformers.decoding.backend_choice"):
-        assert isinstance(backend_choice.choose_backend(model, choose, 2), Backend)
+        assert backend_choice.choose_backend(model, choose, 2).device is None
     assert re.fullmatch(f"decoding is eager: {reason}.*", caplog.messages[0])
     with pytest.raises(ValueError, match=f"compile=True, but {reason}") as error:
         backend_choice.choose_backend(model, choose, 2, compile=True)
@@ -525,8 +524,8 @@ def test_where_the_self_test_fails_decoding_is_eager_and_the_log_says_why(
 def test_graphs_are_the_default_on_cuda(shape, batch, compile, expected, on_cuda, monkeypatch):
     monkeypatch.setattr(backend_choice, "failed_self_test", lambda device: None)
     model = random_model(small_config(shape), torch.float32)
-    found = backend_choice.choose_backend(model, NoiseChoice(noise=on_cuda), batch, compile)
-    assert (found == "graphs") == expected
+    found = backend_choice.choose_backend(model, choice_of(model, batch), batch, compile)
+    assert (found.device is not None) == expected
 
 
 @pytest.mark.parametrize(
@@ -539,11 +538,8 @@ def test_graphs_are_the_default_on_cuda(shape, batch, compile, expected, on_cuda
     ],
     ids=["sparse", "block", "long", "lstm"],
 )
-def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle, monkeypatch):
-    device = torch.device("cuda:0")
-    choose = NoiseChoice(noise=SimpleNamespace(device=device))
-    monkeypatch.setattr(backend_choice, "failed_self_test", lambda device: None)
-    found = backend_choice._obstacle(kind(config), choose, device)
+def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle):
+    found = backend_choice._obstacle_of_graphs(kind(config))
     assert found is None if obstacle is None else re.search(obstacle, found)
 
 

@@ -34,7 +34,6 @@ does not end in the checksum of its pixels has read damage, or has other conditi
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any, TypeVar
@@ -47,9 +46,9 @@ from PIL import Image
 from torch import Tensor
 
 from axial_transformers.compression.container import Chunk, DamagedError
-from axial_transformers.decoding import decode
-from axial_transformers.decoding.exact_backend import reads_rows
-from axial_transformers.decoding.exact_network import NOT_FINITE_LOGITS, ExactNetwork, obstacle
+from axial_transformers.decoding.decoding_loop import decode_by
+from axial_transformers.decoding.exact_network import NOT_FINITE_LOGITS, ExactNetwork, centring_of, obstacle
+from axial_transformers.decoding.row_predictions import RowPredictions
 from axial_transformers.engine import (
     GROUP,
     MIN_STATE,
@@ -57,6 +56,7 @@ from axial_transformers.engine import (
     PRECISION,
     TOO_SHORT,
     WORD,
+    Array,
     Stream,
     parallel_map,
 )
@@ -171,9 +171,9 @@ def _decode_stream(
 ) -> Int64[Tensor, "n *a c"]:
     """Return the images [N, *A, C] = `shape` of a stream; DamagedError if it ends early."""
 
-    def choose(read: Callable[[NDArray[np.int64], Stream], None], positions: Tensor) -> Tensor:
+    def row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
         values = np.empty((shape[0], len(positions)), np.int64)
-        read(values, stream)
+        network.rows.read(context, centring_of(predictions), values, stream)
         if stream.state[2] == NOT_FINITE:
             raise ValueError(NOT_FINITE_LOGITS)
         if stream.state[2] == TOO_SHORT:
@@ -183,7 +183,7 @@ def _decode_stream(
     lowest = network.model.config.lowest
     blank = torch.tensor(lowest).expand(shape)
     with network.arithmetic.ieee_arithmetic():
-        images = decode(network.model, choose, blank, conditioning, partial(reads_rows, network))
+        images = decode_by(network.backend(row), network.model, blank, conditioning)
     return (images - lowest).cpu()
 
 

@@ -1,6 +1,6 @@
 """The parts of a model that the decoding loop calls, as an interface; and the model's own parts, `eager`.
 
-A backend computes the same parts in another way: compiled for the CPU (`exact_backend`), or as CUDA graphs
+A backend computes the same parts in another way: by the engine (`exact_network`), or as CUDA graphs
 (`graph_backend`). `choose_backend` takes one. Tests compare each with `eager`.
 """
 
@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.decoding.choices import Choose, KnownFirst, choose_at
-from axial_transformers.decoding.values_so_far import RowPredictions
-from axial_transformers.engine import Stream
+from axial_transformers.decoding.choices import Choose, choose_at
+from axial_transformers.decoding.row_predictions import RowPredictions
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.values import Mixture
 from axial_transformers.ops.torch_private import has_hooks
@@ -60,18 +57,15 @@ class Backend:
 
     It writes the values into the predictions.
     """
+    device: str | None = None
+    """Where codes and predictions are; None: where the model is."""
 
 
-ReadsRow = Callable[[Callable[[NDArray[np.int64], Stream], None], Tensor], Tensor]
-"""How an archive's decoder chooses: a function `read`, and the positions of a row [L, d + 1] -> its values [B, L].
-
-`read` takes values int64 [B, L], which it fills from a stream, and the stream.
-"""
 BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
-"""A model, a choice of values (`Choose`; `ReadsRow` for an archive) and a number of examples -> a backend."""
+"""A model, a choice of values that the backend takes, and a number of examples -> a backend."""
 
 
-def eager(model: AxialTransformer, choose: Choose | KnownFirst, batch: int = 0) -> Backend:
+def eager(model: AxialTransformer, choose: Choose, batch: int = 0) -> Backend:
     """Return the model's own parts: for any device, dtype, choice and batch, and the reference for other backends."""
     for name, part in model.named_modules():
         if has_hooks(part) and (hasattr(part, "step") or hasattr(part, "next")):

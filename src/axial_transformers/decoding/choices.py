@@ -1,14 +1,11 @@
-"""Choices of values: functions of logits and position. Compiled rows need one that is made of tensors.
-
-The decoder of an archive is none of these: it reads whole rows from a stream (`backend.ReadsRow`).
-"""
+"""Choices of values: functions of logits and position."""
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from axial_transformers.messages import Message
@@ -17,7 +14,7 @@ from axial_transformers.models.values import Mixture
 
 @runtime_checkable
 class Choose(Protocol):
-    """A choice of values: sampling takes them from the noise, completion keeps known ones, an archive reads them."""
+    """A choice of values."""
 
     def __call__(self, logits: Float[Tensor, "b v"], position: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] of the position (a1, .., ad, c), in data coordinates -> values int64 [B]."""
@@ -82,7 +79,10 @@ class Sampler:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseChoice:
-    """A sample of every value, with fixed noise: at all positions, or at those of one row."""
+    """A sample of every unknown value, with fixed noise: at all positions, or at those of one row.
+
+    Backends compile only this choice: it is made of tensors.
+    """
 
     noise: Float[Tensor, "b ..."]
     """Standard Gumbel [B, *A, C, V], of a row [B, L, V]; or uniform [B, *A, C], of a row [B, L]. See `Sampler`."""
@@ -98,48 +98,21 @@ class NoiseChoice:
         known = _at(self.known, position)
         return torch.where(known < 0, sampled, known)
 
-
-@dataclass(frozen=True)
-class KnownFirst:
-    """Values where they are known, and another choice elsewhere."""
-
-    known: Integer[Tensor, "b *a c"]
-    """Counted from 0, as `AxialTransformer.check` returns them."""
-    mask: Bool[Tensor, "*a c"]
-    otherwise: "Choose | KnownFirst"
+    def of_row(self, positions: Integer[Tensor, "l axes"]) -> Self:
+        """Return the choice, with `known`, along the row of these positions [L, d + 1]."""
+        row = tuple(positions.T)
+        noise = _at(self.noise, row)
+        unknown = torch.full(noise.shape[:2], -1, device=noise.device)
+        return replace(self, noise=noise, known=unknown if self.known is None else _at(self.known, row).long())
 
 
 def choose_at(
-    choose: Choose | KnownFirst, logits: Float[Tensor, "b v"] | Mixture, position: tuple[int, ...]
+    choose: Choose, logits: Float[Tensor, "b v"] | Mixture, position: tuple[int, ...]
 ) -> Integer[Tensor, " b"]:
-    """Return the choice at one position: values [B]."""
+    """Return the choice at one position: values [B]. Only `NoiseChoice` takes a mixture as it is."""
     if isinstance(choose, NoiseChoice):
         return choose(logits, position)
-    if not isinstance(choose, KnownFirst):
-        return choose(logits.log_probabilities() if isinstance(logits, Mixture) else logits, position)
-    if choose.mask[position]:
-        return _at(choose.known, position).long()
-    return choose_at(choose.otherwise, logits, position)
-
-
-def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b ..."] | None:
-    """Return the noise of a choice; None if it is not made of tensors."""
-    if isinstance(choose, KnownFirst):
-        return noise_of(choose.otherwise)
-    return choose.noise if isinstance(choose, NoiseChoice) else None
-
-
-def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]) -> NoiseChoice:
-    """Return a choice of tensors (see `noise_of`), with `known`, along the row of these positions [L, d + 1]."""
-    row = tuple(positions.T)
-    if isinstance(choose, KnownFirst):
-        otherwise, known = row_choice(choose.otherwise, positions), _at(choose.known, row).long()
-        assert otherwise.known is not None
-        return replace(otherwise, known=torch.where(choose.mask[row].to(known.device), known, otherwise.known))
-    assert isinstance(choose, NoiseChoice)
-    noise = _at(choose.noise, row)
-    unknown = torch.full(noise.shape[:2], -1, device=noise.device)
-    return replace(choose, noise=noise, known=unknown if choose.known is None else _at(choose.known, row).long())
+    return choose(logits.log_probabilities() if isinstance(logits, Mixture) else logits, position)
 
 
 def _at(tensor: Tensor, positions: tuple[int | Tensor, ...]) -> Tensor:

@@ -36,9 +36,9 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend, BackendFactory, ReadsRow, Slab, eager
-from axial_transformers.decoding.choices import Choose, KnownFirst, choose_at
-from axial_transformers.decoding.values_so_far import ValuesSoFar
+from axial_transformers.decoding.backend import Backend, BackendFactory, Slab, eager
+from axial_transformers.decoding.choices import Choose, choose_at
+from axial_transformers.decoding.row_predictions import RowPredictions, predictions_of_rows
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
@@ -50,7 +50,7 @@ ROW = 3
 @torch.no_grad()
 def decode(
     model: AxialTransformer,
-    choose: Choose | KnownFirst | ReadsRow,
+    choose: Choose,
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
     backend: BackendFactory = eager,
@@ -61,8 +61,7 @@ def decode(
     `choose` counts values from 0; x and the result hold values of the data, from the model's `lowest` on.
 
     Args:
-        choose: what makes a value of logits, see `decoding.choices`; for an archive, what reads a row
-            (`decoding.backend.ReadsRow`).
+        choose: what makes a value of logits, see `decoding.choices`.
         x: [B, *A, C] integers. Channels that the model takes as known stay; all other values are overwritten.
         backend: makes the parts that the loop calls, such as `choose_backend`; default: those of the model itself.
         progress: wraps the loop over rows.
@@ -70,31 +69,37 @@ def decode(
     Returns:
         int64 [B, *A, C], on the model's device.
     """
-    # y is what the network reads: codes, in model coordinates. The values themselves are in `so_far`.
+    return decode_by(backend(model, choose, len(x)), model, x, conditioning, progress)
+
+
+@torch.no_grad()
+def decode_by(
+    parts: Backend,
+    model: AxialTransformer,
+    x: Integer[Tensor, "b *a c"],
+    conditioning: Conditioning,
+    progress: Progress = iter,
+) -> Integer[Tensor, "b *a c"]:
+    """Return x with every value of `model.order` chosen by `parts.row`; see `decode`."""
     x = model.check(x)
-    y = model.layout.to_model(model.values.codes(x)).clone()
-    parts = backend(model, choose, len(y))
+    # y is what the network reads: codes, in model coordinates.
+    y = model.layout.to_model(model.values.codes(x)).to(parts.device).clone()
     embedded = parts.embed_conditioning(len(y), conditioning)
-    rows = model.order.unflatten(0, (-1, model.layout.shape[-1]))
-    row_numbers = iter(progress(range(len(rows))))
-    walk = _Walk(parts, rows, row_numbers, ValuesSoFar(model, x))
+    rows = model.order.split(model.layout.shape[-1])
+    walk = _Walk(parts, zip(progress(range(len(rows))), rows, predictions_of_rows(model, x.to(parts.device))))
     with without_dropout(model):
         for c in model.slices:
             y[..., c] = walk.slab(0, parts.context(y, c, embedded))
-    next(row_numbers, None)  # ends a progress bar
-    return walk.so_far.values + model.config.lowest
+    next(walk.rows, None)  # ends a progress bar
+    return model.values.values(model.layout.to_data(y)).to(x.device) + model.config.lowest
 
 
 class _Walk(NamedTuple):
     """The recursion over axes. (A recursive closure would keep the noise until garbage collection.)"""
 
     parts: Backend
-    rows: Integer[Tensor, "rows l axes"]
-    """The positions of each row, in generation order."""
-    row_numbers: Iterator[int]
-    """Which row comes next."""
-    so_far: ValuesSoFar
-    """The values that are chosen, and the predictions of the next row."""
+    rows: Iterator[tuple[int, Tensor, RowPredictions | None]]
+    """The rows that come next: number, positions [L, d + 1], predictions."""
 
     def slab(self, level: int, context: Slab) -> Tensor:
         """Return the codes of a slab.
@@ -108,7 +113,8 @@ class _Walk(NamedTuple):
         """
         parts = self.parts
         if context.ndim == ROW:
-            return self._row(context, next(self.row_numbers))
+            _, positions, predictions = next(self.rows)
+            return parts.row(context, positions, predictions)
         outer = parts.outer_decoders[level]
         state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
         for i in range(context.shape[1]):
@@ -117,16 +123,11 @@ class _Walk(NamedTuple):
             upper = outer.step(parts.embed_value(slabs[-1]) + here, i, state)
         return torch.stack(slabs, dim=1)
 
-    def _row(self, context: Slab, row: int) -> Tensor:
-        chosen = self.parts.row(context, self.rows[row], self.so_far.predictions(row))
-        self.so_far.keep(row, chosen)
-        return chosen
-
 
 @torch.no_grad()
 def decode_naively(
     model: AxialTransformer,
-    choose: Choose | KnownFirst,
+    choose: Choose,
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
 ) -> Integer[Tensor, "b *a c"]:

@@ -1,10 +1,9 @@
-"""A model's float32 network, with equal bits on every CPU.
+"""A model's float32 network, with equal bits on every CPU, and the loop that decodes by it.
 
-An example's results depend only on it and the weights.
+An example's results depend only on it and the weights. What the loop adds and indexes are NumPy arrays.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -14,10 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from axial_transformers.decoding.backend import Backend
+from axial_transformers.decoding.choices import NoiseChoice
+from axial_transformers.decoding.row_predictions import RowPredictions
 from axial_transformers.engine import (
     MASKED,
+    NO_CENTRING,
+    NO_UNIFORMS,
     Array,
     Block,
+    Centring,
     Features,
     Known,
     Line,
@@ -26,44 +31,30 @@ from axial_transformers.engine import (
     Norm,
     Ordinal,
     Output,
+    RowSampling,
     arithmetic,
     library,
 )
-from axial_transformers.layers.blocks import AttentionBlock, Dropout, FeedforwardBlock, ModuleListOf, TransformerBlock
-from axial_transformers.layers.embeddings import Embedding, Labels, Positions
-from axial_transformers.layers.initialisation import Dense
-from axial_transformers.layers.lines import LineAttention
+from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
+from axial_transformers.layers.embeddings import Embedding, Positions
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
-from axial_transformers.models.linear_prediction import LinearPrediction
-from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder
-from axial_transformers.models.values import CategoricalValues, FeatureEmbedding, OrdinalValues
-from axial_transformers.ops.elementwise import shifted_copies
+from axial_transformers.models.stacks import ChannelEncoder, InnerLSTM, OuterDecoder
+from axial_transformers.models.values import FeatureEmbedding, OrdinalValues
 from axial_transformers.ops.torch_private import is_bare
 
 Values = NDArray[np.int64]
 
 ENCODED_AT_ONCE = 1 << 14
-MODULES = {
-    *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
-    *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions, CausalConvolution),
-    *(CategoricalValues, OrdinalValues, FeatureEmbedding, LinearPrediction),
-    *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
-}
-"""No subclasses."""
 NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
-
-
-class NotExactError(ValueError):
-    """The engine cannot compute a model's network."""
 
 
 def obstacle(model: AxialTransformer) -> str | None:
     """Return why the engine cannot compute a model, or None."""
+    if type(model) is not AxialTransformer:
+        return f"the engine has no {type(model).__name__}"
     for name, module in model.named_modules():
-        if type(module) not in MODULES:
-            return f"the engine has no {type(module).__name__}"
         if not is_bare(module, type(module)):
             return f"{name or 'the model'} has hooks or a forward of its own, which the engine does not call"
     found, expected = _parts(model), _parts_of(model.config)
@@ -72,9 +63,13 @@ def obstacle(model: AxialTransformer) -> str | None:
 
 
 def _parts(model: AxialTransformer) -> dict[str, object]:
-    described = (each for each in model.named_modules() if not isinstance(each[1], nn.ParameterList))  # names a device
-    settings: dict[str, object] = {name: module.extra_repr() for name, module in described}
-    return settings | {name: tensor.shape for name, tensor in model.state_dict().items()}
+    """Return class and settings of each module, and the shape of each tensor."""
+    parts: dict[str, object] = {
+        # A list of parameters would name their device.
+        name: (type(module), None if isinstance(module, nn.ParameterList) else module.extra_repr())
+        for name, module in model.named_modules()
+    }
+    return parts | {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
 @lru_cache(16)  # a deep model has megabytes of parts
@@ -83,40 +78,36 @@ def _parts_of(config: AxialTransformerConfig) -> dict[str, object]:
         return _parts(AxialTransformer(config))
 
 
-def network_of(model: AxialTransformer) -> "ExactNetwork | None":
-    """Return the network of a float32 model on a CPU, outside autocast, or None."""
-    plain = (
-        library() is not None
-        and not torch.compiler.is_compiling()
-        and not torch.is_autocast_enabled("cpu")
-        and {(weight.device.type, weight.dtype) for weight in model.parameters()} == {("cpu", torch.float32)}
-    )
-    with suppress(NotExactError):
-        return ExactNetwork(model) if plain else None
-    return None
+def network_of(model: AxialTransformer) -> "ExactNetwork | str":
+    """Return the network of a float32 model on a CPU, outside autocast; or why the engine does not compute it."""
+    if torch.is_autocast_enabled("cpu"):
+        return "on CPU nothing is compiled in bfloat16 or under autocast"
+    if {(weight.device.type, weight.dtype) for weight in model.parameters()} != {("cpu", torch.float32)}:
+        return "the engine computes float32 models on a CPU"
+    if torch.compiler.is_compiling():
+        return "torch.compile does not trace the engine"
+    if library() is None:
+        return "the engine is not compiled"
+    return obstacle(model) or ExactNetwork(model)
 
 
 class ExactNetwork:
-    """A model's network in the arithmetic of the engine.
+    """The network of a model without an `obstacle`, in the arithmetic of the engine.
 
     Steps must run within `arithmetic.ieee_arithmetic`, in each thread.
     """
 
     def __init__(self, model: AxialTransformer, exact: Any = None):
-        if reason := obstacle(model):
-            raise NotExactError(reason)
-        self.model = model
+        self.model, self.dim = model, model.config.dim
         self.arithmetic = exact or arithmetic()
         self.shape = model.layout.shape
         self._output = _output(model)
         inner = model.inner_decoder
         heads = 0 if isinstance(inner, InnerLSTM) else model.config.heads
-        weights = _lstm(inner) if isinstance(inner, InnerLSTM) else _blocks(inner.blocks)
-        with self.arithmetic.ieee_arithmetic():
-            self._positions = positions(model.position)
+        weights = _lstm(inner) if isinstance(inner, InnerLSTM) else [*map(_block, inner.blocks)]
+        self._positions = self.positions(model.position)
         self.rows = self.arithmetic.Rows(weights, heads, self._output)
-        embedding = model.embed_value
-        self._features = _FeatureEmbedding(self, embedding) if isinstance(embedding, FeatureEmbedding) else None
+        self.embed_value = self.embedding(model.embed_value)
         self.outer_decoders = [_Outer(self, outer) for outer in model.outer_decoders]
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
@@ -131,46 +122,83 @@ class ExactNetwork:
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
         """Return start and frequency of each value: [B, rows, L, 2]; x as for `nats`, logits must be finite."""
-        found, no_nats = list[Values](), np.zeros((0, 0), np.float32)
+        length, no_nats = self.shape[-1], np.zeros((0, 0), np.float32)
+        found = np.empty((len(self.model.slices), len(x) * prod(self.shape[:-1]), length, 2), np.int64)
         with self.arithmetic.ieee_arithmetic():
-            for context, values in self._slices(x, conditioning):
-                found.append(np.empty((*values.shape, 2), np.int64))
-                self.rows.take_known(context, Known(values, no_nats, found[-1]))
-        together = np.concatenate([part.reshape(len(x), -1, *part.shape[1:]) for part in found], axis=1)
-        if not together[..., 1].all():
+            for intervals, (context, values) in zip(found, self._slices(x, conditioning)):
+                self.rows.take_known(context, Known(values, no_nats, intervals))
+        if not found[..., 1].all():
             raise ValueError(NOT_FINITE_LOGITS)
-        return together
+        slices = found.reshape(len(found), len(x), -1, length, 2)
+        return np.concatenate([*slices], axis=1)
 
     def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values]]:
         model, length = self.model, self.shape[-1]
-        y = model.layout.to_model(model.values.codes(x))
+        y = model.layout.to_model(model.values.codes(x)).cpu()
         embedded = self.embed_conditioning(len(y), conditioning)
+        embedding = self._output.features or self._output.table
         for c in model.slices:
             context = np.array(self.context(y, c, embedded), order="C")
-            of_slice = y[..., c].cpu()
             for outer in self.outer_decoders:
-                outer.add_upper(context, of_slice, self._embedding)
-            yield context.reshape(-1, length, self.dim), of_slice.reshape(-1, length).numpy()
+                outer.add_upper(context, y[..., c], embedding)
+            yield context.reshape(-1, length, self.dim), y[..., c].reshape(-1, length).numpy()
 
-    @property
-    def dim(self) -> int:
-        return self.model.config.dim
+    def sampling(self, choose: NoiseChoice) -> Backend:
+        """Return the parts of the loop that samples."""
 
-    @property
-    def num_values(self) -> int:
-        return self.model.config.num_values
+        def row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
+            choice = choose.of_row(positions)
+            known, sampler = np.asarray(choice.known), choice.sampler
+            values = np.empty(known.shape, np.int64)
+            gumbel = choice.noise.ndim > known.ndim
+            how = RowSampling(
+                noise=choice.noise.float().numpy() if gumbel else np.zeros((0, 0, 0), np.float32),
+                known=known,
+                temperature=np.float32(sampler.temperature),
+                top_k=sampler.top_k or self.model.config.num_values,
+                top_p=np.float32(sampler.top_p or 1),
+                uniforms=NO_UNIFORMS if gumbel else choice.noise.double().numpy(),
+            )
+            self.rows.sample(context, centring_of(predictions), values, how)
+            return torch.from_numpy(values)
 
-    def embed_value(self, values: Tensor) -> Array:
-        return self._output.table[values.cpu().numpy()] if self._features is None else self._features(values)
+        return self.backend(row)
 
-    @property
-    def _embedding(self) -> Array | Features:
-        return self._output.features or self._output.table
-
-    def slabs(self, blocks: nn.ModuleList, slab: Sequence[int]) -> Any:
-        return self.arithmetic.Slabs(
-            _blocks(blocks), self.model.config.heads, [_line(_attention(block), slab) for block in blocks]
+    def backend(self, row: Callable[[Array, Tensor, RowPredictions | None], Tensor]) -> Backend:
+        """Return the parts of the loop; `row` chooses the values of a row, see `Backend.row`."""
+        return Backend(
+            embed_conditioning=self.embed_conditioning,
+            context=self.context,
+            embed_value=self.embed_value,
+            outer_decoders=self.outer_decoders,
+            row=row,
+            device="cpu",
         )
+
+    def dense(self, layer: nn.Module) -> Callable[[Array], Array]:
+        """Return a linear layer of [.., inputs]."""
+        linear = self.arithmetic.Dense(_linear(layer))
+        return lambda x: linear(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
+
+    def embedding(self, embedding: Embedding | FeatureEmbedding) -> Callable[[Tensor], Array]:
+        """Return what embeds codes [..] as [.., D]."""
+        if isinstance(embedding, FeatureEmbedding):
+            features, linear = embedding.features, self.dense(embedding.linear)
+            return lambda codes: linear(features(codes, torch.float32).numpy())
+        table = _array(embedding.table)
+        return lambda codes: table[codes.numpy()]
+
+    def slabs(self, blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> Any:
+        lines = [_line(block, slab) for block in blocks]
+        return self.arithmetic.Slabs([*map(_block, blocks)], self.model.config.heads, lines)
+
+    def positions(self, module: Positions) -> Array:
+        """Return [*A', D], added from the outermost axis inward."""
+        total, *tables = (_array(table) for table in module.tables)
+        with self.arithmetic.ieee_arithmetic():
+            for table in tables:
+                total = total[..., None, :] + table
+        return total
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Array | None:
         self.model.embed_conditioning(batch, conditioning)
@@ -186,14 +214,13 @@ class ExactNetwork:
         return embedded
 
     def context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
-        values = y.cpu().numpy()
         context = self._positions
         if self._encoder is not None:
             same = c == 0 and embedded is None
-            context = context + self._encoder(values[: 1 if same else None], c, embedded)
+            context = context + self._encoder(y[: 1 if same else None], c, embedded)
         elif embedded is not None:
             context = context + embedded
-        return np.broadcast_to(context, (*values.shape[:-1], self.dim))
+        return np.broadcast_to(context, (*y.shape[:-1], self.dim))
 
 
 class _Outer:
@@ -202,9 +229,8 @@ class _Outer:
     def __init__(self, network: ExactNetwork, outer: OuterDecoder):
         self._length, self._positions, self._convolution = outer.length, prod(outer.slab), outer.convolution
         if outer.convolution is not None:
-            self._linear = network.arithmetic.Dense(_linear(outer.convolution.linear))
-            of_codes = outer.convolution.of_codes
-            self._numbers = outer.convolution.numbers if of_codes is None else _FeatureEmbedding(network, of_codes)
+            self._linear, of_codes = network.dense(outer.convolution.linear), outer.convolution.of_codes
+            self._numbers = outer.convolution.numbers if of_codes is None else network.embedding(of_codes)
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
@@ -217,68 +243,44 @@ class _Outer:
         return flat.reshape(u.shape)
 
     def near(self, slabs: Sequence[Tensor]) -> Array | float:
-        if self._convolution is None or not slabs:
+        convolution = self._convolution
+        if convolution is None or not slabs:
             return 0.0
-        last = torch.stack([*slabs[-self._convolution.reach :]], dim=1)
-        return self._convolved(self._convolution, self._convolution.windows(self._read(last), 1))[:, 0]
-
-    def _read(self, codes: Tensor) -> Tensor:
-        return torch.as_tensor(self._numbers(codes))
-
-    def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
-        found = self._linear(_array(windows).reshape(-1, windows.shape[-1]))
-        return convolution.of_channels(torch.from_numpy(found).view(*windows.shape[:-1], -1)).numpy()
+        numbers = torch.as_tensor(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)))
+        return self._convolved(convolution, convolution.windows(numbers, 1))[:, 0]
 
     def add_upper(self, context: Array, values: Tensor, table: Array | Features) -> None:
-        if self._convolution is not None:
-            context += self._convolved(self._convolution, self._convolution.windows_before(self._read(values)))
+        convolution = self._convolution
+        if convolution is not None:
+            numbers = torch.as_tensor(self._numbers(values))
+            context += self._convolved(convolution, convolution.windows_before(numbers))
         if self._slabs is not None:
             rows = context.reshape(-1, context.shape[-1])
             self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._positions)
 
-
-class _FeatureEmbedding:
-    """See `FeatureEmbedding`."""
-
-    def __init__(self, network: ExactNetwork, embedding: FeatureEmbedding):
-        self._features, self._linear = embedding.features, network.arithmetic.Dense(_linear(embedding.linear))
-
-    def __call__(self, codes: Tensor) -> Array:
-        numbers = self._features(codes.cpu(), torch.float32).numpy()
-        flat: Array = self._linear(numbers.reshape(-1, numbers.shape[-1]))
-        return flat.reshape(*codes.shape, -1)
+    def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
+        return convolution.of_channels(torch.from_numpy(self._linear(_array(windows)))).numpy()
 
 
 class _Encoder:
     """See `ChannelEncoder`."""
 
     def __init__(self, network: ExactNetwork, encoder: ChannelEncoder):
-        self._shape, self._channels, self._planes = network.shape, encoder.channels, encoder.planes
-        self._features = encoder.features
-        self._convolution = network.arithmetic.Dense(_linear(encoder.convolution))
+        self._shape, self._windows = network.shape, encoder.windows
+        self._convolution = network.dense(encoder.convolution)
         self._blocks = network.slabs(encoder.blocks, network.shape)
-        with network.arithmetic.ieee_arithmetic():
-            self._positions = positions(encoder.position)
+        self._positions = network.positions(encoder.position)
 
-    def __call__(self, values: Values, c: int, embedded: Array | None) -> Array:
+    def __call__(self, values: Tensor, c: int, embedded: Array | None) -> Array:
         size = max(1, ENCODED_AT_ONCE // prod(self._shape))
         parts = [slice(first, first + size) for first in range(0, len(values), size)]
         return np.concatenate(
             [self._encode(values[part], c, None if embedded is None else embedded[part]) for part in parts]
         )
 
-    def _encode(self, values: Values, c: int, embedded: Array | None) -> Array:
-        known = self._features(torch.from_numpy(values), torch.float32).numpy()
-        known[..., c:, :] = 0
-        known = known.reshape(*values.shape[:-1], -1)
-        if self._planes == "one_hot":
-            planes = np.zeros(values.shape, np.float32)
-            planes[..., c] = 1
-        else:
-            planes = np.full((*values.shape[:-1], 1), np.float32(c) / np.float32(self._channels))
-        copies = shifted_copies(torch.from_numpy(np.concatenate([known, planes], axis=-1))).numpy()
-        h = self._convolution(copies.reshape(-1, copies.shape[-1])).reshape(*values.shape[:-1], -1)
-        h = h + self._positions
+    def _encode(self, values: Tensor, c: int, embedded: Array | None) -> Array:
+        windows = self._windows(values, torch.full((len(values),), c), torch.float32)
+        h = self._convolution(windows.numpy()) + self._positions
         if embedded is not None:
             h = h + embedded
         rows = h.reshape(-1, h.shape[-1])
@@ -300,51 +302,30 @@ def _output(model: AxialTransformer) -> Output:
     return Output(norm, head, np.zeros((0, config.dim), np.float32), features, ordinal)
 
 
-def positions(module: Positions) -> Array:
-    """Return [*A', D], added from the outermost axis inward."""
-    total, *tables = (_array(table) for table in module.tables)
-    for table in tables:
-        total = total[..., None, :] + table
-    return total
+def centring_of(predictions: RowPredictions | None) -> Centring:
+    """Return predictions as the engine takes them, in the same memory: it writes into it."""
+    return NO_CENTRING if predictions is None else Centring(*(part.numpy() for part in predictions[:-1]))
 
 
-def _attention(block: nn.Module) -> LineAttention:
-    assert isinstance(block, TransformerBlock)
-    attention = block.attention.attention
-    assert isinstance(attention, LineAttention)
-    return attention
-
-
-def _line(attention: LineAttention, slab: Sequence[int]) -> Line:
-    if attention.causal:
+def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:
+    if block.causal:
         return MASKED
-    axis = len(slab) + attention.axis + 1
+    axis = len(slab) + block.attention.attention.axis + 1
     return Line(slab[axis], prod(slab[axis + 1 :]))
 
 
-def _blocks(blocks: nn.ModuleList) -> list[Block]:
-    weights = []
-    for block in blocks:
-        assert isinstance(block, TransformerBlock)
-        attention, feedforward = _attention(block), block.feedforward
-        weights.append(
-            Block(
-                attention_norm=_norm(block.attention.norm),
-                qkv=_linear(attention.qkv),
-                rotations=_rotations(attention),
-                out=_linear(attention.out),
-                feedforward_norm=_norm(feedforward.norm),
-                expand=_linear(feedforward.expand),
-                contract=_linear(feedforward.contract),
-            )
-        )
-    return weights
-
-
-def _rotations(attention: LineAttention) -> Array:
-    if attention.rotations is None:
-        return np.zeros((0, attention.widths[0] // attention.heads), np.float32)
-    return _array(attention.rotations)
+def _block(block: TransformerBlock) -> Block:
+    attention, feedforward = block.attention.attention, block.feedforward
+    no_rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
+    return Block(
+        attention_norm=_norm(block.attention.norm),
+        qkv=_linear(attention.qkv),
+        rotations=no_rotations if attention.rotations is None else _array(attention.rotations),
+        out=_linear(attention.out),
+        feedforward_norm=_norm(feedforward.norm),
+        expand=_linear(feedforward.expand),
+        contract=_linear(feedforward.contract),
+    )
 
 
 def _lstm(inner: InnerLSTM) -> Lstm:

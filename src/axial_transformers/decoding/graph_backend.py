@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend, eager, walk_row
-from axial_transformers.decoding.choices import Choose, KnownFirst, NoiseChoice, row_choice
+from axial_transformers.decoding.choices import NoiseChoice
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.decoding.noise import gumbel
-from axial_transformers.decoding.values_so_far import RowPredictions
+from axial_transformers.decoding.row_predictions import RowPredictions
 from axial_transformers.layers.initialisation import Dense, randomise
 from axial_transformers.machine import multiplies_bfloat16
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -86,7 +86,7 @@ _kept: WeakKeyDictionary[AxialTransformer, Recorded] = WeakKeyDictionary()
 
 
 @torch.no_grad()
-def graphs(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
+def graphs(model: AxialTransformer, choose: NoiseChoice, batch: int) -> Backend:
     """Return the eager backend, with the kernels of a row, and of a step of an outer decoder, as CUDA graphs.
 
     The first decoding records them. The model keeps them for decodings of equal shapes, dtypes and options. Graphs read
@@ -94,10 +94,10 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> 
     weights lie elsewhere, all is recorded anew. A decoding takes what the model keeps, and gives it back when the
     backend is gone: two at a time have graphs of their own.
     """
-    recorded = _taken(model, row_choice(choose, model.order[:1]), batch)
+    recorded = _taken(model, choose.of_row(model.order[:1]), batch)
 
     def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
-        choice = row_choice(choose, positions)
+        choice = choose.of_row(positions)
         assert choice.known is not None
 
         def work(context: Tensor, noise: Tensor, known: Tensor, *held: Tensor) -> Tensor:

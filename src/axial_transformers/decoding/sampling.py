@@ -4,7 +4,6 @@ A batch is sampled in parts, so that noise and caches of a bounded number of exa
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from math import ceil, prod
 from typing import NamedTuple
@@ -13,9 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import KnownFirst, NoiseChoice, Sampler
+from axial_transformers.decoding.choices import NoiseChoice, Sampler
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.decoding.noise import gumbel, uniform
 from axial_transformers.machine import free_memory
@@ -97,16 +95,9 @@ def sample(  # noqa: PLR0913
             given = config.known_channels
             raise ValueError(Message("the model's first {} channels are given: pass them as {known=}", given))
         known = torch.tensor(config.lowest).expand(batch, *config.shape, config.channels)
-    sampled = _Batch(
-        model=model,
-        sampler=Sampler(temperature=temperature, top_k=top_k, top_p=top_p),
-        known=known,
-        conditioning=Conditioning(labels_of(label, batch), cond),
-        noise=noise,
-        seed=_seed_of(seed, first),
-        first=first,
-    )
-    return sampled.values(compile, progress)
+    sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
+    conditioning = Conditioning(labels_of(label, batch), cond)
+    return _sampled(model, sampler, known, None, conditioning, noise, seed, first, compile, progress)
 
 
 @accepts_arrays("known", "mask", "noise", "label", "cond")
@@ -166,17 +157,10 @@ def complete(  # noqa: PLR0913
     lengths = {len(tensor) for tensor in (label, cond) if tensor is not None}
     if lengths - {len(known)}:
         raise ValueError(f"label and cond must be of the {len(known)} examples of known, not of {sorted(lengths)}")
-    sampled = _Batch(
-        model=model,
-        sampler=Sampler(temperature=temperature, top_k=top_k, top_p=top_p),
-        known=known.long().repeat_interleave(count, dim=0),
-        mask=known_positions,
-        conditioning=Conditioning(label, cond).repeated(count),
-        noise=noise,
-        seed=_seed_of(seed, first),
-        first=first,
-    )
-    return sampled.values(compile, progress)
+    sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
+    conditioning = Conditioning(label, cond).repeated(count)
+    known = known.long().repeat_interleave(count, dim=0)
+    return _sampled(model, sampler, known, known_positions, conditioning, noise, seed, first, compile, progress)
 
 
 def known_mask(
@@ -212,15 +196,15 @@ def known_mask(
 
 def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
     """Return the layouts in whose generation order the known positions [*A, C] come first: they complete exactly."""
-    config = model.config
-
-    def is_exact(name: str) -> bool:
+    config, exact = model.config, list[str]()
+    for name, layout in LAYOUTS.items():
         if name == "frames" and len(config.shape) < 2:
-            return False
-        order = LAYOUTS[name](config.shape, config.channels).order
-        return known_precedes_unknown(known, order[-len(model.order) :] if name == config.layout else order)
-
-    return [name for name in LAYOUTS if is_exact(name)]
+            continue
+        order = model.order if name == config.layout else layout(config.shape, config.channels).order
+        in_order = known[tuple(order.T)]
+        if not (in_order[1:] & ~in_order[:-1]).any():  # none follows an unknown one
+            exact.append(name)
+    return exact
 
 
 class Numbers(NamedTuple):
@@ -268,105 +252,85 @@ def cache_numbers(config: AxialTransformerConfig) -> int:
     return 2 * dim * (outer + inner)
 
 
-def max_examples_at_once(config: AxialTransformerConfig, max_numbers: int | None = None) -> int:
-    """Return how many examples to sample at a time, with at most `max_numbers` numbers of noise, and of caches."""
-    most, each = max_numbers or MAX_NUMBERS, numbers_per_example(config)
+def max_examples_at_once(config: AxialTransformerConfig, device: torch.device | None = None) -> int:
+    """Return how many examples to sample at a time, by their noise and caches; a large GPU takes more."""
+    most, each = MAX_NUMBERS, numbers_per_example(config)
+    if device is not None and device.type == "cuda":
+        most = max(most, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
     return max(1, min(most // each.noise, max(MIN_AT_ONCE, most // each.state)))
 
 
-def _seed_of(seed: int | None, first: int) -> int:
-    """Return the seed, or one that torch's generator chooses; ValueError if there is no such seed or first number."""
+def _sampled(  # noqa: PLR0913
+    model: AxialTransformer,
+    sampler: Sampler,
+    known: Integer[Tensor, "b *a c"],
+    mask: Bool[Tensor, "*a c"] | None,
+    conditioning: Conditioning,
+    noise: Float[Tensor, "b ..."] | None,
+    seed: int | None,
+    first: int,
+    compile: bool | None,
+    progress: Progress,
+) -> Integer[Tensor, "b *a c"]:
+    """Return examples [B, *A, C] on the model's device, sampled in equal parts of the batch.
+
+    Args:
+        known: values of known channels, and of the mask, are kept.
+        mask: True where values are known; None: nowhere.
+        noise: of all examples, then sampled at once; None: generated part by part, when needed.
+    """
+    config, device, batch = model.config, model.device, len(known)
+    if (sampler.top_k is not None or sampler.top_p is not None) and config.values == "ordinal":
+        raise ValueError(Message("{top_k} and {top_p} need values without an order: take a {temperature} below 1"))
     if seed is not None and not -(2**63) <= seed < 2**64:
         raise ValueError(Message("{seed} must be in -2^63..2^64 - 1, not {}", seed))
     if not 0 <= first < 2**63:
         raise ValueError(f"first must be in 0..2^63 - 1, not {first}")
-    return int(torch.randint(2**63 - 1, ())) if seed is None else seed
+    chosen = int(torch.randint(2**63 - 1, ())) if seed is None else seed
+    count = 1 if noise is not None else max(1, ceil(batch / max_examples_at_once(config, device)))
+    size = ceil(batch / count)
+    parts = [slice(start * size, (start + 1) * size) for start in range(count)]
+    for part in parts:  # finds a mistake before hours of work
+        model.check(known[part])
+        model.embed_conditioning(len(known[part]), conditioning.of(part))
+    _check_numbers(model, noise, batch, conditioning)
+    rows = len(model.order) // model.layout.shape[-1]
+    steps = iter(progress(range(rows * count)))
+    dtype = torch.uint8 if config.of_bytes else torch.int64
+
+    def counted(items: Iterable[Item], /) -> Iterator[Item]:
+        for item, _ in zip(items, steps):
+            yield item
+
+    def values_of(part: slice) -> Tensor:
+        own = noise_for(config, len(known[part]), chosen, first + part.start, device) if noise is None else noise
+        kept = None if mask is None else model.check(known[part]).masked_fill(~mask.to(device), -1)
+        choose = NoiseChoice(noise=own.to(device), sampler=sampler, known=kept)
+        backend = partial(choose_backend, compile=compile)
+        return decode(model, choose, known[part], conditioning.of(part), backend, counted).to(dtype)
+
+    values = torch.cat([values_of(part) for part in parts])
+    next(steps, None)  # ends a progress bar
+    return values
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Batch:
-    """A batch of examples to sample, each from noise of its own."""
-
-    model: AxialTransformer
-    sampler: Sampler
-    known: Integer[Tensor, "b *a c"]
-    """Values of known channels, and of the mask, are kept."""
-    mask: Bool[Tensor, "*a c"] | None = None
-    """True where values are known; None: nowhere."""
-    conditioning: Conditioning
-    noise: Float[Tensor, "b ..."] | None
-    """None: generated part by part, when needed."""
-    seed: int
-    first: int
-
-    def __post_init__(self) -> None:
-        restricted = self.sampler.top_k is not None or self.sampler.top_p is not None
-        if restricted and self.model.config.values == "ordinal":
-            raise ValueError(Message("{top_k} and {top_p} need values without an order: take a {temperature} below 1"))
-        wanted = [len(self.known), *noise_shape(self.model.config)]
-        if self.noise is not None and list(self.noise.shape) != wanted:
-            raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
-
-    def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
-        """Return the examples [B, *A, C] on the model's device.
-
-        Raises:
-            ValueError: the weights, the noise or the conditioning have NaN or infinity.
-        """
-        backend, parts = partial(choose_backend, compile=compile), self.parts()
-        for part in parts:  # finds a mistake before hours of work
-            self.model.check(self.known[part])
-            self.model.embed_conditioning(len(self.known[part]), self.conditioning.of(part))
-        self._require_numbers()
-        rows = len(self.model.order) // self.model.layout.shape[-1]
-        steps = iter(progress(range(rows * len(parts))))
-
-        def counted(items: Iterable[Item], /) -> Iterator[Item]:
-            for item, _ in zip(items, steps):
-                yield item
-
-        dtype = torch.uint8 if self.model.config.of_bytes else torch.int64
-        values = [self._values(part, backend, counted).to(dtype) for part in parts]
-        next(steps, None)  # ends a progress bar
-        return torch.cat(values)
-
-    def parts(self) -> list[slice]:
-        """Return equal parts of the batch whose noise and caches fit; one part if the noise is given."""
-        batch, most = len(self.known), max_examples_at_once(self.model.config, self._max_numbers())
-        if self.noise is not None or batch <= most:
-            return [slice(0, batch)]
-        size = ceil(batch / ceil(batch / most))
-        return [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
-
-    def _require_numbers(self) -> None:
-        weights = self.model.state_dict()
-        total = torch.stack([weight.sum() for weight in weights.values()]).sum()
-        if not total.isfinite():
-            for name, weight in weights.items():
-                if not weight.isfinite().all():
-                    raise ValueError(f"the model's {name} holds NaN or infinity: nothing can be sampled with it")
-        for name, given in (("noise", self.noise), ("cond", self.conditioning.cond)):
-            if given is not None and not given.isfinite().all():
-                raise ValueError(f"{name} holds NaN or infinity: nothing can be sampled with it, give finite numbers")
-        if self.noise is not None and not has_gumbel_noise(self.model.config):
-            outside = self.noise[(self.noise <= 0) | (self.noise >= 1)]
-            if len(outside):
-                raise ValueError(f"noise must be uniform in (0, 1); found {outside[0]:g}: see decoding.uniform")
-
-    def _max_numbers(self) -> int:
-        device = self.model.device
-        if device.type != "cuda":
-            return MAX_NUMBERS
-        return max(MAX_NUMBERS, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
-
-    def _values(self, part: slice, backend: BackendFactory, progress: Progress) -> Tensor:
-        known, device = self.known[part], self.model.device
-        noise = self.noise
-        if noise is None:
-            noise = noise_for(self.model.config, len(known), self.seed, self.first + part.start, device)
-        sampled = NoiseChoice(noise=noise.to(device), sampler=self.sampler)
-        choose = sampled if self.mask is None else KnownFirst(self.model.check(known), self.mask, sampled)
-        return decode(self.model, choose, known, self.conditioning.of(part), backend, progress)
+def _check_numbers(model: AxialTransformer, noise: Tensor | None, batch: int, conditioning: Conditioning) -> None:
+    """Raise ValueError for noise of another shape, and if the weights, the noise or cond have NaN or infinity."""
+    given = {f"the model's {name}": weight for name, weight in model.state_dict().items()}
+    if noise is not None:
+        wanted = [batch, *noise_shape(model.config)]
+        if list(noise.shape) != wanted:
+            raise ValueError(f"noise must be {wanted}, not {list(noise.shape)}")
+        given["noise"] = noise
+    if conditioning.cond is not None:
+        given["cond"] = conditioning.cond
+    for name, numbers in given.items():
+        if not numbers.isfinite().all():
+            raise ValueError(f"{name} holds NaN or infinity: nothing can be sampled with it")
+    if noise is not None and not has_gumbel_noise(model.config):
+        outside = noise[(noise <= 0) | (noise >= 1)]
+        if len(outside):
+            raise ValueError(f"noise must be uniform in (0, 1); found {outside[0]:g}: see decoding.uniform")
 
 
 def sample_in_processes(
@@ -406,9 +370,3 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
         room = max((available - decoding * together) // each, available // (each + decoding * inputs))
         fit = f"{engineering(available)}B are available: about {min(room, count - 1):,} would fit"
         raise ValueError(Message("{count=} needs {}B of memory, but {}", engineering(need), fit, count=count))
-
-
-def known_precedes_unknown(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "positions axes"]) -> bool:
-    """Return True if no known position follows an unknown one in generation order."""
-    in_order = mask[tuple(order.T)]
-    return not bool((in_order[1:] & ~in_order[:-1]).any())

@@ -83,7 +83,7 @@ def bits_map(
     """
     x = model.check(x)
     network = network_of(model)
-    nats = partial(_nats_by_torch, model) if network is None else network.nats
+    nats = partial(_nats_by_torch, model) if isinstance(network, str) else network.nats
     found = torch.cat([torch.as_tensor(nats(*part)) for part in _parts(model, x, label, cond)]) / LOG2
     known = found.new_zeros(*found.shape[:-1], model.slices.start)
     return model.layout.to_data(torch.cat([known, found], dim=-1))

@@ -65,6 +65,13 @@ class ChannelEncoder(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
+        h = self.convolution(self.windows(x, channel, self.position.tables[0].dtype)) + self.position()
+        return h if isinstance(conditioning, float) else h + conditioning
+
+    def windows(
+        self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"], dtype: torch.dtype
+    ) -> Float[Tensor, "b *a i"]:
+        """Return what the convolution takes at each position."""
         per_example = (-1,) + (1,) * (x.ndim - 2)
         number = torch.arange(self.channels, device=x.device)
         before = (number < channel.unsqueeze(-1)).view(*per_example, self.channels)
@@ -72,11 +79,8 @@ class ChannelEncoder(nn.Module):
             planes = (number == channel.unsqueeze(-1)).view(*per_example, self.channels)
         else:
             planes = (channel / self.channels).view(*per_example, 1)
-        dtype = self.position.tables[0].dtype
         values = torch.where(before.unsqueeze(-1), self.features(x, dtype), 0).flatten(-2)
-        h = self.convolution(shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
-        h = h + self.position()
-        return h if isinstance(conditioning, float) else h + conditioning
+        return shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1))
 
 
 class OuterDecoder(nn.Module):
