@@ -37,8 +37,8 @@ CASES: dict[str, Any] = {
 }  # fmt: skip
 """Another value; or other settings that it needs, and the value."""
 
-ELSEWHERE = {"shard": "tests/training/test_processes.py"}
-"""Settings that a run of one process, without the command line, has no use for, and where they are tested."""
+ELSEWHERE = {"shard": "tests/training/test_processes.py", "wandb": "tests/training/test_figures.py"}
+"""Settings that need several processes or another package, and where they are tested."""
 
 
 def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ settings, the step, and what collective operations returned.
 
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -163,6 +164,8 @@ def fit(  # noqa: PLR0913
         check_fit(model, examples, config, processes)
         if config.tensorboard:
             require_extra("tensorboard", "tensorboard", Message("{tensorboard=True}"))
+        if config.wandb and find_spec("wandb") is None:
+            raise ValueError(Message("{wandb=} needs the package wandb: pip install wandb", wandb=config.wandb))
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
             if begun is not None:
                 run = replace(run, start_from=begun.run.start_from)
@@ -207,7 +210,7 @@ def _fit(
 ) -> TrainResult:
     config, counters, meter, processes = learner.config, learner.state.counters, learner.meter, learner.processes
     folder, first_step = record.run.out if processes.rank_zero else None, counters.step
-    log, page, interrupts = MetricsLog(folder, counters, config.tensorboard), RunPage(folder, record), Interrupts()
+    log, page, interrupts = MetricsLog(folder, counters, config), RunPage(folder, record), Interrupts()
     between = Callbacks(learner, checkpoints, log, page, interrupts)
     with deaths_of_workers(), interrupts, closing(learner), log, page, progress, closing(checkpoints):
         _begin(between, examples, progress)
