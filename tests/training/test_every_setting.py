@@ -71,7 +71,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         record(step, "checkpoint_blocks", answer=lambda model: None)
         record(step, "compile_blocks", answer=lambda model: None)
         patch.setattr(step, "matmul_rate", lambda *given: 1.0)
-        patch.setattr(fit, "RunPage", lambda folder, record: MagicMock())
+        patch.setattr(fit, "RunPage", lambda *given: MagicMock())
         patch.setattr("os.fsync", lambda descriptor: None)
         record(batches, "ahead", 2, answer=lambda draw, order, workers: ahead(draw, order, 0))
         train(

@@ -29,11 +29,12 @@ from axial_transformers.planning.flops import decode_flops, duration, forward_fl
 from axial_transformers.planning.machine import Machine, this_machine
 from axial_transformers.storage.files import require_writable
 from axial_transformers.training import Facts, RunConfig, TrainConfig, read_run
+from axial_transformers.training.callbacks import write_examples
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.plan import costs_of, resolved
 from axial_transformers.training.run_description import describe_data, describe_run
-from axial_transformers.training.run_page import write_examples, write_page
+from axial_transformers.training.run_page import write_page
 
 VALUES_SEEN = 1 << 22
 """Most values that are looked at, about."""

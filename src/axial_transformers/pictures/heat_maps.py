@@ -18,9 +18,10 @@ from axial_transformers.pictures.grids import enlargement, gap_of, image_grid, s
 from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
 
-PAGE, TITLE = "scores.html", "The most unusual examples"
+PAGE = "scores.html"
 TEXT = "Each example, and the bits of each position. Of an image in tiles, the scores are those of the outlined tile."
-COLUMNS = {"bits_per_dim": "bits/dim", "picture_bits_per_dim": "whole image"}
+
+Rows = Sequence[Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -40,42 +41,49 @@ class BitsOfExample:
 
 def save_scores(
     table: Path | None,
-    rows: Sequence[Mapping[str, object]],
+    rows: Rows,
     folder: Path | None,
     maps: Iterable[BitsOfExample],
     look: Look,
     scan: Scan | None = None,
     facts: Mapping[str, str] = {},
+    usual: Sequence[NDArray[np.integer]] = (),
 ) -> None:
     """Write scores to a .csv or .json file, and heat maps and a page to a folder: both appear, or neither.
 
     Rows are in the order of ranks. Bits of volumes are also written as arrays [*A], like `scan`.
+
+    Args:
+        usual: the examples [*A, C] of the last ranks, the last first, for the page.
     """
     with ExitStack() as whole:
         if folder:
-            aside, shown = whole.enter_context(folder_written_whole(folder)), list[tuple[Mapping[str, object], str]]()
+            aside, shown = whole.enter_context(folder_written_whole(folder)), dict[int, html.Figure]()
             for number, each in enumerate(maps, start=1):
                 bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
                 path = aside / f"{number:04d}-{bare}.png"
                 heat_map(each.values, each.bits, look, each.tile).save(path)
-                row = {COLUMNS.get(name, name): value for name, value in rows[each.rank].items()}
-                shown.append((row, html.stored_image(path)))
+                shown[each.rank] = html.stored_figure(path, f"{each.rank + 1}: {each.name}")
                 if look.is_volume(each.bits.ndim - 1):
                     mean = each.bits.mean(axis=-1, dtype=np.float32)
                     like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
                     write_scan(path.with_name(f"{number:04d}-{bare}{like.suffix}"), mean, like)
-            text = html.document(
-                TITLE,
-                [
-                    f"<h1>{TITLE}</h1>",
-                    html.facts({name.replace("_", " "): each for name, each in facts.items()}),
-                    f"<p>{TEXT}</p>",
-                    html.sortable(shown),
-                ],
-            )
-            (aside / PAGE).write_text(text, encoding="utf-8", errors="backslashreplace")
+            sections = [
+                html.Section(rows=[(name.replace("_", " "), value) for name, value in facts.items()]),
+                _ranked("The most unusual", TEXT, [rows[rank] for rank in shown], [*shown.values()]),
+            ]
+            if len(usual):
+                sheet = html.figure(image_grid(np.stack(usual), look=look))
+                last = rows[: -len(usual) - 1 : -1]
+                sections.append(_ranked("The most usual", "The images are in the order of the table.", last, [sheet]))
+            html.write_page(aside / PAGE, Path(facts.get("model", folder)).resolve().name, sections)
         if table:
             save_table(table, rows, facts)
+
+
+def _ranked(title: str, text: str, rows: Rows, images: Sequence[html.Figure]) -> html.Section:
+    heads, cells = list(rows[0]) if rows else [], [[*row.values()] for row in rows]
+    return html.Section(title=title, text=text, heads=heads, rows=cells, images=images)
 
 
 def heat_map(

@@ -1,6 +1,7 @@
 """From arrays to the HTML of the page."""
 
 import base64
+import io
 import tempfile
 from html import escape
 from pathlib import Path
@@ -12,7 +13,7 @@ from PIL import Image
 
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
 from axial_transformers.likelihood.outliers import RankBy, Scores, share_below
-from axial_transformers.pictures import for_display, html, image_grid, save_clips, save_movie
+from axial_transformers.pictures import for_display, image_grid, save_clips, save_movie
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import HEAT, with_alpha
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
@@ -29,8 +30,9 @@ def described(studio: StudioModel) -> str:
     parameters = sum(weight.numel() for weight in studio.model.parameters())
     data = "none" if studio.examples is None else f"{len(studio.examples):,}"
     named = {"model": studio.name, "parameters": f"{parameters:,}"}
-    facts = html.facts({**named, **studio.model.config.describe(), "examples": data})
-    return f"<h1>Studio: {escape(studio.name)}</h1>{facts}"
+    rows = {**named, **studio.model.config.describe(), "examples": data}
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows.items())
+    return f'<h1>Studio: {escape(studio.name)}</h1><dl class="facts">{facts}</dl>'
 
 
 def thumbnails(studio: StudioModel, values: NDArray[np.integer]) -> list[Image.Image]:
@@ -138,8 +140,8 @@ def ranking(
     for rank, i in enumerate(order):
         cells = [
             str(rank + 1),
-            html.image(_small(pictures[rank]), names[i]),
-            html.image(_small(heat[rank]), f"bits of {names[i]}"),
+            _image(_small(pictures[rank]), names[i]),
+            _image(_small(heat[rank]), f"bits of {names[i]}"),
             escape(names[i]),
             f"{scores.bits[i]:.4f}",
         ]
@@ -148,7 +150,8 @@ def ranking(
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     more = f"<p>{len(values) - len(order):,} more are not shown.</p>" * (len(values) > len(order))
     head = "".join(f"<th>{name}</th>" for name in heads)
-    colours = html.colour_scale(HEAT, "0 bits", f"{hottest(num_values)} bits or more")
+    gradient = f'<i style="background:linear-gradient(90deg,{",".join(HEAT)})"></i>'
+    colours = f'<div class="scale">0 bits {gradient} {hottest(num_values)} bits or more</div>'
     said = f"<p>Ranked by {by}: {escape(why)}.</p>"
     return f'{said}<table class="ranking"><tr>{head}</tr>{"".join(rows)}</table>{more}{colours}'
 
@@ -159,16 +162,23 @@ def _small(picture: NDArray[np.uint8]) -> Image.Image:
 
 
 def _picture(picture: Image.Image, what: str, name: str) -> str:
-    element = html.image(picture.convert("RGB"), what)
-    address = _address(element)
-    return html.figure(element, f'{escape(what)} (<a href="{address}" download="{name}.png">save</a>)')
-
-
-def _address(element: str) -> str:
-    return element.split('"')[1]
+    element = _image(picture.convert("RGB"), what)
+    return _figure(element, element.split('"')[1], what, f"{name}.png")
 
 
 def _player(movie: Path, what: str) -> str:
     address = f"data:video/mp4;base64,{base64.b64encode(movie.read_bytes()).decode()}"
     element = f'<video src="{address}" controls loop autoplay muted playsinline aria-label="{escape(what)}"></video>'
-    return html.figure(element, f'{escape(what)} (<a href="{address}" download="{movie.name}">save</a>)')
+    return _figure(element, address, what, movie.name)
+
+
+def _figure(element: str, address: str, what: str, name: str) -> str:
+    caption = f'{escape(what)} (<a href="{address}" download="{name}">save</a>)'
+    return f"<figure>{element}<figcaption>{caption}</figcaption></figure>"
+
+
+def _image(picture: Image.Image, what: str) -> str:
+    stream = io.BytesIO()
+    picture.save(stream, format="PNG", optimize=True)
+    data = base64.b64encode(stream.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{data}" alt="{escape(what)}">'

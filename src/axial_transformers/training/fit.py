@@ -44,7 +44,7 @@ from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit, some_examples
-from axial_transformers.training.callbacks import Callback, Callbacks, Collective
+from axial_transformers.training.callbacks import Callback, Callbacks, Collective, RunPage
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import goes_back
@@ -53,7 +53,7 @@ from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
 from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord, opened_run, read_run
-from axial_transformers.training.run_page import RunPage
+from axial_transformers.training.run_page import PAGE
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
 from axial_transformers.training.step_time import FIRST_STEPS, Clock
 
@@ -210,10 +210,11 @@ def _fit(
 ) -> TrainResult:
     config, counters, meter, processes = learner.config, learner.state.counters, learner.meter, learner.processes
     folder, first_step = record.run.out if processes.rank_zero else None, counters.step
-    log, page, interrupts = MetricsLog(folder, counters, config), RunPage(folder, record), Interrupts()
+    log, page = MetricsLog(folder, counters, config), RunPage(folder, examples, record.run.data.axes)
+    interrupts = Interrupts()
     between = Callbacks(learner, checkpoints, log, page, interrupts)
     with deaths_of_workers(), interrupts, closing(learner), log, page, progress, closing(checkpoints):
-        _begin(between, examples, progress)
+        _begin(between, folder, progress)
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
                 if not between.evaluate(evaluate):
@@ -238,7 +239,7 @@ def _fit(
             if goes_back(counters):
                 progress.say(between.go_back())
         ending = _finish(ending, between, evaluate, sample)
-        page.ending = between.status(ending)
+        page.write(between.status(ending), last=True)
     return TrainResult(
         ending=ending,
         step=counters.step,
@@ -248,13 +249,13 @@ def _fit(
     )
 
 
-def _begin(between: Callbacks, examples: TrainingExamples, progress: Display) -> None:
+def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
     """Write the first page, and show where the run begins."""
     learner, counters = between.learner, between.learner.state.counters
     with learner.meter.paused():
-        path = between.page.begin(between.status("training"), examples)
-    if path:
-        progress.say(f"curves and samples: {path}")
+        between.page.write(between.status("training"))
+    if folder:
+        progress.say(f"curves and samples: {folder / PAGE}")
     progress.start(learner.config.steps, counters.step)
     if counters.step:
         progress.say(f"resumed at step {counters.step}")
