@@ -3,12 +3,10 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from axial_transformers import cli
 from axial_transformers.data import load
-from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
 from axial_transformers.training import TrainResult
 from tests.conftest import Axial
 from tests.pictures.test_html import fetched
@@ -51,23 +49,6 @@ def test_the_demo_reaches_1_90_bits(tmp_path, axial: Axial):
     metrics = json.loads(axial("evaluate", tmp_path / "demo" / "run", "--json").out)
     assert metrics["images"] == 297
     assert metrics["bits_per_dim"] <= 1.90
-
-
-def test_independent_pixels_are_histograms_plus_one():
-    everything, test = load("digits", split="all"), load("digits", split="test")
-    others = everything[:1500]
-    bits = 0.0
-    for row in range(8):
-        for column in range(8):
-            seen = others.values[:, row, column, 0].tolist()
-            probability = [(1 + seen.count(value)) / (1500 + 17) for value in range(17)]
-            bits -= sum(np.log2(probability[value]) for value in test.values[:, row, column, 0].tolist())
-    assert independent_bits(others, test) == pytest.approx(bits / (297 * 64))
-    assert independent_bits(others, test) == pytest.approx(2.37, abs=0.005)
-
-
-def test_xz_needs_about_2_8_bits():
-    assert xz_bits(load("digits", split="test")) == pytest.approx(2.80, abs=0.01)
 
 
 def test_a_demo_that_ends_early_says_how_to_go_on(demo, axial: Axial, monkeypatch):

@@ -29,15 +29,16 @@ def test_each_part_is_there_and_text_is_escaped(written):
         title="<i>title</i>",
         text="`<code>` & text",
         curves={"<name>": [(0, 1.0), (10, 3.0), (20, 2.0)]},
-        heads=["<head>"],
-        rows=[["`<cell>`"], [0.5]],
+        facts={"<fact>": "a `<value>`"},
+        rows=[{"<head>": "`<cell>`"}, {"<head>": 0.5}],
         images=[figure(Image.new("L", (2, 3)), '"caption"')],
         code="axial <code>",
     )
     page = written(section)
     for text in (
         "<title>&lt;b&gt;run&lt;/b&gt;</title>", "<h2>&lt;i&gt;title&lt;/i&gt;</h2>",
-        "<code>&lt;code&gt;</code> &amp; text", "&lt;name&gt;</span>", "<th>&lt;head&gt;</th>",
+        "<code>&lt;code&gt;</code> &amp; text", "&lt;name&gt;</span>",
+        "<tr><td>&lt;fact&gt;</td><td>a <code>&lt;value&gt;</code></td></tr>", "<th>&lt;head&gt;</th>",
         "<td><code>&lt;cell&gt;</code></td>", "<td>0.5</td>", "<figcaption>&#34;caption&#34;</figcaption>",
         "<pre><code>axial &lt;code&gt;</code></pre>", "<span>step 0</span><span>20</span>",
     ):  # fmt: skip

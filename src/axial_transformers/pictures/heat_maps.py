@@ -21,8 +21,6 @@ from axial_transformers.storage.files import folder_written_whole
 PAGE = "scores.html"
 TEXT = "Each example, and the bits of each position. Of an image in tiles, the scores are those of the outlined tile."
 
-Rows = Sequence[Mapping[str, object]]
-
 
 @dataclass(frozen=True)
 class BitsOfExample:
@@ -41,7 +39,7 @@ class BitsOfExample:
 
 def save_scores(
     table: Path | None,
-    rows: Rows,
+    rows: Sequence[Mapping[str, object]],
     folder: Path | None,
     maps: Iterable[BitsOfExample],
     look: Look,
@@ -51,10 +49,8 @@ def save_scores(
 ) -> None:
     """Write scores to a .csv or .json file, and heat maps and a page to a folder: both appear, or neither.
 
-    Rows are in the order of ranks. Bits of volumes are also written as arrays [*A], like `scan`.
-
-    Args:
-        usual: the examples [*A, C] of the last ranks, the last first, for the page.
+    Rows are in the order of ranks; `usual` are the examples [*A, C] of the last ranks, the last first. Bits of volumes
+    are also written as arrays [*A], like `scan`.
     """
     with ExitStack() as whole:
         if folder:
@@ -68,22 +64,16 @@ def save_scores(
                     mean = each.bits.mean(axis=-1, dtype=np.float32)
                     like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
                     write_scan(path.with_name(f"{number:04d}-{bare}{like.suffix}"), mean, like)
+            first, last = [rows[rank] for rank in shown], rows[: -len(usual) - 1 : -1]
+            sheets = [html.figure(image_grid(np.stack(usual), look=look), "in the order of the table")] if usual else []
             sections = [
-                html.Section(rows=[(name.replace("_", " "), value) for name, value in facts.items()]),
-                _ranked("The most unusual", TEXT, [rows[rank] for rank in shown], [*shown.values()]),
+                html.Section(facts={name.replace("_", " "): value for name, value in facts.items()}),
+                html.Section(title="The most unusual", text=TEXT, rows=first, images=[*shown.values()]),
+                html.Section(title="The most usual", rows=last, images=sheets),
             ]
-            if len(usual):
-                sheet = html.figure(image_grid(np.stack(usual), look=look))
-                last = rows[: -len(usual) - 1 : -1]
-                sections.append(_ranked("The most usual", "The images are in the order of the table.", last, [sheet]))
             html.write_page(aside / PAGE, Path(facts.get("model", folder)).resolve().name, sections)
         if table:
             save_table(table, rows, facts)
-
-
-def _ranked(title: str, text: str, rows: Rows, images: Sequence[html.Figure]) -> html.Section:
-    heads, cells = list(rows[0]) if rows else [], [[*row.values()] for row in rows]
-    return html.Section(title=title, text=text, heads=heads, rows=cells, images=images)
 
 
 def heat_map(

@@ -7,17 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader
 from PIL import Image
 
 from axial_transformers.data.picture_files import PictureError, opened, upright
 
 TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
 MAX_BYTES, MAX_SIDE = 1 << 18, 800
 """An image that takes more bytes as PNG becomes a JPEG with at most this many pixels a side."""
@@ -42,9 +38,10 @@ class Section:
     text: str = ""
     curves: Mapping[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Steps and values of at most two curves, by their names."""
-    heads: Sequence[str] = ()
-    rows: Sequence[Sequence[object]] = ()
-    """A table; its first row are the heads, if there are any."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """Names and values."""
+    rows: Sequence[Mapping[str, object]] = ()
+    """A table: rows by the names of their columns."""
     images: Sequence[Figure] = ()
     code: str = ""
 

@@ -56,7 +56,7 @@ def _sections(folder: Path, record: RunRecord, status: str | None) -> list[html.
         return [html.stored_figure(path, path.stem if path in grids else "") for path in inside]
 
     return [
-        html.Section(rows=[*state.items(), *described["training"].items()]),
+        html.Section(facts=state | described["training"]),
         html.Section(
             title="Samples",
             text="The newest first, none left out. They are of the EMA weights (averaged).",
@@ -74,6 +74,6 @@ def _sections(folder: Path, record: RunRecord, status: str | None) -> list[html.
             images=figures(folder / BITS),
         ),
         html.Section(title="Next steps", code=steps if run.source else ""),
-        html.Section(title="Data", rows=[*described["data"].items()], images=figures(folder / DATA)),
-        html.Section(title="Settings", rows=[*model.items(), *described["machine"].items(), *settings.items()]),
+        html.Section(title="Data", facts=described["data"], images=figures(folder / DATA)),
+        html.Section(title="Settings", facts=model | described["machine"] | settings),
     ]
