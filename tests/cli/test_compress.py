@@ -87,7 +87,7 @@ def test_an_archive_is_compared_with_its_weights(axial: Axial, model, images, em
 
 def written(size: int, model_size: int) -> Any:
     """An archive of ten images, which keeps a file of seven bytes."""
-    images = SimpleNamespace(values=160)
+    images = SimpleNamespace(values=160, sizes=[], example=None)
     return SimpleNamespace(size=size, model_size=model_size, file_sizes=[7], examples=10, images=images)
 
 

@@ -381,6 +381,7 @@ SETTINGS = {
     "training.device": "cpu", "training.workers": "1", "training.log-every": "3", "training.evaluate-every": "3",
     "training.sample-every": "3", "training.save-every": "3", "training.shard": "",
     "training.checkpoint-blocks": "", "training.minutes": "3", "training.tensorboard": "",
+    "training.wandb": "project",
 }  # fmt: skip
 APART = {
     "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2", "from": "digits",

@@ -91,7 +91,7 @@ WRONG: dict[str, dict[str, str]] = {
 RIGHT = {
     "train": (
         "out resume from training.deterministic training.horizontal-flip training.as-released "
-        "training.checkpoint-blocks training.tensorboard"
+        "training.checkpoint-blocks training.tensorboard training.wandb"
     ),
     "demo": "out",
     "evaluate": "labels json",

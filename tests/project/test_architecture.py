@@ -51,7 +51,13 @@ def test_imports_go_down_between_rooms_and_in_no_circle_between_files():
     assert [*violations(SOURCE)] == []
 
 
-LINES_OF_ROOMS = {("layers", "ops"): 3_100, ("engine",): 1_405, ("studio.py",): 250, ("decoding",): 1_500}
+LINES_OF_ROOMS = {
+    ("layers", "ops"): 3_100,
+    ("engine",): 1_405,
+    ("studio.py",): 250,
+    ("decoding",): 1_500,
+    ("pictures",): 1_000,
+}
 """Rooms that were rebuilt may not grow; the engine is to become smaller."""
 LINES_OF_C = 4_610
 """Of the engine and of axl."""

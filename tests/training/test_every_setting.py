@@ -37,8 +37,8 @@ CASES: dict[str, Any] = {
 }  # fmt: skip
 """Another value; or other settings that it needs, and the value."""
 
-ELSEWHERE = {"shard": "tests/training/test_processes.py"}
-"""Settings that a run of one process, without the command line, has no use for, and where they are tested."""
+ELSEWHERE = {"shard": "tests/training/test_processes.py", "wandb": "tests/training/test_figures.py"}
+"""Settings that need several processes or another package, and where they are tested."""
 
 
 def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         record(step, "arithmetic", "deterministic")
         record(step, "checkpoint_blocks", answer=lambda model: None)
         record(step, "compile_blocks", answer=lambda model: None)
-        patch.setattr(fit, "RunPage", lambda folder, record: MagicMock())
+        patch.setattr(fit, "RunPage", lambda *given: MagicMock())
         patch.setattr("os.fsync", lambda descriptor: None)
         record(batches, "ahead", 2, answer=lambda draw, order, workers: ahead(draw, order, 0))
         train(

@@ -21,7 +21,7 @@ from axial_transformers.progress import Bar, Display, bar
 from axial_transformers.training import Collective, TrainConfig, train
 from axial_transformers.training import step as step_module
 from axial_transformers.training.checkpoints import Counters
-from axial_transformers.training.metrics import Meter, progress_metrics
+from axial_transformers.training.metrics import Meter, MetricsLog, progress_metrics
 from axial_transformers.training.step_time import Durations
 
 CPU = torch.device("cpu")
@@ -137,6 +137,40 @@ def test_tensorboard_has_every_figure(tmp_path):
     lines = run(tmp_path / "run", dataclasses.replace(CONFIG, tensorboard=True))
     board = event_accumulator.EventAccumulator(str(tmp_path / "run/tensorboard")).Reload()
     assert set(board.Tags()["scalars"]) == lines[0].keys() - {"step"}
+
+
+FAKE_WANDB = """
+calls = []
+Image = lambda picture: ("image", picture.shape)
+class Run:
+    log = staticmethod(lambda values, step: calls.append((step, values)))
+    finish = staticmethod(lambda exit_code: calls.append(exit_code))
+init = lambda **options: calls.append(options) or Run()
+"""
+
+
+def test_weights_and_biases_gets_metrics_and_samples_under_one_identity(tmp_path, monkeypatch):
+    (tmp_path / "wandb.py").write_text(FAKE_WANDB)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    config = dataclasses.replace(CONFIG, wandb="project")
+    lines = run(tmp_path / "run", config)
+    fake = sys.modules["wandb"]
+    first, *logged, code = fake.calls
+    assert (first["project"], first["name"], first["resume"], code) == ("project", "run", "allow", 0)
+    assert [{"step": step, **values} for step, values in logged] == lines
+    with MetricsLog(tmp_path / "run", Counters(step=6), config) as log:
+        log.write(7, {"samples": np.zeros((2, 3), np.uint8)})
+    again, shown, _ = fake.calls[-3:]
+    assert again == first
+    assert shown == (7, {"samples": ("image", (2, 3))})
+
+
+def test_without_wandb_one_line_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ValueError, match=r"^wandb=project needs the package wandb: pip install wandb$"):
+        run(tmp_path / "run", dataclasses.replace(CONFIG, wandb="project"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_progress_line_tells_all(monkeypatch, capsys):

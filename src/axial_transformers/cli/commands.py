@@ -117,9 +117,9 @@ class Score:
     output: Path | None = None
     """NAME.csv or NAME.json: the scores of all examples. None: print the `top` as CSV."""
     heat_maps: Path | None = None
-    """A new folder for heat maps of the `top` examples, the bits of each position, and scores.html, which shows them.
-    Of tiles: of the images that hold them. Of volumes: the slices through the position of the most bits, and an array:
-    .npy, or as NIfTI or TIFF like the data."""
+    """A new folder for heat maps of the `top` examples, the bits of each position, and scores.html, which shows them
+    and the most usual examples. Of tiles: of the images that hold them. Of volumes: the slices through the position of
+    the most bits, and an array: .npy, or as NIfTI or TIFF like the data."""
     shades: Annotated[Shades, Parameter(name="*")] = Shades()
     top: int = 20
     """Number of the most unusual examples that are printed, and of heat maps."""

@@ -7,7 +7,7 @@ from typing import Any
 from axial_transformers.cli.console import print_rows
 from axial_transformers.compression.files.file_archive import Written
 from axial_transformers.messages import counted, plural
-from axial_transformers.pictures.coded_sizes import coded_sizes
+from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
 
 
@@ -18,7 +18,8 @@ def compared(written: Written, weights: int, kind: str) -> dict[str, Any]:
         weights: bytes of the model on disk, which count too; 0 where the archive holds it.
         kind: what an example is called.
     """
-    codecs, archive = coded_sizes(written.images, bar), written.size - sum(written.file_sizes)
+    codecs = coded_sizes(written.images.sizes, written.images.example, bar)
+    archive = written.size - sum(written.file_sizes)
     best = [min((size, f"{name}, {way}") for way, size in ways.items()) for name, ways in codecs.items()]
     sizes = {"archive without weights": archive, "weights on disk": weights} if weights else {}
     sizes |= {"archive, weights counted": archive + weights} | {row: size for size, row in best}

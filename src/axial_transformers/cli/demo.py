@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from html import escape
 from math import ceil
 
 import numpy as np
@@ -22,7 +21,7 @@ from axial_transformers.likelihood.evaluation import Evaluation, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import Look, html, image_grid
 from axial_transformers.pictures.completions import completion_sheet
-from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
+from axial_transformers.pictures.other_codecs import xz_bytes
 from axial_transformers.recipes import NAMED
 from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
@@ -45,7 +44,8 @@ def main(options: Demo) -> int:
     model, test = AxialTransformer.from_pretrained(folder), load("digits", split="test")
     everything = load("digits", split="all")
     others = everything[: len(everything) - len(test)]
-    codes = {"independent pixels": independent_bits(others, test), "xz": xz_bits(test)}
+    xz = 8 * xz_bytes([test.values], test.values.nbytes) / test.values.size
+    codes = {"independent pixels": _independent_bits(others, test), "xz": xz}
     with working("sampling, and writing the page"):
         score = evaluate(model, torch.from_numpy(test.values))
         sections = [_likelihood(model, test, score, codes), *_image_sections(model, others, test)]
@@ -69,25 +69,30 @@ def _request(options: Demo) -> Request:
     return Request(replace(recipe, out=out, training=training), read_run(out))
 
 
-def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, codes: dict[str, float]) -> str:
+def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, codes: dict[str, float]) -> html.Section:
     with_labels = evaluate(model, torch.from_numpy(test.values), torch.from_numpy(test.labels))
-    return html.section(
-        "Likelihood",
-        "The model gives each image an exact probability. Its negative logarithm is the number of bits in which the "
-        "image can be stored without loss. Fewer is better.",
-        html.bars({THIS_MODEL: score.bits_per_dim, **codes}, best=THIS_MODEL),
-        html.figure(
-            "",
-            f"Bits/dim of the last {score.images} images, which are not used in training. This model: "
-            f"{score.bits_per_dim:.3f} ± {score.standard_error:.3f} (standard error over images), EMA weights "
-            f"(averaged), labels not given; with labels {with_labels.bits_per_dim:.3f}. Independent pixels: each has "
-            "its own histogram over the other images, counts plus one. xz: the same images as one stream of bytes. "
-            f"Test images: SHA-256 <code>{escape(test.fingerprint)}</code>.",
-        ),
+    own = f"{score.bits_per_dim:.3f} ± {score.standard_error:.3f} (standard error over images)"
+    rows = {THIS_MODEL: own, "with labels": f"{with_labels.bits_per_dim:.3f}"}
+    rows |= {name: f"{bits:.3f}" for name, bits in codes.items()}
+    return html.Section(
+        title="Likelihood",
+        text="The model gives each image an exact probability. Its negative logarithm is the number of bits in which "
+        f"the image can be stored without loss. These are bits/dim of the last {score.images} images, which are not "
+        "used in training; fewer is better. Independent pixels: each has its own histogram over the other images, "
+        f"counts plus one. xz: the same images as one stream of bytes. Test images: SHA-256 `{test.fingerprint}`.",
+        facts=rows,
     )
 
 
-def _image_sections(model: AxialTransformer, others: Examples, test: Examples) -> list[str]:
+def _independent_bits(train: Examples, test: Examples) -> float:
+    """Return bits/dim under independent pixels, by training histograms."""
+    values = np.arange(train.num_values)
+    counts = 1 + (train.values[..., None] == values).sum(axis=0)
+    bits = -np.log2(counts / (len(train) + train.num_values))
+    return float(np.where(test.values[..., None] == values, bits, 0).sum() / test.values.size)
+
+
+def _image_sections(model: AxialTransformer, others: Examples, test: Examples) -> list[html.Section]:
     grid = partial(image_grid, columns=CLASSES, look=Look(VALUES))
     of_classes = sample(model, label=torch.arange(CLASSES).repeat(5), seed=0).numpy()
     samples = sample(model, CLASSES, seed=1).numpy()
@@ -113,8 +118,8 @@ def _image_sections(model: AxialTransformer, others: Examples, test: Examples) -
     ]
 
 
-def _image_section(title: str, text: str, picture: Image.Image) -> str:
-    return html.section(title, text, html.figure(html.image(picture, title)))
+def _image_section(title: str, text: str, picture: Image.Image) -> html.Section:
+    return html.Section(title=title, text=text, images=[html.figure(picture)])
 
 
 def _first_of_five_classes(test: Examples) -> Tensor:

@@ -12,12 +12,12 @@ from axial_transformers.cli.console import say
 from axial_transformers.cli.train import Request, requested
 from axial_transformers.cli.training import Parts, Prepared, Work, evaluation_of, read_training, run
 from axial_transformers.compression.files.file_archive import limit_of, read_source, tell
-from axial_transformers.compression.files.source import OtherSizes, Tiles, source_of
+from axial_transformers.compression.files.source import OtherSizes, source_of
 from axial_transformers.data import Examples, load
 from axial_transformers.data.scans import is_scan, parted
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures.coded_sizes import coded_sizes
+from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, SHARE_OF_MODEL, block_of, for_archive
 from axial_transformers.training import Collective, Facts, RunConfig, RunRecord
@@ -131,6 +131,6 @@ class _Fitting:
 def _other_codec(examples: Examples) -> tuple[str, float]:
     """Return the codec that takes the fewest bytes for a sample, and how many bytes a value."""
     some = examples.spread(max(1, SAMPLED // prod(examples.values.shape[1:])))[:].values
-    found = coded_sizes(Tiles([examples.shape] * len(some), lambda i: some[i : i + 1], some.shape[1:]), bar)
+    found = coded_sizes([examples.shape] * len(some), some.__getitem__, bar)
     size, name = min((size, name) for name, ways in found.items() for size in ways.values())
     return name, size / some.size

@@ -26,11 +26,12 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.storage.files import require_writable
 from axial_transformers.training import Facts, RunConfig, read_run
+from axial_transformers.training.callbacks import write_examples
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.costs import StepCosts, costs_of, parameters
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.run_description import describe_data, describe_run
-from axial_transformers.training.run_page import write_examples, write_page
+from axial_transformers.training.run_page import write_page
 
 VALUES_SEEN = 1 << 22
 """Most values that are looked at, about."""

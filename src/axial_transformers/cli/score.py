@@ -50,7 +50,8 @@ def main(options: Score) -> None:
     facts = {"model": str(options.model), "examples": f"{len(examples):,}", "ranked_by": by, "because": why}
     with products:
         shown = bar("heat maps")(islice(maps, options.top))
-        save_scores(options.output, ranked, options.heat_maps, shown, look, scan, facts)
+        usual = [*examples.values[order[options.top :][::-1][: options.top]]]
+        save_scores(options.output, ranked, options.heat_maps, shown, look, scan, facts, usual)
     if options.output:
         print(options.output)
     else:

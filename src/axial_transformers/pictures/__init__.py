@@ -1,4 +1,4 @@
-"""Images of examples, grids, heat maps, movies, and the elements of HTML pages."""
+"""Images of examples, grids, heat maps, movies, and HTML pages."""
 
 from axial_transformers.pictures.display import Look, Palette, for_display, marks_for_display
 from axial_transformers.pictures.grids import image_grid

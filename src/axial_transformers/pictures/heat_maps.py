@@ -18,10 +18,9 @@ from axial_transformers.pictures.grids import enlargement, gap_of, image_grid, s
 from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
 
-PAGE, TITLE = "scores.html", "The most unusual examples"
+PAGE = "scores.html"
 TEXT = "Each example, and the bits of each position. Of an image in tiles, the scores are those of the outlined tile."
 OPACITY = 0.6
-COLUMNS = {"bits_per_dim": "bits/dim", "picture_bits_per_dim": "whole image"}
 
 
 @dataclass(frozen=True)
@@ -47,34 +46,33 @@ def save_scores(
     look: Look,
     scan: Scan | None = None,
     facts: Mapping[str, str] = {},
+    usual: Sequence[NDArray[np.integer]] = (),
 ) -> None:
     """Write scores to a .csv or .json file, and heat maps and a page to a folder: both appear, or neither.
 
-    Rows are in the order of ranks. Bits of volumes are also written as arrays [*A], like `scan`.
+    Rows are in the order of ranks; `usual` are the examples [*A, C] of the last ranks, the last first. Bits of volumes
+    are also written as arrays [*A], like `scan`.
     """
     with ExitStack() as whole:
         if folder:
-            aside, shown = whole.enter_context(folder_written_whole(folder)), list[tuple[Mapping[str, object], str]]()
+            aside, shown = whole.enter_context(folder_written_whole(folder)), dict[int, html.Figure]()
             for number, each in enumerate(maps, start=1):
                 bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
                 path = aside / f"{number:04d}-{bare}.png"
                 heat_map(each.values, each.bits, look, each.tile).save(path)
-                row = {COLUMNS.get(name, name): value for name, value in rows[each.rank].items()}
-                shown.append((row, html.stored_image(path)))
+                shown[each.rank] = html.stored_figure(path, f"{each.rank + 1}: {each.name}")
                 if look.is_volume(each.bits.ndim - 1):
                     mean = each.bits.mean(axis=-1, dtype=np.float32)
                     like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
                     write_scan(path.with_name(f"{number:04d}-{bare}{like.suffix}"), mean, like)
-            text = html.document(
-                TITLE,
-                [
-                    f"<h1>{TITLE}</h1>",
-                    html.facts({name.replace("_", " "): each for name, each in facts.items()}),
-                    f"<p>{TEXT}</p>",
-                    html.sortable(shown),
-                ],
-            )
-            (aside / PAGE).write_text(text, encoding="utf-8", errors="backslashreplace")
+            first, last = [rows[rank] for rank in shown], rows[: -len(usual) - 1 : -1]
+            sheets = [html.figure(image_grid(np.stack(usual), look=look), "in the order of the table")] if usual else []
+            sections = [
+                html.Section(facts={name.replace("_", " "): value for name, value in facts.items()}),
+                html.Section(title="The most unusual", text=TEXT, rows=first, images=[*shown.values()]),
+                html.Section(title="The most usual", rows=last, images=sheets),
+            ]
+            html.write_page(aside / PAGE, Path(facts.get("model", folder)).resolve().name, sections)
         if table:
             save_table(table, rows, facts)
 

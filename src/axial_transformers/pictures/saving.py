@@ -72,9 +72,6 @@ def save_examples(
     elif output.suffix in (".npz", ".npy"):
         with written_whole(output, replace=False) as aside:
             save_arrays(aside, numbers, axes=look.axes)
-    elif output.suffix == ".mkv":
-        with written_whole(output, replace=False) as aside:
-            save_clips(aside, values, None, scale, look, fps)
     elif output.suffix in MOVIES:
         save_clips(output, values, None, scale, look, fps)
     elif output.suffix == ".png":
@@ -103,8 +100,7 @@ def save_table(path: Path, rows: Sequence[Mapping[str, object]], facts: Mapping[
     """Write rows as CSV or, with facts, as JSON, by the suffix."""
     with written_whole(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         if path.suffix == ".json":
-            json.dump({**facts, "scores": rows}, file, indent=1)
-            file.write("\n")
+            file.write(json.dumps({**facts, "scores": rows}, indent=1) + "\n")
         else:
             write_csv(file, rows)
 
@@ -171,7 +167,7 @@ def save_clips(
 
 
 def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
-    """Write frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264), .gif (256 colours) or .mkv (lossless).
+    """Write frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264), .gif (256 colours) or a new .mkv (lossless).
 
     An odd side of .mp4 gets one more, white line.
 
@@ -183,7 +179,7 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
         raise ValueError(f"{path} does not end in {', '.join(MOVIES)}")
     if not 1 <= fps <= 100:
         raise ValueError(Message("{fps} must be within 1..100, not {}", fps))
-    with written_whole(path) as aside:
+    with written_whole(path, replace=path.suffix not in LOSSLESS) as aside:
         if path.suffix == ".gif":
             first, *others = map(Image.fromarray, frames)
             first.save(aside, format="GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0)

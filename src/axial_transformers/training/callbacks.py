@@ -1,28 +1,35 @@
-"""What a run does between its steps: save, evaluate, sample."""
+"""What a run does between its steps: save, evaluate, sample, write its page."""
 
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
 from datetime import timedelta
 from functools import partial
-from math import isfinite
+from math import isfinite, prod
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import Look, save_grid
+from axial_transformers.training.batches import TrainingExamples, some_examples
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.divergence import MANY, WINDOW
 from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
 from axial_transformers.training.processes import Interrupted, Interrupts
 from axial_transformers.training.run_folder import export
-from axial_transformers.training.run_page import RunPage
+from axial_transformers.training.run_page import DATA, PAGE, write_page
 from axial_transformers.training.step import Learner
 from axial_transformers.training.step_time import seconds
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
 """Takes the EMA model and the step; may return metrics. Only the first process calls it."""
+EXAMPLES, MAX_VALUES = 24, 1 << 20
+INTERVAL = 60
+"""Seconds between two versions of the page of a run that trains."""
 
 
 class Collective(NamedTuple):
@@ -41,6 +48,39 @@ class Collective(NamedTuple):
         """Return about the seconds of the call, from one part; 0 without a part."""
         part = self.part
         return -(-self.parts // processes) * seconds(lambda: part(model)) if part else 0.0
+
+
+class RunPage:
+    """The page of a run that trains, and the sheet of examples on it. After a failure, which only warns, it stays."""
+
+    def __init__(self, folder: Path | None, examples: TrainingExamples, axes: str | None) -> None:
+        self._folder, self._examples, self._axes, self._next = folder, examples, axes, 0.0
+
+    def write(self, status: str, last: bool = False) -> None:
+        """Write the page; unless it is the last one, only if the newest is old."""
+        if self._folder is None or (time.monotonic() < self._next and not last):
+            return
+        self._next = time.monotonic() + INTERVAL
+        try:
+            if not (self._folder / DATA).is_file():
+                write_examples(self._folder / DATA, self._examples, self._axes)
+            write_page(self._folder, status, refresh=None if last else INTERVAL)
+        except Exception as error:  # of any kind: what is only looked at stops no run
+            self._folder = None
+            warnings.warn(f"the run goes on, but its page, {PAGE}, could not be written: {error}", stacklevel=2)
+
+    def __enter__(self) -> "RunPage":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind:
+            self.write(f"ended by an error: {error or kind}", last=True)
+
+
+def write_examples(path: Path, examples: TrainingExamples, axes: str | None) -> None:
+    """Write a sheet of some examples, evenly spaced."""
+    numbers = min(MAX_VALUES, EXAMPLES * prod(examples.values.shape[1:]))
+    save_grid(path, some_examples(examples, numbers).numpy(), look=Look.of(examples, axes))
 
 
 class Callbacks:

@@ -97,6 +97,8 @@ class TrainConfig:
     samples come after. Time can move the learning rate ahead of the steps."""
     tensorboard: bool = False
     """Also write the metrics for TensorBoard; needs the tensorboard extra."""
+    wandb: str | None = None
+    """Project of Weights & Biases to which the metrics and samples go too; needs the package wandb."""
 
     OPEN: ClassVar[dict[str, tuple[str, ...]]] = {
         "precision": ("auto",),

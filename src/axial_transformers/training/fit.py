@@ -31,6 +31,7 @@ settings, the step, and what collective operations returned.
 
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +44,7 @@ from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit, some_examples
-from axial_transformers.training.callbacks import Callback, Callbacks, Collective
+from axial_transformers.training.callbacks import Callback, Callbacks, Collective, RunPage
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import goes_back
@@ -52,7 +53,7 @@ from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
 from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord, opened_run, read_run
-from axial_transformers.training.run_page import RunPage
+from axial_transformers.training.run_page import PAGE
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
 from axial_transformers.training.step_time import FIRST_STEPS, Clock
 
@@ -163,6 +164,8 @@ def fit(  # noqa: PLR0913
         check_fit(model, examples, config, processes)
         if config.tensorboard:
             require_extra("tensorboard", "tensorboard", Message("{tensorboard=True}"))
+        if config.wandb and find_spec("wandb") is None:
+            raise ValueError(Message("{wandb=} needs the package wandb: pip install wandb", wandb=config.wandb))
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
             if begun is not None:
                 run = replace(run, start_from=begun.run.start_from)
@@ -207,10 +210,11 @@ def _fit(
 ) -> TrainResult:
     config, counters, meter, processes = learner.config, learner.state.counters, learner.meter, learner.processes
     folder, first_step = record.run.out if processes.rank_zero else None, counters.step
-    log, page, interrupts = MetricsLog(folder, counters, config.tensorboard), RunPage(folder, record), Interrupts()
+    log, page = MetricsLog(folder, counters, config), RunPage(folder, examples, record.run.data.axes)
+    interrupts = Interrupts()
     between = Callbacks(learner, checkpoints, log, page, interrupts)
     with deaths_of_workers(), interrupts, closing(learner), log, page, progress, closing(checkpoints):
-        _begin(between, examples, progress)
+        _begin(between, folder, progress)
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
                 if not between.evaluate(evaluate):
@@ -235,7 +239,7 @@ def _fit(
             if goes_back(counters):
                 progress.say(between.go_back())
         ending = _finish(ending, between, evaluate, sample)
-        page.ending = between.status(ending)
+        page.write(between.status(ending), last=True)
     return TrainResult(
         ending=ending,
         step=counters.step,
@@ -245,13 +249,13 @@ def _fit(
     )
 
 
-def _begin(between: Callbacks, examples: TrainingExamples, progress: Display) -> None:
+def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
     """Write the first page, and show where the run begins."""
     learner, counters = between.learner, between.learner.state.counters
     with learner.meter.paused():
-        path = between.page.begin(between.status("training"), examples)
-    if path:
-        progress.say(f"curves and samples: {path}")
+        between.page.write(between.status("training"))
+    if folder:
+        progress.say(f"curves and samples: {folder / PAGE}")
     progress.start(learner.config.steps, counters.step)
     if counters.step:
         progress.say(f"resumed at step {counters.step}")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -25,7 +26,7 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import add_step
 from axial_transformers.training.step_time import SMOOTHING, Durations
 
-METRICS = "metrics.jsonl"
+METRICS, WANDB = "metrics.jsonl", "wandb.txt"
 MAX_LINE = 1 << 20
 MAX_POINTS = 500
 STATUS = Path("/proc/self/status")
@@ -138,20 +139,25 @@ class Meter:
 
 
 class MetricsLog:
-    """RUN/metrics.jsonl and, if wanted, TensorBoard's files; nothing without a folder.
+    """RUN/metrics.jsonl and, if wanted, TensorBoard's files and a run of Weights & Biases; nothing without a folder.
 
     A resume first removes the lines after its checkpoint, since their steps are made again.
     """
 
-    def __init__(self, folder: Path | None, counters: Counters, tensorboard: bool) -> None:
+    def __init__(self, folder: Path | None, counters: Counters, config: TrainConfig) -> None:
         self._path = Path(os.devnull) if folder is None else folder / METRICS
         self._file: TextIO | None = None
         self.go_back(counters)
-        self._board = None
-        if tensorboard and folder is not None:
+        self._board = self._wandb = None
+        if config.tensorboard and folder is not None:
             from torch.utils.tensorboard import SummaryWriter
 
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
+        if config.wandb and folder is not None:
+            import wandb
+
+            name = folder.resolve().name
+            self._wandb = wandb.init(project=config.wandb, name=name, id=_identity(folder), resume="allow")
 
     def go_back(self, counters: Counters) -> None:
         """Remove the lines after a checkpoint."""
@@ -180,6 +186,10 @@ class MetricsLog:
                 self._board.add_scalar(name, number, step)
             for name, picture in pictures.items():
                 self._board.add_image(name, picture, step, dataformats="HW" if picture.ndim == 2 else "HWC")
+        if self._wandb:
+            import wandb
+
+            self._wandb.log({**numbers, **{name: wandb.Image(each) for name, each in pictures.items()}}, step=step)
 
     def __enter__(self) -> "MetricsLog":
         return self
@@ -192,6 +202,17 @@ class MetricsLog:
             self._file.close()
         if self._board:
             self._board.close()
+        if self._wandb:
+            self._wandb.finish(exit_code=int(kind is not None))
+
+
+def _identity(folder: Path) -> str:
+    """Return what Weights & Biases calls the run in this folder, also after a resume."""
+    path = require_inside(folder / WANDB, folder)
+    if not path.is_file():
+        with written_whole(path) as aside:
+            aside.write_text(token_hex(8), encoding="utf-8")
+    return path.read_text(encoding="utf-8")
 
 
 def progress_metrics(config: TrainConfig, counters: Counters, meter: Meter) -> str:

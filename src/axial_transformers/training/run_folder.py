@@ -4,6 +4,7 @@ RUN/
   config.json, model.safetensors   EMA weights
   train.json                       settings, and what was found when it began
   metrics.jsonl, tensorboard/      metrics of its steps
+  wandb.txt                        its identity at Weights & Biases
   samples/step-*.png               sample grids
   index.html, data.png, bits.png   see `run_page`
   checkpoints/                     see `checkpoints`

@@ -2,23 +2,18 @@
 
 import io
 import lzma
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from axial_transformers.compression.files.source import Tiles, cut_tiles
-from axial_transformers.pictures import coded_sizes as module
-from axial_transformers.pictures.coded_sizes import coded_sizes
+from axial_transformers.pictures import other_codecs as module
+from axial_transformers.pictures.other_codecs import coded_sizes
 
 
-def quiet(name: str):
-    return iter
-
-
-def wholes(arrays):
-    return SimpleNamespace(sizes=[array.shape[:-1] for array in arrays], example=lambda i: arrays[i])
+def sizes_of(arrays):
+    return coded_sizes([array.shape[:-1] for array in arrays], arrays.__getitem__, lambda name: iter)
 
 
 def smooth(*shape: int) -> np.ndarray:
@@ -34,7 +29,7 @@ def png(values: np.ndarray) -> int:
 
 def test_images_are_coded_as_files_and_on_a_sheet():
     images = [smooth(8, 6, 1).astype(np.uint8) + i for i in range(4)]
-    found = coded_sizes(wholes(images), quiet)
+    found = sizes_of(images)
     assert found["PNG"]["one file each"] == sum(png(image[..., 0]) for image in images)
     rows = [np.hstack([images[i][..., 0], images[i + 1][..., 0]]) for i in (0, 2)]
     assert found["PNG"]["one sheet"] == png(np.vstack(rows))
@@ -42,7 +37,7 @@ def test_images_are_coded_as_files_and_on_a_sheet():
 
 
 def test_images_of_several_sizes_have_no_sheet():
-    found = coded_sizes(wholes([smooth(8, side, 3).astype(np.uint8) for side in (6, 9)]), quiet)
+    found = sizes_of([smooth(8, side, 3).astype(np.uint8) for side in (6, 9)])
     assert [*found["PNG"]] == ["one file each"]
 
 
@@ -51,22 +46,22 @@ def test_tiles_are_compared_as_the_whole_images_that_they_come_from():
     sizes = [image.shape[:2] for image in images]
     tiles = Tiles(sizes, lambda i: cut_tiles(images[i][None], (4, 4)), (4, 4, 1))
     assert tiles.values == 7 * 5 + 3 * 9
-    assert coded_sizes(tiles, quiet) == coded_sizes(wholes(images), quiet)
+    assert coded_sizes(tiles.sizes, tiles.example, lambda name: iter) == sizes_of(images)
 
 
 def test_many_files_are_estimated_from_some(monkeypatch):
-    images = wholes([smooth(8, 6, 1).astype(np.uint8)] * 10)
-    whole = coded_sizes(images, quiet)
+    images = [smooth(8, 6, 1).astype(np.uint8)] * 10
+    whole = sizes_of(images)
     monkeypatch.setattr(module, "MAX_FILES", 4)
-    some = coded_sizes(images, quiet)
+    some = sizes_of(images)
     assert some["PNG"]["one file each, from 4 of 10"] == whole["PNG"]["one file each"]
     assert some["PNG"]["one sheet"] == whole["PNG"]["one sheet"]
 
 
 def test_a_large_sheet_becomes_several(monkeypatch):
-    images = wholes([smooth(8, 6, 1).astype(np.uint8)] * 10)
+    images = [smooth(8, 6, 1).astype(np.uint8)] * 10
     monkeypatch.setattr(module, "MAX_SHEET", 5 * 48)
-    assert "2 sheets" in coded_sizes(images, quiet)["PNG"]
+    assert "2 sheets" in sizes_of(images)["PNG"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +77,7 @@ def test_arrays_are_one_stream_of_the_fewest_bytes(shape, lowest, dtype):
     values = smooth(*shape) + lowest
     values.reshape(-1)[0] = lowest + np.iinfo(dtype).max
     values = np.stack([values, values])
-    found = coded_sizes(wholes(values), quiet)
+    found = sizes_of(values)
     content = (values - lowest).astype(dtype).tobytes()
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": max(len(content), 4096)}]
     assert found["xz"]["one stream"] == len(lzma.compress(content, filters=filters))
@@ -95,7 +90,7 @@ def test_slices_are_along_the_axes_that_take_the_fewest_bytes():
     volume = (noise + 7 * smooth(1, 40, 50)).astype(np.uint16)
     for axes in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
         turned = np.ascontiguousarray(volume.transpose(axes))
-        found = coded_sizes(wholes([turned[..., None]]), quiet)["JPEG XL"]
+        found = sizes_of([turned[..., None]])["JPEG XL"]
         sizes = [len(codecs.jpegxl_encode(plane, lossless=True, effort=9, numthreads=1)) for plane in volume]
         assert min(found.values()) <= sum(sizes)
 
@@ -103,4 +98,4 @@ def test_slices_are_along_the_axes_that_take_the_fewest_bytes():
 def test_frames_of_several_lengths_keep_their_colours():
     pytest.importorskip("imagecodecs")
     clips = [smooth(frames, 8, 9, 3).astype(np.uint8) for frames in (3, 2)]
-    assert {*coded_sizes(wholes(clips), quiet)["JPEG XL"]} == {"slices", "slices on sheets"}
+    assert {*sizes_of(clips)["JPEG XL"]} == {"slices", "slices on sheets"}
