@@ -125,7 +125,7 @@ def test_data_are_shown_first_and_called_by_their_kind(axial: Axial, make, kind,
     assert words.index(says[0]) < words.index("model data")
     assert "skipped" not in done.err
     assert ("(gray)" in words or "image" in words) == (kind == "image")
-    for engineers in ("FLOP a step", "caches", "embed_value", "gradients"):
+    for engineers in ("caches", "embed_value", "gradients"):
         assert engineers not in words
     assert re.search(r"time about .*: 9 steps of [0-9.]+ s, .*; three were timed", words)
     assert f"to start axial train {kind}.npy --training.steps 9 " in words
