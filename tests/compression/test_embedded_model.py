@@ -282,7 +282,7 @@ def test_no_network_is_made_for_an_archive_of_no_image():
     header = container.read_header(io.BytesIO(archive))
     content = container.read_chunk(io.BytesIO(archive), header, 0)
     of_none = replace(header, chunks=(header.chunks[0], container.entry(0, b""))).pack() + content
-    with patch("axial_transformers.compression.archive.exact_network", side_effect=AssertionError):
+    with patch("axial_transformers.compression.archive.ExactNetwork", side_effect=AssertionError):
         opened = axial.open_archive(of_none)
         assert opened.values.shape == (0, *model.config.shape, model.config.channels)
         assert opened.labels.shape == (0,)
