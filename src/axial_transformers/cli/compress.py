@@ -5,8 +5,9 @@ import json
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.comparison import compared, print_comparison
 from axial_transformers.cli.fitting import fitted
+from axial_transformers.compression.archive import NoGainError
 from axial_transformers.compression.files.file_archive import compress_files, require_free
-from axial_transformers.messages import counted
+from axial_transformers.messages import Message, counted
 from axial_transformers.progress import bar
 from axial_transformers.storage.model_folders import WEIGHTS, locate
 from axial_transformers.training.trained_model import open_model
@@ -17,6 +18,14 @@ _KINDS = {"pictures": "image", "videos": "video", "scan": "volume"}
 
 def main(options: Compress) -> None:
     """Run the command."""
+    try:
+        _compress(options)
+    except NoGainError as error:
+        way = "--fit MINUTES lets a model learn the source" if options.fit is None else "or train for more minutes"
+        raise NoGainError(Message("{}; {}", error, way)) from error
+
+
+def _compress(options: Compress) -> None:
     name, source, archive = options.words
     require_free(archive, source, options.force)
     trained = open_model(name or fitted(options, source, archive), options.weights, "cpu")

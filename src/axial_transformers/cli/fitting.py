@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
-from axial_transformers.cli.train import Request, requested
+from axial_transformers.cli.train import Request, from_model
 from axial_transformers.cli.training import Parts, Prepared, Work, evaluation_of, read_training, run
 from axial_transformers.compression.files.file_archive import limit_of, read_source, tell
 from axial_transformers.compression.files.source import OtherSizes, source_of
@@ -19,10 +20,10 @@ from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
+from axial_transformers.recipes import of_own_data
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, SHARE_OF_MODEL, block_of, for_archive
-from axial_transformers.training import Collective, Facts, RunConfig, RunRecord
+from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, read_run
 from axial_transformers.training.metrics import Metric
-from axial_transformers.training.run_config import RUN_RECORD
 
 ENOUGH_STEPS = 1_000_000
 """The time ends the training."""
@@ -47,19 +48,23 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
 
 
 def _requested(options: Compress, source: Path, folder: Path) -> Request:
-    limit = ("--training.minutes", str(options.fit))
     named = str(source) if source.is_absolute() else f"./{source}"  # which is no recipe
-    if (folder / RUN_RECORD).is_file():
-        return requested([str(folder), named, *limit], "train")
-    more = ["--out", str(folder), "--samples", "0"]
+    begun = read_run(folder)
+    if begun is not None:
+        return Request(replace(begun.run, source=named).changed({"training.minutes": options.fit}), begun)
+    run = replace(of_own_data(named), out=folder, samples=0)
     if options.start_from is not None:
-        more += ["--from", options.start_from]
-    if size := options.size or _block_of_slices(source):
-        more += ["--data.size", *map(str, size), *(["--data.fit", "tiles"] if len(size) == 1 else [])]
-    wanted, begun = requested([named, *limit, *more], "train")
-    settings = {"model.num_classes": None, "training.label_dropout": 0.0, "training.steps": ENOUGH_STEPS}
-    settings |= {"data.skip_bad": ANY_NUMBER}
-    return Request(wanted.changed(settings), begun)
+        run = from_model(run, options.start_from)
+    settings: dict[str, object] = {
+        "model.num_classes": None,
+        "training.label_dropout": 0.0,
+        "training.steps": ENOUGH_STEPS,
+    }
+    settings |= {"training.minutes": options.fit, "data.skip_bad": ANY_NUMBER}
+    size = options.size or _block_of_slices(source)
+    if size is not None:
+        settings |= {"data.size": size} if len(size) > 1 else {"data.size": size[0], "data.fit": "tiles"}
+    return Request(run.changed(settings))
 
 
 def _block_of_slices(source: Path) -> tuple[int, ...] | None:

@@ -84,7 +84,7 @@ def requested(argv: Sequence[str], command: str) -> Request:
     if begun is not None and start is not None:
         raise ValueError(f"{words[0]} is a run, which goes on from its own weights: leave out --from {start}")
     if start is not None:
-        base = _from_model(base, start)
+        base = from_model(base, start)
     request = _overridden(base, begun, overrides, f"{command} {words[0]}")
     if begun is not None and begun.run.source is not None and len(words) == 1:
         from axial_transformers.training.trained_model import check_recorded
@@ -122,7 +122,7 @@ def _named(words: Sequence[str], command: str) -> Request:
     return Request(replace(recipes.of_own_data(name), out=Path("runs") / folder))
 
 
-def _from_model(run: RunConfig, start: str) -> RunConfig:
+def from_model(run: RunConfig, start: str) -> RunConfig:
     """Return the run with the model that it starts from (--from); all other settings stay, learning rates included.
 
     0.3 and 0.1 of a recipe's learning rates gave more bits/dim on validation data (experiments/EXPERIMENTS.md).

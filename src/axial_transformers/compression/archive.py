@@ -66,9 +66,8 @@ class Limit(NamedTuple):
     def check(self, size: float) -> None:
         """Raise NoGainError if `size` bytes and the files are too many."""
         if (size := size + self.stored) > self.size:
-            ways = "take more examples, let a model learn them (axial compress --fit MINUTES)"
-            text = "the archive would take about {:,.0f} bytes, {} {:,}: {}, or write it nevertheless, by {force=True}"
-            raise NoGainError(Message(text, size, self.of, self.size, ways))
+            sizes = Message("the archive would take about {:,.0f} bytes, {} {:,}", size, self.of, self.size)
+            raise NoGainError(Message("{}: take more examples, or write it nevertheless, by {force=True}", sizes))
 
 
 def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int = 0) -> Limit:
