@@ -132,7 +132,7 @@ def test_a_run_goes_on_from_its_own_weights_only(refused, trained):
 
 def test_the_width_of_the_weights_is_not_changed_to_save_memory(axial: Axial, tmp_path, monkeypatch):
     np.save(tmp_path / "photos.npy", np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8))
-    monkeypatch.setattr(costs, "free_memory", lambda device: 200_000_000)
+    monkeypatch.setattr(costs, "free_memory", lambda device: 5_000_000)
     status, _, said = axial("train", tmp_path / "photos.npy", "--from", "photos32", "--out", tmp_path / "run")
     assert status == 2
     assert "a training step would need" in said
