@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from axial_transformers import machine
 from axial_transformers.cli.options import products_in
 from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding import (
@@ -37,7 +38,7 @@ from axial_transformers.likelihood import evaluation
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.likelihood.outliers import score
-from axial_transformers.machine import arithmetic
+from axial_transformers.machine import arithmetic, multiplies_bfloat16
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.baselines import (
     BlockTransformer,
@@ -622,6 +623,7 @@ def test_tf32_can_be_read_by_its_former_and_its_newer_name(before):
 def test_products_are_in_bfloat16_where_a_gpu_has_them_or_they_are_asked_for(
     precision, device, capability, half, monkeypatch
 ):
+    monkeypatch.setattr(machine, "multiplies_bfloat16", multiplies_bfloat16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)  # by emulation, where not natively
