@@ -25,8 +25,6 @@ from axial_transformers.layers import blocks
 from axial_transformers.ops import composed_relative, line_groups
 from axial_transformers.ops.torch_private import (
     TorchDispatchMode,
-    efficient_attention,
-    flash_attention,
     storage_key,
     tree_leaves,
 )
@@ -80,8 +78,8 @@ def gpu_attention(
 ) -> Tensor:
     """Return attention as a GPU's kernels leave it to the backward pass, on the meta device."""
     if q.dtype == torch.float32 or attn_mask is not None:
-        return efficient_attention(q, k, v, attn_mask, True, dropout_p, is_causal)[0]
-    return flash_attention(q, k, v, dropout_p, is_causal)[0]
+        return aten._scaled_dot_product_efficient_attention(q, k, v, attn_mask, True, dropout_p, is_causal)[0]
+    return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal)[0]
 
 
 class PretendedGPU:

@@ -17,7 +17,6 @@ MEMORY = Path("/proc/meminfo")
 CONTROL_GROUP = Path("/sys/fs/cgroup")
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "AXIAL_CPU", "OMP_NUM_THREADS", "GOMP_SPINCOUNT")
-PRECISIONS = "float32", "bfloat16"
 NATIVE_ON_CUDA = 8, 0
 """Compute capability of Ampere."""
 
@@ -99,8 +98,9 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
 
 def free_memory(device: torch.device = CPU) -> int | None:
     """Return the bytes that this process can still take; None: not known."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cuda":  # the allocator reuses what it keeps
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     found = [*_of_system(), *_left_by_control_group(), *_left_by_limit()]
     return max(0, min(found)) if found else None
 

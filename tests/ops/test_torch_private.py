@@ -37,13 +37,6 @@ def test_transforms_of_torch_func_are_seen_and_nothing_else():
     assert seen == [True, False]
 
 
-def test_the_gradient_of_softmax_is_that_of_autograd():
-    x, grad = numbers(4, 9).requires_grad_(), numbers(4, 9) + 1
-    result = x.softmax(-1)
-    (expected,) = torch.autograd.grad(result, x, grad)
-    torch.testing.assert_close(torch_private.softmax_backward(grad, result.detach(), -1, x.dtype), expected)
-
-
 def test_hooks_and_a_forward_of_its_own_are_seen():
     def hook(*_):
         return None
@@ -75,12 +68,6 @@ def test_storages_on_the_meta_device_have_keys_and_every_operation_is_dispatched
     with Watch():
         x.expand(2, 3).split(1)
     assert seen == [(2, 3), (1, 3), (1, 3)]
-
-
-def test_a_gpus_attention_tells_the_sizes_of_what_it_keeps():
-    q = torch.zeros(2, 3, 7, 8, device="meta", dtype=torch.float16)
-    assert torch_private.flash_attention(q, q, q, 0.0, True)[0].shape == q.shape
-    assert torch_private.efficient_attention(q, q, q, None, True, 0.0, True)[0].shape == q.shape
 
 
 def test_many_graphs_of_one_function_are_compiled_within_the_context_only():

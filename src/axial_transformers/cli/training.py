@@ -255,13 +255,13 @@ def describe_training(run: RunConfig, costs: StepCosts, examples: int | None) ->
     training, model = run.training, run.model
     again = ", blocks computed again" if training.checkpoint_blocks else ""
     shares = ", weights in shares" if training.shard else ""
-    part = f"{training.batch_size // training.accumulate} at a time"
+    parts = f", in {training.accumulate} parts" if training.accumulate > 1 else ""
     epochs = f", {training.steps * training.batch_size / examples:,.3g} epochs" if examples else ""
     return {
         "parameters": f"{costs.parameters:,}",
         "completion": _completion(model),
         "steps": f"{training.steps:,}{epochs}",
-        "batches": f"of {training.batch_size}, {part}{again}{shares}",
+        "batches": f"of {training.batch_size}{parts}{again}{shares}",
         "precision": training.precision,
         "memory": f"more than {engineering(costs.memory)}B",
         "FLOPs": f"{engineering(costs.flops)}FLOP a step",

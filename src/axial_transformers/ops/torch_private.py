@@ -18,12 +18,6 @@ lerp_each = torch._foreach_lerp
 lerp_each_in_place = torch._foreach_lerp_
 multiply_each = torch._foreach_mul_
 
-softmax_backward = torch.ops.aten._softmax_backward_data
-
-efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
-flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
-"""On the meta device, it tells what backward keeps."""
-
 MAX_GRAPHS = 1024
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 COMPILED = "_orig_mod."
