@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers import cli
-from axial_transformers.messages import engineering
+from axial_transformers.wording import engineering
 from tests.cli.test_train import picture
 from tests.conftest import TINY, Axial
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from axial_transformers.data.kinds import KINDS, MAX_COLUMNS, kind_of
-from axial_transformers.messages import counted, plural
+from axial_transformers.wording import counted, plural
 
 
 def kind(*shape: int, channels: int = 1, num_values: int = 256, ordered: bool = False, axes: str | None = None) -> str:

@@ -20,7 +20,7 @@ PACKAGE = SOURCE.name
 ROOMS = [
     "cli", "studio", "recipes", "training", "compression", "likelihood", "decoding",
     "importers", "models", "layers", "ops", "engine", "machine", "pictures", "data", "storage", "progress",
-    "messages", "doors",
+    "wording", "messages", "doors",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
 MAX_LINES = 600

@@ -15,8 +15,8 @@ from axial_transformers.compression.files.pictures import PictureEntry
 from axial_transformers.compression.files.source import enumeration
 from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.data.scan_files import suffix_of
-from axial_transformers.messages import counted
 from axial_transformers.storage.files import source_path
+from axial_transformers.wording import counted
 
 
 def inspect(path: Path, as_json: bool) -> None:

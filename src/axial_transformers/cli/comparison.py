@@ -6,9 +6,9 @@ from typing import Any
 
 from axial_transformers.cli.console import print_rows
 from axial_transformers.compression.files.file_archive import Written
-from axial_transformers.messages import counted, plural
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
+from axial_transformers.wording import counted, plural
 
 
 def compared(written: Written, weights: int, kind: str) -> dict[str, Any]:

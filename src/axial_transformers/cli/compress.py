@@ -7,10 +7,11 @@ from axial_transformers.cli.comparison import compared, print_comparison
 from axial_transformers.cli.fitting import fitted
 from axial_transformers.compression.archive import NoGainError
 from axial_transformers.compression.files.file_archive import compress_files, require_free
-from axial_transformers.messages import Message, counted
+from axial_transformers.messages import Message
 from axial_transformers.progress import bar
 from axial_transformers.storage.model_folders import WEIGHTS, locate
 from axial_transformers.training.trained_model import open_model
+from axial_transformers.wording import counted
 
 _KINDS = {"pictures": "image", "videos": "video", "scan": "volume"}
 """What an example of an archive is called; of an array, by the model."""

@@ -12,11 +12,11 @@ from axial_transformers.cli.console import print_rows, rank_zero_output, require
 from axial_transformers.cli.options import products_in
 from axial_transformers.data import Examples, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
-from axial_transformers.messages import plural
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
 from axial_transformers.training.trained_model import open_model
+from axial_transformers.wording import plural
 
 
 def main(options: Evaluate) -> None:

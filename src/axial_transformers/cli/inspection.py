@@ -21,7 +21,7 @@ from axial_transformers.data.loading import files_of
 from axial_transformers.data.scans import is_scan
 from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.likelihood.dependencies import MAX_PARAMETERS, MAX_POSITIONS, check_configuration
-from axial_transformers.messages import Message, counted, duration, engineering
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.storage.files import require_writable
@@ -32,6 +32,7 @@ from axial_transformers.training.costs import StepCosts, costs_of, parameters
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.run_description import describe_data, describe_run
 from axial_transformers.training.run_page import write_page
+from axial_transformers.wording import counted, duration, engineering
 
 VALUES_SEEN = 1 << 22
 """Most values that are looked at, about."""

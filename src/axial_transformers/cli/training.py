@@ -20,7 +20,7 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate, summarise
 from axial_transformers.likelihood.outliers import keep_typical, score
-from axial_transformers.messages import Message, engineering
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import Look, image_grid
@@ -38,6 +38,7 @@ from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
 from axial_transformers.training.step_time import Clock, Durations, seconds
 from axial_transformers.training.trained_model import check_shape, check_values, range_of_examples
+from axial_transformers.wording import engineering
 
 MAX_TIMED = 10**13
 """FLOPs of a step that `axial inspect` times, at most: about a minute of a CPU."""

@@ -25,9 +25,10 @@ from axial_transformers.data.splits import (
     part_of_folder,
 )
 from axial_transformers.data.windows import WindowedExamples
-from axial_transformers.messages import Message, counted
+from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
+from axial_transformers.wording import counted
 
 Parts = dict[Part, list[Path]]
 FEW = 8

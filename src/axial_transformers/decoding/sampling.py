@@ -17,11 +17,12 @@ from axial_transformers.decoding.choices import NoiseChoice, Sampler
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.decoding.noise import gumbel, uniform
 from axial_transformers.machine import free_memory
-from axial_transformers.messages import Message, engineering
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import accepts_arrays, labels_of
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.progress import Item, Progress
+from axial_transformers.wording import engineering
 
 MAX_NUMBERS = 1 << 27
 """Numbers of noise in memory, and of caches: 537 MB each, the noise of 42 images of 64x64x3 with 256 values.

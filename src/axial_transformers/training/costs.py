@@ -24,11 +24,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks, matrices_of_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import free_memory
-from axial_transformers.messages import engineering
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
 from axial_transformers.ops.torch_private import storage_key
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.wording import engineering
 
 FLOAT = 4
 """Bytes of a number: weights, gradients, moments and EMA weights are always float32."""

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axial_transformers.data.kinds import kind_of
-from axial_transformers.messages import counted, engineering
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import Result, model_card
 from axial_transformers.storage import hub, model_folders
@@ -18,6 +17,7 @@ from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
 from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, RunRecord, read_run
+from axial_transformers.wording import counted, engineering
 
 WIDTH = 62
 NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}

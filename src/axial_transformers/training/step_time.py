@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from axial_transformers.messages import duration
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.wording import duration
 
 FIRST_STEPS = 10
 """Steps after which the time of a run is told."""

@@ -41,10 +41,11 @@ from axial_transformers.compression.files.source import (
 from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.compression.rounding import Rounded
 from axial_transformers.data import picture_files, scans, video
-from axial_transformers.messages import Message, duration
+from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
+from axial_transformers.wording import duration
 
 _Images = Iterator[NDArray[np.integer] | None]
 _Files = Iterator[bytes | None]
