@@ -1,4 +1,4 @@
-"""What a GPU shows, in an hour: one JSON file and one page, to be attached to a report.
+"""What a GPU shows, in less than an hour: one JSON file and one page, to be attached to a report.
 
     make gpu-report                                      on the first GPU, into gpu-report/
     make gpu-report ARGS="--parts parity sampling"       some parts only

@@ -1,7 +1,7 @@
 """Channel encoder, outer decoders, inner decoders."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from jaxtyping import Float, Integer
@@ -168,6 +168,12 @@ class InnerLSTM(nn.Module):
         self.dim, self.norm = config.dim, nn.LayerNorm(config.dim)
         self.lstm = nn.LSTM(config.dim, config.dim, batch_first=True)
         self.dropout = Dropout(config.dropout)
+
+    def train(self, mode: bool = True) -> Self:
+        """Keep the LSTM in training mode, which changes nothing of one layer: cuDNN has gradients in that mode only."""
+        super().train(mode)
+        self.lstm.train()
+        return self
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         with torch.autocast("cpu", enabled=False):
