@@ -56,7 +56,7 @@ release-check: $(READY)  ## build what is published into dist/, check that nothi
 	$(BIN)/python -m pytest tests/compression/test_c_decoder.py
 	$(BIN)/python -m pytest -m slow -rs tests/compression/test_c_decoder.py
 	$(PYTHON) -m venv build/fresh
-	build/fresh/bin/python -m pip install --quiet --progress-bar off -c constraints.txt dist/*.whl
+	build/fresh/bin/python -m pip install --quiet --progress-bar off -c constraints.txt --find-links dist --only-binary axial-transformers axial-transformers
 	cd build/fresh && bin/axial demo --steps 40 && test -s demo/index.html
 	cd build/fresh && bin/axial sample fashion_mnist --count 4 && test -s samples.png
 	cd build/fresh && bin/python -c 'import axial_transformers as a; assert "site-packages" in a.__file__, a.__file__'
