@@ -168,7 +168,7 @@ def test_weights_and_biases_gets_metrics_and_samples_under_one_identity(tmp_path
 
 def test_without_wandb_one_line_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ValueError, match=r"^wandb=project needs the package wandb: pip install wandb$"):
+    with pytest.raises(ValueError, match=r"^training.wandb=project needs the package wandb: pip install wandb$"):
         run(tmp_path / "run", dataclasses.replace(CONFIG, wandb="project"))
     assert not (tmp_path / "run").exists()
 

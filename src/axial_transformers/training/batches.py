@@ -36,7 +36,6 @@ from torch import Tensor
 
 from axial_transformers.data.windows import Windows
 from axial_transformers.data.workers import ahead
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.augmentation import augmented, shifts, symmetries
 from axial_transformers.training.config import TrainConfig
@@ -176,7 +175,7 @@ def check_fit(model: AxialTransformer, examples: TrainingExamples, config: Train
         raise ValueError(f"the model knows values {wants.lowest}..{wants.highest}, {found}")
     if classes is None:
         if config.label_dropout:
-            raise ValueError(Message("{label_dropout} is {}, but the model has no classes", config.label_dropout))
+            raise ValueError(f"training.label_dropout is {config.label_dropout}, but the model has no classes")
     elif labels is None:
         raise ValueError(f"the model has {classes} classes, but the data has no labels")
     elif not 0 <= labels.min() <= labels.max() < classes:

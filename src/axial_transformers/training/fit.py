@@ -38,7 +38,6 @@ from typing import Literal
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, start
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
@@ -163,9 +162,9 @@ def fit(  # noqa: PLR0913
     with Processes(config.torch_device()) as processes:
         check_fit(model, examples, config, processes)
         if config.tensorboard:
-            require_extra("tensorboard", "tensorboard", Message("{tensorboard=True}"))
+            require_extra("tensorboard", "tensorboard", "training.tensorboard=True")
         if config.wandb and find_spec("wandb") is None:
-            raise ValueError(Message("{wandb=} needs the package wandb: pip install wandb", wandb=config.wandb))
+            raise ValueError(f"training.wandb={config.wandb} needs the package wandb: pip install wandb")
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
             if begun is not None:
                 run = replace(run, start_from=begun.run.start_from)
@@ -185,8 +184,7 @@ def fit(  # noqa: PLR0913
             checkpoints = Checkpoints(run.out, record.identity, processes)
             learner = prepared(model, examples, config, processes, checkpoints, loss, clock)
             if (made := learner.state.counters.step) > config.steps:
-                text = f"{run.out} has made {made} steps already"
-                raise ValueError(Message("{}, more than {steps=}", text, steps=config.steps))
+                raise ValueError(f"{run.out} has made {made} steps already, more than training.steps={config.steps}")
             if processes.rank_zero:
                 record.write(run.out)
             return _fit(learner, examples, record, checkpoints, evaluate, sample, progress)
