@@ -20,7 +20,7 @@ from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.data.scans import Scan, write_scan
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import TrainResult, costs, read_run
+from axial_transformers.training import RunState, costs, read_run
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.run_description import axis_names
 from tests.conftest import TINY, Axial
@@ -79,7 +79,7 @@ def test_downsampled_imagenets_version_is_told_by_the_number_of_images(count, ve
 
 
 def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
-    stopped = TrainResult(ending="interrupted", step=3, seconds=1.0, best_step=None, best_bits_per_dim=None)
+    stopped = RunState(ending="interrupted", step=3, seconds=1.0)
     monkeypatch.setattr(training, "run", lambda *_: stopped)
     status, out, _ = axial("train", "digits", "--out", "somewhere")
     assert status == 130
@@ -145,7 +145,7 @@ def test_a_run_follows_from_its_settings_and_data_on_every_machine(axial: Axial,
         torch.set_num_threads(threads)
         assert done.status == 0, done.err
         record, config = (json.loads(Path(out, name).read_text()) for name in ("train.json", "config.json"))
-        del record["machine"], record["facts"]["command"], record["run"]["training"]["minutes"]
+        del record["facts"]["command"], record["facts"]["threads"], record["run"]["training"]["minutes"]
         found.append((record, config))
     assert found[0] == found[1]
 

@@ -17,8 +17,8 @@ from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.machine import arithmetic
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.training import TrainConfig, read_run, train
-from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import Meter, forget_peak_memory, peak_memory
+from axial_transformers.training.run_state import RunState
 from tests.small_models import VARIANTS, random_given, random_model, random_values
 
 pytestmark = pytest.mark.gpu
@@ -200,7 +200,7 @@ def test_tf32_rounds_matrix_products_and_evaluations_never_have_it():
 
 
 def test_a_wait_behind_a_queue_is_no_wait_of_the_gpu():
-    a, meter = torch.randn(4096, 4096, device="cuda"), Meter(CUDA, 1, every=10, counters=Counters())
+    a, meter = torch.randn(4096, 4096, device="cuda"), Meter(CUDA, 1, every=10, state=RunState())
     for busy in (True, False):
         torch.cuda.synchronize()
         if busy:

@@ -13,8 +13,8 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
 from axial_transformers.training import TrainConfig, train
-from axial_transformers.training.checkpoints import CheckpointRecord, Counters
 from axial_transformers.training.divergence import FIRST, LIMIT, MANY, WINDOW, add_step, goes_back, renew_limit
+from axial_transformers.training.run_state import RunState
 
 CONFIG = TrainConfig(
     steps=360, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
@@ -59,8 +59,8 @@ def test_after_many_such_steps_the_run_goes_back_at_half_the_rates(tmp_path):
     assert result.step == 360
     assert [line["step"] for line in lines] == [*range(1, 361)]
     assert (lines[298]["learning_rate"], lines[-1]["learning_rate"]) == (1e-3, 5e-4)
-    record = CheckpointRecord.read(tmp_path / "run/checkpoints/step-00000360")
-    assert (record.counters.rates, record.counters.left_out) == (0.5, MANY)
+    state = RunState.read(tmp_path / "run/checkpoints/step-00000360")
+    assert (state.rates, state.left_out) == (0.5, MANY)
 
 
 @pytest.mark.parametrize("end", [328, 337])
@@ -73,20 +73,20 @@ def test_a_resume_goes_on_bitwise_before_and_after_it_goes_back(tmp_path, end):
 
 
 def test_the_limit_follows_the_median_and_small_norms_are_never_left_out():
-    counters = Counters(step=FIRST)
+    state = RunState(step=FIRST)
     for step in range(WINDOW):
-        add_step(counters, step, 1.0, 1e9 if step % 3 == 0 else 2.0)
-        renew_limit(counters, CONFIG)
-    assert (counters.norm_limit, counters.left_out) == (LIMIT * 2.0, 0)
+        add_step(state, step, 1.0, 1e9 if step % 3 == 0 else 2.0)
+        renew_limit(state, CONFIG)
+    assert (state.norm_limit, state.left_out) == (LIMIT * 2.0, 0)
     for step in range(WINDOW):
-        add_step(counters, WINDOW + step, 1.0, 1e-6)
-        renew_limit(counters, CONFIG)
-    assert counters.norm_limit == CONFIG.clip_norm
+        add_step(state, WINDOW + step, 1.0, 1e-6)
+        renew_limit(state, CONFIG)
+    assert state.norm_limit == CONFIG.clip_norm
     for _ in range(MANY):
-        assert not goes_back(counters)
-        counters.step += 1
-        add_step(counters, counters.step, 1.3, 1e3)
-    assert goes_back(counters)
-    counters.step += WINDOW
-    renew_limit(counters, CONFIG)
-    assert not goes_back(counters)
+        assert not goes_back(state)
+        state.step += 1
+        add_step(state, state.step, 1.3, 1e3)
+    assert goes_back(state)
+    state.step += WINDOW
+    renew_limit(state, CONFIG)
+    assert not goes_back(state)

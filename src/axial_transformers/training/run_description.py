@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path, PurePath
@@ -69,7 +69,7 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
     return {
         "data": describe_data(run, facts) | examples,
         "training": training,
-        "machine": {name.replace("_", " "): str(value) for name, value in asdict(record.machine).items()},
+        "machine": facts.machine,
     }
 
 

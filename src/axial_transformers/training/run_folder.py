@@ -39,24 +39,50 @@ if TYPE_CHECKING:  # records are read without torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineRecord:
-    """The machine of a run."""
+class Facts:
+    """What was found when a run began: its data, its model and its machine."""
 
-    processor: str
-    device: str
-    processes: int
-    threads: int
-    system: str
-    torch_version: str
-    python_version: str
+    fingerprint: str
+    """The hash of the training examples."""
+    train: int
+    """Number of training examples; then of validation and test examples. None: not known, or no such part."""
+    validation: int | None = None
+    test: int | None = None
+    parameters: int
+    model_name: str = "axial_transformer"
+    class_names: tuple[str, ...] | None = None
+    skipped: tuple[str, ...] = ()
+    command: tuple[str, ...] | None = None
+    """Words of the command line after `axial`; None: begun from Python."""
+    processor: str = ""
+    device: str = ""
+    processes: int = 1
+    threads: int = 1
+    system: str = ""
+    torch_version: str = ""
+    python_version: str = ""
 
     @classmethod
-    def found(cls, device: "torch.device", processes: int) -> Self:
+    def of(cls, examples: "TrainingExamples", model: "AxialTransformer") -> Self:
+        """Return what training examples and a model tell."""
+        from axial_transformers.data import Examples
+
+        of_files = ("class_names", "skipped") if isinstance(examples, Examples) else ()
+        return cls(
+            fingerprint=examples.fingerprint,
+            train=len(examples.values),
+            parameters=sum(each.numel() for each in model.parameters()),
+            **{name: getattr(examples, name) for name in of_files},
+        )
+
+    def here(self, device: "torch.device", processes: int) -> Self:
+        """Return the facts with those of this machine."""
         import torch
 
         from axial_transformers.machine import processor_name
 
-        return cls(
+        return replace(
+            self,
             processor=processor_name(),
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
             processes=processes,
@@ -66,32 +92,11 @@ class MachineRecord:
             python_version=platform.python_version(),
         )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What was found in the data and the model of a run when it began."""
-
-    fingerprint: str
-    """The hash of the training examples."""
-    train: int
-    """Number of training examples; then of validation and test examples. None: not known, or no such part."""
-    validation: int | None = None
-    test: int | None = None
-    parameters: int
-    class_names: tuple[str, ...] | None = None
-    skipped: tuple[str, ...] = ()
-    command: tuple[str, ...] | None = None
-    """Words of the command line after `axial`; None: begun from Python."""
-
-    @classmethod
-    def of(cls, examples: "TrainingExamples", model: "AxialTransformer", **known: Any) -> Self:
-        """Return the facts that training examples and a model tell, and those that are `known`."""
-        from axial_transformers.data import Examples
-
-        if isinstance(examples, Examples):
-            known |= {name: getattr(examples, name) for name in ("class_names", "skipped")}
-        parameters = sum(each.numel() for each in model.parameters())
-        return cls(fingerprint=examples.fingerprint, train=len(examples.values), parameters=parameters, **known)
+    @property
+    def machine(self) -> dict[str, str]:
+        """Return the facts about the machine, as rows (name, value)."""
+        names = ("processor", "device", "processes", "threads", "system", "torch_version", "python_version")
+        return {name.replace("_", " "): str(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,27 +105,25 @@ class RunRecord:
 
     run: RunConfig
     facts: Facts
-    machine: MachineRecord
-    model_name: str = "axial_transformer"
 
     @property
     def identity(self) -> dict[str, Any]:
         """Return the values that a resume must not change."""
         training = to_json(self.run.training)
-        return {
+        values = {
             "data": {"fingerprint": self.facts.fingerprint},
             "training": {name: training[name] for name in ("seed", "batch_size", "optimizer")},
-            "model": {**to_json(self.run.model), "model": self.model_name},
+            "model": {**to_json(self.run.model), "model": self.facts.model_name},
         }
+        return dict(json.loads(json.dumps(values)))
 
     @property
     def command(self) -> tuple[str, ...] | None:
         """Return the command that began the run; None if it began from Python."""
         if not self.facts.command:
             return None
-        processes = self.machine.processes
-        several = f"torchrun --nproc-per-node {processes} -m axial_transformers"
-        return (*(several.split() if processes > 1 else ["axial"]), *self.facts.command)
+        several = f"torchrun --nproc-per-node {self.facts.processes} -m axial_transformers"
+        return (*(several.split() if self.facts.processes > 1 else ["axial"]), *self.facts.command)
 
     def write(self, folder: Path) -> None:
         """Write train.json, without `out`: a folder may be moved."""
@@ -141,12 +144,11 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
+    facts = from_json(Facts, values.pop("facts", None), f"{path}: facts")
     if isinstance(run := values.get("run"), dict):
-        config_class = CONFIGS.get(str(values.get("model_name")), AxialTransformerConfig)
+        config_class = CONFIGS.get(facts.model_name, AxialTransformerConfig)
         values["run"] = {**run, "model": from_json(config_class, run.get("model"), f"{path}: model")}
-    if isinstance(machine := values.get("machine"), dict):
-        machine.pop("linear", None)  # of runs that 1.0 and earlier versions began
-    record = from_json(RunRecord, values, path)
+    record = from_json(RunRecord, {**values, "facts": facts}, path)
     return replace(record, run=replace(record.run, out=folder))
 
 
@@ -163,14 +165,15 @@ def raw_weights(folder: str | Path, expected: "Mapping[str, Tensor]") -> "tuple[
         ValueError: the folder has no checkpoints.
         OSError: every checkpoint is damaged.
     """
-    from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
+    from axial_transformers.training.checkpoints import WEIGHTS, checkpoint_name, newest_intact
 
-    found, damaged = newest_intact(Path(folder), {WEIGHTS: expected})
-    if found is None:
+    state, tensors, damaged = newest_intact(Path(folder), {WEIGHTS: expected})
+    if state is None:
         raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
+    name = checkpoint_name(state.step)
     for path, reason in damaged.items():
-        warnings.warn(f"{path} is damaged ({reason}): {found.path.name} is taken instead", stacklevel=2)
-    return found.path.name, found.tensors[WEIGHTS]
+        warnings.warn(f"{path} is damaged ({reason}): {name} is taken instead", stacklevel=2)
+    return name, tensors[WEIGHTS]
 
 
 @contextmanager
