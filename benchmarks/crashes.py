@@ -233,7 +233,7 @@ def _train(folder: Path) -> None:
     train(model, EXAMPLES, CONFIG, folder, evaluate=_score, resume=True, progress=Messages())
 
 
-def _score(model: AxialTransformer, step: int) -> dict[str, float]:
+def _score(model: AxialTransformer, step: int, fill: object) -> dict[str, float]:
     return {"bits_per_dim": float(bits_per_dim(model, torch.from_numpy(EXAMPLES.values[:20])).mean())}
 
 

@@ -22,7 +22,6 @@ from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training import RunState, costs, read_run
 from axial_transformers.training.metrics import read_curves
-from axial_transformers.training.run_description import axis_names
 from tests.conftest import TINY, Axial
 from tests.small_models import random_model, small_config
 
@@ -427,12 +426,6 @@ def test_a_damaged_test_part_is_named_and_never_replaced_by_validation(axial: Ax
     for i in range(2):
         picture(f"photos/test/{i}.png", i)
     assert json.loads(axial("evaluate", "run", "--json").out)["data"].endswith("photos, test")
-
-
-def test_axes_are_called_by_the_letters_that_the_user_gave():
-    assert axis_names(3, "NCDHW") == ("depth", "height", "width")
-    assert axis_names(3, "NTHWC") == ("frame", "height", "width")
-    assert axis_names(3) == ("frame or depth", "height", "width")
 
 
 def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:

@@ -16,7 +16,7 @@ from axial_transformers.data import Examples
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import Collective, TrainConfig, train
+from axial_transformers.training import TrainConfig, train
 from tests.launching import fork
 from tests.small_models import random_model, random_values, small_config, small_model
 
@@ -100,7 +100,7 @@ def small_run(folder: Path, each: Callable[[int], None], shard: bool = False) ->
             return {"bits_per_dim": evaluate(model, Seen(), batch_size=3, fill=fill).bits_per_dim}
 
         usual = TrainConfig(steps=2, batch_size=4, evaluate_every=1, device="cpu", shard=shard)
-        result = train(model, examples, usual, folder, evaluate=Collective(evaluated), resume=True)
+        result = train(model, examples, usual, folder, evaluate=evaluated, resume=True)
         print(json.dumps([result.ending, result.best_step, result.best_bits_per_dim]))
         return 0
 

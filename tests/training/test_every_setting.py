@@ -58,7 +58,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         asked.append(("loss", len(given[1])))
         return random_slice_loss(*given, **options)
 
-    def evaluate(model: AxialTransformer, step: int) -> dict[str, float]:
+    def evaluate(model: AxialTransformer, step: int, fill: Any) -> dict[str, float]:
         asked.append(("evaluate", step))
         return {"bits_per_dim": 1.0}
 

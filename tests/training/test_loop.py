@@ -11,6 +11,7 @@ import weakref
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def model() -> AxialTransformer:
     return AxialTransformer(config)
 
 
-def score(averaged: AxialTransformer, step: int) -> dict[str, float]:
+def score(averaged: AxialTransformer, step: int, fill: Any) -> dict[str, float]:
     torch.rand(step % 7)  # an evaluation that samples numbers must not change what training samples
     return {"bits_per_dim": float(bits_per_dim(averaged, torch.from_numpy(examples().values)).mean())}
 
@@ -161,7 +162,7 @@ def assert_alike(folder: Path, other: Path) -> None:
 
 
 def test_a_kill_during_an_evaluation_costs_no_step(uninterrupted, tmp_path):
-    def killed(averaged, step):
+    def killed(averaged, step, fill):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -188,9 +189,9 @@ def test_a_kill_just_after_an_evaluation_has_it_logged_once(uninterrupted, tmp_p
 
 
 def test_an_evaluation_ends_after_a_signal_and_the_run_with_it(uninterrupted, tmp_path):
-    def signalled(averaged, step):
+    def signalled(averaged, step, fill):
         signal.raise_signal(signal.SIGTERM)
-        return score(averaged, step)
+        return score(averaged, step, fill)
 
     result = train(model(), examples(), CONFIG, tmp_path / "run", evaluate=signalled)
     assert (result.ending, result.step, result.evaluated_step) == ("interrupted", 10, 10)
@@ -234,7 +235,7 @@ def test_newest_two_and_best_checkpoints_are_kept(uninterrupted):
 
 
 def test_the_best_checkpoint_is_kept_when_it_is_not_among_the_newest(tmp_path):
-    def worse_and_worse(averaged: AxialTransformer, step: int) -> dict[str, float]:
+    def worse_and_worse(averaged: AxialTransformer, step: int, fill: Any) -> dict[str, float]:
         return {"bits_per_dim": float(step)}
 
     config = dataclasses.replace(CONFIG, evaluate_every=2, save_every=1)
@@ -348,7 +349,7 @@ def test_a_non_finite_step_stops_and_keeps_what_was_last_good(uninterrupted, tmp
             return good
         return good * torch.nan if where == "loss" else (good - good.detach()).abs().sqrt() + good.detach()
 
-    with pytest.raises(NonFiniteLoss, match=r"step 9 .* last good state is in .*step-00000008") as error:
+    with pytest.raises(NonFiniteLoss, match=r"step 9 .* last good state is in .*step-00000006$") as error:
         run(tmp_path / "run", loss=loss)
     assert error.value.step == 9
     run(tmp_path / "run", resume=True)
@@ -378,7 +379,7 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path):
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_a_metric_that_is_not_finite_is_no_best_one_and_the_run_goes_on(tmp_path, value):
-    def broken(averaged: AxialTransformer, step: int) -> dict[str, float]:
+    def broken(averaged: AxialTransformer, step: int, fill: Any) -> dict[str, float]:
         return {"bits_per_dim": value}
 
     half = dataclasses.replace(CONFIG, steps=12)
@@ -480,7 +481,7 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
     data = DataConfig(size=3)
     result = run(tmp_path / "run", config, sample=sample, source="made up", data=data)
     assert seen == [25, 40]
-    assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
+    assert result.best_bits_per_dim < score(model(), 0, None)["bits_per_dim"] - 0.1
     record = read_run(tmp_path / "run")
     assert record is not None
     settings = RunConfig(

@@ -47,7 +47,7 @@ def trained(folder: Path, source: str | None, options: dict[str, Any]) -> int:
         gradients.append([p.grad.flatten().tolist() for p in model.parameters() if p.grad is not None])
         return random_slice_loss(model, x, label=label, channel=channel)
 
-    def score(model, step):
+    def score(model, step, fill):
         return {"bits_per_dim": float(bits_per_dim(model, torch.from_numpy(VALUES)).mean())}
 
     def destroy(then=dist.destroy_process_group):  # from DDP's part in C++ this may wait for ever

@@ -53,7 +53,7 @@ def test_the_page_of_a_run_that_ended_says_so(trained):
 
 def test_a_run_from_python_has_a_page_with_its_curves(tmp_path):
     score = {"bits_per_dim": 1.25}
-    train(AxialTransformer(MODEL), EXAMPLES, CONFIG, tmp_path / "run", evaluate=lambda model, step: score)
+    train(AxialTransformer(MODEL), EXAMPLES, CONFIG, tmp_path / "run", evaluate=lambda model, step, fill: score)
     page = (tmp_path / "run/index.html").read_text()
     assert re.findall('<path class="(.*?)"', page) == ["curve1", "curve2"]
     assert "1.2500 bits/dim" in page

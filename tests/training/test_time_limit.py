@@ -12,7 +12,7 @@ from axial_transformers.data import Examples
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
-from axial_transformers.training import Collective, RunState, TrainConfig, train
+from axial_transformers.training import RunState, TrainConfig, train
 from axial_transformers.training.optimizer import learning_rate
 from axial_transformers.training.time_limit import TimeLimit
 
@@ -54,7 +54,7 @@ def run(folder: Path, now: list[float], of_step: float, config: TrainConfig = CO
             said.append(text)
 
     result = train(
-        AxialTransformer(MODEL), EXAMPLES, config, folder, loss=loss, evaluate=Collective(evaluate), sample=sample,
+        AxialTransformer(MODEL), EXAMPLES, config, folder, loss=loss, evaluate=evaluate, sample=sample,
         progress=Said(), resume=folder.exists(),
     )  # fmt: skip
     return result, said

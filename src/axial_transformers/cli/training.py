@@ -28,7 +28,8 @@ from axial_transformers.pictures.saving import save_picture
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
 from axial_transformers.recipes.custom import kind_of_values
-from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, RunState
+from axial_transformers.training import Facts, RunConfig, RunRecord, RunState
+from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.costs import StepCosts, check_memory, costs_of
 from axial_transformers.training.fit import fit
 from axial_transformers.training.run_description import describe_data
@@ -47,7 +48,7 @@ class Work(NamedTuple):
     """Reads the data; returns the run as it suits them."""
     describe: "Callable[[Prepared, RunConfig, Facts], Iterable[str]]"
     """Returns lines about a new run, as it is planned in the end."""
-    evaluation: Callable[[Examples, RunConfig], Collective]
+    evaluation: Callable[[Examples, RunConfig], Evaluate]
     """Returns a callback of `fit` that evaluates examples."""
 
 
@@ -251,7 +252,7 @@ def decided(prepared: Prepared) -> dict[str, str]:
     return {"decided": why} if by_data else {}
 
 
-def evaluation_of(validation: Examples, run: RunConfig) -> Collective:
+def evaluation_of(validation: Examples, run: RunConfig) -> Evaluate:
     """Return a callback of `fit` that evaluates examples."""
     label, batch = _labels(validation, run), run.training.batch_size // run.training.accumulate
 
@@ -262,7 +263,7 @@ def evaluation_of(validation: Examples, run: RunConfig) -> Collective:
         found = summarise(torch.from_numpy(scores.bits))
         return {"bits_per_dim": found.bits_per_dim, "standard_error": found.standard_error}
 
-    return Collective(whole)
+    return whole
 
 
 def pictures_of(

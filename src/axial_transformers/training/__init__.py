@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
-    from axial_transformers.training.callbacks import Collective
     from axial_transformers.training.config import TrainConfig
     from axial_transformers.training.fit import train
     from axial_transformers.training.metrics import NonFiniteLoss
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from axial_transformers.training.run_state import RunState
 
 __all__ = [
-    "Collective",
     "Facts",
     "NonFiniteLoss",
     "RunConfig",
@@ -29,7 +27,6 @@ __all__ = [
 __getattr__ = opened_at_first_use(
     __name__,
     {
-        "Collective": "callbacks",
         "Facts": "run_folder",
         "NonFiniteLoss": "metrics",
         "RunConfig": "run_config",

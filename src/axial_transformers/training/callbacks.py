@@ -7,7 +7,6 @@ from copy import copy
 from datetime import timedelta
 from math import isfinite, prod
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -16,27 +15,18 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import Look, save_grid
 from axial_transformers.training.batches import TrainingExamples, some_examples
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
-from axial_transformers.training.divergence import MANY, WINDOW
 from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
 from axial_transformers.training.run_folder import export
 from axial_transformers.training.run_page import DATA, PAGE, write_page
 from axial_transformers.training.step import Learner
 
-Callback = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
+Evaluate = Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]
+"""Takes the EMA model, the step and `Processes.fill`, which divides work among processes; all processes call it."""
+Sample = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
 """Takes the EMA model and the step; may return metrics. Only the first process calls it."""
 EXAMPLES, MAX_VALUES = 24, 1 << 20
 INTERVAL = 60
 """Seconds between two versions of the page of a run that trains."""
-
-
-class Collective(NamedTuple):
-    """A callback that all processes call, to share its computations."""
-
-    call: Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]
-    """Takes the EMA model, the step and `Processes.fill`, which divides work among processes.
-
-    Returns equal metrics in every process.
-    """
 
 
 class RunPage:
@@ -96,32 +86,18 @@ class Callbacks:
             if state.best_step is None:
                 self._export()
 
-    def save_before(self, error: NonFiniteLoss) -> None:
-        """Write the state before the step of the error, if that step has not touched it."""
-        if error.step == self.learner.state.step + 1 and self.learner.is_finite():
-            self.checkpoints.save(self.learner.weights, self.learner.state)
-
-    def go_back(self) -> str:
-        """Go back to a good state at half the learning rates, and return what is said about it."""
-        learner, state = self.learner, self.learner.state
-        many = f"step {state.step}: {MANY} of {WINDOW} steps were left out, since their gradients exploded"
-        with learner.meter.paused():
-            learner.go_back(self.checkpoints)
-            self.log.go_back(state)
-        return f"{many}: gone back to step {state.step}, at {state.rates:g} times the learning rates"
-
     def diverged(self, step: int, what: str) -> NonFiniteLoss:
         """Return the error to raise, with a hint and where the last good state is."""
         kept = newest_checkpoint(self.folder)
         state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
         return NonFiniteLoss(step, f"{what}: try a smaller learning rate; {state}")
 
-    def evaluate(self, callback: Callback | Collective) -> None:
+    def evaluate(self, evaluate: Evaluate) -> None:
         """Save, evaluate the EMA weights, and export them if they are the best; a resume begins with the evaluation."""
         self.save()
         processes, state = self.learner.processes, self.learner.state
-        metrics = self.call(callback, VALIDATION)
-        bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]) if processes.rank_zero else 0.0)
+        metrics = self._call(lambda average: evaluate(average, state.step, processes.fill), VALIDATION, True)
+        bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]))
         state.evaluated_step = state.step
         if not isfinite(bits_per_dim):
             if processes.rank_zero:
@@ -132,26 +108,22 @@ class Callbacks:
             self._export()
         self.checkpoints.save(self.learner.weights, state)
 
-    def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Metric]:
-        """Call back with the EMA weights, log the metrics and return them.
+    def sample(self, sample: Sample) -> None:
+        """Sample with the EMA weights, in the first process."""
+        self._call(lambda average: sample(average, self.learner.state.step), "", self.learner.processes.rank_zero)
 
-        Only a `Collective` returns metrics in all processes. Of other callbacks, all but the first process get {}.
-
-        Args:
-            prefix: goes before the names of metrics; VALIDATION for an evaluation, "" for samples.
-        """
-        learner, state, metrics = self.learner, self.learner.state, dict[str, Metric]()
-        first = learner.processes.rank_zero
+    def _call(
+        self, call: Callable[[AxialTransformer], Mapping[str, Metric] | None], prefix: str, here: bool
+    ) -> Mapping[str, Metric]:
+        """Call with the EMA weights if `here`, log the metrics with a prefix and return them."""
+        learner, step = self.learner, self.learner.state.step
         # CUDA graphs are kept with the model that samples: with this copy, they end before the training goes on.
-        average = copy(learner.average(keep=first or isinstance(callback, Collective)))
+        average = copy(learner.average(keep=here))
         with learner.meter.paused(), torch.no_grad():
-            if isinstance(callback, Collective):
-                metrics |= callback.call(average, state.step, learner.processes.fill)
-            elif first:
-                metrics |= callback(average, state.step) or {}
+            metrics = (call(average) if here else None) or {}
             learner.read_time()
             if metrics:
-                self.log.write(state.step, {prefix + name: value for name, value in metrics.items()})
+                self.log.write(step, {prefix + name: value for name, value in metrics.items()})
             self.page.write(self.status("training"))
         return metrics
 

@@ -18,7 +18,6 @@
     |   |                                                                                  |
     |   v                                                                                  |
     |   at their intervals: log a line, save a checkpoint, sample                          |
-    |   many steps left out? go back to a checkpoint, at half the learning rates           |
     |   |                                                                                  |
     +---+----------------------------------------------------------------------------------+
 
@@ -42,10 +41,9 @@ from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit, some_examples
-from axial_transformers.training.callbacks import Callback, Callbacks, Collective, RunPage
+from axial_transformers.training.callbacks import Callbacks, Evaluate, RunPage, Sample
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import goes_back
 from axial_transformers.training.metrics import FIRST_STEPS, MetricsLog, NonFiniteLoss, progress_metrics
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
@@ -67,8 +65,8 @@ def train(  # noqa: PLR0913
     folder: str | Path,
     *,
     loss: Loss = random_slice_loss,
-    evaluate: Callback | Collective | None = None,
-    sample: Callback | None = None,
+    evaluate: Evaluate | None = None,
+    sample: Sample | None = None,
     resume: bool = False,
     start_from: str | Path | None = None,
     source: str | None = None,
@@ -88,8 +86,8 @@ def train(  # noqa: PLR0913
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the mean in nats/dim. With distribution
             augmentation it also gets cond=[B, *A, D].
-        evaluate: `evaluate(ema_model, step)` returns metrics; "bits_per_dim" decides the best. Only a `Collective` is
-            called in all processes.
+        evaluate: `evaluate(ema_model, step, fill)`, called in all processes, returns equal metrics in each;
+            "bits_per_dim" decides the best. `likelihood.evaluate(..., fill=fill)` divides its work among them.
         sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics, and images uint8
             [H, W] or [H, W, 3] for Weights & Biases.
         resume: continue from the newest intact checkpoint, if there is any.
@@ -131,8 +129,8 @@ def fit(  # noqa: PLR0913
     begun: RunRecord | None = None,
     facts: Facts | None = None,
     loss: Loss = random_slice_loss,
-    evaluate: Callback | Collective | None = None,
-    sample: Callback | None = None,
+    evaluate: Evaluate | None = None,
+    sample: Sample | None = None,
     progress: Display | None = None,
 ) -> RunState:
     """Train a model as `run` says: what `train` does, for settings in which nothing is open.
@@ -184,8 +182,8 @@ def _fit(
     examples: TrainingExamples,
     record: RunRecord,
     checkpoints: Checkpoints,
-    evaluate: Callback | Collective | None,
-    sample: Callback | None,
+    evaluate: Evaluate | None,
+    sample: Sample | None,
     progress: Display,
 ) -> RunState:
     config, state, meter = learner.config, learner.state, learner.meter
@@ -201,7 +199,6 @@ def _fit(
             try:
                 step(learner)
             except NonFiniteLoss as error:
-                between.save_before(error)
                 raise between.diverged(error.step, str(error)) from None
             left = learner.time.left(config.steps - state.step, meter.seconds_per_step)
             progress.update(state.step, progress_metrics(left, config.batch_size, meter))
@@ -212,9 +209,7 @@ def _fit(
             if state.step % config.save_every == 0:
                 between.save()
             if sample and state.step % config.sample_every == 0:
-                between.call(sample)
-            if goes_back(state):
-                progress.say(between.go_back())
+                between.sample(sample)
         state.ending = ending
         _finish(between, evaluate, sample, progress)
         page.write(between.status(ending), last=True)
@@ -234,9 +229,7 @@ def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
         progress.say(f"resumed at step {state.step}")
 
 
-def _finish(
-    between: Callbacks, evaluate: Callback | Collective | None, sample: Callback | None, progress: Display
-) -> None:
+def _finish(between: Callbacks, evaluate: Evaluate | None, sample: Sample | None, progress: Display) -> None:
     """Save; unless the run was interrupted, evaluate and sample at the last step, and say how long that took."""
     config, state, said = between.learner.config, between.learner.state, list[str]()
     between.save()
@@ -249,7 +242,7 @@ def _finish(
         said.append(f"the last evaluation took {duration(state.seconds - begun)}")
     begun = state.seconds
     if sample and state.step % config.sample_every:
-        between.call(sample)
+        between.sample(sample)
         said.append(f"the last samples took {duration(state.seconds - begun)}")
     if said:
         progress.say(", ".join(said))

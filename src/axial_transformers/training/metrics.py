@@ -23,7 +23,7 @@ from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, require_inside, written_whole
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import add_step
+from axial_transformers.training.divergence import add_norm
 from axial_transformers.training.run_state import RunState
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
@@ -86,7 +86,7 @@ class Meter:
             self._state.unlogged_steps += 1
             self._state.unlogged_nats += nats
             self._state.unlogged_norms += norm
-            add_step(self._state, step, nats, norm)
+            add_norm(self._state, norm)
             before, bits = self.smooth_bits_per_dim, nats / LOG2
             self.smooth_bits_per_dim = bits if before is None else _mean(before, bits)
         now = time.monotonic()
@@ -156,8 +156,8 @@ class MetricsLog:
 
     def __init__(self, folder: Path | None, state: RunState, config: TrainConfig) -> None:
         self._path = Path(os.devnull) if folder is None else folder / METRICS
-        self._file: TextIO | None = None
-        self.go_back(state)
+        self._remove_lines_after(state)
+        self._file = self._path.open("a", encoding="utf-8")
         self._board = self._wandb = None
         if config.tensorboard and folder is not None:
             from torch.utils.tensorboard import SummaryWriter
@@ -169,11 +169,8 @@ class MetricsLog:
             name = folder.resolve().name
             self._wandb = wandb.init(project=config.wandb, name=name, id=_identity(folder), resume="allow")
 
-    def go_back(self, state: RunState) -> None:
-        """Remove the lines after a checkpoint."""
+    def _remove_lines_after(self, state: RunState) -> None:
         resumed = state.step, state.evaluated_step == state.step
-        if self._file:
-            self._file.close()
         if self._path.is_file():
             with (
                 written_whole(self._path) as aside,
@@ -181,10 +178,8 @@ class MetricsLog:
                 aside.open("w", encoding="utf-8") as new,
             ):
                 new.writelines(line for line in _lines_of(old) if _moment(line) <= resumed)
-        self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
-        assert self._file
         pictures = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         numbers = {name: value for name, value in values.items() if name not in pictures}
         if numbers:
@@ -205,7 +200,6 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._file
         with suppress(OSError):  # `write` has raised it already
             self._file.close()
         if self._board:
@@ -228,16 +222,11 @@ def progress_metrics(left: float, batch_size: int, meter: Meter) -> str:
     if meter.smooth_bits_per_dim is None or not meter.seconds_per_step:
         return ""
     rate = 1 / meter.seconds_per_step
-    return (
-        f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  "
-        f"{rate:.3g} steps/s  {rate * batch_size:.0f} examples/s  {_machine(meter.newest_line)}".rstrip()
-    )
-
-
-def _machine(line: Mapping[str, float]) -> str:
-    if not line:
-        return ""
-    return f"{line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data  "
+    rates = f"{rate:.3g} steps/s  {rate * batch_size:.0f} examples/s"
+    text = f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  {rates}"
+    if line := meter.newest_line:
+        text += f"  {line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data"
+    return text
 
 
 def peak_memory(device: torch.device) -> int:

@@ -1,9 +1,8 @@
 """What learns, and one step of it."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -62,8 +61,6 @@ class Learner:
     """The loss as a module of the model, replicated or in shards."""
     skeleton: AxialTransformer
     """A copy of the model on the meta device, without weights."""
-    batches_from: Callable[[int], Generator[Batch, None, None]]
-    """Returns the batches of the steps from a number on."""
     batches: Generator[Batch, None, None]
     meter: Meter
     time: TimeLimit
@@ -81,20 +78,13 @@ class Learner:
             in shards    False   the skeleton, without weights, which nobody reads
 
         Args:
-            keep: True where the process computes with the result. In a `Collective` all do; else the first one only.
+            keep: True where the process computes with the result.
             device: where gathered tensors go, one by one; None: they stay on the device of the shards.
         """
         if not (self.config.shard and self.processes.count > 1):
             return self.weights.average
         tensors = full_tensors(self.weights.average.state_dict(), keep, device)
         return with_tensors(self.skeleton, tensors) if keep else self.skeleton
-
-    def go_back(self, checkpoints: Checkpoints) -> None:
-        """Return to the state before the steps that were left out (`divergence`); a collective operation."""
-        self.meter.read()
-        self.batches.close()
-        checkpoints.go_back(self.weights, self.state)
-        self.batches = self.batches_from(self.state.step)
 
     def is_finite(self) -> bool:
         """Return True if the state is finite in every process; a collective operation."""
@@ -158,19 +148,16 @@ def prepared(
     state.identity = identity or {}
     if checkpoints is not None:
         checkpoints.restore(weights, state)
-    batches_from = partial(batches, examples, model.slices, model.config.num_classes, config, processes)
-    if config.checkpoint_blocks:
-        checkpoint_blocks(model)
     if config.compile:
-        restore_blocks(model)  # compiled blocks are inside checkpointed ones
         compile_blocks(model)
-        if config.checkpoint_blocks:
-            checkpoint_blocks(model)
+    if config.checkpoint_blocks:  # compiled blocks are inside checkpointed ones
+        checkpoint_blocks(model)
     every = 1 if device.type == "cpu" else STEPS_BETWEEN_WAITS
     meter = Meter(device, config.batch_size, every, state)
     forget_peak_memory(device)  # of the start
-    order, time = batches_from(state.step), TimeLimit(config.minutes, spent=state.seconds)
-    return Learner(config, processes, weights, state, objective, skeleton, batches_from, order, meter, time)
+    order = batches(examples, model.slices, model.config.num_classes, config, processes, state.step)
+    time = TimeLimit(config.minutes, spent=state.seconds)
+    return Learner(config, processes, weights, state, objective, skeleton, order, meter, time)
 
 
 def step(learner: Learner) -> None:
@@ -196,7 +183,7 @@ def step(learner: Learner) -> None:
         nats = processes.mean(nats)
         norm = clip_gradients(weights.model, config, limit_of(state))
         meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
-        learner.learning_rate = state.rates * learning_rate(state.step, config, learner.time.share(state.seconds))
+        learner.learning_rate = learning_rate(state.step, config, learner.time.share(state.seconds))
         step_all(weights.optimizers, config, learner.learning_rate)
         update_average(weights.average, weights.model, ema_decay(state.step, config))
     state.step += 1
