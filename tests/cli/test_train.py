@@ -144,7 +144,7 @@ def test_a_run_follows_from_its_settings_and_data_on_every_machine(axial: Axial,
         torch.set_num_threads(threads)
         assert done.status == 0, done.err
         record, config = (json.loads(Path(out, name).read_text()) for name in ("train.json", "config.json"))
-        del record["facts"]["command"], record["facts"]["threads"], record["run"]["training"]["minutes"]
+        del record["facts"]["command"], record["facts"]["machine"], record["run"]["training"]["minutes"]
         found.append((record, config))
     assert found[0] == found[1]
 

@@ -25,11 +25,10 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import arithmetic, free_memory
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers.training import TrainConfig, augmentation, metrics, parallelism
+from axial_transformers.training import TrainConfig, augmentation, parallelism
 from axial_transformers.training.config import find_device
 from axial_transformers.training.optimizer import clip_gradients
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run_state import RunState
 from axial_transformers.training.step import Learner, prepared, step
 from tests.launching import fork
 from tests.small_models import random_model, random_values, small_config
@@ -84,32 +83,6 @@ def test_tf32_and_determinism_hold_within_their_context_only():
     with arithmetic(torch.device("cpu"), tf32=True, deterministic=True):
         assert state() == before
     assert state() == before
-
-
-def test_a_gpu_waits_for_data_only_while_its_queue_is_empty(monkeypatch):
-    now = SimpleNamespace(host=0.0, device=0.0)
-
-    class Event:
-        def __init__(self, enable_timing: bool):
-            assert enable_timing
-
-        def record(self) -> None:
-            self.at = now.device = max(now.host, now.device)
-
-        def elapsed_time(self, other: "Event") -> float:
-            return 1000 * (other.at - self.at)
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now.host))
-    monkeypatch.setattr(metrics, "peak_memory", lambda device: 0)
-    meter = metrics.Meter(CUDA, 1, every=10, state=RunState())
-    for wait, compute in ((0.0, 5.0), (3.0, 5.0), (11.0, 1.0)):  # 10 s are queued when the host waits for 11 s
-        with meter.waiting_for_data():
-            now.host += wait
-        now.device += compute
-        meter.add(1, torch.tensor(1.0), torch.tensor(1.0))
-    now.host = max(now.host, now.device) + 5
-    assert meter.line()["data_wait_share"] == pytest.approx((3 + 11 - 10) / 20)
 
 
 CONFIG = small_config((4, 6), dim=32, inner_layers=4, mlp_ratio=4.0)

@@ -78,7 +78,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
             sample=lambda model, step: asked.append(("sample", step)),
         )  # fmt: skip
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timed = {"seconds", "examples_per_second", "data_wait_share", "peak_memory_bytes"}
+    timed = {"seconds", "examples_per_second", "peak_memory_bytes"}
     newest = max((folder / "checkpoints").iterdir())
     return {
         "asked": asked,

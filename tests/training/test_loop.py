@@ -223,17 +223,6 @@ def test_a_signal_that_was_ignored_stays_ignored(tmp_path):
     assert result.ending == "finished"
 
 
-def test_newest_two_and_best_checkpoints_are_kept(uninterrupted):
-    found = sorted(int(each.name[-8:]) for each in (uninterrupted / "checkpoints").iterdir())
-    evaluated = {line["step"]: line["validation_bits_per_dim"] for line in lines(uninterrupted) if len(line) == 2}
-    best = min(evaluated, key=evaluated.__getitem__)
-    assert sorted(evaluated) == [10, 20, 24]
-    assert found == sorted({best, 20, 24})
-    best_average = load_file(uninterrupted / f"checkpoints/step-{best:08d}/ema.safetensors")
-    exported = load_file(uninterrupted / "model.safetensors")
-    assert all(torch.equal(best_average[name], exported[name]) for name in best_average)
-
-
 def test_the_best_checkpoint_is_kept_when_it_is_not_among_the_newest(tmp_path):
     def worse_and_worse(averaged: AxialTransformer, step: int, fill: Any) -> dict[str, float]:
         return {"bits_per_dim": float(step)}

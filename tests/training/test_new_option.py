@@ -10,9 +10,9 @@ from pathlib import Path
 import axial_transformers
 from tests.conftest import TINY
 
-FIELD = '''
+FIELD = """
     label_dropout: Annotated[float, SHARE] = 0.0
-'''
+"""
 NEW = '''
     weight_noise: Annotated[float, SHARE] = 0.0
     """Standard deviation of the noise on the weights after each step."""

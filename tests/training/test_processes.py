@@ -163,12 +163,6 @@ def test_computing_blocks_again_changes_nothing(alone, tmp_path):
     assert torch.equal(losses(run(tmp_path / "run", 1, checkpoint_blocks=True)), losses(alone))
 
 
-@pytest.mark.slow
-def test_a_batch_that_does_not_divide_is_refused(tmp_path):
-    with pytest.raises(AssertionError, match="does not divide"):
-        run(tmp_path / "run", 2, batch_size=9)
-
-
 def test_shards_train_as_memory_does(alone, tmp_path, monkeypatch):
     """By two processes, each with two workers, that both come to shards without an index; then by one without any."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -42,7 +42,7 @@ def test_a_page_shows_the_run_and_fetches_nothing(run):
     assert f"{best:.4f} bits/dim" in page
     for text in (
         "axial train digits --model.dim 8", f"axial train {run}", "1,350 train, 150 validation, 297 test",
-        "training.batch_size", read_run(run).facts.fingerprint, read_run(run).facts.torch_version,
+        "training.batch_size", read_run(run).facts.fingerprint, read_run(run).facts.machine["torch"],
     ):  # fmt: skip
         assert text in page
 

@@ -36,6 +36,7 @@ from pathlib import Path
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.machine import machine_facts
 from axial_transformers.models import AxialTransformer, start
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
@@ -44,7 +45,7 @@ from axial_transformers.training.batches import TrainingExamples, check_fit, som
 from axial_transformers.training.callbacks import Callbacks, Evaluate, RunPage, Sample
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.metrics import FIRST_STEPS, MetricsLog, NonFiniteLoss, progress_metrics
+from axial_transformers.training.metrics import TIMED, MetricsLog, NonFiniteLoss, progress_metrics
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
 from axial_transformers.training.run_config import RunConfig
@@ -155,10 +156,9 @@ def fit(  # noqa: PLR0913
             elif newest_checkpoint(run.out) is None:
                 model.fit_values(some_examples(examples, FITTED_NUMBERS))
             config = _same_arithmetic(config, processes)
-            facts = replace(facts or Facts.of(examples, model), model_name=model.name)
+            facts = replace(facts or Facts.of(examples, model), processes=processes.count, machine=machine_facts())
             record = RunRecord(
-                run=replace(run, training=config, model=model.config),
-                facts=facts.here(processes.device, processes.count),
+                run=replace(run, training=config, model=model.config), facts=replace(facts, model_name=model.name)
             )
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(run.out, processes)
@@ -202,7 +202,7 @@ def _fit(
                 raise between.diverged(error.step, str(error)) from None
             left = learner.time.left(config.steps - state.step, meter.seconds_per_step)
             progress.update(state.step, progress_metrics(left, config.batch_size, meter))
-            if state.step == first_step + FIRST_STEPS:
+            if state.step == first_step + TIMED:
                 progress.say(f"about {duration(left)} left, without evaluations and samples")
             if state.step % config.log_every == 0:
                 log.write(state.step, learner.line())

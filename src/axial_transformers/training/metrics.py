@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -29,8 +30,8 @@ from axial_transformers.training.run_state import RunState
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
 MAX_LINE = 1 << 20
 MAX_POINTS = 500
-FIRST_STEPS, SMOOTHING = 10, 0.98
-"""Of the seconds of a step: the median of the first steps, some of which compile; from then on a running mean."""
+TIMED = 10
+"""Reads of which the median is the time of a step; the first steps, some of which compile, are read one by one."""
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's metrics."""
@@ -58,20 +59,17 @@ class Meter:
     """
 
     def __init__(self, device: torch.device, batch_size: int, every: int, state: RunState) -> None:
-        self.smooth_bits_per_dim: float | None = None
-        self.seconds_per_step = 0.0
         self.newest_line: dict[str, float] = {}
         self._device, self._batch_size, self._every = device, batch_size, every
         self._unread: list[tuple[int, Tensor]] = []
-        self._state, self._steps, self._first = state, 0, list[float]()
+        self._state, self._steps = state, 0
+        self._seconds: deque[float] = deque(maxlen=TIMED)
         self._last_read = self._last_line = time.monotonic()
-        self._waited = 0.0
-        self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
         """Add the scalars of a step; NonFiniteLoss if those of this step, or of one not read yet, are not finite."""
         self._unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
-        if len(self._unread) >= (self._every if len(self._first) == FIRST_STEPS else 1):
+        if len(self._unread) >= (self._every if len(self._seconds) == TIMED else 1):
             self.read()
 
     def read(self) -> None:
@@ -87,51 +85,32 @@ class Meter:
             self._state.unlogged_nats += nats
             self._state.unlogged_norms += norm
             add_norm(self._state, norm)
-            before, bits = self.smooth_bits_per_dim, nats / LOG2
-            self.smooth_bits_per_dim = bits if before is None else _mean(before, bits)
         now = time.monotonic()
-        self._waited += sum(before.elapsed_time(after) / 1000 for before, after in self._waits)
-        self._waits = []
-        seconds, self._last_read = (now - self._last_read) / len(steps), now
-        if len(self._first) < FIRST_STEPS:
-            self._first.append(seconds)
-            self.seconds_per_step = median(self._first)
-        else:
-            self.seconds_per_step = _mean(self.seconds_per_step, seconds)
+        self._seconds.append((now - self._last_read) / len(steps))
+        self._last_read = now
+
+    @property
+    def seconds_per_step(self) -> float:
+        """The median of the newest times; 0 before any."""
+        return median(self._seconds) if self._seconds else 0.0
 
     def line(self) -> dict[str, float]:
         """Return means over the steps since the previous line."""
         self.read()
         now, state = time.monotonic(), self._state
         nats, norm = (total / state.unlogged_steps for total in (state.unlogged_nats, state.unlogged_norms))
-        seconds = now - self._last_line
-        rate = self._steps * self._batch_size / seconds
+        rate = self._steps * self._batch_size / (now - self._last_line)
         self.newest_line = {
             "bits_per_dim": nats / LOG2,
             "nats_per_dim": nats,
             "gradient_norm": norm,
             "steps_left_out": state.left_out,
             "examples_per_second": rate,
-            "data_wait_share": self._waited / seconds,
             "peak_memory_bytes": peak_memory(self._device),
         }
-        self._steps, self._last_line, self._waited = 0, now, 0.0
+        self._steps, self._last_line = 0, now
         state.unlogged_steps, state.unlogged_nats, state.unlogged_norms = 0, 0.0, 0.0
         return self.newest_line
-
-    @contextmanager
-    def waiting_for_data(self) -> Iterator[None]:
-        """Count the block as waiting for examples; on CUDA, the device's time."""
-        if self._device.type == "cuda":
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            before.record()
-            yield
-            after.record()
-            self._waits.append((before, after))
-            return
-        start = time.monotonic()
-        yield
-        self._waited += time.monotonic() - start
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -142,10 +121,6 @@ class Meter:
         away = time.monotonic() - start
         self._last_read += away
         self._last_line += away
-
-
-def _mean(before: float, new: float) -> float:
-    return SMOOTHING * before + (1 - SMOOTHING) * new
 
 
 class MetricsLog:
@@ -219,13 +194,12 @@ def _identity(folder: Path) -> str:
 
 def progress_metrics(left: float, batch_size: int, meter: Meter) -> str:
     """Return a line for the terminal, the most important first: the seconds that are left, then the meter's metrics."""
-    if meter.smooth_bits_per_dim is None or not meter.seconds_per_step:
+    if not meter.seconds_per_step:
         return ""
-    rate = 1 / meter.seconds_per_step
-    rates = f"{rate:.3g} steps/s  {rate * batch_size:.0f} examples/s"
-    text = f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  {rates}"
-    if line := meter.newest_line:
-        text += f"  {line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data"
+    rate, line = 1 / meter.seconds_per_step, meter.newest_line
+    text = f"{timedelta(seconds=round(left))} left  {rate:.3g} steps/s  {rate * batch_size:.0f} examples/s"
+    if line:
+        text += f"  {line['bits_per_dim']:.3f} bits/dim  {line['peak_memory_bytes'] / 1e9:.1f} GB"
     return text
 
 

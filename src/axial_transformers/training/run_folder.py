@@ -13,13 +13,12 @@ RUN/
 
 import json
 import os
-import platform
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,7 +30,6 @@ from axial_transformers.storage.typed_json import from_json, read_object, to_jso
 from axial_transformers.training.run_config import RUN_RECORD, RunConfig
 
 if TYPE_CHECKING:  # records are read without torch
-    import torch
     from torch import Tensor
 
     from axial_transformers.models import AxialTransformer
@@ -54,13 +52,9 @@ class Facts:
     skipped: tuple[str, ...] = ()
     command: tuple[str, ...] | None = None
     """Words of the command line after `axial`; None: begun from Python."""
-    processor: str = ""
-    device: str = ""
     processes: int = 1
-    threads: int = 1
-    system: str = ""
-    torch_version: str = ""
-    python_version: str = ""
+    machine: dict[str, str] = field(default_factory=dict)
+    """What `machine_facts` says."""
 
     @classmethod
     def of(cls, examples: "TrainingExamples", model: "AxialTransformer") -> Self:
@@ -74,29 +68,6 @@ class Facts:
             parameters=sum(each.numel() for each in model.parameters()),
             **{name: getattr(examples, name) for name in of_files},
         )
-
-    def here(self, device: "torch.device", processes: int) -> Self:
-        """Return the facts with those of this machine."""
-        import torch
-
-        from axial_transformers.machine import processor_name
-
-        return replace(
-            self,
-            processor=processor_name(),
-            device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-            processes=processes,
-            threads=torch.get_num_threads(),
-            system=platform.platform(),
-            torch_version=torch.__version__,
-            python_version=platform.python_version(),
-        )
-
-    @property
-    def machine(self) -> dict[str, str]:
-        """Return the facts about the machine, as rows (name, value)."""
-        names = ("processor", "device", "processes", "threads", "system", "torch_version", "python_version")
-        return {name.replace("_", " "): str(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +115,11 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
-    facts = from_json(Facts, values.pop("facts", None), f"{path}: facts")
+    found = values.pop("facts", None)
+    machine = found.pop("machine", None) if isinstance(found, dict) else None
+    facts = from_json(Facts, found, f"{path}: facts")
+    if isinstance(machine, dict):
+        facts = replace(facts, machine={name: str(value) for name, value in machine.items()})
     if isinstance(run := values.get("run"), dict):
         config_class = CONFIGS.get(facts.model_name, AxialTransformerConfig)
         values["run"] = {**run, "model": from_json(config_class, run.get("model"), f"{path}: model")}

@@ -176,8 +176,7 @@ def step(learner: Learner) -> None:
         weights.model.zero_grad()
         nats = torch.zeros((), device=device)
         for part in range(1, config.accumulate + 1):
-            with meter.waiting_for_data():
-                batch = next(learner.batches).to(device)
+            batch = next(learner.batches).to(device)
             with synchronise_gradients(learner.objective, enabled=part == config.accumulate):
                 nats += _gradients(learner, batch)
         nats = processes.mean(nats)
