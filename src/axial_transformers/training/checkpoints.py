@@ -84,6 +84,8 @@ def newest_intact(
     for path in _newest_first(run):
         try:
             state = RunState.read(_file(run, path / STATE).parent)
+            if state.step != _step(path):
+                raise ValueError(f"{STATE} is of step {state.step}")
             _check_identity(run, state.identity, identity)
             tensors = {name: _read(_file(run, path / name), state, tensors) for name, tensors in expected.items()}
             return state, tensors, damaged

@@ -88,7 +88,7 @@ class TrainConfig:
     """Shard the weights and Adam's moments over the processes (FSDP2), for large models."""
     checkpoint_blocks: bool = False
     """Recompute the activations of each block for its gradient; saves memory."""
-    minutes: Annotated[float | None, POSITIVE] = None
+    minutes: Annotated[float | None, Bounds(above=0, most=MAX_NUMBER)] = None
     """Minutes of wall-clock time for the steps, over all resumes. Data are read before them; the last evaluation and
     samples come after. Time can move the learning rate ahead of the steps."""
     tensorboard: bool = False
