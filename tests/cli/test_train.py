@@ -180,7 +180,7 @@ def test_the_plan_is_on_the_screen_and_in_the_record(axial: Axial, tmp_path):
     words = " ".join(err.split())
     for said in (
         "36 train, 4 validation (3 are evaluated), no test part",
-        "height 6 x width 4, 3 channels (red, green, blue), values 0..255",
+        "6 x 4, 3 channels, values 0..255",
         "classes 2: 0, 1",
         "layout columns",
         "completion exact with --rows; with --channels, add --approximate",
@@ -284,7 +284,7 @@ def test_a_run_of_more_steps_than_are_asked_for_keeps_its_record(axial: Axial, t
     assert axial("train", "mine.npz", *TINY[:4], *two).status == 0
     before = (tmp_path / "runs/mine/train.json").read_bytes()
     status, _, err = axial("train", "runs/mine", "--training.steps", 1)
-    assert (status, "has made 2 steps already, more than --training.steps 1" in err) == (2, True), err
+    assert (status, "has made 2 steps already, more than training.steps=1" in err) == (2, True), err
     assert (tmp_path / "runs/mine/train.json").read_bytes() == before
 
 
@@ -337,14 +337,14 @@ def test_pictures_of_other_colours_are_to_be_read_in_the_models(axial: Axial, re
         Image.open(tmp_path / "mixed" / name).convert("L").save(tmp_path / "mixed" / name)
     err = refused("evaluate", "gray", "mixed")
     assert "--data.fit" not in err
-    assert err.endswith("the model is of [8, 8, 1]: fit pictures with --data.mode gray\n")
+    assert err.endswith("the model is of [8, 8, 1]: fit pictures with data.mode=gray\n")
     assert axial("evaluate", "gray", "mixed", "--data.mode", "gray").status == 0
     assert "fit pictures with --data.mode rgb\n" in axial("evaluate", "colour", "mixed", "--data.mode", "gray").err
     pictures(tmp_path / "large", [(9, 9)] * 4)
     err = axial("evaluate", "gray", "large").err
     assert "with --data.fit crop, --data.fit stretch or --data.fit tiles and --data.mode gray\n" in err
     err = axial("train", "fashion_mnist", "mixed", "--data.size", 28, "--data.fit", "stretch").err
-    assert "fit pictures with --data.mode gray, or let the model follow the data" in err
+    assert "fit pictures with data.mode=gray, or let the model follow the data" in err
 
 
 def test_what_a_single_example_lacks_is_another_one(refused, tmp_path):
