@@ -163,7 +163,7 @@ class Checkpoints:
         if step < 0:
             return
         path = self.run / CHECKPOINTS / checkpoint_name(step)
-        state.become(found or RunState.read(path))
+        vars(state).update(vars(found or RunState.read(path)))
         weights.restore(tensors or {file: _empty(own) for file, own in expected.items()})
         self.processes.broadcast_tensors(each for own in weights.tensors().values() for each in own.values())
         self.processes.barrier()

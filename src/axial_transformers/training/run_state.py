@@ -60,10 +60,6 @@ class RunState:
             raise ValueError(f"{STATE} names no run, or no files")
         return replace(from_json(cls, content, STATE), **known)
 
-    def become(self, other: Self) -> None:
-        """Take over the numbers of another state."""
-        vars(self).update(vars(other))
-
 
 def _sha256(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
