@@ -395,7 +395,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
     module, recorder = import_module("axial_transformers.cli.training"), Recorder(patch)
 
     def fit(*given: Any, evaluate: Any, sample: Callable[..., Any], **options: Any) -> None:
-        evaluate.call(None, 0, None)
+        evaluate(None, 0, None)
         sample(None, 0)
         raise Reached
 
