@@ -591,7 +591,7 @@ def seconds_of_steps(run: Learner, count: int, device: torch.device) -> float:
 
 
 def metrics(run: Learner) -> dict[str, float]:
-    names = ("bits_per_dim", "peak_memory_bytes", "data_wait_share", "examples_per_second")
+    names = ("bits_per_dim", "peak_memory_bytes", "examples_per_second")
     found = run.line()
     return {name: found[name] for name in names if name in found}
 

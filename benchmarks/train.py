@@ -151,7 +151,7 @@ class Ours:
         self.device, self.slices = processes.device, model.slices
 
     def loss(self, batch: Batch) -> float:
-        model, half = self.learner.state.model.eval(), self.learner.config.precision == "bfloat16"
+        model, half = self.learner.weights.model.eval(), self.learner.config.precision == "bfloat16"
         with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, half):
             loss = float(self.learner.objective(*batch))
         model.train()

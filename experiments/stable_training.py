@@ -149,7 +149,7 @@ def trained(
     torch.manual_seed(seed)
     model, curve = AxialTransformer(run.model), list[float]()
 
-    def bits(average: AxialTransformer, number: int) -> dict[str, float]:
+    def bits(average: AxialTransformer, number: int, fill: object) -> dict[str, float]:
         values = torch.from_numpy(validation.values)
         curve.append(evaluate(average, values, batch_size=50).bits_per_dim)
         return {"bits_per_dim": curve[-1]}

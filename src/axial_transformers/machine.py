@@ -17,14 +17,12 @@ MEMORY = Path("/proc/meminfo")
 CONTROL_GROUP = Path("/sys/fs/cgroup")
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "AXIAL_CPU", "OMP_NUM_THREADS", "GOMP_SPINCOUNT")
-NATIVE_ON_CUDA = 8, 0
-"""Compute capability of Ampere."""
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
     """Return True if the device has instructions for products in bfloat16, and oneDNN may use them."""
     if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= NATIVE_ON_CUDA
+        return torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "DEFAULT"
     usable = any(word in allowed.upper() for word in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
     return device.type == "cpu" and usable and bool(torch_capabilities().get("avx512_bf16"))
@@ -138,6 +136,7 @@ def machine_facts() -> dict[str, str]:
     return {
         "processor": processor_name(),
         "instructions": ", ".join(name for name in INSTRUCTIONS if has.get(name)) or "not known",
+        "system": f"{platform.platform()}, Python {platform.python_version()}",
         "torch": f"{torch.__version__}, compiled for {torch.backends.cpu.get_cpu_capability()}",
         "threads": str(torch.get_num_threads()),
         "limits": " ".join(f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ) or "none",

@@ -27,7 +27,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import completions, saving
 from axial_transformers.recipes import NAMED
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord
+from axial_transformers.training.run_folder import Facts, RunRecord
 from axial_transformers.training.trained_model import TrainedModel
 from tests.scan_writer import make_scan
 from tests.small_models import random_model, random_values, small_config
@@ -395,7 +395,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
     module, recorder = import_module("axial_transformers.cli.training"), Recorder(patch)
 
     def fit(*given: Any, evaluate: Any, sample: Callable[..., Any], **options: Any) -> None:
-        evaluate.call(None, 0, None)
+        evaluate(None, 0, None)
         sample(None, 0)
         raise Reached
 
@@ -420,8 +420,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         recorder.replace(module, name, answer)
     patch.setattr(TrainConfig, "resolve_auto", lambda training, begun: training)
     facts = Facts.of(EXAMPLES, AxialTransformer(TRAINED.model.config))
-    machine = MachineRecord.found(torch.device("cpu"), 1)
-    begun = RunRecord(run=NAMED["digits"](), facts=facts, machine=machine)
+    begun = RunRecord(run=NAMED["digits"](), facts=facts)
     patch.setattr(import_module("axial_transformers.training"), "read_run", lambda folder: begun, raising=False)
     with suppress(Reached):
         assert cli.main(["train", "digits", *" ".join(f"--{name} {settings[name]}" for name in settings).split()]) == 0

@@ -251,7 +251,7 @@ def test_what_goes_wrong_in_a_worker_is_one_line_here(work, error):
 
 
 def test_the_number_of_workers_is_bounded():
-    with pytest.raises(ValueError, match="workers must be at most 256, not 100000"):
+    with pytest.raises(ValueError, match=r"training\.workers must be at least 0 and at most 256, not 100000"):
         TrainConfig(workers=100_000)
 
 

@@ -45,7 +45,7 @@ from axial_transformers.storage.byte_reader import ByteReader
 from axial_transformers.storage.tensorflow import TensorBundle, find_prefix, read_records
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
-from axial_transformers.training.checkpoints import CheckpointRecord
+from axial_transformers.training.run_state import RunState
 from tests.fuzz import checksums
 from tests.fuzz.checksums import BETWEEN
 from tests.fuzz.mutations import INTEGERS, TEXTS, mutated, mutated_json
@@ -548,7 +548,7 @@ def json_files(place: Path) -> Parser:
         if name == "train.json":
             read_run(place)
         elif name == "state.json":
-            return repr(CheckpointRecord.read(place))
+            return repr(RunState.read(place))
         else:
             from_json(type(kinds[name]), read_object(path, "a configuration"), path)
         return None

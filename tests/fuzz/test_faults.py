@@ -33,7 +33,7 @@ from PIL import Image
 from axial_transformers import cli
 from axial_transformers.data import load
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training.checkpoints import CheckpointRecord
+from axial_transformers.training.run_state import RunState
 from tests.conftest import TINY
 from tests.paths import DATA
 
@@ -133,7 +133,7 @@ def _model(folder: Path) -> object:
 
 def _run(run: Path) -> object:
     for folder in run.glob("checkpoints/step-*"):
-        CheckpointRecord.read(folder)
+        RunState.read(folder)
     for path in run.glob("samples/*.png"):
         _picture(path)
     newest = max((run / "checkpoints").glob("step-*"), default=run)

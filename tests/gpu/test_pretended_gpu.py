@@ -31,7 +31,7 @@ def test_a_run_trains_evaluates_samples_saves_and_resumes_on_a_gpu(axial, gpu, t
     assert axial("train", "digits", "--out", run, *small, *on_gpu, "--training.steps", 4).status == 0
     assert axial("train", run, "--training.steps", 6).status == 0
     assert [path.name for path in sorted((run / "checkpoints").iterdir())][-1] == "step-00000006"
-    assert json.loads((run / "train.json").read_text())["machine"]["device"] == "no GPU"
+    assert json.loads((run / "train.json").read_text())["facts"]["machine"]["cuda:0"] == "no GPU"
     for words in (
         ["evaluate", run, "--json"],
         ["score", run, "--output", tmp_path / "scores.csv", "--precision", "bfloat16"],

@@ -25,8 +25,7 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import arithmetic, free_memory
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers.training import TrainConfig, augmentation, metrics, parallelism
-from axial_transformers.training.checkpoints import Counters
+from axial_transformers.training import TrainConfig, augmentation, parallelism
 from axial_transformers.training.config import find_device
 from axial_transformers.training.optimizer import clip_gradients
 from axial_transformers.training.processes import Processes
@@ -86,32 +85,6 @@ def test_tf32_and_determinism_hold_within_their_context_only():
     assert state() == before
 
 
-def test_a_gpu_waits_for_data_only_while_its_queue_is_empty(monkeypatch):
-    now = SimpleNamespace(host=0.0, device=0.0)
-
-    class Event:
-        def __init__(self, enable_timing: bool):
-            assert enable_timing
-
-        def record(self) -> None:
-            self.at = now.device = max(now.host, now.device)
-
-        def elapsed_time(self, other: "Event") -> float:
-            return 1000 * (other.at - self.at)
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now.host))
-    monkeypatch.setattr(metrics, "peak_memory", lambda device: 0)
-    meter = metrics.Meter(CUDA, 1, every=10, counters=Counters())
-    for wait, compute in ((0.0, 5.0), (3.0, 5.0), (11.0, 1.0)):  # 10 s are queued when the host waits for 11 s
-        with meter.waiting_for_data():
-            now.host += wait
-        now.device += compute
-        meter.add(1, torch.tensor(1.0), torch.tensor(1.0))
-    now.host = max(now.host, now.device) + 5
-    assert meter.line()["data_wait_share"] == pytest.approx((3 + 11 - 10) / 20)
-
-
 CONFIG = small_config((4, 6), dim=32, inner_layers=4, mlp_ratio=4.0)
 IN_SHARDS = TrainConfig(batch_size=4, shard=True, precision="bfloat16", device="cpu", clip_norm=0.5)
 
@@ -160,7 +133,12 @@ def in_shards(folder: Path, at_rest_expected: int) -> int:
         del average
         run.objective.reshard()  # as a backward pass does
         assert bytes_held() - before <= at_rest + slack, "freed after its use"
-        files = run.state.tensors(keep=processes.rank_zero)
+        tensors = run.weights.tensors()
+        files = {
+            file: parallelism.full_tensors(own, processes.rank_zero, torch.device("cpu"))
+            for file, own in tensors.items()
+        }
+        del tensors
         assert bytes_held() - before <= at_rest + 4 * full * processes.rank_zero + slack
         assert [len(tensors) > 0 for tensors in files.values()] == [processes.rank_zero] * 3
         run.close()
@@ -174,7 +152,7 @@ def is_block(module: torch.nn.Module) -> bool:
 def check_loss(run: Learner, full: AxialTransformer, examples: Examples) -> None:
     """In bfloat16 it is that of full weights under autocast: shards of blocks are gathered in it, gains are not."""
     seen = set()
-    block = next(part for part in run.state.model.modules() if is_block(part))
+    block = next(part for part in run.weights.model.modules() if is_block(part))
     for name, part in (("Dense", block.feedforward.expand), ("LayerNorm", block.feedforward.norm)):
         part.register_forward_pre_hook(lambda module, args, name=name: seen.add((name, module.weight.dtype)))
     x, channel = torch.from_numpy(examples.values), torch.zeros(8, dtype=torch.int64)
@@ -187,16 +165,16 @@ def check_loss(run: Learner, full: AxialTransformer, examples: Examples) -> None
 def check_clipping(run: Learner, full: AxialTransformer) -> None:
     """By one sum over processes it is that of full gradients."""
     generator = torch.Generator().manual_seed(0)
-    for mine, whole in zip(run.state.model.parameters(), full.parameters(), strict=True):
+    for mine, whole in zip(run.weights.model.parameters(), full.parameters(), strict=True):
         whole.requires_grad_().grad = torch.randn(whole.shape, generator=generator)
         mine.grad = parallelism.sharded_like(whole.grad.clone(), mine)
     sums, reduce = [], dist.all_reduce
     dist.all_reduce = lambda *args, **kwargs: sums.append(reduce(*args, **kwargs))
-    norm = clip_gradients(run.state.model, IN_SHARDS)
+    norm = clip_gradients(run.weights.model, IN_SHARDS)
     dist.all_reduce = reduce
     assert len(sums) == 1
     torch.testing.assert_close(norm, torch.nn.utils.clip_grad_norm_(full.parameters(), IN_SHARDS.clip_norm))
-    for mine, whole in zip(run.state.model.parameters(), full.parameters(), strict=True):
+    for mine, whole in zip(run.weights.model.parameters(), full.parameters(), strict=True):
         torch.testing.assert_close(mine.grad.full_tensor(), whole.grad)
         whole.requires_grad_(False).grad = mine.grad = None
 
@@ -232,7 +210,7 @@ def graphs_of_steps(config: AxialTransformerConfig, training: TrainConfig, folde
             step(run)
             found.append(len(graphs))
         run.close()
-    assert not any("forward" in vars(block) for block in run.state.model.modules()), "the model is as it came"
+    assert not any("forward" in vars(block) for block in run.weights.model.modules()), "the model is as it came"
     return found
 
 

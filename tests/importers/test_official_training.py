@@ -43,7 +43,7 @@ def test_a_run_makes_the_authors_steps() -> None:
         learner.batches = (batch for batch in batches)
         for number in range(STEPS):
             if number == STEPS - 1:  # theirs averages the weights from before each update, ours those from after it
-                assert_within(bits_per_dim(learner.state.average, case["x"]), case["bits_per_dim_ema"], absolute=2e-5)
+                assert_within(bits_per_dim(learner.weights.average, case["x"]), case["bits_per_dim_ema"], absolute=2e-5)
             step(learner)
             lines.append(learner.line())
         learner.close()
@@ -51,4 +51,4 @@ def test_a_run_makes_the_authors_steps() -> None:
     # They count the rows of the embedding's gradient that belong to the same value separately.
     assert_within([line["gradient_norm"] for line in lines], case["train/grad_norm"], relative=1e-4)
     assert_within([line["learning_rate"] for line in lines], case["train/lr"], absolute=1e-9)
-    assert_within(bits_per_dim(learner.state.model, case["x"]), case["bits_per_dim"], absolute=2e-5)
+    assert_within(bits_per_dim(learner.weights.model, case["x"]), case["bits_per_dim"], absolute=2e-5)

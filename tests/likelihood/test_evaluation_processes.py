@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
@@ -16,7 +15,7 @@ from axial_transformers.data import Examples
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import Collective, TrainConfig, train
+from axial_transformers.training import TrainConfig, train
 from tests.launching import fork
 from tests.small_models import random_model, random_values, small_config, small_model
 
@@ -100,7 +99,7 @@ def small_run(folder: Path, each: Callable[[int], None], shard: bool = False) ->
             return {"bits_per_dim": evaluate(model, Seen(), batch_size=3, fill=fill).bits_per_dim}
 
         usual = TrainConfig(steps=2, batch_size=4, evaluate_every=1, device="cpu", shard=shard)
-        result = train(model, examples, usual, folder, evaluate=Collective(evaluated), resume=True)
+        result = train(model, examples, usual, folder, evaluate=evaluated, resume=True)
         print(json.dumps([result.ending, result.best_step, result.best_bits_per_dim]))
         return 0
 
@@ -127,19 +126,6 @@ def test_a_run_shares_its_evaluations_out(tmp_path, shard):
     logged = {line["step"]: line["validation_bits_per_dim"] for line in lines if "validation_bits_per_dim" in line}
     assert logged.keys() == {1, 2}
     assert logged[best_step] == best == min(logged.values())
-
-
-def test_a_signal_to_one_process_ends_an_evaluation_in_all_and_the_resume_makes_it(tmp_path):
-    def interrupted(start: int) -> None:
-        if start == 9:  # of the second process, which would have two more batches
-            signal.raise_signal(signal.SIGINT)  # to this thread: another one might take it up too late
-        assert start < 12
-
-    ended = json.dumps(["interrupted", None, None]) + "\n"
-    assert fork(2, small_run(tmp_path / "run", interrupted), tmp_path) == 2 * [(0, ended, "")]
-    starts: list[int] = []
-    small_run(tmp_path / "run", starts.append)()
-    assert starts == 2 * [*range(0, 23, 3)]  # of steps 1 and 2
 
 
 def test_a_mistake_in_one_process_ends_the_others_with_one_line(digits, tmp_path, monkeypatch):

@@ -48,7 +48,7 @@ def test_frames_need_a_second_axis():
 
 @pytest.mark.parametrize(
     ("axes", "reach", "positions"),
-    [(3, 8, None), (4, 4, None), (4, 5, "5 x 11^3 = 6,655"), (4, 8, "8 x 17^3 = 39,304"), (8, 2, "2 x 5^7 = 156,250")],
+    [(3, 8, None), (4, 4, None), (4, 5, "6,655"), (4, 8, "39,304"), (8, 2, "156,250")],
 )
 def test_the_window_of_a_convolution_is_bounded(axes, reach, positions):
     fields = {"shape": (2,) * axes, "convolution": reach}
@@ -79,20 +79,27 @@ def test_only_a_model_with_rotary_positions_has_rotations():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rotary": 1.0}, "rotary must be None or a base above 1"),
-        ({"rotary": float("nan")}, "rotary must be None or a base above 1"),
-        ({"rotary": 9.0, "dim": 6}, "dim / heads is 3, .* make it even"),
+        ({"rotary": 1.0}, "model.rotary must be above 1 and at most 1,048,576, not 1.0"),
+        ({"rotary": float("nan")}, "model.rotary must be above 1 and at most 1,048,576, not nan"),
+        ({"rotary": 9.0, "dim": 6}, "model.dim / model.heads is 3, .* make it even"),
+        ({"input_divisor": 0}, "model.input_divisor must be at least 1 and at most 1,048,576, not 0"),
+        ({"convolution": 9}, "model.convolution must be at least 0 and at most 8, not 9"),
+        ({"shape": (3, 0)}, r"model.shape must be at least 1 and at most 1,048,576, not \(3, 0\)"),
+        ({"shape": (1,) * 9}, "model.shape must have 1 to 8 axes, not 9"),
+        ({"heads": 3}, "model.dim 8 must be a multiple of model.heads 3"),
+        ({"lowest": 1 << 31}, r"model.lowest: 2147483648\.\.2147483652 are beyond 32 bits"),
+        ({"mlp_ratio": 0.1}, "model.mlp_ratio 0.1 is below 1 / model.dim"),
+        ({"grid": (0.0, 1.0)}, "model.grid must be a step above 0 and an offset"),
+        ({"inner": "gru"}, "model.inner must be attention or lstm, not 'gru'"),
+        ({"inner": "lstm"}, "an lstm inner decoder is one layer: set model.inner_layers to 1"),
+        ({"centred": True}, "model.centred needs values with an order"),
+        ({"known_channels": 1}, r"model.known_channels must be in 0\.\.0, not 1"),
+        ({"inner_layers": 1024}, "add up to 1028, more than 1024"),
     ],
 )
-def test_rotary_positions_that_do_not_fit_are_refused(fields, message):
+def test_fields_out_of_range_and_fields_that_contradict_each_other_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        AxialTransformerConfig(shape=(3, 2), **SMALL | fields)
-
-
-@pytest.mark.parametrize("divisor", [0, 1 << 21])
-def test_a_divisor_out_of_range_is_refused(divisor):
-    with pytest.raises(ValueError, match=f"input_divisor must be None or between 1 and 1048576, not {divisor}"):
-        AxialTransformerConfig(shape=(4,), input_divisor=divisor)
+        AxialTransformerConfig(**{"shape": (3, 2)} | SMALL | fields)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +120,3 @@ def test_fingerprints_do_not_depend_on_how_the_layers_were_given(fields, given):
 def test_without_layers_an_outer_decoder_has_no_convolution():
     config = small_config((2, 3, 4), outer_layers=(0, 2), convolution=1)
     assert [outer.convolution is None for outer in AxialTransformer(config).outer_decoders] == [True, False]
-
-
-@pytest.mark.parametrize("reach", [-1, 9])
-def test_a_convolution_out_of_range_is_refused(reach):
-    with pytest.raises(ValueError, match=f"convolution must be between 0 and 8, not {reach}"):
-        AxialTransformerConfig(shape=(3, 2), convolution=reach)

@@ -42,7 +42,7 @@ USES = {
     "axial_transformers.training.Facts": "facts.",
     "axial_transformers.training.RunConfig": ".run.",
     "axial_transformers.training.RunRecord": "record.",
-    "axial_transformers.training.TrainResult": "result.",
+    "axial_transformers.training.RunState": "result.",
     "axial_transformers.data.Examples": "digits.",
     "axial_transformers.pictures.Palette": "palette=",
     "axial_transformers.recipes.Recipe": "recipes.digits.",

@@ -97,9 +97,3 @@ def test_the_objective_tells_the_model_what_was_done():
     assert torch.equal(objective(x, label, channel, operations), expected)
     assert torch.equal(objective(x, label, channel, torch.zeros_like(operations)), objective(x, label, channel))
     assert not torch.equal(expected, objective(x, label, channel))
-
-
-@pytest.mark.parametrize("name", ["distribution_augmentation", "shift_augmentation"])
-def test_a_share_out_of_range_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 0 and below 1, not 1"):
-        TrainConfig(**{name: 1})

@@ -84,11 +84,6 @@ def test_a_step_that_clearly_does_not_fit_is_refused_in_one_line(monkeypatch):
         check_memory(found, TRAINING)
 
 
-def test_a_batch_that_does_not_divide_is_refused():
-    with pytest.raises(ValueError, match="a batch of 4 does not divide into 1 parts on each of 3 devices"):
-        costs_of(MODEL, TRAINING, devices=3)
-
-
 @pytest.mark.parametrize("changes", [{"inner": "lstm", "inner_layers": 1}, {"dropout": 0.1}, {"num_classes": 3}])
 def test_every_model_can_be_counted(changes):
     found = costs_of(dataclasses.replace(MODEL, **changes), dataclasses.replace(TRAINING, precision="bfloat16"))

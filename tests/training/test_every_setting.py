@@ -58,7 +58,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         asked.append(("loss", len(given[1])))
         return random_slice_loss(*given, **options)
 
-    def evaluate(model: AxialTransformer, step: int) -> dict[str, float]:
+    def evaluate(model: AxialTransformer, step: int, fill: Any) -> dict[str, float]:
         asked.append(("evaluate", step))
         return {"bits_per_dim": 1.0}
 
@@ -78,7 +78,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
             sample=lambda model, step: asked.append(("sample", step)),
         )  # fmt: skip
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timed = {"seconds", "examples_per_second", "data_wait_share", "peak_memory_bytes"}
+    timed = {"seconds", "examples_per_second", "peak_memory_bytes"}
     newest = max((folder / "checkpoints").iterdir())
     return {
         "asked": asked,

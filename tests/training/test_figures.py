@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,14 +15,11 @@ from rich.console import Console
 
 from axial_transformers import progress
 from axial_transformers.data.examples import Examples
-from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.progress import Bar, Display, bar
-from axial_transformers.training import Collective, TrainConfig, train
-from axial_transformers.training import step as step_module
-from axial_transformers.training.checkpoints import Counters
+from axial_transformers.progress import Bar, bar
+from axial_transformers.training import TrainConfig, metrics, train
 from axial_transformers.training.metrics import Meter, MetricsLog, progress_metrics
-from axial_transformers.training.step_time import Durations
+from axial_transformers.training.run_state import RunState
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(steps=6, batch_size=4, device="cpu", log_every=3, save_every=6, warmup_steps=1)
@@ -41,57 +38,23 @@ def run(
 
 
 def test_bits_are_nats_divided_by_ln_2_and_lines_are_means():
-    meter = Meter(CPU, batch_size=4, every=1, counters=Counters())
+    meter = Meter(CPU, batch_size=4, every=1, state=RunState())
     for step, nats in enumerate((0.5, 1.5), start=1):
         meter.add(step, torch.tensor(nats), torch.tensor(2 * nats))
     line = meter.line()
     assert (line["nats_per_dim"], line["gradient_norm"]) == (1.0, 2.0)
     assert line["bits_per_dim"] == pytest.approx(1 / 0.6931471805599453)
-    assert meter.smooth_bits_per_dim == pytest.approx((0.98 * 0.5 + 0.02 * 1.5) / 0.6931471805599453)
 
 
-def test_the_time_left_is_that_of_ten_measured_steps_of_evaluations_and_of_samples():
-    durations, config = Durations(), TrainConfig(steps=110, evaluate_every=50, sample_every=100)
-    for seconds in (60.0, *[2.0] * 9):  # the first one compiles
-        assert not durations.are_known
-        durations.add_step(seconds)
-    assert durations.left(config, Counters(step=10)) == 200
-    durations.evaluation, durations.sampling = 7.0, 5.0
-    assert durations.left(config, Counters(step=10)) == 200 + 3 * 7 + 2 * 5
-    assert durations.left(dataclasses.replace(config, minutes=1), Counters(step=10, seconds=30)) == 30 + 7 + 5
-
-
-def test_after_ten_steps_the_time_is_said_and_a_part_of_an_evaluation_is_measured(tmp_path):
-    values, said = np.zeros((9, 3, 2, 1), np.uint8), []
-    examples = Examples(values, [str(i) for i in range(9)], num_values=4)
-
-    def metrics(model, step, fill):
-        return evaluate(model, examples.values, batch_size=2, fill=fill).to_json()
-
-    class Said(Display):
-        def say(self, text: str) -> None:
-            said.append(text)
-
-    def part(model):
-        evaluate(model, examples.values[:2], batch_size=2)
-
-    config, evaluation = dataclasses.replace(CONFIG, steps=12), Collective(metrics, part, parts=5)
-    result = train(AxialTransformer(MODEL), examples, config, tmp_path, evaluate=evaluation, progress=Said())
-    assert re.search(r"^about \d+ s left for 2 steps of .* s, without samples$", said[-1])
-    assert result.best_step == 12
-
-
-def test_slow_data_shows_as_time_waited_and_fast_data_does_not(tmp_path, monkeypatch):
-    fast = run(tmp_path / "fast")[-1]["data_wait_share"]
-    draw = step_module.batches
-
-    def slow(*arguments):
-        for batch in draw(*arguments):
-            time.sleep(0.2)
-            yield batch
-
-    monkeypatch.setattr(step_module, "batches", slow)
-    assert 0 < fast < 0.7 < run(tmp_path / "slow")[-1]["data_wait_share"] < 1
+def test_the_time_of_a_step_is_the_median_of_the_newest_ten(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    meter = Meter(CPU, batch_size=4, every=1, state=RunState())
+    assert meter.seconds_per_step == 0
+    for step, seconds in enumerate((60.0, *[2.0] * 9, *[3.0] * 6)):  # the first one compiles
+        now[0] += seconds
+        meter.add(step, torch.tensor(1.0), torch.tensor(1.0))
+        assert meter.seconds_per_step == {0: 60.0, 15: 3.0}.get(step, meter.seconds_per_step)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +122,7 @@ def test_weights_and_biases_gets_metrics_and_samples_under_one_identity(tmp_path
     first, *logged, code = fake.calls
     assert (first["project"], first["name"], first["resume"], code) == ("project", "run", "allow", 0)
     assert [{"step": step, **values} for step, values in logged] == lines
-    with MetricsLog(tmp_path / "run", Counters(step=6), config) as log:
+    with MetricsLog(tmp_path / "run", RunState(step=6), config) as log:
         log.write(7, {"samples": np.zeros((2, 3), np.uint8)})
     again, shown, _ = fake.calls[-3:]
     assert again == first
@@ -168,25 +131,25 @@ def test_weights_and_biases_gets_metrics_and_samples_under_one_identity(tmp_path
 
 def test_without_wandb_one_line_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ValueError, match=r"^wandb=project needs the package wandb: pip install wandb$"):
+    with pytest.raises(ValueError, match=r"^training.wandb=project needs the package wandb: pip install wandb$"):
         run(tmp_path / "run", dataclasses.replace(CONFIG, wandb="project"))
     assert not (tmp_path / "run").exists()
 
 
 def test_the_progress_line_tells_all(monkeypatch, capsys):
     monkeypatch.setattr("axial_transformers.progress.SECONDS_BETWEEN_LINES", 0.0)
-    counters = Counters(step=1)
-    meter = Meter(CPU, batch_size=4, every=1, counters=counters)
+    state = RunState(step=1)
+    meter = Meter(CPU, batch_size=4, every=1, state=state)
     with Bar("training") as display:
         meter.add(1, torch.tensor(0.6931471805599453), torch.tensor(1.0))
-        display.update(1, progress_metrics(CONFIG, counters, meter))
+        display.update(1, progress_metrics(3.0, CONFIG.batch_size, meter))
         meter.line()
-        display.update(1, progress_metrics(CONFIG, counters, meter))
+        display.update(1, progress_metrics(3.0, CONFIG.batch_size, meter))
     first, second = capsys.readouterr().err.splitlines()
-    for figure in ("1.000 bits/dim", "steps/s", "examples/s", "left"):
+    for figure in ("0:00:03 left", "steps/s", "examples/s"):
         assert figure in first
         assert figure in second
-    for figure in ("GB", "0% waiting for data"):
+    for figure in ("1.000 bits/dim", "GB"):
         assert figure not in first
         assert figure in second
 
@@ -204,10 +167,10 @@ def test_progress_keeps_steps_and_time_left_on_narrow_terminals(monkeypatch, cap
     monkeypatch.setenv("TERM", "xterm")
     console = Console(stderr=True)
     monkeypatch.setattr(progress, "stderr_console", lambda: console)
-    metrics = f"1:02:03 left  3.210 bits/dim  12.3 steps/s{'  more metrics' * 9}"
+    shown_metrics = f"1:02:03 left  3.210 bits/dim  12.3 steps/s{'  more metrics' * 9}"
     with Bar("training") as display:
         display.start(1_000_000)
-        display.update(123_456, metrics)
+        display.update(123_456, shown_metrics)
         for _ in bar("validation pictures")(range(2)):
             time.sleep(0.2)  # the screen is drawn ten times a second
     shown = capsys.readouterr().err

@@ -116,7 +116,7 @@ def test_a_run_of_one_optimizer_is_not_resumed_with_the_other(tmp_path):
 
 
 def test_muon_is_refused_where_matrices_are_in_shards():
-    with pytest.raises(ValueError, match="optimizer='muon' needs whole matrices"):
+    with pytest.raises(ValueError, match=r"training\.optimizer=muon needs whole matrices"):
         dataclasses.replace(CONFIG, shard=True)
 
 

@@ -131,10 +131,10 @@ def test_a_run_whose_replicas_differ_stops_with_one_line_and_keeps_its_last_chec
     """The fault is made in the second process, in one number, after the first checkpoint."""
 
     def one() -> int:
-        def save(self, state, then=checkpoints.Checkpoints.save):
-            if state.counters.step == STEPS and self.processes.rank == 1:
-                dict(state.model.named_parameters())[changed].detach().view(-1)[-1] *= 1 + 1e-6
-            then(self, state)
+        def save(self, weights, state, then=checkpoints.Checkpoints.save):
+            if state.step == STEPS and self.processes.rank == 1:
+                dict(weights.model.named_parameters())[changed].detach().view(-1)[-1] *= 1 + 1e-6
+            then(self, weights, state)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(checkpoints.Checkpoints, "save", save)

@@ -42,7 +42,7 @@ def test_a_page_shows_the_run_and_fetches_nothing(run):
     assert f"{best:.4f} bits/dim" in page
     for text in (
         "axial train digits --model.dim 8", f"axial train {run}", "1,350 train, 150 validation, 297 test",
-        "training.batch_size", read_run(run).facts.fingerprint, read_run(run).machine.torch_version,
+        "training.batch_size", read_run(run).facts.fingerprint, read_run(run).facts.machine["torch"],
     ):  # fmt: skip
         assert text in page
 
@@ -53,7 +53,7 @@ def test_the_page_of_a_run_that_ended_says_so(trained):
 
 def test_a_run_from_python_has_a_page_with_its_curves(tmp_path):
     score = {"bits_per_dim": 1.25}
-    train(AxialTransformer(MODEL), EXAMPLES, CONFIG, tmp_path / "run", evaluate=lambda model, step: score)
+    train(AxialTransformer(MODEL), EXAMPLES, CONFIG, tmp_path / "run", evaluate=lambda model, step, fill: score)
     page = (tmp_path / "run/index.html").read_text()
     assert re.findall('<path class="(.*?)"', page) == ["curve1", "curve2"]
     assert "1.2500 bits/dim" in page

@@ -22,7 +22,8 @@ from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
 from axial_transformers.recipes import of_own_data
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, SHARE_OF_MODEL, block_of, for_archive
-from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, read_run
+from axial_transformers.training import Facts, RunConfig, RunRecord, read_run
+from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.metrics import Metric
 
 ENOUGH_STEPS = 1_000_000
@@ -115,12 +116,12 @@ class _Fitting:
             f"{self._name} takes about {self._size:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that",
         ]
 
-    def evaluation(self, seen: Examples, run: RunConfig) -> Collective:
+    def evaluation(self, seen: Examples, run: RunConfig) -> Evaluate:
         """Return what evaluates examples, and says how large the archive will be."""
         usual = evaluation_of(seen, run)
 
         def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
-            found = usual.call(model, step, fill)
+            found = usual(model, step, fill)
             bits = float(found["bits_per_dim"])
             of_model = BYTES_OF_WEIGHT * sum(weight.numel() for weight in model.parameters())
             expected = bits * self._values / 8 + of_model
@@ -130,7 +131,7 @@ class _Fitting:
                 self._limit.check(expected)
             return found
 
-        return usual._replace(call=whole)
+        return whole
 
 
 def _other_codec(examples: Examples) -> tuple[str, float]:

@@ -12,7 +12,7 @@ from axial_transformers.training import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect:
-    """Show data as axial train reads it, and what it would train in how many minutes; or a model, or an archive.
+    """Show data as axial train reads it, and what it would train; or a model, or an archive.
 
     What to inspect:
       axial inspect SOURCE [OVERRIDES]    data: kind, number, splits, values; then the plan of axial train
@@ -26,7 +26,7 @@ class Inspect:
       axial inspect imagenet32 --model.dim 1024
       axial inspect runs/digits --json
 
-    Memory and FLOPs of a step are to be compared with a device's data sheet. With a source, three real steps are timed.
+    Memory and FLOPs of a step are to be compared with a device's data sheet.
     """
 
     verbose: bool = False

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.cli.console import print_rows, printable, working
 from axial_transformers.cli.parsing import command
-from axial_transformers.cli.training import Prepared, decided, describe_training, prepare, timed
+from axial_transformers.cli.training import Prepared, decided, describe_training, prepare
 from axial_transformers.data import Examples
 from axial_transformers.data.folders import by_cause
 from axial_transformers.data.kinds import KINDS, kind_of
@@ -27,12 +27,11 @@ from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.storage.files import require_writable
 from axial_transformers.training import Facts, RunConfig, read_run
 from axial_transformers.training.callbacks import write_examples
-from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.costs import StepCosts, costs_of, parameters
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.run_description import describe_data, describe_run
 from axial_transformers.training.run_page import write_page
-from axial_transformers.wording import counted, duration, engineering
+from axial_transformers.wording import counted, engineering
 
 VALUES_SEEN = 1 << 22
 """Most values that are looked at, about."""
@@ -50,7 +49,7 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
         print(write_page(Path(words[0])))
         return
     record = data = None
-    tables, steps, times = dict[str, dict[str, str]](), dict[str, str](), dict[str, float | None]()
+    tables, steps = dict[str, dict[str, str]](), dict[str, str]()
     if run is None:
         record = read_run(words[0])
         run = record.run if record else RunConfig(model=read_config(words[0]))
@@ -75,9 +74,9 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
             write_examples(options.sheet, found.parts.train, run.data.axes)
             rows["sheet"] = str(options.sheet)
         tables[printable(run.source)] = rows
-        steps, times = _steps(found, words)
+        steps = _steps(found, words)
     training = {name: getattr(run.training, name) for name in ("precision", "batch_size", "steps")} | asdict(costs)
-    facts = {**_facts(run.model, options.dependencies), "data": data, "training": training | times}
+    facts = {**_facts(run.model, options.dependencies), "data": data, "training": training}
     plan = describe_training(run, costs, examples) | steps
     tables |= _tables(run.model, facts, costs, plan, options.verbose or options.dependencies)
     if record is not None:
@@ -86,17 +85,13 @@ def inspect(options: Any, words: Sequence[str], run: RunConfig | None) -> None:
     _print(facts, tables, options.json)
 
 
-def _steps(found: Prepared, words: Sequence[str]) -> tuple[dict[str, str], dict[str, float | None]]:
-    """Return what to do next and how long it takes, as rows and for JSON."""
+def _steps(found: Prepared, words: Sequence[str]) -> dict[str, str]:
+    """Return what to do next, as rows."""
     training = found.planned.training
     rows = {"to start": command("train", *words)}
     if training.minutes is None:
         rows["for an hour"] = command("train", *words, "--training.minutes", 60)
-    if not (durations := timed(found)):
-        return rows, {}
-    seconds = durations.left(training, Counters())
-    rows["time"] = f"about {duration(seconds)}: {durations.describe(training)}; three were timed"
-    return rows, {"seconds_per_step": durations.step, "seconds_of_all_steps": seconds}
+    return rows
 
 
 def _data_of(run: RunConfig, facts: Facts) -> dict[str, Any]:

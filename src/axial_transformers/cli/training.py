@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli.console import rank_zero_output, say, working
+from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
 from axial_transformers.data import EmptySplitError, Examples, Split, load, picture_sizes, scan_axes
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
-from axial_transformers.likelihood.evaluation import Fill, evaluate, summarise
+from axial_transformers.likelihood.evaluation import Fill, summarise
 from axial_transformers.likelihood.outliers import keep_typical, score
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import Look, image_grid
@@ -29,19 +28,15 @@ from axial_transformers.pictures.saving import save_picture
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
 from axial_transformers.recipes.custom import kind_of_values
-from axial_transformers.training import Collective, Facts, RunConfig, RunRecord, TrainResult, step
-from axial_transformers.training.batches import some_examples
+from axial_transformers.training import Facts, RunConfig, RunRecord, RunState
+from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.costs import StepCosts, check_memory, costs_of
-from axial_transformers.training.fit import FITTED_NUMBERS, fit
-from axial_transformers.training.processes import Processes
+from axial_transformers.training.fit import fit
 from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
-from axial_transformers.training.step_time import Clock, Durations, seconds
 from axial_transformers.training.trained_model import check_shape, check_values, range_of_examples
 from axial_transformers.wording import engineering
 
-MAX_TIMED = 10**13
-"""FLOPs of a step that `axial inspect` times, at most: about a minute of a CPU."""
 SHOWN = 8
 """Most validation images whose bits are drawn."""
 
@@ -53,11 +48,11 @@ class Work(NamedTuple):
     """Reads the data; returns the run as it suits them."""
     describe: "Callable[[Prepared, RunConfig, Facts], Iterable[str]]"
     """Returns lines about a new run, as it is planned in the end."""
-    evaluation: Callable[[Examples, RunConfig], Collective]
+    evaluation: Callable[[Examples, RunConfig], Evaluate]
     """Returns a callback of `fit` that evaluates examples."""
 
 
-def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str], work: Work | None = None) -> TrainResult:
+def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str], work: Work | None = None) -> RunState:
     """Train as is wanted; the run records the words of `command`.
 
     Args:
@@ -83,7 +78,6 @@ def run(wanted: RunConfig, begun: RunRecord | None, command: Sequence[str], work
         evaluate=work.evaluation(seen, planned),
         sample=pictures_of(seen, planned),
         progress=Bar("training"),
-        clock=prepared.clock,
     )
 
 
@@ -109,8 +103,6 @@ class Prepared(NamedTuple):
     planned: RunConfig
     parts: Parts
     costs: StepCosts
-    clock: Clock
-    """Since the data are read."""
 
     def facts(self, command: Sequence[str] = ()) -> Facts:
         """Return what was found in the data."""
@@ -130,43 +122,11 @@ def prepare(wanted: RunConfig, begun: RunRecord | None = None, read: Callable[..
         ValueError: a step clearly does not fit into memory, or the batch does not divide among the devices.
     """
     wanted, parts = (read or read_parts)(wanted, begun)
-    clock = Clock()
     training = wanted.training.resolve_auto(begun.run.training if begun else None)
     planned = replace(wanted, training=training, open=())
     costs = costs_of(planned.model, training, int(os.environ.get("WORLD_SIZE", 1)))
     check_memory(costs, training)
-    return Prepared(planned, parts, costs, clock)
-
-
-def timed(prepared: Prepared) -> Durations | None:
-    """Return the seconds of a step, of an evaluation and of samples, from three steps, one part and one sample.
-
-    None for a step of more than MAX_TIMED FLOPs.
-    """
-    run, parts = prepared.planned, prepared.parts
-    if prepared.costs.flops > MAX_TIMED:
-        return None
-    with working("timing three steps"):
-        return _timed(run, parts)
-
-
-def _timed(run: RunConfig, parts: Parts) -> Durations:
-    model, examples = _first_model(run), parts.train
-    model.fit_values(some_examples(examples, FITTED_NUMBERS))
-    evaluation = evaluation_of(parts.validation.spread(run.validate_on)[:], run)
-    with (
-        Processes(run.training.torch_device()) as processes,
-        closing(step.prepared(model, examples, run.training, processes)) as learner,
-    ):
-        for _ in range(3):
-            step.step(learner)
-        learner.meter.read()
-        durations, average = learner.meter.durations, learner.average(keep=True)
-        known = torch.from_numpy(parts.validation.values[:1]) if run.model.known_channels else None
-        durations.evaluation = evaluation.seconds(average, 1)
-        if run.samples:
-            durations.sampling = run.samples * seconds(lambda: sample(average, 1, known=known))
-    return durations
+    return Prepared(planned, parts, costs)
 
 
 def read_parts(run: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
@@ -224,7 +184,7 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
     examples = load(source, run.data, split, bar("reading"))
     suitable = suited(run, examples).changed({"data.grid": examples.grid or run.data.grid})
     to_follow = f"let the model follow the data: {command('train', source)}"
-    check_shape(examples, suitable.model, source, run.recipe or "the model", Message("{size=} and {fit=}"), to_follow)
+    check_shape(examples, suitable.model, source, run.recipe or "the model", "data.size and data.fit", to_follow)
     check_values(examples, suitable.model, source, advise=True)
     return suitable, examples
 
@@ -292,10 +252,9 @@ def decided(prepared: Prepared) -> dict[str, str]:
     return {"decided": why} if by_data else {}
 
 
-def evaluation_of(validation: Examples, run: RunConfig) -> Collective:
+def evaluation_of(validation: Examples, run: RunConfig) -> Evaluate:
     """Return a callback of `fit` that evaluates examples."""
-    values, label = torch.from_numpy(validation.values), _labels(validation, run)
-    batch = run.training.batch_size // run.training.accumulate
+    label, batch = _labels(validation, run), run.training.batch_size // run.training.accumulate
 
     def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
         scores = score(model, validation.values, batch, bar("validation"), fill, label)
@@ -304,10 +263,7 @@ def evaluation_of(validation: Examples, run: RunConfig) -> Collective:
         found = summarise(torch.from_numpy(scores.bits))
         return {"bits_per_dim": found.bits_per_dim, "standard_error": found.standard_error}
 
-    def part(model: AxialTransformer) -> object:
-        return evaluate(model, values[:batch], None if label is None else label[:batch], batch_size=batch)
-
-    return Collective(whole, part, -(-len(values) // batch))
+    return whole
 
 
 def pictures_of(
@@ -340,7 +296,7 @@ def _labels(validation: Examples, run: RunConfig) -> torch.Tensor | None:
     return torch.from_numpy(validation.labels)
 
 
-def report(out: Path, result: TrainResult) -> None:
+def report(out: Path, result: RunState) -> None:
     """Print the run's model and bits/dim, or how to resume."""
     if result.ending == "interrupted":
         print(f"stopped at step {result.step}; go on with: {command('train', out)}")

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Annotated, Literal
 
-from axial_transformers.messages import Message
+from axial_transformers.storage.settings import COUNT, SHARE, Bounds, check_settings
 
 MAX_VALUES = 1 << 16
 MIN_STEP = 1e-250
@@ -17,7 +17,7 @@ Split = Literal["train", "validation", "test", "all"]
 class DataConfig:
     """Options of reading examples from a source; ValueError if one is out of its range."""
 
-    size: tuple[int, ...] | int | None = None
+    size: Annotated[tuple[int, ...] | int | None, COUNT] = None
     """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it
     (fit=tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
     axes before these are arrays of their own. None: an example as it is."""
@@ -26,11 +26,11 @@ class DataConfig:
     """Fitting to the size. exact: refuse other sizes. crop: resize the shorter side, cut out the centre. stretch:
     resize both sides. tiles: cut without overlap, drop remainders. Filters: Lanczos for images, box for frames."""
 
-    frames: int | None = None
+    frames: Annotated[int | None, COUNT] = None
     """Frames of a clip; videos are cut without overlap. None: videos in arrays and TFRecord files are one clip each,
     and folders are read as images."""
 
-    stride: int = 1
+    stride: Annotated[int, COUNT] = 1
     """Take every stride-th frame of a video, from the first."""
 
     offsets: Literal["fixed", "random"] = "fixed"
@@ -44,17 +44,17 @@ class DataConfig:
     background: Literal["white", "black"] | None = None
     """Colour behind transparent images, which then have no alpha. None: of rgba, opaque ones have an alpha of 255."""
 
-    validation_fraction: float = 0.1
+    validation_fraction: Annotated[float, SHARE] = 0.1
     """Share of the examples for validation where the source has no such part: the end of arrays; of folders, by a hash
     of seed and file name."""
 
-    test_fraction: float | None = None
+    test_fraction: Annotated[float | None, SHARE] = None
     """Share for the test, chosen likewise. None: 0.1 for a folder of images or videos without splits, otherwise 0."""
 
     seed: int = 0
     """Chooses the split of a folder of images or videos."""
 
-    num_values: int | None = None
+    num_values: Annotated[int | None, Bounds(least=2, most=MAX_VALUES)] = None
     """Number of values that arrays can take, from 0 on or, if some are negative, from the smallest on. None: 256 for
     images in uint8; otherwise what the training part holds."""
 
@@ -70,61 +70,40 @@ class DataConfig:
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
-    skip_bad: int | None = None
+    skip_bad: Annotated[int | None, Bounds(least=0)] = None
     """Most damaged or unfit records of shards, or files of a folder's part, to leave out with a warning. None: no
     records; of files 5, or a fifth if that is more, but less than half."""
 
     def __post_init__(self) -> None:
+        check_settings(self, "data.")
         check_axes(self.axes)
-        self._check_size()
-        self._check_clips()
-        if self.skip_bad is not None and self.skip_bad < 0:
-            raise ValueError(Message("{skip_bad} must be at least 0, not {}", self.skip_bad))
-        if self.grid is not None and not (self.grid[0] >= MIN_STEP and all(map(isfinite, self.grid))):
-            raise ValueError(Message("{data.grid} must be a step above 0 and an offset, not {}", self.grid))
-        if self.num_values is not None and not 2 <= self.num_values <= MAX_VALUES:
-            raise ValueError(Message("{data.num_values} must be within 2..{}, not {}", MAX_VALUES, self.num_values))
+        check_grid(self.grid, "data.")
         shares = self.validation_fraction, self.test_fraction or 0.0
-        if not (min(shares) >= 0 and sum(shares) < 1):
-            text = "{validation_fraction} and {test_fraction} {} must be at least 0, and below 1 together"
-            raise ValueError(Message(text, shares))
+        if sum(shares) >= 1:
+            raise ValueError(f"data.validation_fraction and data.test_fraction {shares} must be below 1 together")
+        if isinstance(self.size, tuple) and len(self.size) == 1:
+            object.__setattr__(self, "size", self.size[0])
+        if self.size is None and self.fit != "exact":
+            raise ValueError(f"data.fit={self.fit} needs a size, for example data.size=32")
+        if self.size == ():
+            raise ValueError("data.size must be one number or several, not none")
+        if isinstance(self.size, tuple) and self.fit in ("crop", "stretch"):
+            raise ValueError(f"data.size={self.size} cuts blocks, which data.fit={self.fit} does not: leave that out")
+        cuts = self.frames is not None or self.fit == "tiles" or isinstance(self.size, tuple)
+        if self.offsets == "random" and not cuts:
+            ways = "for example data.frames=16, data.fit=tiles for pictures, or blocks: data.size=(16, 16, 16)"
+            raise ValueError(f"data.offsets=random needs the frames of a clip, {ways}")
 
     def require_one_size(self) -> None:
         """Raise ValueError for the sizes of a block, which pictures and videos do not have."""
         if isinstance(self.size, tuple):
-            raise ValueError(
-                Message("{size=} cuts arrays and scans: give pictures and videos one size", size=self.size)
-            )
+            raise ValueError(f"data.size={self.size} cuts arrays and scans: give pictures and videos one size")
 
-    def _check_size(self) -> None:
-        sizes = (self.size,) if isinstance(self.size, int) else self.size
-        if sizes is None:
-            if self.fit != "exact":
-                raise ValueError(Message("{fit=} needs a size, for example {size=32}", fit=self.fit))
-            return
-        if not sizes or min(sizes) < 1:
-            raise ValueError(Message("{size} must be at least 1, not {}", self.size))
-        if len(sizes) == 1:
-            object.__setattr__(self, "size", sizes[0])
-        elif self.fit in ("crop", "stretch"):
-            raise ValueError(
-                Message("{size=} cuts blocks, which {fit=} does not: leave that out", size=sizes, fit=self.fit)
-            )
 
-    def _check_clips(self) -> None:
-        if self.frames is not None and self.frames < 1:
-            raise ValueError(Message("{data.frames} must be at least 1, not {}", self.frames))
-        if self.stride < 1:
-            raise ValueError(Message("{stride} must be at least 1, not {}", self.stride))
-        if (
-            self.offsets == "random"
-            and self.frames is None
-            and self.fit != "tiles"
-            and not isinstance(self.size, tuple)
-        ):
-            blocks = Message("{size=}", size=(16, 16, 16))
-            ways = Message("for example {data.frames=16}, {fit=tiles} for pictures, or blocks: {}", blocks)
-            raise ValueError(Message("{offsets=random} needs the frames of a clip, {}", ways))
+def check_grid(grid: tuple[float, float] | None, part: str) -> None:
+    """Raise ValueError unless a grid is None, or a step above 0 and an offset."""
+    if grid is not None and not (grid[0] >= MIN_STEP and all(map(isfinite, grid))):
+        raise ValueError(f"{part}grid must be a step above 0 and an offset, not {grid}")
 
 
 def check_axes(axes: str | None) -> None:
@@ -134,9 +113,6 @@ def check_axes(axes: str | None) -> None:
     others = axes.removeprefix("N")
     if len(set(others)) < len(others) or set(others) - set(_LETTERS) or not set(others) - {"C"}:
         raise ValueError(
-            Message(
-                "{axes=} is not N (examples), or nothing, followed by different letters of C (channels), T (frames),"
-                " D, H, W (depth, height, width) and L (length), such as NHWC, NCHW, NTHWC, NL or DHW",
-                axes=axes,
-            )
+            f"data.axes={axes} is not N (examples), or nothing, followed by different letters of C (channels), T"
+            " (frames), D, H, W (depth, height, width) and L (length), such as NHWC, NCHW, NTHWC, NL or DHW"
         )

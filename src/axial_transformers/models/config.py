@@ -1,12 +1,12 @@
 """The configuration: with the weights, it rebuilds the model."""
 
 from dataclasses import dataclass
-from math import isfinite, prod
-from typing import TYPE_CHECKING, Literal
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from axial_transformers.data.config import MIN_STEP
-from axial_transformers.messages import Message
+from axial_transformers.data.config import check_grid
 from axial_transformers.models.layouts import LAYOUTS, Layout
+from axial_transformers.storage.settings import SHARE, Bounds, check_settings
 
 if TYPE_CHECKING:
     from axial_transformers.data.grid import Grid
@@ -18,6 +18,8 @@ MAX_AXES = 8
 MAX_LAYERS = 1024
 MAX_WINDOW = 4096
 """Positions in the window of a convolution."""
+SIZE = Bounds(least=1, most=MAXIMUM)
+LAYERS = Bounds(least=0, most=MAX_LAYERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,18 +32,18 @@ class AxialTransformerConfig:
         ValueError: a field is out of range, or fields contradict each other; the message names them.
     """
 
-    shape: tuple[int, ...]
+    shape: Annotated[tuple[int, ...], SIZE]
     """Sizes of the data's axes, outermost first: (height, width), (frames, height, width), (length,), ..."""
-    channels: int = 1
+    channels: Annotated[int, SIZE] = 1
     """Channels of the data."""
-    num_values: int = 256
+    num_values: Annotated[int, Bounds(least=2, most=MAX_VALUES)] = 256
     """Number of values V that a position can take."""
     lowest: int = 0
     """The smallest value of the data; values are lowest .. lowest + V - 1."""
 
     grid: tuple[float, float] | None = None
     """Step and offset of the floats that values are of: offset + step * value. None: values are those of the data."""
-    num_classes: int | None = None
+    num_classes: Annotated[int | None, SIZE] = None
     """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
     """Number of first channels (after the layout) that are given, not generated."""
@@ -51,151 +53,105 @@ class AxialTransformerConfig:
     """Kind of the values: without an order, by a softmax of V logits (the paper); or with an order, by a mixture of
     logistic distributions, for images, scans and measurements.
     """
-    mixtures: int = 10
+    mixtures: Annotated[int, Bounds(least=1, most=256)] = 10
     """Logistic distributions in the mixture of an ordinal value."""
-    max_log_precision: float = 2.5
+    max_log_precision: Annotated[float, Bounds(least=-4, most=5)] = 2.5
     """Largest log precision of a logistic distribution. At 2.5, a bin holds 0.995 of it. Narrower ones gain little, and
     no gradient holds their means inside the bin.
     """
     centred: bool = False
     """Centre ordinal values on a linear prediction from earlier neighbours, fitted to the training data."""
-    dim: int = 128
+    dim: Annotated[int, SIZE] = 128
     """Width D of the model."""
-    heads: int = 4
+    heads: Annotated[int, SIZE] = 4
     """Attention heads, each D / heads wide."""
-    mlp_ratio: float = 4.0
+    mlp_ratio: Annotated[float, Bounds(above=0, most=64)] = 4.0
     """Hidden width of the feedforward blocks, divided by D."""
-    encoder_layers: int | None = None
+    encoder_layers: Annotated[int | None, LAYERS] = None
     """Layers of the channel encoder, a multiple of the number of axes; 0, for one channel only: no encoder. None: one
     round for several channels (after the layout), otherwise 0.
     """
-    outer_layers: int | tuple[int, ...] | None = None
+    outer_layers: Annotated[int | tuple[int, ...] | None, LAYERS] = None
     """Layers of each outer decoder (one per axis but the last, outermost first), a multiple of the number of axes from
     its own inward. 0, as in the paper's row-wise model: nothing depends on earlier positions of its axis. None: two
     rounds each, 4 for images.
     """
-    inner_layers: int = 4
+    inner_layers: Annotated[int, Bounds(least=1, most=MAX_LAYERS)] = 4
     """Layers of the inner decoder."""
     inner: Literal["attention", "lstm"] = "attention"
     """Inner decoder: masked row attention, or one LSTM layer over the row."""
     channel_planes: Literal["one_hot", "index"] = "one_hot"
     """Planes that name the current channel c: one per channel (authors' code), or one of c/C (figure 3)."""
-    input_divisor: int | None = None
+    input_divisor: Annotated[int | None, SIZE] = None
     """Divisor of earlier channels' values in the channel encoder; None: V - 1. The authors' code has 255 for any V."""
-    convolution: int = 0
+    convolution: Annotated[int, Bounds(least=0, most=8)] = 0
     """Reach, in pixels, of a convolution of the values in earlier slabs (rows of an image, frames of a clip) that every
     outer decoder adds to its context. 0, as in the paper: none.
     """
-    dropout: float = 0.0
+    dropout: Annotated[float, SHARE] = 0.0
     """Dropout probability on the residual branches."""
-    rotary: float | None = None
+    rotary: Annotated[float | None, Bounds(above=1, most=MAXIMUM)] = None
     """Base of rotary positions (Su et al. 2021) beside the learned ones: angles at position p are p rotary^(-2j / K),
     for heads K wide. None, as in the paper: no rotary positions.
     """
 
     def __post_init__(self) -> None:
-        self._check_settings()
+        check_settings(self, "model.")
+        check_grid(self.grid, "model.")
+        self._check_together()
         self._check_shape()
 
-    def _check_settings(self) -> None:
-        """Raise ValueError for what is wrong with data of any shape."""
-        for name in ("channels", "dim", "heads", "inner_layers"):
-            size = getattr(self, name)
-            _require(1 <= size <= MAXIMUM, "{" + name + "} must be between 1 and {}, not {}", MAXIMUM, size)
+    def _check_together(self) -> None:
+        """Raise ValueError for settings that contradict each other, with data of any shape."""
+        width, odd = self.dim // self.heads, self.dim // self.heads % 2
+        ends = f"{self.lowest}..{self.highest}"
+        _require(self.lowest >= -(1 << 31) and self.highest < 1 << 31, f"model.lowest: {ends} are beyond 32 bits")
+        _require(self.dim % self.heads == 0, f"model.dim {self.dim} must be a multiple of model.heads {self.heads}")
+        _require(self.dim * self.mlp_ratio >= 1, f"model.mlp_ratio {self.mlp_ratio} is below 1 / model.dim")
         _require(
-            2 <= self.num_values <= MAX_VALUES,
-            "{model.num_values} must be between 2 and {}, not {}", MAX_VALUES, self.num_values,
-        )  # fmt: skip
-        _require(
-            self.lowest >= -(1 << 31) and self.highest < 1 << 31,
-            "{model.lowest} must leave all values within 32 bits, not be {}", self.lowest,
-        )  # fmt: skip
-        _require(
-            self.grid is None or (all(map(isfinite, self.grid)) and self.grid[0] >= MIN_STEP),
-            "{model.grid} must be a step above 0 and an offset, not {}", self.grid,
-        )  # fmt: skip
-        _require(
-            self.num_classes is None or 1 <= self.num_classes <= MAXIMUM,
-            "{num_classes} must be None or between 1 and {}, not {}", MAXIMUM, self.num_classes,
-        )  # fmt: skip
-        _require(
-            self.input_divisor is None or 1 <= self.input_divisor <= MAXIMUM,
-            "{input_divisor} must be None or between 1 and {}, not {}", MAXIMUM, self.input_divisor,
-        )  # fmt: skip
-        _require(self.dim % self.heads == 0, "{dim} {} must be a multiple of {heads} {}", self.dim, self.heads)
-        _require(1 / self.dim <= self.mlp_ratio <= 64, "{mlp_ratio} must be in [1/dim, 64], not {}", self.mlp_ratio)
-        _require(0 <= self.convolution <= 8, "{convolution} must be between 0 and 8, not {}", self.convolution)
-        _require(0 <= self.dropout < 1, "{dropout} must be in [0, 1), not {}", self.dropout)
-        _require(
-            self.rotary is None or 1 < self.rotary <= MAXIMUM,
-            "{rotary} must be None or a base above 1 and up to {}, not {}", MAXIMUM, self.rotary,
-        )  # fmt: skip
-        _require(
-            self.rotary is None or self.dim // self.heads % 2 == 0,
-            "{dim} / {heads} is {}, but rotary positions rotate pairs of numbers: make it even, or {rotary} None",
-            self.dim // self.heads,
+            self.rotary is None or not odd,
+            f"model.dim / model.heads is {width}, but model.rotary rotates pairs of numbers: make it even",
         )
-        _require(self.layout in LAYOUTS, "{layout} must be one of {}, not {!r}", ", ".join(LAYOUTS), self.layout)
-        _require(self.inner in ("attention", "lstm"), "{inner} must be attention or lstm, not {!r}", self.inner)
-        _require(
-            self.values in ("categorical", "ordinal"), "{values} must be categorical or ordinal, not {!r}", self.values
-        )
+        _require(self.layout in LAYOUTS, f"model.layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
         _require(
             self.values == "ordinal" or not self.centred,
-            "{centred} needs values with an order: choose {values=ordinal} or {centred=False}",
+            "model.centred needs values with an order: choose model.values=ordinal or model.centred=False",
         )
         _require(
-            -4 <= self.max_log_precision <= 5,
-            "{max_log_precision} must be between -4 and 5, not {}", self.max_log_precision,
-        )  # fmt: skip
-        _require(1 <= self.mixtures <= 256, "{mixtures} must be between 1 and 256, not {}", self.mixtures)
-        _require(
-            self.channel_planes in ("one_hot", "index"),
-            "{channel_planes} must be one_hot or index, not {!r}", self.channel_planes,
-        )  # fmt: skip
-        _require(
             self.inner == "attention" or self.inner_layers == 1,
-            "an lstm inner decoder is one layer: set {inner_layers} to 1",
+            "an lstm inner decoder is one layer: set model.inner_layers to 1",
         )
 
     def _check_shape(self) -> None:
         """Raise ValueError for a wrong shape, and for settings that do not fit it; replace None by numbers."""
-        _require(1 <= len(self.shape) <= MAX_AXES, "{shape} must have 1 to {} axes, not {}", MAX_AXES, len(self.shape))
-        for i, size in enumerate(self.shape):
-            _require(1 <= size <= MAXIMUM, f"{{shape}}[{i}] must be between 1 and {{}}, not {{}}", MAXIMUM, size)
+        sizes, layers = len(self.shape), "model.encoder_layers, model.outer_layers and model.inner_layers"
+        _require(1 <= sizes <= MAX_AXES, f"model.shape must have 1 to {MAX_AXES} axes, not {sizes}")
         layout = self.bijection
-        axes = len(layout.shape)
+        axes, channels = len(layout.shape), layout.channels
         self._fill_in(layout)
-        reach, side = self.convolution, 2 * self.convolution + 1
-        window = reach * side ** (axes - 1)
+        window = self.convolution * (2 * self.convolution + 1) ** (axes - 1)
         _require(
             window <= MAX_WINDOW,
-            "{convolution=} over {} axes sees {} x {}^{} = {:,} positions, more than {:,}: choose a smaller one",
-            axes, reach, side, axes - 1, window, MAX_WINDOW, convolution=reach,
-        )  # fmt: skip
-        _require(prod(layout.shape) * layout.channels <= 1 << 31, "{shape} {} has too many positions", self.shape)
-        _require(layout.channels <= MAXIMUM, f"{layout.channels} channels are more than {MAXIMUM}")
+            f"model.convolution={self.convolution} over {axes} axes sees {window:,} positions, more than "
+            f"{MAX_WINDOW:,}: choose a smaller one",
+        )
+        _require(prod(layout.shape) * channels <= 1 << 31, f"model.shape {self.shape} has too many positions")
+        _require(channels <= MAXIMUM, f"{channels} channels are more than {MAXIMUM}")
         _require(
-            0 <= self.known_channels < layout.channels,
-            "{known_channels} must be in 0..{}, not {}", layout.channels - 1, self.known_channels,
-        )  # fmt: skip
-        _check_layers("{encoder_layers}", self.layers_of_encoder, axes)
+            0 <= self.known_channels < channels,
+            f"model.known_channels must be in 0..{channels - 1}, not {self.known_channels}",
+        )
+        _check_round("model.encoder_layers", self.layers_of_encoder, axes)
         _require(
-            self.layers_of_encoder > 0 or layout.channels == 1,
-            "{} channels need a channel encoder: set {encoder_layers} to at least {}", layout.channels, axes,
-        )  # fmt: skip
+            self.layers_of_encoder > 0 or channels == 1,
+            f"{channels} channels need a channel encoder: set model.encoder_layers to at least {axes}",
+        )
         if isinstance(self.outer_layers, tuple):
-            _require(
-                len(self.outer_layers) == axes - 1,
-                "{outer_layers} has {} numbers; {} axes have {} outer decoders",
-                len(self.outer_layers), axes, axes - 1,
-            )  # fmt: skip
-        for level, layers in enumerate(self.layers_of_outer_decoders):
-            _check_layers(f"{{outer_layers}}[{level}]", layers, axes - level)
-        _require(
-            self.layers <= MAX_LAYERS,
-            "{encoder_layers}, {outer_layers} and {inner_layers} add up to {}, more than {}", self.layers, MAX_LAYERS,
-        )  # fmt: skip
+            found = f"model.outer_layers has {len(self.outer_layers)} numbers; "
+            _require(len(self.outer_layers) == axes - 1, f"{found}{axes} axes have {axes - 1} outer decoders")
+        for level, number in enumerate(self.layers_of_outer_decoders):
+            _check_round(f"model.outer_layers[{level}]", number, axes - level)
+        _require(self.layers <= MAX_LAYERS, f"{layers} add up to {self.layers}, more than {MAX_LAYERS}")
 
     def _fill_in(self, layout: Layout) -> None:
         """Replace None by numbers: stored files do not depend on later defaults."""
@@ -280,12 +236,11 @@ class AxialTransformerConfig:
         }
 
 
-def _require(condition: bool, otherwise: str, *values: object, **settings: object) -> None:
+def _require(condition: bool, otherwise: str) -> None:
     if not condition:
-        raise ValueError(Message(otherwise, *values, **settings))
+        raise ValueError(otherwise)
 
 
-def _check_layers(name: str, layers: int, axes: int) -> None:
-    _require(0 <= layers <= MAX_LAYERS, name + " must be between 0 and {}, not {}", MAX_LAYERS, layers)
+def _check_round(name: str, layers: int, axes: int) -> None:
     one = f"one round over {axes} axes is {axes} layers: choose a multiple"
-    _require(layers % axes == 0, name + " is {}, but {}", layers, one)
+    _require(layers % axes == 0, f"{name} is {layers}, but {one}")

@@ -5,21 +5,20 @@ from typing import TYPE_CHECKING
 from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
-    from axial_transformers.training.callbacks import Collective
     from axial_transformers.training.config import TrainConfig
-    from axial_transformers.training.fit import TrainResult, train
+    from axial_transformers.training.fit import train
     from axial_transformers.training.metrics import NonFiniteLoss
     from axial_transformers.training.run_config import RunConfig
     from axial_transformers.training.run_folder import Facts, RunRecord, raw_weights, read_run
+    from axial_transformers.training.run_state import RunState
 
 __all__ = [
-    "Collective",
     "Facts",
     "NonFiniteLoss",
     "RunConfig",
     "RunRecord",
+    "RunState",
     "TrainConfig",
-    "TrainResult",
     "raw_weights",
     "read_run",
     "train",
@@ -28,13 +27,12 @@ __all__ = [
 __getattr__ = opened_at_first_use(
     __name__,
     {
-        "Collective": "callbacks",
         "Facts": "run_folder",
         "NonFiniteLoss": "metrics",
         "RunConfig": "run_config",
         "RunRecord": "run_folder",
+        "RunState": "run_state",
         "TrainConfig": "config",
-        "TrainResult": "fit",
         "raw_weights": "run_folder",
         "read_run": "run_folder",
         "train": "fit",

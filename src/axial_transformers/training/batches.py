@@ -36,7 +36,6 @@ from torch import Tensor
 
 from axial_transformers.data.windows import Windows
 from axial_transformers.data.workers import ahead
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.augmentation import augmented, shifts, symmetries
 from axial_transformers.training.config import TrainConfig
@@ -176,7 +175,7 @@ def check_fit(model: AxialTransformer, examples: TrainingExamples, config: Train
         raise ValueError(f"the model knows values {wants.lowest}..{wants.highest}, {found}")
     if classes is None:
         if config.label_dropout:
-            raise ValueError(Message("{label_dropout} is {}, but the model has no classes", config.label_dropout))
+            raise ValueError(f"training.label_dropout is {config.label_dropout}, but the model has no classes")
     elif labels is None:
         raise ValueError(f"the model has {classes} classes, but the data has no labels")
     elif not 0 <= labels.min() <= labels.max() < classes:
@@ -216,43 +215,7 @@ def batch_at(
         num_classes: classes of the model, and the label that stands for a hidden one; None: a model without classes.
         positions: int64 [B], see the top of this file.
     """
-    indices = example_indices(config.seed, len(examples.values), positions)
-    return _batch(examples, slices, num_classes, config, (positions, indices))
-
-
-def batches(
-    examples: TrainingExamples,
-    slices: range,
-    num_classes: int | None,
-    config: TrainConfig,
-    processes: Processes,
-    first_step: int,
-) -> Generator[Batch, None, None]:
-    """Yield the batches of this process without end: the parts of step `first_step`, then those of the next step.
-
-    Worker processes prefetch, so that reading and decoding overlap with training.
-    """
-    order = (
-        (positions, example_indices(config.seed, len(examples.values), positions))
-        for step in count(first_step)
-        for positions in step_positions(step, config.batch_size, processes.rank, processes.count).reshape(
-            config.accumulate, -1
-        )
-    )
-    in_memory = isinstance(examples.values, (np.ndarray, Windows))
-    workers = config.workers if config.workers is not None else 0 if in_memory else WORKERS
-    return ahead(partial(_batch, examples, slices, num_classes, config), order, workers)
-
-
-def _batch(
-    examples: TrainingExamples,
-    slices: range,
-    num_classes: int | None,
-    config: TrainConfig,
-    positions_and_indices: tuple[np.ndarray, np.ndarray],
-) -> Batch:
-    positions, indices = positions_and_indices
-    values = examples.values
+    indices, values = example_indices(config.seed, len(examples.values), positions), examples.values
     if isinstance(values, Windows):
         values = values.cut(indices, uniforms(config.seed, Purpose.OFFSET, positions))
     else:
@@ -277,3 +240,27 @@ def _batch(
             values, moves = augmented(values, shifts(grid), config.shift_augmentation, uniform)
             operations = torch.cat([operations, moves], dim=1)
     return Batch(torch.from_numpy(values), label, torch.from_numpy(channel), operations)
+
+
+def batches(
+    examples: TrainingExamples,
+    slices: range,
+    num_classes: int | None,
+    config: TrainConfig,
+    processes: Processes,
+    first_step: int,
+) -> Generator[Batch, None, None]:
+    """Yield the batches of this process without end: the parts of step `first_step`, then those of the next step.
+
+    Worker processes prefetch, so that reading and decoding overlap with training.
+    """
+    order = (
+        positions
+        for step in count(first_step)
+        for positions in step_positions(step, config.batch_size, processes.rank, processes.count).reshape(
+            config.accumulate, -1
+        )
+    )
+    in_memory = isinstance(examples.values, (np.ndarray, Windows))
+    workers = config.workers if config.workers is not None else 0 if in_memory else WORKERS
+    return ahead(partial(batch_at, examples, slices, num_classes, config), order, workers)

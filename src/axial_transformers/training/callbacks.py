@@ -5,10 +5,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
 from datetime import timedelta
-from functools import partial
 from math import isfinite, prod
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -17,37 +15,18 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import Look, save_grid
 from axial_transformers.training.batches import TrainingExamples, some_examples
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
-from axial_transformers.training.divergence import MANY, WINDOW
 from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
-from axial_transformers.training.processes import Interrupted, Interrupts
 from axial_transformers.training.run_folder import export
 from axial_transformers.training.run_page import DATA, PAGE, write_page
 from axial_transformers.training.step import Learner
-from axial_transformers.training.step_time import seconds
 
-Callback = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
+Evaluate = Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]
+"""Takes the EMA model, the step and `Processes.fill`, which divides work among processes; all processes call it."""
+Sample = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
 """Takes the EMA model and the step; may return metrics. Only the first process calls it."""
 EXAMPLES, MAX_VALUES = 24, 1 << 20
 INTERVAL = 60
 """Seconds between two versions of the page of a run that trains."""
-
-
-class Collective(NamedTuple):
-    """A callback that all processes call, to share its computations."""
-
-    call: Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]
-    """Takes the EMA model, the step and `Processes.fill`, which divides work among processes.
-
-    Returns equal metrics in every process.
-    """
-    part: Callable[[AxialTransformer], object] | None = None
-    """Computes one of `parts` equal parts of the call. It is timed, to say how long the run takes."""
-    parts: int = 1
-
-    def seconds(self, model: AxialTransformer, processes: int) -> float:
-        """Return about the seconds of the call, from one part; 0 without a part."""
-        part = self.part
-        return -(-self.parts // processes) * seconds(lambda: part(model)) if part else 0.0
 
 
 class RunPage:
@@ -89,11 +68,9 @@ class Callbacks:
     All processes of a run make the same calls at the same steps, since every method is a collective operation.
     """
 
-    def __init__(
-        self, learner: Learner, checkpoints: Checkpoints, log: MetricsLog, page: RunPage, interrupts: Interrupts
-    ) -> None:
+    def __init__(self, learner: Learner, checkpoints: Checkpoints, log: MetricsLog, page: RunPage) -> None:
         self.learner, self.checkpoints, self.folder = learner, checkpoints, checkpoints.run
-        self.log, self.page, self.interrupts = log, page, interrupts
+        self.log, self.page = log, page
 
     def save(self) -> None:
         """Write a checkpoint; export its EMA weights if no evaluation has chosen the best.
@@ -101,107 +78,61 @@ class Callbacks:
         Raises:
             NonFiniteLoss: a loss or a weight is not finite; nothing is written.
         """
-        learner, counters = self.learner, self.learner.state.counters
+        learner, state = self.learner, self.learner.state
         with learner.meter.paused():  # which first checks the losses that wait on the device
             if not learner.is_finite():
-                raise self.diverged(counters.step, f"step {counters.step} left weights that are not finite")
-            self.checkpoints.save(learner.state)
-            if counters.best_step is None:
+                raise self.diverged(state.step, f"step {state.step} left weights that are not finite")
+            self.checkpoints.save(learner.weights, state)
+            if state.best_step is None:
                 self._export()
-
-    def save_before(self, error: NonFiniteLoss) -> None:
-        """Write the state before the step of the error, if that step has not touched it."""
-        if error.step == self.learner.state.counters.step + 1 and self.learner.is_finite():
-            self.checkpoints.save(self.learner.state)
-
-    def go_back(self) -> str:
-        """Go back to a good state at half the learning rates, and return what is said about it."""
-        learner, step = self.learner, self.learner.state.counters.step
-        many = f"step {step}: {MANY} of {WINDOW} steps were left out, since their gradients exploded"
-        with learner.meter.paused():
-            learner.go_back(self.checkpoints)
-            self.log.go_back(learner.state.counters)
-        counters = learner.state.counters
-        return f"{many}: gone back to step {counters.step}, at {counters.rates:g} times the learning rates"
 
     def diverged(self, step: int, what: str) -> NonFiniteLoss:
         """Return the error to raise, with a hint and where the last good state is."""
-        self.checkpoints.wait()
         kept = newest_checkpoint(self.folder)
         state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
         return NonFiniteLoss(step, f"{what}: try a smaller learning rate; {state}")
 
-    def evaluate(self, callback: Callback | Collective) -> bool:
-        """Save, evaluate the EMA weights, and export them if they are the best.
-
-        Returns:
-            False after an interrupt in some process; a resume begins with the evaluation.
-        """
+    def evaluate(self, evaluate: Evaluate) -> None:
+        """Save, evaluate the EMA weights, and export them if they are the best; a resume begins with the evaluation."""
         self.save()
-        processes, counters = self.learner.processes, self.learner.state.counters
-        metrics = self.call(callback, VALIDATION)
-        if processes.any(metrics is None):
-            return False
-        assert metrics is not None
-        bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]) if processes.rank_zero else 0.0)
-        counters.evaluated_step = counters.step
+        processes, state = self.learner.processes, self.learner.state
+        metrics = self._call(lambda average: evaluate(average, state.step, processes.fill), VALIDATION, True)
+        bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]))
+        state.evaluated_step = state.step
         if not isfinite(bits_per_dim):
             if processes.rank_zero:
-                said = f"step {counters.step} is evaluated to bits_per_dim {bits_per_dim:g}, which is no best one"
+                said = f"step {state.step} is evaluated to bits_per_dim {bits_per_dim:g}, which is no best one"
                 warnings.warn(said, stacklevel=2)
-        elif counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
-            counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
+        elif state.best_bits_per_dim is None or bits_per_dim < state.best_bits_per_dim:
+            state.best_step, state.best_bits_per_dim = state.step, bits_per_dim
             self._export()
-        self.checkpoints.save(self.learner.state)
-        return True
+        self.checkpoints.save(self.learner.weights, state)
 
-    def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Metric] | None:
-        """Call back with the EMA weights, log the metrics and return them; None after an interrupt.
+    def sample(self, sample: Sample) -> None:
+        """Sample with the EMA weights, in the first process."""
+        self._call(lambda average: sample(average, self.learner.state.step), "", self.learner.processes.rank_zero)
 
-        Only a `Collective` returns metrics in all processes. Of other callbacks, all but the first process get {}.
-
-        Args:
-            prefix: goes before the names of metrics; VALIDATION for an evaluation, "" for samples.
-        """
-        learner, counters, start = self.learner, self.learner.state.counters, self.learner.clock.seconds
-        step, durations, first = counters.step, learner.meter.durations, learner.processes.rank_zero
+    def _call(
+        self, call: Callable[[AxialTransformer], Mapping[str, Metric] | None], prefix: str, here: bool
+    ) -> Mapping[str, Metric]:
+        """Call with the EMA weights if `here`, log the metrics with a prefix and return them."""
+        learner, step = self.learner, self.learner.state.step
         # CUDA graphs are kept with the model that samples: with this copy, they end before the training goes on.
-        average = copy(learner.average(keep=first or isinstance(callback, Collective)))
+        average = copy(learner.average(keep=here))
         with learner.meter.paused(), torch.no_grad():
-            metrics: Mapping[str, Metric] | None
-            if isinstance(callback, Collective):
-                try:
-                    fill = partial(learner.processes.fill, interrupts=self.interrupts)
-                    metrics = callback.call(average, step, fill)
-                except Interrupted:
-                    metrics = None
-            else:
-                metrics = self.interrupts.until_asked(lambda: callback(average, step) or {}) if first else {}
-        counters.seconds = learner.clock.seconds
-        if prefix == VALIDATION:
-            durations.evaluation = counters.seconds - start
-        else:
-            durations.sampling = counters.seconds - start
-        if metrics:
-            self.log.write(step, {prefix + name: value for name, value in metrics.items()})
-        with learner.meter.paused():
+            metrics = (call(average) if here else None) or {}
+            learner.read_time()
+            if metrics:
+                self.log.write(step, {prefix + name: value for name, value in metrics.items()})
             self.page.write(self.status("training"))
         return metrics
 
-    def time_evaluation(self, callback: Callback | Collective | None) -> None:
-        """Estimate the time of an evaluation from one part of it, unless one was measured."""
-        durations = self.learner.meter.durations
-        if isinstance(callback, Collective) and not durations.evaluation:
-            average = self.learner.average(keep=True)
-            with self.learner.meter.paused(), torch.no_grad():
-                durations.evaluation = callback.seconds(average, self.learner.processes.count)
-
     def status(self, state: str) -> str:
         """Return the state, the step and the time of the run in words, for its page."""
-        counters, steps = self.learner.state.counters, self.learner.config.steps
-        left_out = f", {counters.left_out:,} steps left out" if counters.left_out else ""
-        time = timedelta(seconds=round(counters.seconds))
-        return f"{state}, step {counters.step:,} of {steps:,} after {time}{left_out}"
+        learnt, steps = self.learner.state, self.learner.config.steps
+        left_out = f", {learnt.left_out:,} steps left out" if learnt.left_out else ""
+        time = timedelta(seconds=round(learnt.seconds))
+        return f"{state}, step {learnt.step:,} of {steps:,} after {time}{left_out}"
 
     def _export(self) -> None:
         first = self.learner.processes.rank_zero

@@ -3,53 +3,49 @@
 import os
 import warnings
 from dataclasses import dataclass, replace
-from reprlib import repr as brief
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from axial_transformers.messages import Message
+from axial_transformers.storage.settings import COUNT, MAX_NUMBER, POSITIVE, SHARE, Bounds, check_settings
 
 if TYPE_CHECKING:  # settings are read and checked without torch
     import torch
 
-MINIMA = dict.fromkeys(
-    ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
-) | {"workers": 0, "warmup_steps": 0, "longest_warmup": 0, "minutes": 0}
-
-MAX_NUMBER = 10**9
-MAX_WORKERS = 256
+UPDATES = Bounds(least=0, most=MAX_NUMBER)
+AUTO = {"precision": ("auto",), "compile": ("auto", "bfloat16")}
+"""Values that the device or the run to resume decides."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Settings of a training run, by default the published ones (Ho et al. 2019, section 4); see `as_released`."""
 
-    steps: int = 200_000
+    steps: Annotated[int, COUNT] = 200_000
     """Updates of the weights. The schedule ends here, or with `minutes` if that is earlier."""
-    batch_size: int = 64
+    batch_size: Annotated[int, COUNT] = 64
     """Examples in one update, over all processes and accumulated parts."""
-    accumulate: int = 1
+    accumulate: Annotated[int, COUNT] = 1
     """Parts of a batch whose gradients are summed; saves memory. Must divide batch_size."""
     optimizer: Literal["adam", "muon"] = "adam"
     """adam, as in the paper; or muon for the matrices of the blocks, with Adam for the rest."""
-    learning_rate: float = 2e-4
+    learning_rate: Annotated[float, POSITIVE] = 2e-4
     """Adam's step size after the warm-up."""
-    head_learning_rate: float | None = None
+    head_learning_rate: Annotated[float | None, POSITIVE] = None
     """Adam's step size for the head's last layer. None: learning_rate."""
-    muon_learning_rate: float = 0.02
+    muon_learning_rate: Annotated[float, POSITIVE] = 0.02
     """Muon's step size, about the spectral norm of a step."""
-    muon_weight_decay: float = 0.0
+    muon_weight_decay: Annotated[float, SHARE] = 0.0
     """A step multiplies Muon's matrices by 1 - muon_learning_rate * this."""
-    warmup_steps: int | None = None
+    warmup_steps: Annotated[int | None, UPDATES] = None
     """Updates in which the learning rate rises. None: longest_warmup, at most an eighth of the run."""
-    longest_warmup: int = 5_000
+    longest_warmup: Annotated[int, UPDATES] = 5_000
     """Longest warm-up, where warmup_steps is not set."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     """Learning rate after the warm-up: constant, or falling to zero along a half cosine or a line."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: Annotated[tuple[float, float], SHARE] = (0.9, 0.999)
     """Adam's decay rates of the first and the second moment."""
-    clip_norm: float = 1.0
+    clip_norm: Annotated[float, POSITIVE] = 1.0
     """Largest global norm of the gradients of the loss in nats/dim."""
-    ema_decay: float = 0.99995
+    ema_decay: Annotated[float, SHARE] = 0.99995
     """Decay of the EMA weights (averaged), which are evaluated and exported. Early steps use at most (1 + step) / (10 +
     step)."""
     as_released: bool = False
@@ -66,33 +62,33 @@ class TrainConfig:
     Needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment."""
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
-    distribution_augmentation: float = 0.0
+    distribution_augmentation: Annotated[float, SHARE] = 0.0
     """Share of the examples that are mirrored and transposed at random, with the operation as conditioning (Jun et al.
     2020)."""
-    shift_augmentation: float = 0.0
+    shift_augmentation: Annotated[float, SHARE] = 0.0
     """Share of the examples that are moved cyclically by at most one position along each axis, with the move as
     conditioning."""
-    label_dropout: float = 0.0
+    label_dropout: Annotated[float, SHARE] = 0.0
     """Probability of hiding an example's label, to train an unconditional model too."""
-    seed: int = 0
+    seed: Annotated[int, Bounds(least=0, below=2**63)] = 0
     """Seed of the order of the examples and all random numbers."""
     device: str = "auto"
     """Device to train on: cuda, cuda:1, cpu, ...; auto: CUDA if there is any."""
-    workers: int | None = None
+    workers: Annotated[int | None, Bounds(least=0, most=256)] = None
     """Processes that prefetch examples. None: 2 for shards, otherwise 0."""
-    log_every: int = 50
+    log_every: Annotated[int, COUNT] = 50
     """Steps between lines of metrics.jsonl."""
-    evaluate_every: int = 1_000
+    evaluate_every: Annotated[int, COUNT] = 1_000
     """Steps between evaluations of the EMA weights."""
-    sample_every: int = 5_000
+    sample_every: Annotated[int, COUNT] = 5_000
     """Steps between sample grids."""
-    save_every: int = 1_000
+    save_every: Annotated[int, COUNT] = 1_000
     """Steps between checkpoints."""
     shard: bool = False
     """Shard the weights and Adam's moments over the processes (FSDP2), for large models."""
     checkpoint_blocks: bool = False
     """Recompute the activations of each block for its gradient; saves memory."""
-    minutes: float | None = None
+    minutes: Annotated[float | None, Bounds(above=0, most=MAX_NUMBER)] = None
     """Minutes of wall-clock time for the steps, over all resumes. Data are read before them; the last evaluation and
     samples come after. Time can move the learning rate ahead of the steps."""
     tensorboard: bool = False
@@ -100,51 +96,16 @@ class TrainConfig:
     wandb: str | None = None
     """Project of Weights & Biases to which the metrics and samples go too; needs the package wandb."""
 
-    OPEN: ClassVar[dict[str, tuple[str, ...]]] = {
-        "precision": ("auto",),
-        "compile": ("auto", "bfloat16"),
-    }
-
     def __post_init__(self) -> None:
-        self._check_numbers()
-        for name in ("learning_rate", "head_learning_rate", "muon_learning_rate", "clip_norm", "minutes"):
-            if (value := getattr(self, name)) is not None and not value > 0:
-                raise ValueError(Message("{" + name + "} must be above 0, not {}", value))
-        for name, shares in {
-            "muon_weight_decay": [self.muon_weight_decay],
-            "betas": self.betas,
-            "ema_decay": [self.ema_decay],
-            "label_dropout": [self.label_dropout],
-            "distribution_augmentation": [self.distribution_augmentation],
-            "shift_augmentation": [self.shift_augmentation],
-        }.items():
-            if not all(0 <= share < 1 for share in shares):
-                raise ValueError(Message("{" + name + "} must be at least 0 and below 1, not {}", getattr(self, name)))
+        check_settings(self, "training.")
         if self.batch_size % self.accumulate:
-            numbers = {"accumulate": self.accumulate, "batch_size": self.batch_size}
-            raise ValueError(Message("{accumulate=} does not divide {batch_size=}", **numbers))
-        if not 0 <= self.seed < 2**63:
-            raise ValueError(Message("{training.seed} must be at least 0 and below 2**63, not {}", self.seed))
-        self._check_choices()
-
-    def _check_numbers(self) -> None:
-        for name, least in MINIMA.items():
-            value, most = getattr(self, name), MAX_WORKERS if name == "workers" else MAX_NUMBER
-            if value is not None and value < least:
-                raise ValueError(Message("{" + name + "} must be at least {}, not {}", least, value))
-            if value is not None and value > most:
-                raise ValueError(Message("{" + name + "} must be at most {:,}, not {}", most, brief(value)))
-
-    def _check_choices(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
-            if get_origin(hint) is Literal and (value := getattr(self, name)) not in get_args(hint):
-                choices = " or ".join(map(str, get_args(hint)))
-                raise ValueError(Message("{" + name + "} must be {}, not {!r}", choices, value))
-        if self.compile not in (True, False, *self.OPEN["compile"]):
-            raise ValueError(Message("{compile} must be True, False, auto or bfloat16, not {!r}", self.compile))
+            raise ValueError(
+                f"training.accumulate={self.accumulate} does not divide training.batch_size={self.batch_size}"
+            )
         if self.shard and self.optimizer == "muon":
             raise ValueError(
-                Message("{optimizer=muon!r} needs whole matrices: take {optimizer=adam!r}, or leave out {shard}")
+                "training.optimizer=muon needs whole matrices: take training.optimizer=adam, or leave out "
+                "training.shard"
             )
 
     @property
@@ -164,18 +125,17 @@ class TrainConfig:
         from axial_transformers.machine import multiplies_bfloat16, why_not_compiled
 
         if begun is not None:
-            begun_with = {name: getattr(begun, name) for name in self.OPEN if getattr(self, name) in self.OPEN[name]}
-            return replace(self, **begun_with).resolve_auto()
+            of_begun = {name: getattr(begun, name) for name, auto in AUTO.items() if getattr(self, name) in auto}
+            return replace(self, **of_begun).resolve_auto()
         device, precision = self.torch_device(), self.precision
         on_cuda = device.type == "cuda"
         if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
-            raise ValueError(
-                Message("{deterministic=True} needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it")
-            )
+            needed = "CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it"
+            raise ValueError(f"training.deterministic=True needs {needed}")
         if precision == "auto":
             precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
         if precision == "bfloat16":
-            warn_if_slow("precision", device)
+            warn_if_slow("training.precision", device)
         compile = self.compile if isinstance(self.compile, bool) else on_cuda or self.compile == precision
         if compile and (reason := why_not_compiled(device)):
             warnings.warn(f"blocks are not compiled: {reason}", stacklevel=2)
@@ -197,8 +157,7 @@ def warn_if_slow(setting: str, device: "torch.device") -> None:
     from axial_transformers.machine import multiplies_bfloat16
 
     if device.type == "cpu" and not multiplies_bfloat16(device):
-        field = "{" + setting + "="
-        warnings.warn(Message(field + "bfloat16} is slow on this processor: take " + field + "float32}"), stacklevel=3)
+        warnings.warn(f"{setting}=bfloat16 is slow on this processor: take {setting}=float32", stacklevel=3)
 
 
 def find_device(name: str) -> "torch.device":
@@ -213,7 +172,7 @@ def find_device(name: str) -> "torch.device":
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(Message("{device=!r} is not on this machine: {}", reason, device=name)) from None
+        raise ValueError(f"device={name} is not on this machine: {reason}") from None
     if device.type == "meta":
-        raise ValueError(Message("{device=meta!r} computes nothing: name cpu, cuda, ... or auto"))
+        raise ValueError("device=meta computes nothing: name cpu, cuda, ... or auto")
     return device

@@ -55,15 +55,7 @@ class StepCosts:
 
 
 def costs_of(model: AxialTransformerConfig, training: TrainConfig, devices: int = 1) -> StepCosts:
-    """Return what a step needs, with settings without `auto`.
-
-    Raises:
-        ValueError: the batch does not divide among the devices.
-    """
-    if training.batch_size % (devices * training.accumulate):
-        parts = f"{training.accumulate} parts on each of {devices} devices"
-        change = "change --training.batch-size, or the number of devices"
-        raise ValueError(f"a batch of {training.batch_size} does not divide into {parts}: {change}")
+    """Return what a step needs, with settings without `auto`."""
     with torch.device("meta"):
         empty = build(model)
     numbers = sum(weight.numel() for weight in empty.parameters())

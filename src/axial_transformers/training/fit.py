@@ -5,10 +5,10 @@
         |  check_fit     refuse a model, examples and settings that do not fit
         |  opened_run    the first process takes the folder; a second run in it is refused
         |  start_from    first weights from another model, unless there is a checkpoint
-        |  prepared      send weights to all processes, restore the newest checkpoint
-        |  RunRecord     write train.json
+        |  RunRecord     what train.json holds
+        |  prepared      send weights to all processes, restore the newest checkpoint, start the clock
         v
-    +-> ending? -- finished, time limit, interrupted --> save --> last evaluation --> last samples --> TrainResult
+    +-> ending? -- finished, time limit, interrupted --> save --> last evaluation --> last samples --> RunState
     |   | none yet                                                (neither after an interrupt)
     |   v
     |   evaluation due? -- yes --> save, evaluate the EMA weights, export the best, save --+
@@ -18,62 +18,45 @@
     |   |                                                                                  |
     |   v                                                                                  |
     |   at their intervals: log a line, save a checkpoint, sample                          |
-    |   many steps left out? go back to a checkpoint, at half the learning rates           |
     |   |                                                                                  |
     +---+----------------------------------------------------------------------------------+
 
-A resume enters at the top, and continues with the step of its checkpoint. If an interrupt ended an evaluation, a resume
-begins with it.
+A resume enters at the top, and continues with the step of its checkpoint. If a run was killed in an evaluation, a
+resume begins with it.
 
 All processes of a run go through this file together, and take the same branches. Each branch depends only on the
-settings, the step, and what collective operations returned.
+settings, the state, and what collective operations returned.
 """
 
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.messages import Message
+from axial_transformers.machine import machine_facts
 from axial_transformers.models import AxialTransformer, start
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit, some_examples
-from axial_transformers.training.callbacks import Callback, Callbacks, Collective, RunPage
+from axial_transformers.training.callbacks import Callbacks, Evaluate, RunPage, Sample
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import goes_back
-from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss, progress_metrics
+from axial_transformers.training.metrics import TIMED, MetricsLog, NonFiniteLoss, progress_metrics
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
 from axial_transformers.training.run_config import RunConfig
-from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord, opened_run, read_run
+from axial_transformers.training.run_folder import Facts, RunRecord, opened_run, read_run
 from axial_transformers.training.run_page import PAGE
+from axial_transformers.training.run_state import Ending, RunState
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
-from axial_transformers.training.step_time import FIRST_STEPS, Clock
+from axial_transformers.wording import duration
 
 FITTED_NUMBERS = 1 << 19
 """Numbers of examples to which the prediction of ordinal values is fitted."""
-Ending = Literal["finished", "time limit", "interrupted"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainResult:
-    """The end of a run."""
-
-    ending: Ending
-    """All steps made, time limit reached, or SIGINT or SIGTERM, after which `resume` continues."""
-    step: int
-    seconds: float
-    """Wall-clock time, over all resumes."""
-    best_step: int | None
-    """Step of the exported, best EMA weights; None without an evaluation."""
-    best_bits_per_dim: float | None
 
 
 def train(  # noqa: PLR0913
@@ -83,14 +66,14 @@ def train(  # noqa: PLR0913
     folder: str | Path,
     *,
     loss: Loss = random_slice_loss,
-    evaluate: Callback | Collective | None = None,
-    sample: Callback | None = None,
+    evaluate: Evaluate | None = None,
+    sample: Sample | None = None,
     resume: bool = False,
     start_from: str | Path | None = None,
     source: str | None = None,
     data: DataConfig | None = None,
     progress: Display | None = None,
-) -> TrainResult:
+) -> RunState:
     """Train `model` in place; leave in `folder` what `from_pretrained` reads and what a resume needs.
 
     The folder gets config.json and model.safetensors: the EMA weights (averaged) of the best evaluation, or the newest.
@@ -104,10 +87,10 @@ def train(  # noqa: PLR0913
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the mean in nats/dim. With distribution
             augmentation it also gets cond=[B, *A, D].
-        evaluate: `evaluate(ema_model, step)` returns metrics; "bits_per_dim" decides the best. Only a `Collective` is
-            called in all processes.
+        evaluate: `evaluate(ema_model, step, fill)`, called in all processes, returns equal metrics in each;
+            "bits_per_dim" decides the best. `likelihood.evaluate(..., fill=fill)` divides its work among them.
         sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics, and images uint8
-            [H, W] or [H, W, 3] for TensorBoard.
+            [H, W] or [H, W, 3] for Weights & Biases.
         resume: continue from the newest intact checkpoint, if there is any.
         start_from: a model for the first weights, as `from_pretrained` names it. Shape and classes may differ
             (`models.start`).
@@ -147,25 +130,23 @@ def fit(  # noqa: PLR0913
     begun: RunRecord | None = None,
     facts: Facts | None = None,
     loss: Loss = random_slice_loss,
-    evaluate: Callback | Collective | None = None,
-    sample: Callback | None = None,
+    evaluate: Evaluate | None = None,
+    sample: Sample | None = None,
     progress: Display | None = None,
-    clock: Clock | None = None,
-) -> TrainResult:
+) -> RunState:
     """Train a model as `run` says: what `train` does, for settings in which nothing is open.
 
     Args:
         begun: the record of the run to resume, from `read_run`; None: a new run.
         facts: what train.json records of the data; None: what the examples say.
-        clock: what `minutes` bounds; None: it begins now.
     """
-    config, progress, clock = run.training, progress or Display(), clock or Clock()
+    config, progress = run.training, progress or Display()
     with Processes(config.torch_device()) as processes:
         check_fit(model, examples, config, processes)
         if config.tensorboard:
-            require_extra("tensorboard", "tensorboard", Message("{tensorboard=True}"))
+            require_extra("tensorboard", "tensorboard", "training.tensorboard=True")
         if config.wandb and find_spec("wandb") is None:
-            raise ValueError(Message("{wandb=} needs the package wandb: pip install wandb", wandb=config.wandb))
+            raise ValueError(f"training.wandb={config.wandb} needs the package wandb: pip install wandb")
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
             if begun is not None:
                 run = replace(run, start_from=begun.run.start_from)
@@ -175,18 +156,15 @@ def fit(  # noqa: PLR0913
             elif newest_checkpoint(run.out) is None:
                 model.fit_values(some_examples(examples, FITTED_NUMBERS))
             config = _same_arithmetic(config, processes)
+            facts = replace(facts or Facts.of(examples, model), processes=processes.count, machine=machine_facts())
             record = RunRecord(
-                run=replace(run, training=config, model=model.config),
-                facts=facts or Facts.of(examples, model),
-                model_name=model.name,
-                machine=MachineRecord.found(processes.device, processes.count),
+                run=replace(run, training=config, model=model.config), facts=replace(facts, model_name=model.name)
             )
             processes.barrier()  # the folder is ready
-            checkpoints = Checkpoints(run.out, record.identity, processes)
-            learner = prepared(model, examples, config, processes, checkpoints, loss, clock)
-            if (made := learner.state.counters.step) > config.steps:
-                text = f"{run.out} has made {made} steps already"
-                raise ValueError(Message("{}, more than {steps=}", text, steps=config.steps))
+            checkpoints = Checkpoints(run.out, processes)
+            learner = prepared(model, examples, config, processes, checkpoints, loss, record.identity)
+            if (made := learner.state.step) > config.steps:
+                raise ValueError(f"{run.out} has made {made} steps already, more than training.steps={config.steps}")
             if processes.rank_zero:
                 record.write(run.out)
             return _fit(learner, examples, record, checkpoints, evaluate, sample, progress)
@@ -204,91 +182,85 @@ def _fit(
     examples: TrainingExamples,
     record: RunRecord,
     checkpoints: Checkpoints,
-    evaluate: Callback | Collective | None,
-    sample: Callback | None,
+    evaluate: Evaluate | None,
+    sample: Sample | None,
     progress: Display,
-) -> TrainResult:
-    config, counters, meter, processes = learner.config, learner.state.counters, learner.meter, learner.processes
-    folder, first_step = record.run.out if processes.rank_zero else None, counters.step
-    log, page = MetricsLog(folder, counters, config), RunPage(folder, examples, record.run.data.axes)
-    interrupts = Interrupts()
-    between = Callbacks(learner, checkpoints, log, page, interrupts)
-    with deaths_of_workers(), interrupts, closing(learner), log, page, progress, closing(checkpoints):
+) -> RunState:
+    config, state, meter = learner.config, learner.state, learner.meter
+    folder, first_step = record.run.out if learner.processes.rank_zero else None, state.step
+    log, page = MetricsLog(folder, state, config), RunPage(folder, examples, record.run.data.axes)
+    between, interrupts = Callbacks(learner, checkpoints, log, page), Interrupts()
+    with deaths_of_workers(), interrupts, closing(learner), log, page, progress:
         _begin(between, folder, progress)
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
-                if not between.evaluate(evaluate):
-                    ending = "interrupted"
-                    break
+                between.evaluate(evaluate)
                 continue
             try:
                 step(learner)
             except NonFiniteLoss as error:
-                between.save_before(error)
                 raise between.diverged(error.step, str(error)) from None
-            progress.update(counters.step, progress_metrics(config, counters, meter))
-            if counters.step == first_step + FIRST_STEPS:
-                between.time_evaluation(evaluate)
-                progress.say(meter.durations.describe_left(config, counters))
-            if counters.step % config.log_every == 0:
-                log.write(counters.step, learner.line())
-            if counters.step % config.save_every == 0:
+            left = learner.time.left(config.steps - state.step, meter.seconds_per_step)
+            progress.update(state.step, progress_metrics(left, config.batch_size, meter))
+            if state.step == first_step + TIMED:
+                progress.say(f"about {duration(left)} left, without evaluations and samples")
+            if state.step % config.log_every == 0:
+                log.write(state.step, learner.line())
+            if state.step % config.save_every == 0:
                 between.save()
-            if sample and counters.step % config.sample_every == 0:
-                between.call(sample)
-            if goes_back(counters):
-                progress.say(between.go_back())
-        ending = _finish(ending, between, evaluate, sample)
+            if sample and state.step % config.sample_every == 0:
+                between.sample(sample)
+        state.ending = ending
+        _finish(between, evaluate, sample, progress)
         page.write(between.status(ending), last=True)
-    return TrainResult(
-        ending=ending,
-        step=counters.step,
-        seconds=counters.seconds,
-        best_step=counters.best_step,
-        best_bits_per_dim=counters.best_bits_per_dim,
-    )
+    return state
 
 
 def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
     """Write the first page, and show where the run begins."""
-    learner, counters = between.learner, between.learner.state.counters
+    learner, state = between.learner, between.learner.state
+    state.ending = None
     with learner.meter.paused():
         between.page.write(between.status("training"))
     if folder:
         progress.say(f"curves and samples: {folder / PAGE}")
-    progress.start(learner.config.steps, counters.step)
-    if counters.step:
-        progress.say(f"resumed at step {counters.step}")
+    progress.start(learner.config.steps, state.step)
+    if state.step:
+        progress.say(f"resumed at step {state.step}")
 
 
-def _finish(
-    ending: Ending, between: Callbacks, evaluate: Callback | Collective | None, sample: Callback | None
-) -> Ending:
-    """Save, and evaluate and sample at the last step unless that is done; return why the run ends."""
-    config, counters = between.learner.config, between.learner.state.counters
+def _finish(between: Callbacks, evaluate: Evaluate | None, sample: Sample | None, progress: Display) -> None:
+    """Save; unless the run was interrupted, evaluate and sample at the last step, and say how long that took."""
+    config, state, said = between.learner.config, between.learner.state, list[str]()
     between.save()
-    if evaluate and ending != "interrupted" and counters.evaluated_step != counters.step:
-        ending = ending if between.evaluate(evaluate) else "interrupted"
-    if sample and ending != "interrupted" and counters.step % config.sample_every:
-        between.call(sample)
-    between.checkpoints.wait()
-    return ending
+    if state.ending == "interrupted":
+        return
+    between.learner.read_time()
+    begun = state.seconds
+    if evaluate and state.evaluated_step != state.step:
+        between.evaluate(evaluate)
+        said.append(f"the last evaluation took {duration(state.seconds - begun)}")
+    begun = state.seconds
+    if sample and state.step % config.sample_every:
+        between.sample(sample)
+        said.append(f"the last samples took {duration(state.seconds - begun)}")
+    if said:
+        progress.say(", ".join(said))
 
 
 def _evaluation_due(learner: Learner) -> bool:
-    counters = learner.state.counters
-    due = counters.step > 0 and counters.step % learner.config.evaluate_every == 0
-    return due and counters.step != counters.evaluated_step
+    state = learner.state
+    due = state.step > 0 and state.step % learner.config.evaluate_every == 0
+    return due and state.step != state.evaluated_step
 
 
 def _ending(learner: Learner, interrupts: Interrupts) -> Ending | None:
     """Return why the run ends now, or None. Several processes agree only every few steps."""
-    counters, limit, processes = learner.state.counters, learner.config.minutes, learner.processes
-    if counters.step >= learner.config.steps:
+    state, processes = learner.state, learner.processes
+    if state.step >= learner.config.steps:
         return "finished"
-    if processes.count > 1 and counters.step % STEPS_BETWEEN_WAITS:
+    if processes.count > 1 and state.step % STEPS_BETWEEN_WAITS:
         return None
-    over = limit is not None and learner.clock.seconds >= 60 * limit
-    if counters.step and processes.any(over):
+    if state.step and learner.time.share(state.seconds) >= 1:
         return "time limit"
     return "interrupted" if processes.any(interrupts.asked) else None

@@ -5,11 +5,13 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from secrets import token_hex
+from statistics import median
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -21,14 +23,15 @@ from torch import Tensor
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, require_inside, written_whole
 from axial_transformers.storage.typed_json import line_of
-from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import add_step
-from axial_transformers.training.step_time import SMOOTHING, Durations
+from axial_transformers.training.divergence import add_norm
+from axial_transformers.training.run_state import RunState
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
 MAX_LINE = 1 << 20
 MAX_POINTS = 500
+TIMED = 10
+"""Reads of which the median is the time of a step; the first steps, some of which compile, are read one by one."""
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's metrics."""
@@ -52,24 +55,21 @@ class Meter:
     Args:
         batch_size: examples of a step, over all processes.
         every: steps between reads, after the first ones.
-        counters: those of the run; they hold the sums of what is not logged yet.
+        state: that of the run; it holds the sums of what is not logged yet.
     """
 
-    def __init__(self, device: torch.device, batch_size: int, every: int, counters: Counters) -> None:
-        self.smooth_bits_per_dim: float | None = None
-        self.durations = Durations()
+    def __init__(self, device: torch.device, batch_size: int, every: int, state: RunState) -> None:
         self.newest_line: dict[str, float] = {}
         self._device, self._batch_size, self._every = device, batch_size, every
         self._unread: list[tuple[int, Tensor]] = []
-        self._counters, self._steps = counters, 0
+        self._state, self._steps = state, 0
+        self._seconds: deque[float] = deque(maxlen=TIMED)
         self._last_read = self._last_line = time.monotonic()
-        self._waited = 0.0
-        self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
         """Add the scalars of a step; NonFiniteLoss if those of this step, or of one not read yet, are not finite."""
         self._unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
-        if len(self._unread) >= (self._every if self.durations.are_known else 1):
+        if len(self._unread) >= (self._every if len(self._seconds) == TIMED else 1):
             self.read()
 
     def read(self) -> None:
@@ -81,51 +81,36 @@ class Meter:
             if not (math.isfinite(nats) and math.isfinite(norm)):
                 raise NonFiniteLoss(step, f"step {step} has a loss of {nats:g} with a gradient of norm {norm:g}")
             self._steps += 1
-            self._counters.unlogged_steps += 1
-            self._counters.unlogged_nats += nats
-            self._counters.unlogged_norms += norm
-            add_step(self._counters, step, nats, norm)
-            before, bits = self.smooth_bits_per_dim, nats / LOG2
-            self.smooth_bits_per_dim = bits if before is None else SMOOTHING * before + (1 - SMOOTHING) * bits
+            self._state.unlogged_steps += 1
+            self._state.unlogged_nats += nats
+            self._state.unlogged_norms += norm
+            add_norm(self._state, norm)
         now = time.monotonic()
-        self._waited += sum(before.elapsed_time(after) / 1000 for before, after in self._waits)
-        self._waits = []
-        self.durations.add_step((now - self._last_read) / len(steps))
+        self._seconds.append((now - self._last_read) / len(steps))
         self._last_read = now
+
+    @property
+    def seconds_per_step(self) -> float:
+        """The median of the newest times; 0 before any."""
+        return median(self._seconds) if self._seconds else 0.0
 
     def line(self) -> dict[str, float]:
         """Return means over the steps since the previous line."""
         self.read()
-        now, counters = time.monotonic(), self._counters
-        nats, norm = (total / counters.unlogged_steps for total in (counters.unlogged_nats, counters.unlogged_norms))
-        seconds = now - self._last_line
-        rate = self._steps * self._batch_size / seconds
+        now, state = time.monotonic(), self._state
+        nats, norm = (total / state.unlogged_steps for total in (state.unlogged_nats, state.unlogged_norms))
+        rate = self._steps * self._batch_size / (now - self._last_line)
         self.newest_line = {
             "bits_per_dim": nats / LOG2,
             "nats_per_dim": nats,
             "gradient_norm": norm,
-            "steps_left_out": counters.left_out,
+            "steps_left_out": state.left_out,
             "examples_per_second": rate,
-            "data_wait_share": self._waited / seconds,
             "peak_memory_bytes": peak_memory(self._device),
         }
-        self._steps, self._last_line, self._waited = 0, now, 0.0
-        counters.unlogged_steps, counters.unlogged_nats, counters.unlogged_norms = 0, 0.0, 0.0
+        self._steps, self._last_line = 0, now
+        state.unlogged_steps, state.unlogged_nats, state.unlogged_norms = 0, 0.0, 0.0
         return self.newest_line
-
-    @contextmanager
-    def waiting_for_data(self) -> Iterator[None]:
-        """Count the block as waiting for examples; on CUDA, the device's time."""
-        if self._device.type == "cuda":
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            before.record()
-            yield
-            after.record()
-            self._waits.append((before, after))
-            return
-        start = time.monotonic()
-        yield
-        self._waited += time.monotonic() - start
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -144,26 +129,23 @@ class MetricsLog:
     A resume first removes the lines after its checkpoint, since their steps are made again.
     """
 
-    def __init__(self, folder: Path | None, counters: Counters, config: TrainConfig) -> None:
+    def __init__(self, folder: Path | None, state: RunState, config: TrainConfig) -> None:
         self._path = Path(os.devnull) if folder is None else folder / METRICS
-        self._file: TextIO | None = None
-        self.go_back(counters)
+        self._remove_lines_after(state)
+        self._file = self._path.open("a", encoding="utf-8")
         self._board = self._wandb = None
         if config.tensorboard and folder is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=state.step + 1)
         if config.wandb and folder is not None:
             import wandb
 
             name = folder.resolve().name
             self._wandb = wandb.init(project=config.wandb, name=name, id=_identity(folder), resume="allow")
 
-    def go_back(self, counters: Counters) -> None:
-        """Remove the lines after a checkpoint."""
-        resumed = counters.step, counters.evaluated_step == counters.step
-        if self._file:
-            self._file.close()
+    def _remove_lines_after(self, state: RunState) -> None:
+        resumed = state.step, state.evaluated_step == state.step
         if self._path.is_file():
             with (
                 written_whole(self._path) as aside,
@@ -171,10 +153,8 @@ class MetricsLog:
                 aside.open("w", encoding="utf-8") as new,
             ):
                 new.writelines(line for line in _lines_of(old) if _moment(line) <= resumed)
-        self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
-        assert self._file
         pictures = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         numbers = {name: value for name, value in values.items() if name not in pictures}
         if numbers:
@@ -184,8 +164,6 @@ class MetricsLog:
         if self._board:
             for name, number in numbers.items():
                 self._board.add_scalar(name, number, step)
-            for name, picture in pictures.items():
-                self._board.add_image(name, picture, step, dataformats="HW" if picture.ndim == 2 else "HWC")
         if self._wandb:
             import wandb
 
@@ -197,7 +175,6 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._file
         with suppress(OSError):  # `write` has raised it already
             self._file.close()
         if self._board:
@@ -215,22 +192,15 @@ def _identity(folder: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def progress_metrics(config: TrainConfig, counters: Counters, meter: Meter) -> str:
-    """Return a line for the terminal, the most important first."""
-    if meter.smooth_bits_per_dim is None or not meter.durations.step:
+def progress_metrics(left: float, batch_size: int, meter: Meter) -> str:
+    """Return a line for the terminal, the most important first: the seconds that are left, then the meter's metrics."""
+    if not meter.seconds_per_step:
         return ""
-    left = meter.durations.left(config, counters)
-    rate = 1 / meter.durations.step
-    return (
-        f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  "
-        f"{rate:.3g} steps/s  {rate * config.batch_size:.0f} examples/s  {_machine(meter.newest_line)}".rstrip()
-    )
-
-
-def _machine(line: Mapping[str, float]) -> str:
-    if not line:
-        return ""
-    return f"{line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data  "
+    rate, line = 1 / meter.seconds_per_step, meter.newest_line
+    text = f"{timedelta(seconds=round(left))} left  {rate:.3g} steps/s  {rate * batch_size:.0f} examples/s"
+    if line:
+        text += f"  {line['bits_per_dim']:.3f} bits/dim  {line['peak_memory_bytes'] / 1e9:.1f} GB"
+    return text
 
 
 def peak_memory(device: torch.device) -> int:

@@ -117,14 +117,13 @@ def _parts(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 WARMUP_SHARE = 8
 
 
-def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
+def learning_rate(step: int, config: TrainConfig, share_of_time: float = 0.0) -> float:
     """Return the learning rate of the update from `step` to `step + 1`: a function of what a checkpoint holds.
 
     Args:
-        clock: seconds spent, see `Counters.clock`. With `minutes`, time moves the schedule where it is ahead of steps.
+        share_of_time: `TimeLimit.share`; it moves the schedule where it is ahead of the steps.
     """
-    limit = config.minutes
-    position = step if limit is None else max(step, config.steps * min(1.0, clock / (60 * limit)))
+    position = max(step, config.steps * share_of_time)
     rises = [(step, config.longest_warmup), (position, config.steps // WARMUP_SHARE)]
     if config.warmup_steps is not None:
         rises = [(step, config.warmup_steps)]
@@ -203,23 +202,19 @@ def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tens
         for name, parameter in model.named_parameters()
         for kind, tensor in states.get(parameter, {}).items()
     }
-    expected = expected_moments(model, optimizers)
-    return {name: found[name] if name in found else torch.zeros_like(like) for name, like in expected.items()}
-
-
-def expected_moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Return tensors like `moments`."""
     kinds = {
         parameter: ("momentum_buffer",) if isinstance(each, Muon) else ("step", "exp_avg", "exp_avg_sq")
         for each in optimizers
         for group in each.param_groups
         for parameter in group["params"]
     }
-    return {
-        f"{name}.{kind}": torch.zeros(()) if kind == "step" else parameter
+    empty = {
+        f"{name}.{kind}": torch.zeros(()) if kind == "step" else torch.zeros_like(parameter)
         for name, parameter in model.named_parameters()
         for kind in kinds[parameter]
+        if f"{name}.{kind}" not in found
     }
+    return found | empty
 
 
 def set_moments(model: nn.Module, optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:

@@ -108,22 +108,17 @@ def sum_over_shards(number: Tensor, like: Tensor) -> Tensor:
     return number
 
 
-def full_tensors(
-    tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None, copy: bool = False
-) -> dict[str, Tensor]:
+def full_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None) -> dict[str, Tensor]:
     """Return the full tensors; a collective operation if they are sharded.
 
     Args:
         keep: True if this process needs them. Else it gets none, but still takes part, with one tensor at a time.
         device: where to put each; None: where its shards are.
-        copy: make copies of all; those of a GPU's tensors on the CPU in pinned memory, which torch keeps for the next.
     """
     found = {}
     for name, tensor in tensors.items():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        if keep and copy:
-            found[name] = torch.empty_like(full, device=device, pin_memory=full.is_cuda).copy_(full)
-        elif keep:
+        if keep:
             found[name] = full if device is None else full.to(device)
     return found
 

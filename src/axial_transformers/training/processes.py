@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from ctypes import py_object, pythonapi
 from datetime import timedelta
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,31 +26,17 @@ from axial_transformers.training.config import find_device
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-Result = TypeVar("Result")
-
 
 class Interrupts:
     """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect.
 
-    A signal that was ignored before stays ignored: a shell starts its background processes with Ctrl-C ignored.
+    So a step, an evaluation or a sample that has begun comes to its end. A signal that was ignored before stays
+    ignored: a shell starts its background processes with Ctrl-C ignored.
     """
 
     def __init__(self) -> None:
         self.asked = False
-        self._giving_up = False
         self._before: dict[signal.Signals, Any] = {}
-
-    def until_asked(self, call: Callable[..., Result], *arguments: Any) -> Result | None:
-        """Return the result of the call; None if a signal came before it or ended it."""
-        self._giving_up = True
-        try:
-            return None if self.asked else call(*arguments)
-        except KeyboardInterrupt:
-            if not self.asked:
-                raise
-            return None
-        finally:
-            self._giving_up = False
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():  # Python delivers signals nowhere else
@@ -68,9 +54,6 @@ class Interrupts:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         self._restore(signal.SIGINT)  # SIGTERM may come twice, to a process and to its group
-        if self._giving_up:
-            self._giving_up = False
-            raise KeyboardInterrupt
 
     def _restore(self, each: signal.Signals) -> None:
         if each in self._before:
@@ -79,10 +62,6 @@ class Interrupts:
 
 TIMEOUT = timedelta(hours=4)
 """How long a process waits for the others. Sampling in the first process alone must take less. Not measured."""
-
-
-class Interrupted(Exception):
-    """Shared work was interrupted in one process, and has ended in all."""
 
 
 class Processes:
@@ -132,56 +111,28 @@ class Processes:
             x /= self.count
         return x
 
-    def fill(
-        self,
-        whole: Tensor,
-        parts: Iterable[slice],
-        compute: Callable[[slice], Tensor],
-        interrupts: Interrupts | None = None,
-    ) -> Tensor:
+    def fill(self, whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
         """Set whole[part] to compute(part) for every part, in every process; a collective operation.
 
-        Rank r of P computes the parts r, r + P, r + 2P, ... Three processes and five parts:
-
-            part        0  1  2 | 3  4
-            rank 0      x       | x
-            rank 1         x    |    x
-            rank 2            x |
-            agree     ^         ^        ^
-
-        Before each round of P parts, and at the end, the processes agree whether one of them was interrupted, so that
-        they end together. Each fills its own parts of a tensor of zeros; the sum over the processes is the result.
+        Rank r of P computes the parts r, r + P, r + 2P, ... of a tensor of zeros; the sum over the processes is the
+        result.
 
         Args:
             whole: [N, ..] zeros.
             parts: disjoint slices of it, the same ones in every process.
             compute: returns the content of a part.
-            interrupts: those of the training loop; a signal to any process ends the work in all. None: signals keep
-                their usual effect.
 
         Returns:
             `whole`; in several processes a new tensor on its device.
-
-        Raises:
-            Interrupted: a signal came to one of the processes.
         """
-        interrupts = interrupts or Interrupts()
         for number, part in enumerate(parts):
-            turn = number % self.count
-            if turn == 0:
-                self._end_if(interrupts.asked)
-            if turn == self.rank and (values := interrupts.until_asked(compute, part)) is not None:
-                whole[part] = values
-        self._end_if(interrupts.asked)
+            if number % self.count == self.rank:
+                whole[part] = compute(part)
         if self.count == 1:
             return whole
         total = whole.to(self.device)
         dist.all_reduce(total)  # elsewhere each is zero
         return total.to(whole.device)
-
-    def _end_if(self, interrupted: bool) -> None:
-        if self.any(interrupted):
-            raise Interrupted
 
     def broadcast(self, number: float) -> float:
         """Return the number of the first process; a collective operation."""

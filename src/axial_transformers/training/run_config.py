@@ -3,15 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.storage.settings import COUNT, Bounds, check_settings
 from axial_transformers.training.config import TrainConfig
 
 RUN_RECORD = "train.json"
-MAX_SAMPLES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +31,9 @@ class RunConfig:
     """Source of the data, as `data.load` takes it; None: examples from Python, or a recipe without data of its own."""
     out: Path = Path("runs")
     """The run's folder."""
-    validate_on: int = 1000
+    validate_on: Annotated[int, COUNT] = 1000
     """Most validation examples that are evaluated during training."""
-    samples: int = 36
+    samples: Annotated[int, Bounds(least=0, most=10_000)] = 36
     """Examples in a sample grid. 0: no grids."""
     start_from: str | None = None
     """Start from the weights of this model: a run, a folder, a hub id, or a model of the package. Its values, channels,
@@ -46,11 +45,7 @@ class RunConfig:
     """Names of settings, such as model.shape, that the data still decide."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.samples <= MAX_SAMPLES:
-            limit = f"at most {MAX_SAMPLES:,}" if self.samples > 0 else "at least 0"
-            raise ValueError(Message("{samples} must be {}, not {:,}", limit, self.samples))
-        if self.validate_on < 1:
-            raise ValueError(Message("{validate_on} must be at least 1, not {:,}", self.validate_on))
+        check_settings(self)
 
     def closed(self, settings: Iterable[str]) -> Self:
         """Return the run with these settings open no more; their values stay."""

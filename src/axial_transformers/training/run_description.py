@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path, PurePath
@@ -20,7 +20,6 @@ from axial_transformers.training.run_folder import Facts, RunRecord, read_run
 from axial_transformers.wording import counted, engineering
 
 WIDTH = 62
-NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
 
 
 def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
@@ -34,12 +33,8 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
         test = "no test part" if facts.test is None else f"{facts.test:,} test"
         count = counted(facts.train + facts.validation + (facts.test or 0), kind)
         rows["examples"] = f"{count}: {facts.train:,} train, {facts.validation:,} validation{evaluated}, {test}"
-    names = zip(axis_names(len(model.shape), run.data.axes, kind), model.shape, strict=True)
-    axes = " x ".join(f"{name} {length}" for name, length in names)
-    channels = counted(model.channels, "channel")
-    if kind in ("image", "clip"):
-        channels += f" ({_shortened(channel_names(model.channels))})"
-    rows["each"] = f"{axes}, {channels}, values {model.lowest}..{model.highest}"
+    shape, channels = " x ".join(map(str, model.shape)), counted(model.channels, "channel")
+    rows["each"] = f"{shape}, {channels}, values {model.lowest}..{model.highest}"
     if facts.skipped:
         rows["left out"] = counted(len(facts.skipped), "damaged record")
     return rows
@@ -69,7 +64,7 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
     return {
         "data": describe_data(run, facts) | examples,
         "training": training,
-        "machine": {name.replace("_", " "): str(value) for name, value in asdict(record.machine).items()},
+        "machine": facts.machine,
     }
 
 
@@ -115,21 +110,6 @@ def describe_upload(folder: Path, card: str, repository: str, revision: str | No
     sizes[hub.CARD] = len(card.encode())
     files = ", ".join(f"{name} ({engineering(size)}B)" for name, size in sizes.items())
     return f"{files} to {hub.address(repository)}, branch {revision or 'main'}"
-
-
-def axis_names(axes: int, letters: str | None = None, kind: str = "image") -> tuple[str, ...]:
-    """Return the names of an example's axes, by letter or number."""
-    if letters is not None and len(stated := [letter for letter in letters if letter in NAMES]) == axes:
-        return tuple(NAMES[letter] for letter in stated)
-    outermost = {"clip": "frame", "volume": "depth"}.get(kind, "frame or depth")
-    plane = ("height", "width") if kind == "image" else ("position", "channel")
-    usual = {1: ("column" if kind == "row" else "position",), 2: plane, 3: (outermost, "height", "width")}
-    return usual.get(axes, tuple(f"axis {i}" for i in range(1, axes + 1)))
-
-
-def channel_names(channels: int) -> tuple[str, ...]:
-    """Return the names of an example's channels."""
-    return {1: ("gray",), 3: ("red", "green", "blue")}.get(channels, tuple(f"channel {i}" for i in range(channels)))
 
 
 def _shortened(names: Sequence[str]) -> str:

@@ -13,13 +13,12 @@ RUN/
 
 import json
 import os
-import platform
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,7 +30,6 @@ from axial_transformers.storage.typed_json import from_json, read_object, to_jso
 from axial_transformers.training.run_config import RUN_RECORD, RunConfig
 
 if TYPE_CHECKING:  # records are read without torch
-    import torch
     from torch import Tensor
 
     from axial_transformers.models import AxialTransformer
@@ -39,37 +37,8 @@ if TYPE_CHECKING:  # records are read without torch
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineRecord:
-    """The machine of a run."""
-
-    processor: str
-    device: str
-    processes: int
-    threads: int
-    system: str
-    torch_version: str
-    python_version: str
-
-    @classmethod
-    def found(cls, device: "torch.device", processes: int) -> Self:
-        import torch
-
-        from axial_transformers.machine import processor_name
-
-        return cls(
-            processor=processor_name(),
-            device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-            processes=processes,
-            threads=torch.get_num_threads(),
-            system=platform.platform(),
-            torch_version=torch.__version__,
-            python_version=platform.python_version(),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What was found in the data and the model of a run when it began."""
+    """What was found when a run began: its data, its model and its machine."""
 
     fingerprint: str
     """The hash of the training examples."""
@@ -78,20 +47,27 @@ class Facts:
     validation: int | None = None
     test: int | None = None
     parameters: int
+    model_name: str = "axial_transformer"
     class_names: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
     command: tuple[str, ...] | None = None
     """Words of the command line after `axial`; None: begun from Python."""
+    processes: int = 1
+    machine: dict[str, str] = field(default_factory=dict)
+    """What `machine_facts` says."""
 
     @classmethod
-    def of(cls, examples: "TrainingExamples", model: "AxialTransformer", **known: Any) -> Self:
-        """Return the facts that training examples and a model tell, and those that are `known`."""
+    def of(cls, examples: "TrainingExamples", model: "AxialTransformer") -> Self:
+        """Return what training examples and a model tell."""
         from axial_transformers.data import Examples
 
-        if isinstance(examples, Examples):
-            known |= {name: getattr(examples, name) for name in ("class_names", "skipped")}
-        parameters = sum(each.numel() for each in model.parameters())
-        return cls(fingerprint=examples.fingerprint, train=len(examples.values), parameters=parameters, **known)
+        of_files = ("class_names", "skipped") if isinstance(examples, Examples) else ()
+        return cls(
+            fingerprint=examples.fingerprint,
+            train=len(examples.values),
+            parameters=sum(each.numel() for each in model.parameters()),
+            **{name: getattr(examples, name) for name in of_files},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,27 +76,25 @@ class RunRecord:
 
     run: RunConfig
     facts: Facts
-    machine: MachineRecord
-    model_name: str = "axial_transformer"
 
     @property
     def identity(self) -> dict[str, Any]:
         """Return the values that a resume must not change."""
         training = to_json(self.run.training)
-        return {
+        values = {
             "data": {"fingerprint": self.facts.fingerprint},
             "training": {name: training[name] for name in ("seed", "batch_size", "optimizer")},
-            "model": {**to_json(self.run.model), "model": self.model_name},
+            "model": {**to_json(self.run.model), "model": self.facts.model_name},
         }
+        return dict(json.loads(json.dumps(values)))
 
     @property
     def command(self) -> tuple[str, ...] | None:
         """Return the command that began the run; None if it began from Python."""
         if not self.facts.command:
             return None
-        processes = self.machine.processes
-        several = f"torchrun --nproc-per-node {processes} -m axial_transformers"
-        return (*(several.split() if processes > 1 else ["axial"]), *self.facts.command)
+        several = f"torchrun --nproc-per-node {self.facts.processes} -m axial_transformers"
+        return (*(several.split() if self.facts.processes > 1 else ["axial"]), *self.facts.command)
 
     def write(self, folder: Path) -> None:
         """Write train.json, without `out`: a folder may be moved."""
@@ -141,12 +115,15 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
+    found = values.pop("facts", None)
+    machine = found.pop("machine", None) if isinstance(found, dict) else None
+    facts = from_json(Facts, found, f"{path}: facts")
+    if isinstance(machine, dict):
+        facts = replace(facts, machine={name: str(value) for name, value in machine.items()})
     if isinstance(run := values.get("run"), dict):
-        config_class = CONFIGS.get(str(values.get("model_name")), AxialTransformerConfig)
+        config_class = CONFIGS.get(facts.model_name, AxialTransformerConfig)
         values["run"] = {**run, "model": from_json(config_class, run.get("model"), f"{path}: model")}
-    if isinstance(machine := values.get("machine"), dict):
-        machine.pop("linear", None)  # of runs that 1.0 and earlier versions began
-    record = from_json(RunRecord, values, path)
+    record = from_json(RunRecord, {**values, "facts": facts}, path)
     return replace(record, run=replace(record.run, out=folder))
 
 
@@ -163,14 +140,15 @@ def raw_weights(folder: str | Path, expected: "Mapping[str, Tensor]") -> "tuple[
         ValueError: the folder has no checkpoints.
         OSError: every checkpoint is damaged.
     """
-    from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
+    from axial_transformers.training.checkpoints import WEIGHTS, checkpoint_name, newest_intact
 
-    found, damaged = newest_intact(Path(folder), {WEIGHTS: expected})
-    if found is None:
+    state, tensors, damaged = newest_intact(Path(folder), {WEIGHTS: expected})
+    if state is None:
         raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
+    name = checkpoint_name(state.step)
     for path, reason in damaged.items():
-        warnings.warn(f"{path} is damaged ({reason}): {found.path.name} is taken instead", stacklevel=2)
-    return found.path.name, found.tensors[WEIGHTS]
+        warnings.warn(f"{path} is damaged ({reason}): {name} is taken instead", stacklevel=2)
+    return name, tensors[WEIGHTS]
 
 
 @contextmanager

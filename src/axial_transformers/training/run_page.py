@@ -47,7 +47,7 @@ def _sections(folder: Path, record: RunRecord, status: str | None) -> list[html.
         f"axial sample {name} --count 64    # sample new examples\n"
         f"axial train {name}                # go on with the run"
     )
-    model = {"model": record.model_name, **run.model.describe(), "parameters": f"{record.facts.parameters:,}"}
+    model = {"model": record.facts.model_name, **run.model.describe(), "parameters": f"{record.facts.parameters:,}"}
     settings = {f"model.{key}": value for key, value in asdict(run.model).items()}
     settings |= {f"training.{key}": value for key, value in asdict(run.training).items()}
 

@@ -1,9 +1,9 @@
 """What learns, and one step of it."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from axial_transformers.machine import arithmetic
 from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.training.batches import Batch, Purpose, TrainingExamples, batches, random_bits
-from axial_transformers.training.checkpoints import Checkpoints, State
+from axial_transformers.training.checkpoints import Checkpoints, Weights
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import limit_of, renew_limit
 from axial_transformers.training.freed_memory import keep_freed_memory, return_freed_memory
@@ -38,7 +38,8 @@ from axial_transformers.training.parallelism import (
     with_tensors,
 )
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.step_time import Clock
+from axial_transformers.training.run_state import RunState
+from axial_transformers.training.time_limit import TimeLimit
 
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end.
@@ -53,17 +54,16 @@ class Learner:
 
     config: TrainConfig
     processes: Processes
-    state: State
-    """Weights, EMA weights, moments and counters: what a checkpoint holds."""
+    weights: Weights
+    """Weights, EMA weights and moments: with the state, what a checkpoint holds."""
+    state: RunState
     objective: nn.Module
     """The loss as a module of the model, replicated or in shards."""
     skeleton: AxialTransformer
     """A copy of the model on the meta device, without weights."""
-    batches_from: Callable[[int], Generator[Batch, None, None]]
-    """Returns the batches of the steps from a number on."""
     batches: Generator[Batch, None, None]
     meter: Meter
-    clock: Clock
+    time: TimeLimit
     learning_rate: float = 0.0
     """That of the newest step."""
 
@@ -73,29 +73,22 @@ class Learner:
         All processes must call it at the same step: if weights are in shards, each tensor is gathered from all.
 
             weights      keep    result
-            not sharded  any     the EMA model of the state itself, not a copy
+            not sharded  any     the EMA model itself, not a copy
             in shards    True    a new model with whole tensors
             in shards    False   the skeleton, without weights, which nobody reads
 
         Args:
-            keep: True where the process computes with the result. In a `Collective` all do; else the first one only.
+            keep: True where the process computes with the result.
             device: where gathered tensors go, one by one; None: they stay on the device of the shards.
         """
         if not (self.config.shard and self.processes.count > 1):
-            return self.state.average
-        tensors = full_tensors(self.state.average.state_dict(), keep, device)
+            return self.weights.average
+        tensors = full_tensors(self.weights.average.state_dict(), keep, device)
         return with_tensors(self.skeleton, tensors) if keep else self.skeleton
-
-    def go_back(self, checkpoints: Checkpoints) -> None:
-        """Return to the state before the steps that were left out (`divergence`); a collective operation."""
-        self.meter.read()
-        self.batches.close()
-        checkpoints.go_back(self.state)
-        self.batches = self.batches_from(self.state.counters.step)
 
     def is_finite(self) -> bool:
         """Return True if the state is finite in every process; a collective operation."""
-        tensors = [local_shard(each) for own in self.state.held().values() for each in own.values()]
+        tensors = [local_shard(each) for own in self.weights.tensors().values() for each in own.values()]
         return not self.processes.any(not all(bool(each.isfinite().all()) for each in tensors))
 
     def line(self) -> dict[str, float]:
@@ -103,13 +96,17 @@ class Learner:
         return {
             **self.meter.line(),
             "learning_rate": self.learning_rate,
-            "seconds": self.state.counters.seconds,
+            "seconds": self.state.seconds,
         }
+
+    def read_time(self) -> None:
+        """Read the clock of the first process for all, since rates and the end follow it; a collective operation."""
+        self.state.seconds = self.processes.broadcast(self.time.seconds)
 
     def close(self) -> None:
         """End the prefetch, give the model back as it came, and release what refers to the process group."""
         self.batches.close()
-        restore_blocks(self.state.model)
+        restore_blocks(self.weights.model)
         del self.objective
 
 
@@ -120,7 +117,7 @@ def prepared(
     processes: Processes,
     checkpoints: Checkpoints | None = None,
     loss: Loss = random_slice_loss,
-    clock: Clock | None = None,
+    identity: dict[str, Any] | None = None,
 ) -> Learner:
     """Return a model in its place on the devices, in the state of the newest checkpoint; a collective operation.
 
@@ -131,13 +128,12 @@ def prepared(
         processes: entered.
         checkpoints: those of the run; None: begin at step 0.
         loss: see `train`.
-        clock: that of the run; None: it begins now.
+        identity: of the run (`RunRecord.identity`), which that of the checkpoints must be.
 
     Raises:
         ValueError: the checkpoint is of another run.
     """
     assert "auto" not in (config.precision, config.compile)
-    clock = clock or Clock()
     device, sharded = processes.device, config.shard and processes.count > 1
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
     if device.type == "cpu":
@@ -148,24 +144,20 @@ def prepared(
     skeleton = skeleton_of(model)
     objective = parallelise(Objective(model, loss), processes, sharded, dtype)
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    state = State(model, with_tensors(skeleton, tensors), optimizers(model, config))
+    weights, state = Weights(model, with_tensors(skeleton, tensors), optimizers(model, config)), RunState()
+    state.identity = identity or {}
     if checkpoints is not None:
-        checkpoints.restore(state)
-    counters = state.counters
-    batches_from = partial(batches, examples, model.slices, model.config.num_classes, config, processes)
-    if config.checkpoint_blocks:
-        checkpoint_blocks(model)
-    clock.add(counters.seconds)
+        checkpoints.restore(weights, state)
     if config.compile:
-        restore_blocks(model)  # compiled blocks are inside checkpointed ones
         compile_blocks(model)
-        if config.checkpoint_blocks:
-            checkpoint_blocks(model)
+    if config.checkpoint_blocks:  # compiled blocks are inside checkpointed ones
+        checkpoint_blocks(model)
     every = 1 if device.type == "cpu" else STEPS_BETWEEN_WAITS
-    meter = Meter(device, config.batch_size, every, counters)
-    forget_peak_memory(device)  # of the timed parts
-    order = batches_from(counters.step)
-    return Learner(config, processes, state, objective, skeleton, batches_from, order, meter, clock)
+    meter = Meter(device, config.batch_size, every, state)
+    forget_peak_memory(device)  # of the start
+    order = batches(examples, model.slices, model.config.num_classes, config, processes, state.step)
+    time = TimeLimit(config.minutes, spent=state.seconds)
+    return Learner(config, processes, weights, state, objective, skeleton, order, meter, time)
 
 
 def step(learner: Learner) -> None:
@@ -174,34 +166,31 @@ def step(learner: Learner) -> None:
     Raises:
         NonFiniteLoss: the loss or the gradient of this step, whose weights are untouched, or of one before it.
     """
-    config, processes, state, meter = learner.config, learner.processes, learner.state, learner.meter
-    counters, device = state.counters, processes.device
+    config, processes, weights, state = learner.config, learner.processes, learner.weights, learner.state
+    device, meter = processes.device, learner.meter
     # Seeded anew each step: a resume samples the same dropout, whatever evaluations sampled in between.
-    number = counters.step * processes.count + processes.rank
+    number = state.step * processes.count + processes.rank
     torch.manual_seed(int(random_bits(config.seed, Purpose.DROPOUT, number)[0]))
     graphs = whole_graphs() if config.compile else nullcontext()
     with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic):
-        state.model.zero_grad()
+        weights.model.zero_grad()
         nats = torch.zeros((), device=device)
         for part in range(1, config.accumulate + 1):
-            with meter.waiting_for_data():
-                batch = next(learner.batches).to(device)
+            batch = next(learner.batches).to(device)
             with synchronise_gradients(learner.objective, enabled=part == config.accumulate):
                 nats += _gradients(learner, batch)
         nats = processes.mean(nats)
-        norm = clip_gradients(state.model, config, limit_of(counters))
-        meter.add(counters.step + 1, nats, norm)  # or NonFiniteLoss
-        learner.learning_rate = counters.rates * learning_rate(counters.step, config, counters.clock)
-        step_all(state.optimizers, config, learner.learning_rate)
-        update_average(state.average, state.model, ema_decay(counters.step, config))
-    counters.step += 1
-    counters.seconds = learner.clock.seconds
-    if counters.step % STEPS_BETWEEN_WAITS == 0:
+        norm = clip_gradients(weights.model, config, limit_of(state))
+        meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
+        learner.learning_rate = learning_rate(state.step, config, learner.time.share(state.seconds))
+        step_all(weights.optimizers, config, learner.learning_rate)
+        update_average(weights.average, weights.model, ema_decay(state.step, config))
+    state.step += 1
+    if state.step % STEPS_BETWEEN_WAITS == 0:
         meter.read()
-        renew_limit(counters, config)
-    # The learning rate follows `clock`, so it must be equal in all processes, and reach the limit with the last step.
-    if counters.step % (1 if processes.count == 1 else STEPS_BETWEEN_WAITS) == 0:
-        counters.clock = processes.broadcast(counters.seconds)
+        renew_limit(state, config)
+    if processes.count == 1 or state.step % STEPS_BETWEEN_WAITS == 0:
+        learner.read_time()
 
 
 def _gradients(learner: Learner, batch: Batch) -> Tensor:

@@ -16,7 +16,6 @@ from axial_transformers.data.kinds import kind_of
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.data.scans import Scan, is_scan, read_scan
 from axial_transformers.data.value_range import ValueRange
-from axial_transformers.messages import Message, joined
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import bar
@@ -75,13 +74,13 @@ class TrainedModel:
             return None
         count, names = self.model.config.num_classes, self.class_names or ()
         if count is None:
-            raise ValueError(Message("{label=}: this model was trained without classes", label=word))
+            raise ValueError(f"label={word}: this model was trained without classes")
         if word in names:
             return torch.tensor(names.index(word))
         if word.isdecimal() and len(word) < 19 and int(word) < count:
             return torch.tensor(int(word))
         called = ", called " * bool(names) + ", ".join(names)
-        raise ValueError(Message("{label=}: the classes are 0 to {}{}", count - 1, called, label=word))
+        raise ValueError(f"label={word}: the classes are 0 to {count - 1}{called}")
 
     def _data_of(self, source: str | Path | None) -> DataConfig:
         if self.data.size is None and source is not None and is_scan(source):
@@ -98,7 +97,7 @@ def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> t
             return load(source, options, split, bar("reading")), split
         except EmptySplitError as error:
             fact = error.fact
-    raise ValueError(Message("{}: take {split=all}, or other data", fact))
+    raise ValueError(f"{fact}: take split=all, or other data")
 
 
 def check_shape(
@@ -106,19 +105,18 @@ def check_shape(
     config: AxialTransformerConfig,
     source: str,
     name: str = "the model",
-    resizing: str = Message("{fit=crop}, {fit=stretch} or {fit=tiles}"),
+    resizing: str = "data.fit=crop, stretch or tiles",
     otherwise: str = "",
 ) -> None:
     """Raise ValueError, with advice, where examples and model differ in shape."""
     here, there = [*examples.shape, examples.channels], [*config.shape, config.channels]
     if here == there:
         return
-    modes = {1: Message("{mode=gray}"), 3: Message("{mode=rgb}"), 4: Message("{mode=rgba}")}
-    mode = modes.get(config.channels, "") if here[-1] != there[-1] else ""
-    ways = joined(" and ", filter(None, (resizing if here[:-1] != there[:-1] else "", mode)))
-    advice = joined(", or ", filter(None, (ways and Message("fit pictures with {}", ways), otherwise)))
+    mode = {1: "data.mode=gray", 3: "data.mode=rgb", 4: "data.mode=rgba"}.get(config.channels, "")
+    ways = [resizing] * (here[:-1] != there[:-1]) + [mode] * (mode != "" and here[-1] != there[-1])
+    advice = [f"fit pictures with {' and '.join(ways)}"] * bool(ways) + [otherwise] * bool(otherwise)
     said = f"{source} holds {here} values an example, {name} is of {there}"
-    raise ValueError(joined(": ", filter(None, (said, advice))))
+    raise ValueError(": ".join([said, *filter(None, [", or ".join(advice)])]))
 
 
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:

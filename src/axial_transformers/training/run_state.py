@@ -1,0 +1,65 @@
+"""Where a run is: its numbers, which a checkpoint keeps in state.json beside the tensors."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from axial_transformers.storage.files import written_whole
+from axial_transformers.storage.typed_json import from_json, read_object
+
+STATE = "state.json"
+Ending = Literal["finished", "time limit", "interrupted"]
+
+
+@dataclass
+class RunState:
+    """The numbers of a run, equal in all its processes: what `train` returns, and what a checkpoint keeps."""
+
+    step: int = 0
+    """Updates made."""
+    seconds: float = 0.0
+    """Wall-clock time, over all resumes."""
+    ending: Ending | None = None
+    """All steps made, time limit reached, or SIGINT or SIGTERM, after which `resume` continues; None: not ended."""
+    best_step: int | None = None
+    """Step of the exported, best EMA weights; None without an evaluation."""
+    best_bits_per_dim: float | None = None
+    evaluated_step: int | None = None
+    """Step at which the EMA weights were last evaluated."""
+    unlogged_steps: int = 0
+    """Steps since the last line of metrics.jsonl; the next two are sums over these."""
+    unlogged_nats: float = 0.0
+    unlogged_norms: float = 0.0
+    norms: tuple[float, ...] = ()
+    """The newest norms of gradients; see `divergence`, as for the next two."""
+    norm_limit: float | None = None
+    left_out: int = 0
+    """Steps left out."""
+    identity: dict[str, Any] = field(default_factory=dict)
+    """Data, seed, batch size, optimizer and model: what must not change over a run's life."""
+    files: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each file of tensors in the checkpoint."""
+
+    def write(self, folder: Path) -> None:
+        """Write state.json, which also has its own SHA-256."""
+        text = json.dumps({**vars(self), "sha256": _sha256(vars(self))}, indent=2) + "\n"
+        with written_whole(folder / STATE) as aside:
+            aside.write_text(text, encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read state.json; ValueError for any other content than what was written."""
+        content = read_object(folder / STATE, "a training state")
+        if content.pop("sha256", None) != _sha256(content):
+            raise ValueError(f"{STATE} is not what was written")
+        known = {name: content.pop(name, None) for name in ("identity", "files")}
+        if not all(isinstance(each, dict) for each in known.values()):
+            raise ValueError(f"{STATE} names no run, or no files")
+        return replace(from_json(cls, content, STATE), **known)
+
+
+def _sha256(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
