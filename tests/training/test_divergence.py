@@ -1,17 +1,19 @@
-"""Steps whose gradients explode are left out."""
+"""Steps whose gradients explode are left out; after many of them, a run goes back at half the learning rates."""
 
 import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from axial_transformers.data import Examples
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.progress import Display
 from axial_transformers.training import TrainConfig, train
-from axial_transformers.training.divergence import FIRST, LIMIT, WINDOW, add_norm, renew_limit
+from axial_transformers.training.divergence import FIRST, LIMIT, MANY, WINDOW, add_step, goes_back, renew_limit
 from axial_transformers.training.run_state import RunState
 
 CONFIG = TrainConfig(
@@ -21,8 +23,8 @@ CONFIG = TrainConfig(
 
 
 def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool = False, factor: float = 1e6):
-    """The model after a run in which the gradients of these steps explode, counted from its begin."""
-    rng = np.random.default_rng(0)
+    """The model after a run in which the gradients of these steps explode, counted from its begin, and what it says."""
+    rng, said = np.random.default_rng(0), list[str]()
     examples = Examples(rng.integers(0, 4, (16, 3), dtype=np.uint8)[..., None], [*map(str, range(16))], num_values=4)
     torch.manual_seed(0)
     model = AxialTransformer(AxialTransformerConfig(shape=(3,), num_values=4, dim=8, heads=2, inner_layers=1))
@@ -33,36 +35,58 @@ def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool =
         made += 1
         return random_slice_loss(model, x, label=label, channel=channel) * (factor if made in explodes else 1)
 
+    class Said(Display):
+        def say(self, text: str) -> None:
+            said.append(text)
+
     config = dataclasses.replace(CONFIG, steps=steps)
-    result = train(model, examples, config, folder, loss=loss, resume=resume)
+    result = train(model, examples, config, folder, loss=loss, resume=resume, progress=Said())
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return model, result, [line for line in lines if "gradient_norm" in line]
+    return model, result, [line for line in lines if "gradient_norm" in line], said
 
 
 def test_a_step_whose_gradient_explodes_is_left_out_and_counted(tmp_path):
-    model, result, lines = run(tmp_path / "run", range(340, 341))
+    model, result, lines, _ = run(tmp_path / "run", range(340, 341))
     assert (result.step, lines[-1]["steps_left_out"], lines[338]["steps_left_out"]) == (360, 1, 0)
     assert "1 steps left out" in (tmp_path / "run/index.html").read_text()
     other, *_ = run(tmp_path / "other", range(340, 341), factor=1e9)  # of which nothing is left in weights or moments
     assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
 
 
-def test_a_resume_leaves_out_the_same_steps(tmp_path):
-    whole, *_ = run(tmp_path / "whole", range(326, 336))
-    run(tmp_path / "parts", range(326, 336), steps=328)
-    rest, *_ = run(tmp_path / "parts", range(-2, 8), resume=True)
+def test_after_many_such_steps_the_run_goes_back_at_half_the_rates(tmp_path):
+    _, result, lines, said = run(tmp_path / "run", range(326, 326 + MANY))
+    assert "gone back to step 300, at 0.5 times the learning rates" in said[-1]
+    assert result.step == 360
+    assert [line["step"] for line in lines] == [*range(1, 361)]
+    assert (lines[298]["learning_rate"], lines[-1]["learning_rate"]) == (1e-3, 5e-4)
+    record = RunState.read(tmp_path / "run/checkpoints/step-00000360")
+    assert (record.rates, record.left_out) == (0.5, MANY)
+
+
+@pytest.mark.parametrize("end", [328, 337])
+def test_a_resume_goes_on_bitwise_before_and_after_it_goes_back(tmp_path, end):
+    whole, *_ = run(tmp_path / "whole", range(326, 326 + MANY))
+    run(tmp_path / "parts", range(326, 326 + MANY), steps=end)
+    made = {328: 328, 337: 337 + 35}[end]
+    rest, *_ = run(tmp_path / "parts", range(326 - made, 326 + MANY - made), resume=True)
     assert all(map(torch.equal, whole.state_dict().values(), rest.state_dict().values()))
 
 
 def test_the_limit_follows_the_median_and_small_norms_are_never_left_out():
-    state = RunState(step=FIRST)
+    counters = RunState(step=FIRST)
     for step in range(WINDOW):
-        add_norm(state, 1e9 if step % 3 == 0 else 2.0)
-        renew_limit(state, CONFIG)
-    assert (state.norm_limit, state.left_out) == (LIMIT * 2.0, 0)
-    for _ in range(WINDOW):
-        add_norm(state, 1e-6)
-        renew_limit(state, CONFIG)
-    assert (state.norm_limit, state.left_out) == (CONFIG.clip_norm, 0)
-    add_norm(state, 2 * CONFIG.clip_norm)
-    assert state.left_out == 1
+        add_step(counters, step, 1.0, 1e9 if step % 3 == 0 else 2.0)
+        renew_limit(counters, CONFIG)
+    assert (counters.norm_limit, counters.left_out) == (LIMIT * 2.0, 0)
+    for step in range(WINDOW):
+        add_step(counters, WINDOW + step, 1.0, 1e-6)
+        renew_limit(counters, CONFIG)
+    assert counters.norm_limit == CONFIG.clip_norm
+    for _ in range(MANY):
+        assert not goes_back(counters)
+        counters.step += 1
+        add_step(counters, counters.step, 1.3, 1e3)
+    assert goes_back(counters)
+    counters.step += WINDOW
+    renew_limit(counters, CONFIG)
+    assert not goes_back(counters)

@@ -15,6 +15,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import Look, save_grid
 from axial_transformers.training.batches import TrainingExamples, some_examples
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
+from axial_transformers.training.divergence import MANY, WINDOW
 from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
 from axial_transformers.training.run_folder import export
 from axial_transformers.training.run_page import DATA, PAGE, write_page
@@ -85,6 +86,15 @@ class Callbacks:
             self.checkpoints.save(learner.weights, state)
             if state.best_step is None:
                 self._export()
+
+    def go_back(self) -> str:
+        """Go back to a good state at half the learning rates, and return what is said about it."""
+        learner, state = self.learner, self.learner.state
+        many = f"step {state.step}: {MANY} of {WINDOW} steps were left out, since their gradients exploded"
+        with learner.meter.paused():
+            learner.go_back(self.checkpoints)
+            self.log.go_back(state)
+        return f"{many}: gone back to step {state.step}, at {state.rates:g} times the learning rates"
 
     def diverged(self, step: int, what: str) -> NonFiniteLoss:
         """Return the error to raise, with a hint and where the last good state is."""

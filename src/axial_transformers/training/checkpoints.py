@@ -142,7 +142,7 @@ class Checkpoints:
                 for name, tensors in files.items():
                     write_tensors(aside / name, tensors)
                 replace(state, files={name: _sha256(aside / name) for name in files}).write(aside)
-        for old in _newest_first(self.run)[KEPT:]:
+        for old in _newest_first(self.run)[KEPT:] if not state.left_out_at else ():  # the run may go back
             if _step(old) != state.best_step:
                 shutil.rmtree(old)
 
@@ -170,6 +170,23 @@ class Checkpoints:
         for each, reason in damaged.items():
             print(f"{each} is damaged ({reason}): gone back to {path.name}", file=sys.stderr)
             shutil.rmtree(each)
+
+    def go_back(self, weights: Weights, state: RunState) -> None:
+        """Restore the newest checkpoint before the steps left out, at half the rates; a collective operation.
+
+        Newer checkpoints are removed. Without any checkpoint, only the rates change.
+        """
+        found = _newest_first(self.run) if self.processes.rank_zero else []
+        changed: dict[str, Any] = {"rates": state.rates / 2, "left_out_at": ()}
+        changed |= {name: getattr(state, name) for name in ("left_out", "seconds", "best_step", "best_bits_per_dim")}
+        if found:
+            good = next((path for path in found if _step(path) < min(state.left_out_at)), found[-1])
+            for newer in found[: found.index(good)]:
+                shutil.rmtree(newer)
+            replace(RunState.read(good), **changed).write(good)
+        self.processes.barrier()
+        self.restore(weights, state)
+        vars(state).update(changed)
 
 
 def _check_identity(run: Path, stored: dict[str, Any], wanted: dict[str, Any] | None) -> None:

@@ -18,6 +18,7 @@
     |   |                                                                                  |
     |   v                                                                                  |
     |   at their intervals: log a line, save a checkpoint, sample                          |
+    |   many steps left out? go back to a checkpoint, at half the learning rates           |
     |   |                                                                                  |
     +---+----------------------------------------------------------------------------------+
 
@@ -45,6 +46,7 @@ from axial_transformers.training.batches import TrainingExamples, check_fit, som
 from axial_transformers.training.callbacks import Callbacks, Evaluate, RunPage, Sample
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.divergence import goes_back
 from axial_transformers.training.metrics import TIMED, MetricsLog, NonFiniteLoss, progress_metrics
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
@@ -210,6 +212,8 @@ def _fit(
                 between.save()
             if sample and state.step % config.sample_every == 0:
                 between.sample(sample)
+            if goes_back(state):
+                progress.say(between.go_back())
         state.ending = ending
         _finish(between, evaluate, sample, progress)
         page.write(between.status(ending), last=True)

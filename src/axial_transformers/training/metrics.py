@@ -24,7 +24,7 @@ from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, require_inside, written_whole
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import add_norm
+from axial_transformers.training.divergence import add_step
 from axial_transformers.training.run_state import RunState
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
@@ -84,7 +84,7 @@ class Meter:
             self._state.unlogged_steps += 1
             self._state.unlogged_nats += nats
             self._state.unlogged_norms += norm
-            add_norm(self._state, norm)
+            add_step(self._state, step, nats, norm)
         now = time.monotonic()
         self._seconds.append((now - self._last_read) / len(steps))
         self._last_read = now
@@ -131,8 +131,7 @@ class MetricsLog:
 
     def __init__(self, folder: Path | None, state: RunState, config: TrainConfig) -> None:
         self._path = Path(os.devnull) if folder is None else folder / METRICS
-        self._remove_lines_after(state)
-        self._file = self._path.open("a", encoding="utf-8")
+        self._file = self._from(state)
         self._board = self._wandb = None
         if config.tensorboard and folder is not None:
             from torch.utils.tensorboard import SummaryWriter
@@ -144,7 +143,13 @@ class MetricsLog:
             name = folder.resolve().name
             self._wandb = wandb.init(project=config.wandb, name=name, id=_identity(folder), resume="allow")
 
-    def _remove_lines_after(self, state: RunState) -> None:
+    def go_back(self, state: RunState) -> None:
+        """Remove the lines of steps that are made again."""
+        self._file.close()
+        self._file = self._from(state)
+
+    def _from(self, state: RunState) -> TextIO:
+        """Return the file, without the lines after a state, to write on."""
         resumed = state.step, state.evaluated_step == state.step
         if self._path.is_file():
             with (
@@ -153,6 +158,7 @@ class MetricsLog:
                 aside.open("w", encoding="utf-8") as new,
             ):
                 new.writelines(line for line in _lines_of(old) if _moment(line) <= resumed)
+        return self._path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
         pictures = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}

@@ -33,11 +33,16 @@ class RunState:
     """Steps since the last line of metrics.jsonl; the next two are sums over these."""
     unlogged_nats: float = 0.0
     unlogged_norms: float = 0.0
+    losses: tuple[float, ...] = ()
+    """The newest losses, in nats/dim; see `divergence`, as for the next five."""
     norms: tuple[float, ...] = ()
-    """The newest norms of gradients; see `divergence`, as for the next two."""
     norm_limit: float | None = None
     left_out: int = 0
     """Steps left out."""
+    left_out_at: tuple[int, ...] = ()
+    """The newest of them."""
+    rates: float = 1.0
+    """Factor of all learning rates."""
     identity: dict[str, Any] = field(default_factory=dict)
     """Data, seed, batch size, optimizer and model: what must not change over a run's life."""
     files: dict[str, str] = field(default_factory=dict)

@@ -1,8 +1,9 @@
 """What learns, and one step of it."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,6 +62,8 @@ class Learner:
     """The loss as a module of the model, replicated or in shards."""
     skeleton: AxialTransformer
     """A copy of the model on the meta device, without weights."""
+    batches_from: Callable[[int], Generator[Batch, None, None]]
+    """Returns the batches of the steps from a number on."""
     batches: Generator[Batch, None, None]
     meter: Meter
     time: TimeLimit
@@ -85,6 +88,12 @@ class Learner:
             return self.weights.average
         tensors = full_tensors(self.weights.average.state_dict(), keep, device)
         return with_tensors(self.skeleton, tensors) if keep else self.skeleton
+
+    def go_back(self, checkpoints: Checkpoints) -> None:
+        """Return to the state before the steps that were left out (`divergence`); a collective operation."""
+        self.batches.close()
+        checkpoints.go_back(self.weights, self.state)
+        self.batches = self.batches_from(self.state.step)
 
     def is_finite(self) -> bool:
         """Return True if the state is finite in every process; a collective operation."""
@@ -155,9 +164,10 @@ def prepared(
     every = 1 if device.type == "cpu" else STEPS_BETWEEN_WAITS
     meter = Meter(device, config.batch_size, every, state)
     forget_peak_memory(device)  # of the start
-    order = batches(examples, model.slices, model.config.num_classes, config, processes, state.step)
+    batches_from = partial(batches, examples, model.slices, model.config.num_classes, config, processes)
+    order = batches_from(state.step)
     time = TimeLimit(config.minutes, spent=state.seconds)
-    return Learner(config, processes, weights, state, objective, skeleton, order, meter, time)
+    return Learner(config, processes, weights, state, objective, skeleton, batches_from, order, meter, time)
 
 
 def step(learner: Learner) -> None:
@@ -182,7 +192,8 @@ def step(learner: Learner) -> None:
         nats = processes.mean(nats)
         norm = clip_gradients(weights.model, config, limit_of(state))
         meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
-        learner.learning_rate = learning_rate(state.step, config, learner.time.share(state.seconds))
+        rate = learning_rate(state.step, config, learner.time.share(state.seconds))
+        learner.learning_rate = state.rates * rate
         step_all(weights.optimizers, config, learner.learning_rate)
         update_average(weights.average, weights.model, ema_decay(state.step, config))
     state.step += 1
