@@ -11,7 +11,6 @@ from torch import Tensor
 
 from axial_transformers.likelihood.bits import bits_per_dim, ordered_sum
 from axial_transformers.machine import arithmetic
-from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Images
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.progress import Progress
@@ -93,7 +92,7 @@ def bits_of_each(
     if len(x) == 0:
         raise ValueError("no images to evaluate")
     if batch_size < 1:
-        raise ValueError(Message("{batch_size} must be at least 1, not {}", batch_size))
+        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     if label is not None and len(label) != len(x):
         raise ValueError(f"{len(label)} labels for {len(x)} images")
     device = model.device

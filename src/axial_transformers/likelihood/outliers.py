@@ -22,7 +22,6 @@ from axial_transformers.data import Examples
 from axial_transformers.data.images import joined_tiles, tile_of
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pictures.heat_maps import BitsOfExample
 from axial_transformers.progress import Progress
@@ -62,7 +61,7 @@ def are_images(config: AxialTransformerConfig, rank_by: RankBy | None = None) ->
     """
     found = len(config.shape) == 2 and config.channels in (1, 3) and 0 <= config.lowest <= config.highest < 256
     if rank_by == "corrected" and not found:
-        raise ValueError(Message("{rank_by=corrected} is for models of 8-bit gray or RGB images: use {rank_by=bits}"))
+        raise ValueError("rank_by=corrected is for models of 8-bit gray or RGB images: use rank_by=bits")
     return found
 
 

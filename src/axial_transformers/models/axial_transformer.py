@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Labels, Positions
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
@@ -192,7 +191,7 @@ class AxialTransformer(nn.Module):
             label = None if label is None else _check_label(label, batch, self.labels.classes).to(device)
             embedded = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
         elif label is not None:
-            raise ValueError(Message("label is given, but the model has no {num_classes}"))
+            raise ValueError("label is given, but the model has no model.num_classes")
         if cond is not None:
             if cond.shape != (batch, *self.config.shape, self.config.dim):
                 raise ValueError(f"cond must be {[batch, *self.config.shape, self.config.dim]}, not {list(cond.shape)}")

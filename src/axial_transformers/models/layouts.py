@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from axial_transformers.messages import Message
-
 if TYPE_CHECKING:  # a configuration is read without torch
     from torch import Tensor
 
@@ -120,9 +118,7 @@ class Frames(Layout):
 
     def __post_init__(self) -> None:
         if len(self.data_shape) < 2:
-            raise ValueError(
-                Message("{layout} 'frames' needs frames and at least one more axis, not {shape} {}", self.data_shape)
-            )
+            raise ValueError(f"model.layout=frames needs frames and at least one more axis, not {self.data_shape}")
 
     @property
     def shape(self) -> tuple[int, ...]:

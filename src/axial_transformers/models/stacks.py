@@ -11,7 +11,6 @@ from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerB
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
-from axial_transformers.messages import Message
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.values import CategoricalValues, OrdinalValues
@@ -138,7 +137,7 @@ class InnerAttention(nn.Module):
         attentions = list(attentions)
         for kind in {type(attention) for attention in attentions if attention.rotations is None}:
             if config.rotary is not None:
-                raise ValueError(Message("{rotary} must be None: {} has no rotary positions", kind.__name__))
+                raise ValueError(f"model.rotary must be None: {kind.__name__} has no rotary positions")
         self.blocks = ModuleListOf(
             TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions
         )

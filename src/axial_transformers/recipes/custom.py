@@ -6,7 +6,6 @@ from math import prod
 from statistics import median_low
 from typing import TYPE_CHECKING, Literal
 
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import RunConfig, TrainConfig
 
@@ -231,12 +230,11 @@ def for_archive(run: RunConfig, size: float) -> RunConfig:
 def check_start(trained: AxialTransformerConfig, start: str, wanted: "AxialTransformerConfig | Examples") -> None:
     """Raise ValueError where a model to start from has other axes, channels or values than are wanted."""
     if len(trained.shape) != len(wanted.shape):
-        raise ValueError(f"--from {start}: that model has {len(trained.shape)} axes, the data {len(wanted.shape)}")
+        raise ValueError(f"the model {start} has {len(trained.shape)} axes, the data {len(wanted.shape)}")
     for name in ("channels", "num_values", "lowest"):
-        if getattr(wanted, name) != getattr(trained, name):
-            its, that = {name: getattr(trained, name)}, "choose another model, or train without --from"
-            text = "--from {}: that model has {model." + name + "=}, the data {}: {}"
-            raise ValueError(Message(text, start, getattr(wanted, name), that, **its))
+        its, other = getattr(trained, name), getattr(wanted, name)
+        if its != other:
+            raise ValueError(f"the model {start} has model.{name}={its}, the data {other}: start from another, or none")
 
 
 def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorical"], str]:
