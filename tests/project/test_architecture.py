@@ -57,6 +57,7 @@ LINES_OF_ROOMS = {
     ("studio.py",): 250,
     ("decoding",): 1_500,
     ("pictures",): 1_000,
+    ("recipes",): 550,
 }
 """Rooms that were rebuilt may not grow; the engine is to become smaller."""
 LINES_OF_C = 4_610

@@ -169,7 +169,7 @@ def test_the_command_takes_the_model_of_the_weights_and_the_shape_of_the_data(ax
     assert "started from" in axial("inspect", tmp_path / "run").out
     status, _, said = axial("train", "digits", "--from", tmp_path / "trained")
     assert (status, said.count("\n")) == (2, 1)
-    assert "has model.channels=2, the data 1" in said
+    assert "[8, 8, 1] values an example" in said
     np.savez(tmp_path / "clips.npz", videos=np.zeros((12, 2, 3, 5, 2), np.uint8))
     status, _, said = axial("train", tmp_path / "clips.npz", "--from", tmp_path / "trained")
     assert (status, said) == (2, f"axial train: the model {tmp_path / 'trained'} has 2 axes, the data 3\n")
