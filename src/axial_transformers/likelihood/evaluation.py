@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Integer
@@ -47,20 +47,11 @@ class Evaluation:
         return asdict(self)
 
 
-class EvaluationOptions(TypedDict, total=False):
-    """Keywords of `evaluate`; see `bits_of_each`."""
-
-    batch_size: int
-    given_frames: int
-    progress: Progress
-    fill: Fill
-
-
 def evaluate(
     model: AxialTransformer,
     x: Integer[Tensor, "n *a c"] | Images,
     label: Integer[Tensor, " n"] | None = None,
-    **options: Unpack[EvaluationOptions],
+    **options: Any,
 ) -> Evaluation:
     """Return the exact bits/dim of x [N, *A, C]; keywords and errors as of `bits_of_each`."""
     return summarise(bits_of_each(model, x, label, **options))

@@ -124,17 +124,6 @@ class AxialTransformer(nn.Module):
         known = [torch.zeros_like(slices[0])] * self.config.known_channels
         return self.layout.to_data(torch.stack(known + slices, dim=-2))
 
-    def slice_logits(
-        self,
-        x: Integer[Tensor, "b *a c"],
-        channel: Integer[Tensor, " b"],
-        label: Integer[Tensor, " b"] | int | None = None,
-        cond: Float[Tensor, "b *a d"] | None = None,
-    ) -> Float[Tensor, "b *s v"]:
-        """Return the logits of one channel [B] per example: [B, *A', V], in model coordinates."""
-        codes, outputs = self.slice_and_outputs(x, channel, label, cond)
-        return self.values.log_probabilities(outputs, codes)
-
     def slice_and_outputs(
         self,
         x: Integer[Tensor, "b *a c"],

@@ -58,16 +58,20 @@ class Layout:
         return len(self.data_shape) + 1
 
 
-class Rows(Layout):
+class Merged(Layout):
+    """Channels become positions."""
+
+    @property
+    def channels(self) -> int:
+        return 1
+
+
+class Rows(Merged):
     """Channel-major along the first axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.data_channels * self.data_shape[0], *self.data_shape[1:])
-
-    @property
-    def channels(self) -> int:
-        return 1
 
     def to_model(self, x: "Tensor") -> "Tensor":
         return x.movedim(self._channel, 1).flatten(1, 2).unsqueeze(self._channel)
@@ -76,16 +80,12 @@ class Rows(Layout):
         return x.squeeze(self._channel).unflatten(1, (self.data_channels, -1)).movedim(1, self._channel)
 
 
-class Columns(Layout):
+class Columns(Merged):
     """Interleaved along the last axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.data_shape[:-1], self.data_shape[-1] * self.data_channels)
-
-    @property
-    def channels(self) -> int:
-        return 1
 
     def to_model(self, x: "Tensor") -> "Tensor":
         return x.flatten(self._channel - 1, self._channel).unsqueeze(self._channel)
@@ -94,16 +94,12 @@ class Columns(Layout):
         return x.squeeze(self._channel).unflatten(self._channel - 1, (-1, self.data_channels))
 
 
-class Axis(Layout):
+class Axis(Merged):
     """Channels are the innermost axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.data_shape, self.data_channels)
-
-    @property
-    def channels(self) -> int:
-        return 1
 
     def to_model(self, x: "Tensor") -> "Tensor":
         return x.unsqueeze(self._channel + 1)
@@ -138,16 +134,12 @@ class Frames(Layout):
         raise ValueError("layout 'frames' takes no cond: its frames are channels, and a cond is one for all channels")
 
 
-class Raster(Layout):
+class Raster(Merged):
     """One sequence, channels innermost."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (prod(self.data_shape) * self.data_channels,)
-
-    @property
-    def channels(self) -> int:
-        return 1
 
     def to_model(self, x: "Tensor") -> "Tensor":
         return x.flatten(1, self._channel).unsqueeze(2)

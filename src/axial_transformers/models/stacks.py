@@ -53,19 +53,11 @@ class ChannelEncoder(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
-        h = self.convolve(x, channel, conditioning)
+        h = self.convolution(self.windows(x, channel, self.position.tables[0].dtype)) + self.position()
+        h = h if isinstance(conditioning, float) else h + conditioning
         for block in self.blocks:
             h = block(h)
         return h
-
-    def convolve(
-        self,
-        x: Integer[Tensor, "b *a c"],
-        channel: Integer[Tensor, " b"],
-        conditioning: Float[Tensor, "b *g d"] | float,
-    ) -> Float[Tensor, "b *a d"]:
-        h = self.convolution(self.windows(x, channel, self.position.tables[0].dtype)) + self.position()
-        return h if isinstance(conditioning, float) else h + conditioning
 
     def windows(
         self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"], dtype: torch.dtype

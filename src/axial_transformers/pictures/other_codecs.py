@@ -46,7 +46,7 @@ def coded_sizes(
             some = images[:: -(-len(images) // MAX_FILES)]
             said = way + f", from {len(some):,} of {len(images):,}" * (len(some) < len(images))
             with suppress(ImportError, ValueError, OSError, RuntimeError):  # WebP has no images as large as some sheets
-                size = sum(_bytes(name, each) for each in progress(f"{name}, {way}")(some))
+                size = sum(bytes_of_image(name, each) for each in progress(f"{name}, {way}")(some))
                 whole, coded = (sum(each.size for each in several) for several in (images, some))
                 found.setdefault(name, {})[said] = round(size * whole / coded)
     return found
@@ -59,7 +59,7 @@ def xz_bytes(arrays: Iterable[NDArray[Any]], total: int) -> int:
     return sum(len(packer.compress(array.tobytes())) for array in arrays) + len(packer.flush())
 
 
-def _bytes(codec: str, image: NDArray[Any]) -> int:
+def bytes_of_image(codec: str, image: NDArray[Any]) -> int:
     """Return the bytes of an image [H, W], [H, W, 1] or [H, W, 3], at the highest effort."""
     image = np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image)
     if codec == "JPEG XL":
