@@ -218,7 +218,8 @@ class AxialTransformer(nn.Module):
         self.require_values()
         with torch.device("meta"):
             expected = type(self)(self.config).state_dict()
-        model_folders.save(folder, self.name, to_json(self.config), _own_weights(self), expected, overwrite)
+        weights = {name.replace(COMPILED, ""): weight for name, weight in self.state_dict().items()}
+        model_folders.save(folder, self.name, to_json(self.config), weights, expected, overwrite)
 
     def push_to_hub(
         self, repository: str, *, private: bool | None = None, revision: str | None = None, card: str | None = None
@@ -277,18 +278,6 @@ class AxialTransformer(nn.Module):
             model = cls(config)
         model.load_state_dict(model_folders.load_tensors(folder, model.state_dict()), assign=True)
         return model.requires_grad_().eval()
-
-
-def _own_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the weights by the names that they have before torch.compile, with parametrizations computed."""
-    weights = {}
-    for name, tensor in model.state_dict().items():
-        path, _, parametrized = name.partition(".parametrizations.")
-        if parametrized:
-            own = parametrized.partition(".")[0]
-            name, tensor = f"{path}.{own}", getattr(model.get_submodule(path), own)
-        weights[name.replace(COMPILED, "")] = tensor
-    return weights
 
 
 def _slice(x: Tensor, channel: Tensor) -> Tensor:
