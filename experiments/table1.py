@@ -124,7 +124,7 @@ def blank(n: int) -> torch.Tensor:
 
 def logits(model: AxialTransformer) -> torch.Tensor:
     """One forward pass of one image on the meta device."""
-    return model.slice_logits(blank(model.config.shape[0]), torch.zeros(1, dtype=torch.int64, device=META))
+    return model.slice_and_outputs(blank(model.config.shape[0]), torch.zeros(1, dtype=torch.int64, device=META))[1]
 
 
 def flops(model: AxialTransformer) -> tuple[int, int]:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from axial_transformers.decoding.sampling import complete, exact_layouts, require_room, sample
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
-from axial_transformers.messages import Message
 from axial_transformers.pictures import Look
 from axial_transformers.pictures.completions import save_completions
 from axial_transformers.pictures.heat_maps import heat_map
@@ -179,8 +178,7 @@ def served(
             )
         except OSError as error:  # Gradio's message is about its own settings
             where = f"port {port}" if port else "ports from 7860 on"
-            message = Message("{} cannot be served at, {}: choose another {host=} or {port=}", host, where)
-            raise OSError(message) from error
+            raise OSError(f"{host} cannot be served at, {where}: choose another host or port") from error
         try:
             yield address
         finally:

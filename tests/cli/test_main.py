@@ -45,7 +45,7 @@ def test_options_are_read_and_refused_without_torch_and_data(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").write_text("no image, which would be said if it were read")
     words = [f"{verb} {option}" for verb in cli.COMMANDS for option in ("--help", "--halp")]
-    record = RunRecord(run=recipes.digits(), facts=Facts(fingerprint="", train=1, parameters=1))
+    record = RunRecord(run=recipes.NAMED["digits"](), facts=Facts(fingerprint="", train=1, parameters=1))
     (tmp_path / "run").mkdir()
     record.write(tmp_path / "run")
     settings = ["--help", "--model.dimm 3", "--training.stepz 3"]

@@ -164,7 +164,7 @@ def test_keys_are_found_or_listed(tmp_path):
 def test_arrays_are_checked_but_never_resized(tmp_path):
     np.save(tmp_path / "a.npy", _random(20, 6, 6, 3))
     assert data.load(tmp_path / "a.npy", DataConfig(size=6, fit="crop", mode="rgb")).shape == (6, 6)
-    with pytest.raises(ValueError, match=r"a\.npy holds \[6, 6\] positions, not size=8"):
+    with pytest.raises(ValueError, match=r"a\.npy holds \[6, 6\] positions, not data.size=8"):
         data.load(tmp_path / "a.npy", DataConfig(size=8, fit="crop"))
     with pytest.raises(ValueError, match="3 channels"):
         data.load(tmp_path / "a.npy", DataConfig(mode="gray"))
@@ -272,9 +272,9 @@ def test_axes_are_read_as_told(tmp_path, axes, shape, expected):
 @pytest.mark.parametrize(
     ("shape", "readings"),
     [
-        ((5, 3, 8, 8), "axes=NCHW or axes=NTHW"),
-        ((5, 8, 8, 6), "axes=NHWC or axes=NTHW"),
-        ((5, 2, 3, 8, 8), "axes=NTCHW or axes=NTHWC"),
+        ((5, 3, 8, 8), "data.axes=NCHW or data.axes=NTHW"),
+        ((5, 8, 8, 6), "data.axes=NHWC or data.axes=NTHW"),
+        ((5, 2, 3, 8, 8), "data.axes=NTCHW or data.axes=NTHWC"),
     ],
 )
 def test_shapes_of_two_readings_are_asked_about(tmp_path, shape, readings):
@@ -288,7 +288,7 @@ def test_axes_that_are_none_are_named(tmp_path):
         with pytest.raises(ValueError, match="such as NHWC"):
             DataConfig(axes=axes)
     np.save(tmp_path / "a.npy", _random(5, 8, 8))
-    with pytest.raises(ValueError, match=r"axes=DHW has no N.*blocks, as by size=\(16, 16, 16\)"):
+    with pytest.raises(ValueError, match=r"data.axes=DHW has no N.*blocks, as by data.size=\(16, 16, 16\)"):
         data.load(tmp_path / "a.npy", DataConfig(axes="DHW"))
-    with pytest.raises(ValueError, match=r"shape \[5, 8, 8\], not the 4 axes of axes=NCHW"):
+    with pytest.raises(ValueError, match=r"shape \[5, 8, 8\], not the 4 axes of data.axes=NCHW"):
         data.load(tmp_path / "a.npy", DataConfig(axes="NCHW"))

@@ -85,7 +85,7 @@ def test_a_mapped_array_is_read_where_it_is_cut(tmp_path):
 def test_an_array_of_too_few_slabs_for_a_part_is_one_clear_line(tmp_path):
     np.save(tmp_path / "x.npy", numbered(5, 4, 4))
     options = DataConfig(size=(4, 4, 4))
-    with pytest.raises(ValueError, match=r"1 slabs of blocks \[4, 4, 4\], too few for a validation.*size=\(2, 2, 2\)"):
+    with pytest.raises(ValueError, match=r"1 slabs of blocks \[4, 4, 4\], too few for a .*data.size=\(2, 2, 2\)"):
         data.load(tmp_path / "x.npy", options, "validation")
     assert len(data.load(tmp_path / "x.npy", options)) == 1
 
@@ -93,7 +93,7 @@ def test_an_array_of_too_few_slabs_for_a_part_is_one_clear_line(tmp_path):
 @pytest.mark.parametrize(
     ("array", "size", "fault"),
     [
-        (numbered(3, 4, 5), (4, 4, 4), "3x4x5 positions, less than one block of size=(4, 4, 4)"),
+        (numbered(3, 4, 5), (4, 4, 4), "3x4x5 positions, less than one block of data.size=(4, 4, 4)"),
         (numbered(3, 4), (2, 2, 2), "3x4 positions, less than one block"),
         (np.geomspace(1, 9, 60).reshape(3, 4, 5), (2, 2, 2), "not at equal steps"),
         (np.array([[0, 70_000]] * 2), (1, 1), "at most 65,536 values"),

@@ -73,9 +73,9 @@ def test_an_image_of_another_size_is_named_with_a_hint(tmp_path):
     _png(tmp_path)
     _png(tmp_path, "other.png", _PIXELS[:5])
     line = _line(tmp_path)
-    assert all(words in line for words in ("other.png is 16x5", "good.png is 16x16", "fit=crop", "fit=tiles"))
+    assert all(words in line for words in ("other.png is 16x5", "good.png is 16x16", "crop, stretch or tiles"))
     line = _line(tmp_path, DataConfig(size=16))
-    assert all(words in line for words in ("other.png is 16x5 pixels, not 16x16", "fit=crop"))
+    assert all(words in line for words in ("other.png is 16x5 pixels, not 16x16", "data.fit=crop"))
     assert "smaller than one 6x6 tile" in _line(tmp_path, DataConfig(size=6, fit="tiles"))
     assert len(data.load(tmp_path, DataConfig(size=6, fit="crop"), "all")) == 2
 

@@ -36,7 +36,7 @@ def _save(path: Path, pixels: np.ndarray, **options: object) -> Path:
 def test_a_number_of_values_for_a_folder_is_refused(tmp_path):
     for i in range(3):
         _save(tmp_path / f"{i}.png", _pixels(i, channels=1) > 100)
-    with pytest.raises(ValueError, match=r"^num_values=2 is an option of arrays: values of .* are 0\.\.255"):
+    with pytest.raises(ValueError, match=r"^data.num_values=2 is an option of arrays: values of .* are 0\.\.255"):
         data.load(tmp_path, DataConfig(num_values=2), "all")
     assert len(data.load(tmp_path, DataConfig(num_values=256), "all")) == 3
 
@@ -348,7 +348,7 @@ def test_the_damage_of_a_split_is_named_all_at_once(tmp_path):
     _split_folder(tmp_path)
     for name in ("train/3.png", "train/5.png", "test/0.png"):
         _damage(tmp_path / name)
-    with pytest.raises(ValueError, match=r"^2 files are unfit: .*3\.png is not .*also .*5\.png.*skip-bad 2"):
+    with pytest.raises(ValueError, match=r"^2 files are unfit: .*3\.png is not .*also .*5\.png.*skip_bad=2"):
         data.load(tmp_path, DataConfig(skip_bad=1))
     with pytest.warns(UserWarning, match="skipped: .* is not a whole image") as said:
         examples = data.load(tmp_path, DataConfig(skip_bad=2))
@@ -410,7 +410,7 @@ def test_where_an_image_has_alpha_the_others_are_opaque_and_a_background_flatten
     plain, clear, _ = data.load(tmp_path, DataConfig(background="white"), split="all").values
     assert np.array_equal(plain, colours)
     assert np.abs(clear - (255 - (255.0 - colours) * alpha / 255)).max() <= 1
-    with pytest.raises(ValueError, match=r"1\.png is transparent in places: background=white flattens it"):
+    with pytest.raises(ValueError, match=r"1\.png is transparent in places: data.background=white flattens it"):
         data.load(tmp_path, DataConfig(mode="rgb", skip_bad=0), split="all")
 
 
@@ -440,7 +440,7 @@ def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp
 def test_an_image_that_fits_no_size_is_an_error(tmp_path):
     _split_folder(tmp_path, 3)
     _save(tmp_path / "train" / "1.png", _pixels(height=5))
-    with pytest.raises(ValueError, match=r"train/1\.png is 6x5 pixels where .*give a size"):
+    with pytest.raises(ValueError, match=r"train/1\.png is 6x5 pixels where .*give data.size"):
         data.load(tmp_path, DataConfig(skip_bad=9))
 
 
@@ -471,7 +471,7 @@ def test_small_splits_are_warned_of(tmp_path):
         for i in range(count):
             _save(tmp_path / part / f"{i}.png", _pixels(i))
     with pytest.warns(
-        UserWarning, match="the validation part of .* has only 7 examples: .*larger --data.validation-fraction"
+        UserWarning, match="the validation part of .* has only 7 examples: .*larger data.validation_fraction"
     ):
         assert len(data.load(tmp_path, split="validation")) == 7
     with warnings.catch_warnings():

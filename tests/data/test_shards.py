@@ -292,14 +292,14 @@ def damaged(tmp_path: Path, count: int = 2) -> Path:
 def test_a_damaged_record_stops_unless_it_may_be_skipped(tmp_path):
     path = damaged(tmp_path)
     for allowed in (0, 1):
-        with pytest.raises(ValueError, match=r"damaged.tar: 0.png is not a whole image \(.*--data.skip-bad"):
+        with pytest.raises(ValueError, match=r"damaged.tar: 0.png is not a whole image \(.*data.skip_bad"):
             data.load(path, DataConfig(skip_bad=allowed))
     with pytest.warns(UserWarning, match="skipped") as caught:
         examples = data.load(path, DataConfig(skip_bad=2), "all")
     assert [str(each.message)[:9] for each in caught] == ["skipped: "] * 2
     assert [re.search(r"damaged.tar: (\d).png", line)[1] for line in examples.skipped] == ["0", "1"]
     np.testing.assert_array_equal(examples.values[:], VALUES[2:10])
-    with pytest.raises(ValueError, match="skip-bad 2 would leave out 2"):  # known already, and still too many
+    with pytest.raises(ValueError, match="skip_bad=2 would leave out 2"):  # known already, and still too many
         data.load(path, DataConfig(skip_bad=1))
 
 
@@ -331,7 +331,7 @@ def test_what_is_no_example_is_named_with_its_reason(tmp_path, members, says):
 @pytest.mark.parametrize(
     ("others", "says"),
     [
-        ([("b.png", picture(VALUES[0, :3]))], "b.png is 3x5 where .* is 4x5: give a size"),
+        ([("b.png", picture(VALUES[0, :3]))], "b.png is 3x5 where .* is 4x5: give data.size"),
         ([("b.png", picture(VALUES[0])), ("b.cls", b"1")], "b.png has a class and .*a.png has none"),
         ([("b.npy", array(VALUES[0]))], "do not fit together"),
         ([("b.png", picture(VALUES[0, ..., 0].astype(np.uint16)))], "do not fit together"),

@@ -153,7 +153,7 @@ def test_arrays_of_videos_are_cut_and_resized(tmp_path):
     assert np.abs(examples.values - boxes).max() <= 1
     assert examples.labels is not None
     assert examples.labels.tolist() == [0, 0, 1, 1]
-    assert "not size=4" in line(path, DataConfig(size=4))
+    assert "not data.size=4" in line(path, DataConfig(size=4))
     np.savez(path, images=moving())
     assert "holds no videos" in line(path)
 
@@ -245,5 +245,5 @@ def test_a_damaged_video_is_left_out_whole_and_the_others_keep_their_classes(tmp
     assert np.array_equal(examples.values.reshape(3, 40, 16, 16, 3)[2], moving(40, 16, 16, seed=3))
     assert examples.labels is not None
     assert examples.labels.tolist() == [0] * 40 + [1] * 20
-    with pytest.raises(ValueError, match=r"b/1\.mkv is cut off.*--data\.skip-bad 1 would leave out 1 of 4 files"):
+    with pytest.raises(ValueError, match=r"b/1\.mkv is cut off.*data.skip_bad=1 would leave out 1 of 4 files"):
         data.load(tmp_path, DataConfig(frames=2, skip_bad=0), "all")

@@ -653,7 +653,9 @@ class Moved(Exception):
 
 CALLS: dict[str, Callable[..., Any]] = {
     "forward": lambda model, x, label: model(x, label),
-    "slice_logits": lambda model, x, label: model.slice_logits(x, torch.zeros(len(x), dtype=torch.int64), label),
+    "slice_and_outputs": lambda model, x, label: model.slice_and_outputs(
+        x, torch.zeros(len(x), dtype=torch.int64), label
+    )[1],
     "random_slice_loss": lambda model, x, label: random_slice_loss(model, x, label),
     "bits_map": lambda model, x, label: bits_map(model, x, label),
     "evaluate": lambda model, x, label: evaluate(model, x, label, batch_size=2),

@@ -42,7 +42,7 @@ def test_layers_that_do_not_fit_are_refused():
 
 
 def test_frames_need_a_second_axis():
-    with pytest.raises(ValueError, match=r"layout 'frames' needs frames and at least one more axis, not shape \(4,\)"):
+    with pytest.raises(ValueError, match=r"model.layout=frames needs frames and at least one more axis, not \(4,\)"):
         AxialTransformerConfig(shape=(4,), layout="frames")
 
 

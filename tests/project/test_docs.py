@@ -45,7 +45,7 @@ USES = {
     "axial_transformers.training.RunState": "result.",
     "axial_transformers.data.Examples": "digits.",
     "axial_transformers.pictures.Palette": "palette=",
-    "axial_transformers.recipes.Recipe": "recipes.digits.",
+    "axial_transformers.recipes.Recipe": "digits.",
 }
 """Names of the reference whose examples take an object of the class, and not the class."""
 

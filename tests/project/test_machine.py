@@ -52,8 +52,8 @@ def test_auto_is_bfloat16_on_gpus_from_ampere_on(monkeypatch):
 @pytest.mark.parametrize(("has", "compiled"), [(WITH_BFLOAT16, True), (WITHOUT, False)])
 def test_recipes_whose_blocks_are_faster_compiled_in_bfloat16_have_them_so_there_only(on, has, compiled):
     on(has)
-    for recipe in (recipes.fashion_mnist, recipes.photos32, recipes.clips32):
-        assert replace(recipe().training, device="cpu").resolve_auto().compile is compiled
+    for name in ("fashion_mnist", "photos32", "clips32"):
+        assert replace(recipes.NAMED[name]().training, device="cpu").resolve_auto().compile is compiled
     with pytest.raises(ValueError, match="compile must be True, False, auto or bfloat16, not 'float32'"):
         TrainConfig(compile="float32")
 

@@ -433,8 +433,6 @@ def tie(model):
 CHANGES = {
     "compiled": compile_a_part,
     "compiled in place": lambda model: model.inner_decoder.compile(backend="eager"),
-    "weight_norm": lambda model: parametrizations.weight_norm(model.head[1]),
-    "spectral norm": lambda model: parametrizations.spectral_norm(model.head[1]),
     "tied": tie,
 }
 
@@ -458,6 +456,7 @@ def spoil(model):
 
 REFUSED = {
     "old weight_norm": (lambda model: torch.nn.utils.weight_norm(model.head[1]), r"head\.1\.weight.*head\.1\.weight_g"),
+    "weight_norm": (lambda model: parametrizations.weight_norm(model.head[1]), r"missing head\.1\.weight"),
     "extra": (lambda model: model.add_module("extra", torch.nn.Linear(2, 3)), r"unknown extra\.bias, extra\.weight"),
     "missing": (lambda model: model.head[0].register_parameter("bias", None), r"missing head\.0\.bias"),
     "wider": (lambda model: setattr(model, "head", torch.nn.Linear(2, 3)), r"head\.0\.weight"),

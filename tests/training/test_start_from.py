@@ -72,9 +72,9 @@ def test_new_classes_begin_with_the_outputs_of_a_model_without_any():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"num_values": 7}, "trained has num_values=5, not 7"),
-        ({"dim": 16}, "trained has dim=8, not 16"),
-        ({"layout": "rows"}, "trained has layout=columns, not rows"),
+        ({"num_values": 7}, "trained has model.num_values=5, not 7"),
+        ({"dim": 16}, "trained has model.dim=8, not 16"),
+        ({"layout": "rows"}, "trained has model.layout=columns, not rows"),
     ],
 )
 def test_what_must_be_equal_is_one_line(change, said):
@@ -84,7 +84,7 @@ def test_what_must_be_equal_is_one_line(change, said):
 
 def test_a_raster_has_no_other_shape():
     config = small_config((3, 4), 2, "raster")
-    with pytest.raises(ValueError, match=r"the layout raster, which needs shape=\(3, 4\)"):
+    with pytest.raises(ValueError, match=r"the layout raster, which needs model.shape=\(3, 4\)"):
         started(config, replace(config, shape=(3, 5)))
 
 
@@ -169,7 +169,7 @@ def test_the_command_takes_the_model_of_the_weights_and_the_shape_of_the_data(ax
     assert "started from" in axial("inspect", tmp_path / "run").out
     status, _, said = axial("train", "digits", "--from", tmp_path / "trained")
     assert (status, said.count("\n")) == (2, 1)
-    assert "that model has channels=2, the data 1" in said
+    assert "[8, 8, 1] values an example" in said
     np.savez(tmp_path / "clips.npz", videos=np.zeros((12, 2, 3, 5, 2), np.uint8))
     status, _, said = axial("train", tmp_path / "clips.npz", "--from", tmp_path / "trained")
-    assert (status, said) == (2, f"axial train: --from {tmp_path / 'trained'}: that model has 2 axes, the data 3\n")
+    assert (status, said) == (2, f"axial train: the model {tmp_path / 'trained'} has 2 axes, the data 3\n")

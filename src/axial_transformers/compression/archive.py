@@ -34,7 +34,6 @@ from axial_transformers.compression.container import (
 from axial_transformers.compression.rounding import Rounded, rounded
 from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.messages import Message
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import Images, accepts_arrays
 from axial_transformers.progress import Progress
@@ -66,8 +65,8 @@ class Limit(NamedTuple):
     def check(self, size: float) -> None:
         """Raise NoGainError if `size` bytes and the files are too many."""
         if (size := size + self.stored) > self.size:
-            sizes = Message("the archive would take about {:,.0f} bytes, {} {:,}", size, self.of, self.size)
-            raise NoGainError(Message("{}: take more examples, or write it nevertheless, by {force=True}", sizes))
+            sizes = f"the archive would take about {size:,.0f} bytes, {self.of} {self.size:,}"
+            raise NoGainError(f"{sizes}: take more examples, or write it nevertheless, by force=True")
 
 
 def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int = 0) -> Limit:

@@ -16,7 +16,6 @@ from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.data.images import fitted, tiles
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.value_range import ValueRange, integers, range_of
-from axial_transformers.messages import Message, joined
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
@@ -117,8 +116,7 @@ def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
     name = _name(path, array_names(path), options)
     values, axes, size = read_array(path, name), options.axes, options.size
     if axes is not None and len(axes) != values.ndim:
-        there = f"{path} has shape {list(values.shape)}"
-        raise ValueError(Message("{}, not the {} axes of {axes=}", there, len(axes), axes=axes))
+        raise ValueError(f"{path} has shape {list(values.shape)}, not the {len(axes)} axes of data.axes={axes}")
     of_colour = axes is None and values.ndim > len(size) and values.shape[-1] <= 4 and values.shape[-1] < size[-1]
     channels = -1 if of_colour else axes.index("C") if axes and "C" in axes else None
     return values[..., None] if channels is None else np.moveaxis(values, channels, -1)
@@ -191,7 +189,7 @@ def _name(path: Path, names: list[str], options: DataConfig) -> str:
         return (known or others)[0]
     wanted = f"no array {options.key}" if options.key else f"none of the arrays {', '.join(_KEYS)}"
     held = ", ".join(names) or "nothing"
-    raise ValueError(Message("{} has {}; it holds {}: choose one with {key=}", path, wanted, held))
+    raise ValueError(f"{path} has {wanted}; it holds {held}: choose one with data.key")
 
 
 def _integers(
@@ -207,12 +205,12 @@ def _integers(
 def _check_image(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> None:
     *axes, channels = values.shape[1:]
     if options.size is not None and options.fit != "tiles" and axes[-2:] != [options.size, options.size]:
-        ways = Message("arrays in files are cut with {fit=tiles}, only folders and videos are resized")
-        raise ValueError(Message("{} holds {} positions, not {size=}: {}", path, axes, ways, size=options.size))
+        ways = "arrays in files are cut with data.fit=tiles, only folders and videos are resized"
+        raise ValueError(f"{path} holds {axes} positions, not data.size={options.size}: {ways}")
     wanted = {"auto": channels, "rgb": 3, "rgba": 4, "gray": 1}[options.mode]
     if channels != wanted:
-        there = f"{path} has {channels} channels"
-        raise ValueError(Message("{}, not those of {mode=}: only folders are converted", there, mode=options.mode))
+        wrong = f"{path} has {channels} channels, not those of data.mode={options.mode}"
+        raise ValueError(f"{wrong}: only folders are converted")
 
 
 def _labels(path: Path, count: int, first: int) -> NDArray[np.int64]:
@@ -266,15 +264,14 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
     count = len(shape)
     if axes is not None:
         if len(axes) != count:
-            there = f"{where} has shape {list(shape)}"
-            raise ValueError(Message("{}, not the {} axes of {axes=}", there, len(axes), axes=axes))
+            raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of data.axes={axes}")
         if axes[0] != "N":
-            way = Message("cut one array into blocks, as by {size=}", size=(16, 16, 16))
-            raise ValueError(Message("{axes=} has no N, the axis of examples: {}", way, axes=axes))
+            way = "cut one array into blocks, as by data.size=(16, 16, 16)"
+            raise ValueError(f"data.axes={axes} has no N, the axis of examples: {way}")
         channels = axes.index("C") if "C" in axes else None
     elif readings := _two_readings(shape):
-        ways = joined(" or ", (Message("{axes=}", axes=reading) for reading in readings))
-        raise ValueError(Message("{} has shape {}: say what its axes are, as by {}", where, list(shape), ways))
+        ways = " or ".join(f"data.axes={reading}" for reading in readings)
+        raise ValueError(f"{where} has shape {list(shape)}: say what its axes are, as by {ways}")
     else:
         channels = count - 1 if count >= 5 or (count == 4 and 1 <= shape[-1] <= 4) else None
     of_channels = channels is not None

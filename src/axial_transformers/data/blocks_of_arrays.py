@@ -14,7 +14,6 @@ from axial_transformers.data.examples import Examples, Indices
 from axial_transformers.data.scan_files import parsing
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.data.windows import Windows, windowed
-from axial_transformers.messages import Message
 
 _AT_A_TIME = 1 << 24
 """Values of an array that are looked at together."""
@@ -137,8 +136,7 @@ def cut(volumes: Mapping[str, Sliced], options: DataConfig) -> Blocks:
     forms = {(_block(name, array.shape[:-1], options), array.shape[-1]) for name, array in volumes.items()}
     if len(forms) > 1:
         few = ", ".join(f"{name} {list(array.shape)}" for name, array in list(volumes.items())[:3])
-        way = Message("cut those of equal axes into blocks, as by {size=}", size=(16, 16, 16))
-        raise ValueError(Message("{} differ: {}", few, way))
+        raise ValueError(f"{few} differ: cut those of equal axes into blocks, as by data.size=(16, 16, 16)")
     ((block, _),) = forms
     arrays = {
         name + "".join(f"#{i}" for i in index): array[index] if index else array
@@ -155,9 +153,7 @@ def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, 
     block = axes if size is None else (*axes[:-2], size, size) if isinstance(size, int) else size
     if len(block) > len(axes) or np.any(np.array(axes[len(axes) - len(block) :]) < block):
         shown = "x".join(map(str, axes))
-        raise ValueError(
-            Message("{} has {} positions, less than one block of {size=}: give smaller ones", name, shown, size=block)
-        )
+        raise ValueError(f"{name} has {shown} positions, less than one block of data.size={block}: give smaller ones")
     return block
 
 

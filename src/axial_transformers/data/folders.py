@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.examples import Examples, GrowingArray
-from axial_transformers.messages import Message, joined, message_of
 from axial_transformers.progress import Progress, rank
 
 RUN = {"train.json", "metrics.jsonl"}
@@ -115,7 +114,7 @@ def gather(
     if len(selection.chosen) == 1 and (unfit or faults):
         raise (unfit or faults)[0]
     skipped = tuple(map(str, faults))
-    _leave_out([*map(message_of, unfit)], skipped, len(names), skip_bad, len(selection.chosen))
+    _leave_out([*map(str, unfit)], skipped, len(names), skip_bad, len(selection.chosen))
     return Examples(
         values=stack.values(),
         names=names,
@@ -135,8 +134,8 @@ def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad:
     if unfit:
         raise ValueError(listed([*unfit, *(faults if too_many else ())]))
     if too_many or not left:
-        advice = f" (--data.skip-bad {len(faults)} would leave out {len(faults)} of {in_all} files)" if left else ""
-        raise ValueError(joined("", [listed(faults), advice]))
+        advice = f" (data.skip_bad={len(faults)} would leave out {len(faults)} of {in_all} files)" if left else ""
+        raise ValueError(listed(faults) + advice)
     causes = by_cause(faults)
     for cause in causes[:MAX_NAMED]:
         say(f"skipped: {cause}")
@@ -150,7 +149,7 @@ def listed(faults: Sequence[str]) -> str:
         return faults[0]
     causes = by_cause(faults)
     more = [f"and {len(causes) - MAX_NAMED} more"] if len(causes) > MAX_NAMED else []
-    return Message("{} files are unfit: {}", len(faults), joined("; ", [*causes[:MAX_NAMED], *more]))
+    return f"{len(faults)} files are unfit: {'; '.join([*causes[:MAX_NAMED], *more])}"
 
 
 def by_cause(faults: Sequence[str]) -> list[str]:
@@ -161,7 +160,7 @@ def by_cause(faults: Sequence[str]) -> list[str]:
     for cause, (first, *others) in causes.items():
         names = ", ".join(other.removesuffix(cause) for other in others[:2])
         more = f" and {len(others) - 2:,} more" if len(others) > 2 else ""
-        lines.append(joined("", [first, f" (also {names}{more})" * bool(others)]))
+        lines.append(first + f" (also {names}{more})" * bool(others))
     return lines
 
 
@@ -170,4 +169,4 @@ def _different(file: Path, shape: tuple[int, ...], first: Path, first_shape: tup
     if (height, width) == (first_height, first_width):
         return FitError(f"{file} holds {list(shape)} values where {first} holds {list(first_shape)}: set frames")
     sizes = f"{file} is {width}x{height} pixels where {first} is {first_width}x{first_height}"
-    return FitError(Message("{}: remove it, or give a size and {fit=crop}, {fit=stretch} or {fit=tiles}", sizes))
+    return FitError(f"{sizes}: remove it, or give data.size and data.fit (crop, stretch or tiles)")

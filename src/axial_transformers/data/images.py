@@ -23,7 +23,6 @@ from axial_transformers.data.picture_files import (
     upright,
 )
 from axial_transformers.data.windows import windowed_tiles
-from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 
 PixelKind = Literal["gray", "gray16", "rgb", "rgba"]
@@ -60,7 +59,7 @@ def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> Pixel
         raise fault
     if deep and (2 * len(deep) > len(kinds) or (2 * len(deep) == len(kinds) and kinds[0] == "gray16")):
         if options.mode == "rgb":
-            raise ValueError(Message("{} is a 16-bit gray image: use {mode=gray} or {mode=auto}", deep[0]))
+            raise ValueError(f"{deep[0]} is a 16-bit gray image: use data.mode=gray or data.mode=auto")
         return "gray16"
     if options.mode != "auto":
         return options.mode
@@ -98,7 +97,7 @@ def decoded(file: Path | Member, kind: PixelKind, background: str | None = None)
         image = upright(file, header)
     if kind != "rgba" and is_transparent(file, image):
         if background is None or deep:
-            raise PictureError(Message("{} is transparent in places: {background=white} flattens it", file))
+            raise PictureError(f"{file} is transparent in places: data.background=white flattens it")
         image = Image.alpha_composite(Image.new("RGBA", image.size, background), image.convert("RGBA"))
     mode = {"gray16": "I", "gray": "L"}.get(kind, kind.upper())
     return image if image.mode == mode else image.convert(mode)
@@ -115,7 +114,7 @@ def fitted(
     assert not isinstance(size, tuple)
     if size is not None and options.fit == "exact" and image.size != (size, size):
         sizes = f"{file} is {image.width}x{image.height} pixels, not {size}x{size}"
-        raise FitError(Message("{}: remove it, or use {fit=crop}, {fit=stretch} or {fit=tiles}", sizes))
+        raise FitError(f"{sizes}: remove it, or use data.fit=crop, stretch or tiles")
     if size is not None and options.fit == "crop":
         image = ImageOps.fit(image, (size, size), resampling)
     if size is not None and options.fit == "stretch":
@@ -162,8 +161,8 @@ def read_mask(path: Path) -> NDArray[np.bool_]:
         with opened(path) as picture:
             return np.asarray(upright(path, picture).convert("L")) >= 128
     if path.suffix != ".npy" or not path.is_file():
-        raise ValueError(Message("{mask=} is neither an .npy file nor a picture", mask=path))
+        raise ValueError(f"mask={path} is neither an .npy file nor a picture")
     mask = read_array(path, "arr_0")
     if mask.dtype != np.bool_:
-        raise ValueError(Message("{mask=} holds {}, not booleans", mask.dtype, mask=path))
+        raise ValueError(f"mask={path} holds {mask.dtype}, not booleans")
     return mask

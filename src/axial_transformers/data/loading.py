@@ -25,7 +25,6 @@ from axial_transformers.data.splits import (
     part_of_folder,
 )
 from axial_transformers.data.windows import WindowedExamples
-from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
@@ -69,18 +68,14 @@ def load(
     examples = _load(source, config, split, progress)
     if config.num_values not in (None, examples.num_values):
         values = f"values of {source} are 0..{examples.num_values - 1}; leave it out, or save them as an array"
-        number = config.num_values
-        raise ValueError(Message("{data.num_values=} is an option of arrays: {}", values, num_values=number))
+        raise ValueError(f"data.num_values={config.num_values} is an option of arrays: {values}")
     if config.offsets == "random" and not isinstance(examples, WindowedExamples):
         raise ValueError(
-            Message(
-                "{offsets=random} cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures,"
-                " which {} is not: use {offsets=fixed}",
-                source,
-            )
+            "data.offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures,"
+            f" which {source} is not: use data.offsets=fixed"
         )
     if split in ("validation", "test") and len(examples) < FEW:
-        hint = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
+        hint = f"its bits/dim mean little: train with a larger data.{split}_fraction, or with more data"
         say(f"the {split} part of {source} has only {counted(len(examples), 'example')}: {hint}")
     return examples
 
@@ -156,7 +151,7 @@ def _volume(file: Path, config: DataConfig) -> Sliced:
 def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
     if config.offsets == "random":
         raise ValueError(
-            Message("{} is one source of clips: {offsets=random} needs a folder of several videos or files", path)
+            f"{path} is one source of clips: data.offsets=random needs a folder of several videos or files"
         )
     return video.load_videos(Selection(path.parent, [path]), config, video.kind_of_videos([path], config), progress)
 
@@ -334,9 +329,9 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
     chosen = consecutive_part(len(bounds) - 1, split, *_fractions(config, parts, test_default=0.0))
     if chosen.start == chosen.stop:
         if blocks:
-            fact = f"{source} has {len(bounds) - 1} slabs of blocks {list(blocks.block)}, too few for a {split} part"
+            slabs = f"{source} has {len(bounds) - 1} slabs of blocks {list(blocks.block)}, too few for a {split} part"
             smaller = tuple(max(1, length // 2) for length in blocks.block)
-            raise EmptySplitError(fact, Message("cut it into smaller ones, as by {size=}", size=smaller))
+            raise EmptySplitError(f"{slabs}: cut it into smaller ones, as by data.size={smaller}")
         raise _empty(source, split, parts, "example" * (len(bounds) == 2))
     start, stop = bounds[chosen.start], bounds[chosen.stop]
     return blocks.between(start, stop).examples(config) if blocks else examples.part(slice(start, stop))
@@ -348,18 +343,18 @@ def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[f
 
 
 def _without_frames(path: Path) -> ValueError:
-    return ValueError(Message("{} holds videos: set how many frames a clip has, for example {data.frames=16}", path))
+    return ValueError(f"{path} holds videos: set how many frames a clip has, for example data.frames=16")
 
 
 def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> EmptySplitError:
     ways_out = {
         "train": "take another split",
-        "validation": Message("raise {validation_fraction}, or change the seed"),
-        "test": Message("set {test_fraction}, or give the test part as a source of its own with split all"),
+        "validation": "raise data.validation_fraction, or change data.seed",
+        "test": "set data.test_fraction, or give the test part as a source of its own with split=all",
     }
     if only and split != "test":
         ways_out[split] = f"one {only} cannot both train and validate, give two or more"
-    return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)})", ways_out[split])
+    return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")
 
 
 MAX_OPENED = 1000

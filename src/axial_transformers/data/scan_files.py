@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data.npy import RATIO_LIMIT, UNPACKED_LIMIT, mapped
-from axial_transformers.messages import Message, message_of
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import MissingPackageError, require_extra
 from axial_transformers.storage.typed_json import read_object
 
 _AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}
@@ -292,9 +291,13 @@ def package(name: str, path: Path) -> Any:
     return import_module(name)
 
 
+class ScanError(ValueError):
+    """One line about a scan that cannot be read or written."""
+
+
 def refuse(path: Path, what: str) -> NoReturn:
-    """Raise ValueError with a complete message."""
-    raise ValueError(Message("{} {}", path, what))
+    """Raise ScanError."""
+    raise ScanError(f"{path} {what}")
 
 
 @contextmanager
@@ -309,12 +312,10 @@ def parsing(path: Path, done: str = "read") -> Iterator[None]:
             yield
         except Exception as error:
             of_system = isinstance(error, OSError) and (error.filename or done == "written")
-            if of_system or isinstance(message_of(error), Message):
+            if of_system or isinstance(error, ScanError | MissingPackageError):
                 raise
             reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise ValueError(
-                Message("{} cannot be {} ({}): it may be damaged; copy or save it again", path, done, reason)
-            ) from error
+            raise ScanError(f"{path} cannot be {done} ({reason}): it may be damaged; copy or save it again") from error
 
 
 def unzipped(path: Path) -> bytearray:

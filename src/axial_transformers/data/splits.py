@@ -6,22 +6,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from axial_transformers.data.config import Split
-from axial_transformers.messages import joined
 
 Part = Literal["train", "validation", "test"]
 
 
 class EmptySplitError(ValueError):
-    """A source has no examples of a split.
-
-    Args:
-        fact: the source and the split.
-        hint: what to do, in the words of `load`.
-    """
-
-    def __init__(self, fact: str, hint: str) -> None:
-        super().__init__(joined(": ", [fact, hint]))
-        self.fact = fact
+    """A source has no examples of a split."""
 
 
 _PARTS: dict[str, Part] = {

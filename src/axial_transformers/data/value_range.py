@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import MAX_VALUES
 from axial_transformers.data.grid import MAX_STEPS, Grid
-from axial_transformers.messages import Message
 
 TYPES: tuple[type[np.integer], ...] = (np.uint8, np.int16, np.uint16, np.int32)
 """The types in which values are kept in memory and written."""
@@ -51,8 +50,8 @@ class ValueRange(NamedTuple):
             said, both = f"values {self} of {where}, but the model knows {known}", ValueRange.around([self, known])
             if not advise:
                 raise ValueError(said)
-            range_of_both = {"lowest": both.low, "num_values": both.high - both.low + 1}
-            raise ValueError(Message("{}: give {model.lowest=} and {model.num_values=}", said, **range_of_both))
+            count = both.high - both.low + 1
+            raise ValueError(f"{said}: give model.lowest={both.low} and model.num_values={count}")
 
     def __str__(self) -> str:
         return f"{self.low}..{self.high}"
@@ -81,7 +80,7 @@ class ValueRange(NamedTuple):
         if num_values is not None:
             allowed = ValueRange(min(self.low, 0), min(self.low, 0) + num_values - 1)
             if self.high > allowed.high:
-                raise ValueError(Message("{} holds values {}, not {}: correct {data.num_values}", where, self, allowed))
+                raise ValueError(f"{where} holds values {self}, not {allowed}: correct data.num_values")
             return {"num_values": num_values, "lowest": allowed.low, "grid": self.grid}
         lowest = 0 if 0 <= self.low <= self.high < 256 else self.low
         count = 256 if lowest == 0 and 128 <= self.high < 256 else self.high - lowest + 1

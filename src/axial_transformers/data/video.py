@@ -20,7 +20,6 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import FitError, Selection, gather, natural_key
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.windows import windowed_clips
-from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 from axial_transformers.storage import require_extra
 
@@ -50,7 +49,7 @@ def clips(
         pixels, tiles = fitted(video, frame, options, Image.Resampling.BOX)
         if clip and clip[0].shape != pixels.shape:
             where = f"{video} changes its frames' size at frame {length}"
-            raise FitError(Message("{}: give a size and {fit=crop} or stretch", where))
+            raise FitError(f"{where}: give data.size, and data.fit=crop or stretch")
         clip.append(pixels)
         count += 1
         if count == options.frames:

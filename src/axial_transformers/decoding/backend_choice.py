@@ -9,7 +9,6 @@ from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.choices import Choose, NoiseChoice
 from axial_transformers.decoding.exact_network import network_of
 from axial_transformers.decoding.graph_backend import MAX_ROW, failed_self_test, graphs
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.torch_private import has_hooks
 
@@ -42,7 +41,7 @@ def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile:
     if isinstance(found, Backend):
         return found
     if compile:
-        raise ValueError(Message("{compile=True}, but {}", found))
+        raise ValueError(f"compile=True, but {found}")
     LOG.debug("decoding is eager: %s", found)
     return eager(model, choose)
 

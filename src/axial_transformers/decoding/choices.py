@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from axial_transformers.messages import Message
 from axial_transformers.models.values import Mixture
 
 
@@ -40,11 +39,11 @@ class Sampler:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < inf:
-            raise ValueError(Message("{temperature} must be at least 0 and finite, not {}", self.temperature))
+            raise ValueError(f"temperature must be at least 0 and finite, not {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
-            raise ValueError(Message("{top_k} must be at least 1, not {}", self.top_k))
+            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(Message("{top_p} must be in (0, 1], not {}", self.top_p))
+            raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
 
     def __call__(self, logits: Float[Tensor, "b v"] | Mixture, noise: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
         """Logits [B, V] and noise, Gumbel [B, V] or uniform [B] -> values [B]; of a mixture, uniform noise [B]."""

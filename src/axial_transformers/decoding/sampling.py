@@ -17,7 +17,6 @@ from axial_transformers.decoding.choices import NoiseChoice, Sampler
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.decoding.noise import gumbel, uniform
 from axial_transformers.machine import free_memory
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import accepts_arrays, labels_of
 from axial_transformers.models.layouts import LAYOUTS
@@ -90,11 +89,11 @@ def sample(  # noqa: PLR0913
         )
     batch = sizes.pop()
     if batch < 0:
-        raise ValueError(Message("{count} must be at least 0, not {}", batch))
+        raise ValueError(f"count must be at least 0, not {batch}")
     if known is None:
         if config.known_channels:
             given = config.known_channels
-            raise ValueError(Message("the model's first {} channels are given: pass them as {known=}", given))
+            raise ValueError(f"the model's first {given} channels are given: pass them by known=")
         known = torch.tensor(config.lowest).expand(batch, *config.shape, config.channels)
     sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
     conditioning = Conditioning(labels_of(label, batch), cond)
@@ -151,9 +150,9 @@ def complete(  # noqa: PLR0913
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         order = f"the known positions do not come first in generation order with layout {model.config.layout!r}"
         exact_for = f"so completion is not exact; {would} exact for this mask"
-        raise ValueError(Message("{}, {}; {approximate=True} forces known values when reached", order, exact_for))
+        raise ValueError(f"{order}, {exact_for}; approximate=True forces known values when reached")
     if count < 0:
-        raise ValueError(Message("{count} must be at least 0, not {}", count))
+        raise ValueError(f"count must be at least 0, not {count}")
     label = labels_of(label, len(known))
     lengths = {len(tensor) for tensor in (label, cond) if tensor is not None}
     if lengths - {len(known)}:
@@ -187,11 +186,11 @@ def known_mask(
     if isinstance(value, Tensor):
         if value.dtype != torch.bool or tuple(value.shape) not in (sizes, sizes[:-1]):
             shapes = f"bool {list(sizes)} or {list(sizes[:-1])}, not {value.dtype} {list(value.shape)}"
-            raise ValueError(Message("{mask} must be {}", shapes))
+            raise ValueError(f"mask must be {shapes}")
         return value.cpu() if value.ndim == len(sizes) else value.cpu().unsqueeze(-1).expand(sizes)
     axis = {"rows": max(0, len(config.shape) - 2), "channels": len(config.shape), "frames": 0}[name]
     if not 0 <= value <= sizes[axis]:
-        raise ValueError(Message("{" + name + "} must be in 0..{}, not {}", sizes[axis], value))
+        raise ValueError(f"{name} must be in 0..{sizes[axis]}, not {value}")
     return torch.stack(torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij"))[axis] < value
 
 
@@ -282,9 +281,9 @@ def _sampled(  # noqa: PLR0913
     """
     config, device, batch = model.config, model.device, len(known)
     if (sampler.top_k is not None or sampler.top_p is not None) and config.values == "ordinal":
-        raise ValueError(Message("{top_k} and {top_p} need values without an order: take a {temperature} below 1"))
+        raise ValueError("top_k and top_p need values without an order: take a temperature below 1")
     if seed is not None and not -(2**63) <= seed < 2**64:
-        raise ValueError(Message("{seed} must be in -2^63..2^64 - 1, not {}", seed))
+        raise ValueError(f"seed must be in -2^63..2^64 - 1, not {seed}")
     if not 0 <= first < 2**63:
         raise ValueError(f"first must be in 0..2^63 - 1, not {first}")
     chosen = int(torch.randint(2**63 - 1, ())) if seed is None else seed
@@ -370,4 +369,4 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
     if need > available:
         room = max((available - decoding * together) // each, available // (each + decoding * inputs))
         fit = f"{engineering(available)}B are available: about {min(room, count - 1):,} would fit"
-        raise ValueError(Message("{count=} needs {}B of memory, but {}", engineering(need), fit, count=count))
+        raise ValueError(f"count={count} needs {engineering(need)}B of memory, but {fit}")

@@ -14,7 +14,6 @@ from axial_transformers.importers.official_variables import (
     infer_config,
     variables,
 )
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, require_writable
@@ -105,7 +104,7 @@ def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, ver
     suffix = "" if raw else AVERAGE
     own = {n.removesuffix(suffix): entry.shape for n, entry in bundle.entries.items() if n.endswith(suffix)}
     if not own:
-        raise VariablesError(Message("{} holds no moving averages: import its raw weights ({raw=True})", bundle.path))
+        raise VariablesError(f"{bundle.path} holds no moving averages: import its raw weights (raw=True)")
     found = {name: f"{entry.dtype} {list(entry.shape)}" for name, entry in bundle.entries.items()}
     try:
         scope = decoder_scope(own)
@@ -118,7 +117,7 @@ def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, ver
         wanted = variables(model.state_dict(), config, scope)
         check_variables(found, {name + suffix: f"float32 {list(view.shape)}" for name, view in wanted.items()})
     except ValueError as error:
-        raise VariablesError(Message("{}: {}", bundle.path, error)) from error
+        raise VariablesError(f"{bundle.path}: {error}") from error
     model.to_empty(device="cpu")
     for name, view in variables(model.state_dict(), config, scope).items():
         values = torch.from_numpy(bundle.read(name + suffix, verify=verify))

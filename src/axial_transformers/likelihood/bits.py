@@ -10,7 +10,6 @@ from torch import Tensor
 
 from axial_transformers.decoding.exact_network import network_of
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Conditioning, accepts_arrays, labels_of
 from axial_transformers.models.axial_transformer import AxialTransformer
 
@@ -125,7 +124,7 @@ def bits_per_dim(
     """
     frames = model.config.shape[0]
     if not 0 <= given_frames < frames:
-        raise ValueError(Message("{given_frames} must be in 0..{}, not {}", frames - 1, given_frames))
+        raise ValueError(f"given_frames must be in 0..{frames - 1}, not {given_frames}")
     positions = int((model.order[:, 0] >= given_frames).sum())
     return ordered_sum(bits_map(model, x, label, cond)[:, given_frames:].double().flatten(1).mT) / positions
 

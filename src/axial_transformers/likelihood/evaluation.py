@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Integer
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from axial_transformers.likelihood.bits import bits_per_dim, ordered_sum
 from axial_transformers.machine import arithmetic
-from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Images
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.progress import Progress
@@ -48,20 +47,11 @@ class Evaluation:
         return asdict(self)
 
 
-class EvaluationOptions(TypedDict, total=False):
-    """Keywords of `evaluate`; see `bits_of_each`."""
-
-    batch_size: int
-    given_frames: int
-    progress: Progress
-    fill: Fill
-
-
 def evaluate(
     model: AxialTransformer,
     x: Integer[Tensor, "n *a c"] | Images,
     label: Integer[Tensor, " n"] | None = None,
-    **options: Unpack[EvaluationOptions],
+    **options: Any,
 ) -> Evaluation:
     """Return the exact bits/dim of x [N, *A, C]; keywords and errors as of `bits_of_each`."""
     return summarise(bits_of_each(model, x, label, **options))
@@ -93,7 +83,7 @@ def bits_of_each(
     if len(x) == 0:
         raise ValueError("no images to evaluate")
     if batch_size < 1:
-        raise ValueError(Message("{batch_size} must be at least 1, not {}", batch_size))
+        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     if label is not None and len(label) != len(x):
         raise ValueError(f"{len(label)} labels for {len(x)} images")
     device = model.device

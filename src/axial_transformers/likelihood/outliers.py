@@ -6,7 +6,6 @@ corrects that (Serrà et al. 2020, equation 3).
 RUN/typical.json keeps scores of validation examples, with which others are compared.
 """
 
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,15 +15,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
-from PIL import Image
 
 from axial_transformers.data import Examples
 from axial_transformers.data.images import joined_tiles, tile_of
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pictures.heat_maps import BitsOfExample
+from axial_transformers.pictures.other_codecs import bytes_of_image
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.typed_json import from_json, read_object
@@ -62,7 +60,7 @@ def are_images(config: AxialTransformerConfig, rank_by: RankBy | None = None) ->
     """
     found = len(config.shape) == 2 and config.channels in (1, 3) and 0 <= config.lowest <= config.highest < 256
     if rank_by == "corrected" and not found:
-        raise ValueError(Message("{rank_by=corrected} is for models of 8-bit gray or RGB images: use {rank_by=bits}"))
+        raise ValueError("rank_by=corrected is for models of 8-bit gray or RGB images: use rank_by=bits")
     return found
 
 
@@ -128,11 +126,6 @@ def bits_of_outliers(
         yield BitsOfExample(rank, picture, values, bits, tile)
 
 
-def share_below(typical: Float[np.ndarray, " n"], scores: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """Return the share 0..1 of typical scores that each score exceeds."""
-    return np.searchsorted(np.sort(typical), scores) / len(typical)
-
-
 def keep_typical(folder: Path, scores: Scores) -> None:
     """Write typical scores beside a model, unless those there are of fewer bits/dim, and so of a better model."""
     before = typical_in(folder)
@@ -166,7 +159,7 @@ def rows_of(
     if by == "deviation":
         columns["deviation"] = scores.by(by, typical)
     if typical:
-        columns["quantile"] = share_below(typical.by(by), scores.by(by, typical))
+        columns["quantile"] = np.searchsorted(np.sort(typical.by(by)), scores.by(by, typical)) / len(typical.bits)
     if (means := _means_of_pictures(names, scores.bits)) is not None:
         columns["picture_bits_per_dim"] = means
     rows: list[dict[str, Any]] = [
@@ -186,7 +179,7 @@ def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> F
 
 def complexity(values: Integer[np.ndarray, "n h w c"]) -> Float[np.ndarray, " n"]:
     """Return bits/dim as PNG files, of gray or RGB images of 8 bits."""
-    return np.array([8 * len(_png(each.astype(np.uint8))) / each.size for each in values])
+    return np.array([8 * bytes_of_image("PNG", each.astype(np.uint8)) / each.size for each in values])
 
 
 def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -> float:
@@ -196,9 +189,3 @@ def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -
     ordered = np.sort(typical)
     below, up_to = (np.searchsorted(ordered, outlying, side=side) for side in ("left", "right"))
     return float((below + up_to).mean() / (2 * len(typical)))
-
-
-def _png(image: Integer[np.ndarray, "h w c"]) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(image if image.shape[-1] == 3 else image[..., 0]).save(stream, format="PNG", optimize=True)
-    return stream.getvalue()

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Labels, Positions
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.messages import Message
 from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
@@ -125,17 +124,6 @@ class AxialTransformer(nn.Module):
         known = [torch.zeros_like(slices[0])] * self.config.known_channels
         return self.layout.to_data(torch.stack(known + slices, dim=-2))
 
-    def slice_logits(
-        self,
-        x: Integer[Tensor, "b *a c"],
-        channel: Integer[Tensor, " b"],
-        label: Integer[Tensor, " b"] | int | None = None,
-        cond: Float[Tensor, "b *a d"] | None = None,
-    ) -> Float[Tensor, "b *s v"]:
-        """Return the logits of one channel [B] per example: [B, *A', V], in model coordinates."""
-        codes, outputs = self.slice_and_outputs(x, channel, label, cond)
-        return self.values.log_probabilities(outputs, codes)
-
     def slice_and_outputs(
         self,
         x: Integer[Tensor, "b *a c"],
@@ -192,7 +180,7 @@ class AxialTransformer(nn.Module):
             label = None if label is None else _check_label(label, batch, self.labels.classes).to(device)
             embedded = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
         elif label is not None:
-            raise ValueError(Message("label is given, but the model has no {num_classes}"))
+            raise ValueError("label is given, but the model has no model.num_classes")
         if cond is not None:
             if cond.shape != (batch, *self.config.shape, self.config.dim):
                 raise ValueError(f"cond must be {[batch, *self.config.shape, self.config.dim]}, not {list(cond.shape)}")
@@ -230,7 +218,8 @@ class AxialTransformer(nn.Module):
         self.require_values()
         with torch.device("meta"):
             expected = type(self)(self.config).state_dict()
-        model_folders.save(folder, self.name, to_json(self.config), _own_weights(self), expected, overwrite)
+        weights = {name.replace(COMPILED, ""): weight for name, weight in self.state_dict().items()}
+        model_folders.save(folder, self.name, to_json(self.config), weights, expected, overwrite)
 
     def push_to_hub(
         self, repository: str, *, private: bool | None = None, revision: str | None = None, card: str | None = None
@@ -289,18 +278,6 @@ class AxialTransformer(nn.Module):
             model = cls(config)
         model.load_state_dict(model_folders.load_tensors(folder, model.state_dict()), assign=True)
         return model.requires_grad_().eval()
-
-
-def _own_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the weights by the names that they have before torch.compile, with parametrizations computed."""
-    weights = {}
-    for name, tensor in model.state_dict().items():
-        path, _, parametrized = name.partition(".parametrizations.")
-        if parametrized:
-            own = parametrized.partition(".")[0]
-            name, tensor = f"{path}.{own}", getattr(model.get_submodule(path), own)
-        weights[name.replace(COMPILED, "")] = tensor
-    return weights
 
 
 def _slice(x: Tensor, channel: Tensor) -> Tensor:

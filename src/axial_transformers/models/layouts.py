@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from axial_transformers.messages import Message
-
 if TYPE_CHECKING:  # a configuration is read without torch
     from torch import Tensor
 
@@ -60,16 +58,20 @@ class Layout:
         return len(self.data_shape) + 1
 
 
-class Rows(Layout):
+class Merged(Layout):
+    """Channels become positions."""
+
+    @property
+    def channels(self) -> int:
+        return 1
+
+
+class Rows(Merged):
     """Channel-major along the first axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.data_channels * self.data_shape[0], *self.data_shape[1:])
-
-    @property
-    def channels(self) -> int:
-        return 1
 
     def to_model(self, x: "Tensor") -> "Tensor":
         return x.movedim(self._channel, 1).flatten(1, 2).unsqueeze(self._channel)
@@ -78,16 +80,12 @@ class Rows(Layout):
         return x.squeeze(self._channel).unflatten(1, (self.data_channels, -1)).movedim(1, self._channel)
 
 
-class Columns(Layout):
+class Columns(Merged):
     """Interleaved along the last axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.data_shape[:-1], self.data_shape[-1] * self.data_channels)
-
-    @property
-    def channels(self) -> int:
-        return 1
 
     def to_model(self, x: "Tensor") -> "Tensor":
         return x.flatten(self._channel - 1, self._channel).unsqueeze(self._channel)
@@ -96,16 +94,12 @@ class Columns(Layout):
         return x.squeeze(self._channel).unflatten(self._channel - 1, (-1, self.data_channels))
 
 
-class Axis(Layout):
+class Axis(Merged):
     """Channels are the innermost axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.data_shape, self.data_channels)
-
-    @property
-    def channels(self) -> int:
-        return 1
 
     def to_model(self, x: "Tensor") -> "Tensor":
         return x.unsqueeze(self._channel + 1)
@@ -120,9 +114,7 @@ class Frames(Layout):
 
     def __post_init__(self) -> None:
         if len(self.data_shape) < 2:
-            raise ValueError(
-                Message("{layout} 'frames' needs frames and at least one more axis, not {shape} {}", self.data_shape)
-            )
+            raise ValueError(f"model.layout=frames needs frames and at least one more axis, not {self.data_shape}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -142,16 +134,12 @@ class Frames(Layout):
         raise ValueError("layout 'frames' takes no cond: its frames are channels, and a cond is one for all channels")
 
 
-class Raster(Layout):
+class Raster(Merged):
     """One sequence, channels innermost."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (prod(self.data_shape) * self.data_channels,)
-
-    @property
-    def channels(self) -> int:
-        return 1
 
     def to_model(self, x: "Tensor") -> "Tensor":
         return x.flatten(1, self._channel).unsqueeze(2)

@@ -11,7 +11,6 @@ from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerB
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
-from axial_transformers.messages import Message
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.values import CategoricalValues, OrdinalValues
@@ -54,19 +53,11 @@ class ChannelEncoder(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
-        h = self.convolve(x, channel, conditioning)
+        h = self.convolution(self.windows(x, channel, self.position.tables[0].dtype)) + self.position()
+        h = h if isinstance(conditioning, float) else h + conditioning
         for block in self.blocks:
             h = block(h)
         return h
-
-    def convolve(
-        self,
-        x: Integer[Tensor, "b *a c"],
-        channel: Integer[Tensor, " b"],
-        conditioning: Float[Tensor, "b *g d"] | float,
-    ) -> Float[Tensor, "b *a d"]:
-        h = self.convolution(self.windows(x, channel, self.position.tables[0].dtype)) + self.position()
-        return h if isinstance(conditioning, float) else h + conditioning
 
     def windows(
         self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"], dtype: torch.dtype
@@ -138,7 +129,7 @@ class InnerAttention(nn.Module):
         attentions = list(attentions)
         for kind in {type(attention) for attention in attentions if attention.rotations is None}:
             if config.rotary is not None:
-                raise ValueError(Message("{rotary} must be None: {} has no rotary positions", kind.__name__))
+                raise ValueError(f"model.rotary must be None: {kind.__name__} has no rotary positions")
         self.blocks = ModuleListOf(
             TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions
         )

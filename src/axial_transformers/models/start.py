@@ -5,7 +5,6 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from axial_transformers.messages import Message
 from axial_transformers.models.axial_transformer import AxialTransformer
 
 MAY_DIFFER = {"shape", "num_classes", "dropout"}
@@ -30,8 +29,8 @@ def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) ->
     mine, others = (asdict(each) | {"outer_layers": each.layers_of_outer_decoders} for each in configs)
     for field in mine.keys() - MAY_DIFFER:
         if mine[field] != others[field]:
-            same, its = "both models must have the same", {field: others[field]}
-            raise ValueError(Message("{} has {model." + field + "=}, not {}: {}", name, mine[field], same, **its))
+            same = "both models must have the same"
+            raise ValueError(f"{name} has model.{field}={others[field]}, not {mine[field]}: {same}")
     weights, changed = model.state_dict(), []
     for key, old in trained.state_dict().items():
         new = weights.get(key)
@@ -57,7 +56,7 @@ def _resized(old: Tensor, model: AxialTransformer, trained: AxialTransformer, ax
     channels = trained.layout.shape[axis] // trained.config.shape[axis] if axis < len(trained.config.shape) else 0
     if len(model.layout.shape) < len(model.config.shape) or not channels:
         shape, layout = trained.config.shape, trained.config.layout
-        raise ValueError(Message("{} has the layout {}, which needs {shape=}", name, layout, shape=shape))
+        raise ValueError(f"{name} has the layout {layout}, which needs model.shape={shape}")
     length, before = (each // channels for each in lengths)
     channel_major = trained.config.layout == "rows"
     table = old.view(channels, before, -1) if channel_major else old.view(before, channels, -1).transpose(0, 1)

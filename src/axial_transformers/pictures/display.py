@@ -11,7 +11,6 @@ from PIL import Image, ImageDraw, ImageFont
 
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.kinds import is_clip
-from axial_transformers.messages import Message
 
 Palette = Literal["auto", "gray", "categories"]
 """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
@@ -60,7 +59,7 @@ class Look:
     def __post_init__(self) -> None:
         low, high = self.window or (0, 1)
         if not -math.inf < low < high < math.inf:
-            raise ValueError(Message("{window} needs a lower and a higher number, not {:g} {:g}", low, high))
+            raise ValueError(f"window needs a lower and a higher number, not {low:g} {high:g}")
 
     @classmethod
     def of(cls, described: Any, axes: str | None) -> Self:

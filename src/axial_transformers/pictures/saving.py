@@ -19,7 +19,6 @@ from axial_transformers.data.scan_files import Scan, suffix_of
 from axial_transformers.data.scans import WRITTEN, write_scan
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.video import encode, write_lossless
-from axial_transformers.messages import Message
 from axial_transformers.pictures.display import Look, for_display
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
@@ -39,14 +38,14 @@ def require_output(
     if output.suffix not in (*FILES, *[""] * folder) and suffix_of(output) not in scans:
         names = ", ".join(f"NAME{suffix}" for suffix in (*FILES, *scans))
         names += " and a folder" * folder
-        raise ValueError(Message("{output=} is none of {}", names, output=output))
+        raise ValueError(f"output={output} is none of {names}")
     if output.suffix in MOVIES and not clips:
-        raise ValueError(Message("{output=}: this model is not of clips (frames, height, width)", output=output))
+        raise ValueError(f"output={output}: this model is not of clips (frames, height, width)")
     if source is not None and output.is_file() and output.resolve().is_relative_to(Path(source).resolve()):
-        raise ValueError(Message("{output=} is a file of the data, and would be replaced: name another", output=output))
+        raise ValueError(f"output={output} is a file of the data, and would be replaced: name another")
     require_writable(output, folder=not output.suffix)
     if suffix_of(output) in LOSSLESS and os.path.lexists(output):
-        raise FileExistsError(Message("{output=} exists already: give another path, or remove it first", output=output))
+        raise FileExistsError(f"output={output} exists already: give another path, or remove it first")
 
 
 def save_examples(
@@ -90,7 +89,7 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
     """Raise an error where `save_scores` could not write these files."""
     if table is not None:
         if table.suffix not in (".csv", ".json"):
-            raise ValueError(Message("{output=} is neither NAME.csv nor NAME.json", output=table))
+            raise ValueError(f"output={table} is neither NAME.csv nor NAME.json")
         require_writable(table)
     if heat_maps is not None:
         require_writable(heat_maps, folder=True)
@@ -178,7 +177,7 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
     if path.suffix not in MOVIES:
         raise ValueError(f"{path} does not end in {', '.join(MOVIES)}")
     if not 1 <= fps <= 100:
-        raise ValueError(Message("{fps} must be within 1..100, not {}", fps))
+        raise ValueError(f"fps must be within 1..100, not {fps}")
     with written_whole(path, replace=path.suffix not in LOSSLESS) as aside:
         if path.suffix == ".gif":
             first, *others = map(Image.fromarray, frames)

@@ -2,10 +2,12 @@
 
 from importlib.util import find_spec
 
-from axial_transformers.messages import Message
+
+class MissingPackageError(ValueError):
+    """A package of an extra is not installed."""
 
 
 def require_extra(extra: str, package: str, what: str) -> None:
-    """Raise ValueError, with the command to install, where `what` needs a missing package."""
+    """Raise MissingPackageError, with the command to install, where `what` needs a missing package."""
     if find_spec(package) is None:
-        raise ValueError(Message("{} needs the package {}: pip install 'axial-transformers[{}]'", what, package, extra))
+        raise MissingPackageError(f"{what} needs the package {package}: pip install 'axial-transformers[{extra}]'")

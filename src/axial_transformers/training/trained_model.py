@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -93,11 +94,9 @@ class TrainedModel:
 
 def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:
     for split in splits:
-        try:
+        with suppress(EmptySplitError):
             return load(source, options, split, bar("reading")), split
-        except EmptySplitError as error:
-            fact = error.fact
-    raise ValueError(f"{fact}: take split=all, or other data")
+    raise ValueError(f"{source} has no {' or '.join(splits)} examples: take split=all, or other data")
 
 
 def check_shape(

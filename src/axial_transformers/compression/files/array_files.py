@@ -25,7 +25,6 @@ from axial_transformers.compression.files.source import (
 )
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.value_range import ValueRange
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformerConfig
 
 _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
@@ -48,7 +47,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     axes = values.shape[1 : 1 + len(config.shape)]
     if axes != config.shape and other_sizes != "tile":
         sizes = f"{path} is of size {'x'.join(map(str, axes))}, the model of {'x'.join(map(str, config.shape))}"
-        raise ValueError(Message("{}: tile it, by {other_sizes=tile}", sizes))
+        raise ValueError(f"{sizes}: tile it, by other_sizes=tile")
     known = ValueRange(config.lowest, config.highest)
     ValueRange.of(values).require_within(known, path)
 

@@ -41,7 +41,6 @@ from axial_transformers.compression.files.source import (
 from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.compression.rounding import Rounded
 from axial_transformers.data import picture_files, scans, video
-from axial_transformers.messages import Message
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
@@ -344,7 +343,7 @@ def require_free(target: Path, source: Path, force: bool) -> None:
     if not os.path.lexists(target):
         return require_writable(target)
     if not force:
-        raise FileExistsError(Message("{} exists already: give another name, or {force=True} to replace it", target))
+        raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
     found = target.lstat()
     if not stat.S_ISREG(found.st_mode):
         raise FileExistsError(f"{target} is no regular file, and is not replaced: give another name")
@@ -360,7 +359,7 @@ def read_source(source: Path, config: AxialTransformerConfig, other_sizes: Other
     if scans.is_scan(source):
         return volumes.read(source, config, drop_header=drop_header)
     if drop_header:
-        raise ValueError(Message("{} is no scan, whose header {drop_header} leaves out: omit that", source))
+        raise ValueError(f"{source} is no scan, whose header drop_header leaves out: omit that")
     if source.suffix.lower() in (".npz", ".npy") and not source.is_dir():
         return array_files.read(source, config, other_sizes)
     if len(config.shape) not in (2, 3):

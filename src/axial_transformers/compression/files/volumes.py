@@ -132,10 +132,7 @@ def read(path: Path, config: AxialTransformerConfig, array: str | None = None, d
         how = f"as {name}: " + ("values and type" if scan.header is None else "values, type and geometry")
         left_out += [source.name(each) for each in source.files if scan.slices and each not in dict(scan.slices)]
     elif scan.slices:
-        log.info(
-            "the archive holds the headers of DICOM, with data of patients: "
-            "drop_header=True, or --drop-header, leaves them out"
-        )
+        log.info("the archive holds the headers of DICOM, with data of patients: drop_header=True leaves them out")
     log.info(f"{path} comes back {how}")
     known = ValueRange(config.lowest, config.highest)
     outside = (values < known.low) | (values > known.high)

@@ -24,7 +24,6 @@ from axial_transformers.data.picture_files import Member
 from axial_transformers.data.shards.tar import ARRAY, Extent, TarRecord, records
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.workers import ahead
-from axial_transformers.messages import Message, message_of
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import cache_folder, folder_written_whole
 from axial_transformers.storage.locks import only_one_process
@@ -114,7 +113,7 @@ def common_form(forms: Mapping[Form, str]) -> Form:
     if form.shape[:-1] != other.shape[:-1]:
         here, there = ("x".join(map(str, each.shape[:-1])) for each in (form, other))
         sizes = f"{other_name} is {there} where {name} is {here}"
-        raise ValueError(Message("{}: give a size and {fit=crop} or {fit=stretch}", sizes))
+        raise ValueError(f"{sizes}: give data.size, and data.fit=crop or stretch")
     raise ValueError(
         f"{other_name} ({other.medium}, {list(other.shape)}) and {name} ({form.medium}, {list(form.shape)})"
         " do not fit together: convert one kind, or remove it"
@@ -173,7 +172,7 @@ def state_of(path: Path) -> tuple[int, int]:
 def _refuse(bad: Sequence[str], allowed: int) -> None:
     if len(bad) > allowed:
         others = f"{len(bad) - 1} more are damaged; " if len(bad) > 1 else ""
-        raise ValueError(Message("{} ({}--data.skip-bad {} would leave out {})", bad[0], others, len(bad), len(bad)))
+        raise ValueError(f"{bad[0]} ({others}data.skip_bad={len(bad)} would leave out {len(bad)})")
 
 
 def _cores() -> int:
@@ -201,7 +200,7 @@ def _write(job: tuple[Path, Path], options: DataConfig) -> None:
                 try:
                     content, form, found, label = _checked(stream, record, name, options)
                 except ValueError as error:
-                    bad.append(message_of(error))
+                    bad.append(str(error))
                     _refuse(bad, options.skip_bad or 0)
                     continue
                 hashed.update(json.dumps([record.name, len(content), label]).encode() + content)

@@ -26,7 +26,6 @@ from axial_transformers.data.shards.index import (
 )
 from axial_transformers.data.shards.tar import Extent, members, readable
 from axial_transformers.data.value_range import ValueRange
-from axial_transformers.messages import Message
 from axial_transformers.progress import Progress
 
 
@@ -58,7 +57,7 @@ def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress =
     options.require_one_size()
     if options.fit == "tiles":
         raise ValueError(
-            Message("{fit=tiles} cuts the pictures of folders only, not of shards: use {fit=crop} or {fit=stretch}")
+            "data.fit=tiles cuts the pictures of folders only, not of shards: use data.fit=crop or data.fit=stretch"
         )
     shards = index(paths, options, progress)
     forms = dict[Form, str]()

@@ -10,14 +10,7 @@ if TYPE_CHECKING:
         ImageTransformerConfig,
         SparseTransformerConfig,
     )
-    from axial_transformers.models.baselines.residual_network import (
-        AxialResNet,
-        AxialResNetConfig,
-        axial26s,
-        axial50l,
-        axial50m,
-        axial50s,
-    )
+    from axial_transformers.models.baselines.residual_network import AxialResNet, AxialResNetConfig
     from axial_transformers.models.baselines.sequence_models import (
         BlockTransformer,
         ImageTransformer,
@@ -33,10 +26,6 @@ __all__ = [
     "ImageTransformerConfig",
     "SparseTransformer",
     "SparseTransformerConfig",
-    "axial26s",
-    "axial50l",
-    "axial50m",
-    "axial50s",
 ]
 
 __getattr__ = opened_at_first_use(
@@ -50,9 +39,5 @@ __getattr__ = opened_at_first_use(
         "ImageTransformerConfig": "config",
         "SparseTransformer": "sequence_models",
         "SparseTransformerConfig": "config",
-        "axial26s": "residual_network",
-        "axial50l": "residual_network",
-        "axial50m": "residual_network",
-        "axial50s": "residual_network",
     },
 )

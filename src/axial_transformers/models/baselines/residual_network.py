@@ -16,7 +16,7 @@ from axial_transformers.layers.position_sensitive import ChannelsLastBatchNorm, 
 
 @dataclass(frozen=True, kw_only=True)
 class AxialResNetConfig:
-    """An axial residual network; `axial26s`, `axial50s`, `axial50m` and `axial50l` build the published ones.
+    """An axial residual network, by default Axial-ResNet-L. S and M have widths 32 and 48.
 
     Raises:
         ValueError: a field is out of range, or the heads do not divide a width.
@@ -127,23 +127,3 @@ def _pointwise(fan_in: int, fan_out: int) -> nn.Linear:
     layer = nn.Linear(fan_in, fan_out, bias=False)
     nn.init.normal_(layer.weight, std=(2 / fan_out) ** 0.5)
     return layer
-
-
-def axial26s(num_classes: int = 1000) -> AxialResNet:
-    """Return the 26-layer network of half width."""
-    return AxialResNet(AxialResNetConfig(blocks=(1, 2, 4, 1), width=32, num_classes=num_classes))
-
-
-def axial50s(num_classes: int = 1000) -> AxialResNet:
-    """Return Axial-ResNet-S: 50 layers, half width."""
-    return AxialResNet(AxialResNetConfig(width=32, num_classes=num_classes))
-
-
-def axial50m(num_classes: int = 1000) -> AxialResNet:
-    """Return Axial-ResNet-M: 50 layers, three quarters of the width."""
-    return AxialResNet(AxialResNetConfig(width=48, num_classes=num_classes))
-
-
-def axial50l(num_classes: int = 1000) -> AxialResNet:
-    """Return Axial-ResNet-L: 50 layers, full width."""
-    return AxialResNet(AxialResNetConfig(width=64, num_classes=num_classes))

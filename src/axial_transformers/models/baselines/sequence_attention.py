@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.layers.lines import KeyValueCache, LineAttention
-from axial_transformers.messages import Message
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.axial_attention import attend_step
 from axial_transformers.ops.backends import attend
@@ -115,7 +114,7 @@ class StridedAttention(SequenceAttention):
     def __init__(self, dim: int, heads: int, stride: int):
         super().__init__(dim, heads)
         if heads % 2:
-            raise ValueError(Message("{heads} must be even, half for rows and half for columns, not {}", heads))
+            raise ValueError(f"model.heads must be even, half for rows and half for columns, not {heads}")
         self.stride = stride
 
     def attended(self, i: int) -> list[slice]:
