@@ -17,7 +17,7 @@ from PIL import Image
 
 from axial_transformers import cli
 from axial_transformers.cli import inspection
-from axial_transformers.cli.completion import parser_of
+from axial_transformers.cli.parsing import COMMANDS, app
 from axial_transformers.compression.archive import Limit
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood import outliers
@@ -28,6 +28,7 @@ from axial_transformers.pictures import completions, saving
 from axial_transformers.recipes import NAMED
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord
+from axial_transformers.training import trained_model
 from axial_transformers.training.trained_model import TrainedModel
 from tests.scan_writer import make_scan
 from tests.small_models import random_model, random_values, small_config
@@ -51,7 +52,6 @@ BASE = {
     "compress": "run images.npz a.axl",
     "decompress": "run a.axl restored",
     "import-official": "checkpoint --output converted",
-    "completion": "bash",
     "recipes": "",
     "doctor": "",
     "push": "run owner/name",
@@ -128,7 +128,6 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "output": ("checkpoint --output converted", "checkpoint --output another"),
         "raw": "", "heads": "4", "channels": "3", "verify": "",
     },
-    "completion": {"shell": ("bash", "zsh")},
     "recipes": {},
     "doctor": {},
     "push": {
@@ -136,17 +135,13 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "private": "", "revision": "v2", "licence": "mit", "dry-run": "",
     },
     "inspect": {
-        "dependencies": "", "json": "",
-        "verbose": "", "sheet": "sheet.png",
+        "name": ("digits", "images.npz"), "dependencies": "", "json": "",
     },
 }  # fmt: skip
 """What is added to the call, or the words before and after."""
 
 SHOWN = {
     ("complete", "output"),
-    ("completion", "shell"),
-    ("inspect", "machine"),
-    ("inspect", "sheet"),
     ("score", "output"),
 } | {(verb, "json") for verb in ("evaluate", "compress", "inspect")}
 """Options that change what is printed or written, not what the library is asked."""
@@ -204,9 +199,9 @@ class Recorder:
 
 def replace_library(verb: str, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     module = import_module(f"axial_transformers.cli.{verb.replace('-', '_')}")
-    if hasattr(module, "open_model"):
-        recorder.replace(module, "open_model", lambda *given, **options: OF_PICTURES if verb == "compress" else TRAINED)
-        recorder.replace(TrainedModel, "examples", lambda trained, source, split: (EXAMPLES, "examples"))
+    for owner in (trained_model, module) if hasattr(module, "open_model") else (trained_model,):
+        recorder.replace(owner, "open_model", lambda *given, **options: OF_PICTURES if verb == "compress" else TRAINED)
+    recorder.replace(TrainedModel, "examples", lambda trained, source, split: (EXAMPLES, "examples"))
     if hasattr(module, "processes_on"):
         recorder.watch(module, "processes_on")
     for name in ("save_arrays", "save_clips", "save_grid", "save_images"):
@@ -253,7 +248,7 @@ def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 
 def _compress(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
-    recorder.watch(module, "compress_files", "compared")
+    recorder.watch(module, "compress_files", "_compared")
     patch.setattr(Limit, "check", lambda *given: None)  # a model that was not trained
     recorder.replace(module, "fitted", lambda *given: "run")
 
@@ -266,9 +261,7 @@ def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     module = inspection
-    recorder.replace(module, "_tables", lambda *given: {"model": {}})
-    recorder.watch(module, "prepare")
-    recorder.watch(module, "_facts")
+    recorder.watch(module, "read", "_checked", "print_rows")
 
 
 def _ends_at(name: str) -> Callable[[Any, Recorder, pytest.MonkeyPatch], None]:
@@ -276,7 +269,7 @@ def _ends_at(name: str) -> Callable[[Any, Recorder, pytest.MonkeyPatch], None]:
 
 
 REPLACEMENTS = {
-    "demo": _ends_at("run"),
+    "demo": _ends_at("train"),
     "evaluate": _evaluate,
     "sample": _sample,
     "complete": _complete,
@@ -285,7 +278,6 @@ REPLACEMENTS = {
     "compress": _compress,
     "decompress": _ends_at("decompress_files"),
     "import-official": _ends_at("import_official_to"),
-    "completion": lambda *given: None,
     "recipes": lambda *given: None,
     "doctor": lambda *given: None,
     "push": _push,
@@ -294,14 +286,11 @@ REPLACEMENTS = {
 
 
 def options_of(verb: str) -> set[str]:
-    """Those of settings, which `inspect` has too, are of `train`."""
-    options = parser_of(verb).assemble_argument_collection()
-    names = {
+    return {
         option.name.strip("-").lower()
-        for option in options
+        for option in app()[verb].assemble_argument_collection()
         if not option.children and option.parameter.parse is not False
     }
-    return names - options_of("train") - {"model_or_recipe", "page"} if verb == "inspect" else names
 
 
 @pytest.fixture(scope="module")
@@ -415,6 +404,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "check_values": lambda *given, **options: None,
         "costs_of": lambda *given: SimpleNamespace(parameters=1),
         "check_memory": lambda *given: None,
+        "parameters": lambda config: {},
         "_lines": lambda *given: [],
     }.items():
         recorder.replace(module, name, answer)
@@ -442,7 +432,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
 
 def test_every_setting_of_train_reaches_the_library(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {name: name.replace("-", "_") for name in options_of("train") - {"recipe", "source"}}
+    names = {name: name.replace("-", "_") for name in options_of("train")}
     before = reached(monkeypatch, {})
     differ = set[str]()
     for settings in (SETTINGS, APART):
@@ -454,4 +444,4 @@ def test_every_setting_of_train_reaches_the_library(tmp_path, monkeypatch):
 
 
 def test_every_command_has_its_cases():
-    assert {*CASES, "train"} == set(cli.COMMANDS)
+    assert {*CASES, "train"} == set(COMMANDS)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from axial_transformers import recipes
 from axial_transformers.cli.train import requested
-from axial_transformers.cli.training import decided, prepare, read_training
+from axial_transformers.cli.training import decided, read, read_training
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
@@ -179,9 +179,9 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     for source, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32))):
-        assert read_training(requested([source], "train").run)[0].model.shape == shape
+        assert read_training(requested([source], "train")[0])[0].model.shape == shape
         assert "cut into 32x32 tiles" in capsys.readouterr().err
-    assert read_training(requested(["scan.npy", "--data.fit", "exact"], "train").run)[0].model.shape == (70, 65)
+    assert read_training(requested(["scan.npy", "--data.fit", "exact"], "train")[0])[0].model.shape == (70, 65)
     assert "tiles" not in capsys.readouterr().err
     assert data_of([(64, 64)]) == data_of([(16, 63, 63)]) == DataConfig()
     assert data_of([(4, 64, 64)]) == DataConfig(size=32, fit="tiles")
@@ -275,10 +275,11 @@ def test_values_are_numbers_where_unlike_neighbours_differ_as_those_of_other_val
 def test_a_row_of_the_plan_says_which_kind_of_values_was_decided_and_why():
     for name, kind, other in (("12 shades of heat", "numbers", "categorical"), ("tiles", "symbols", "ordinal")):
         np.save("data.npy", DATA[name][1].astype(np.uint8))
-        said = decided(prepare(requested(["data.npy"], "train").run))["decided"]
+        run, examples, *_ = read(requested(["data.npy"], "train")[0])
+        said = decided(run, examples)["decided"]
         assert re.fullmatch(rf"{kind}: differences explain \d+% of unlike neighbours", said)
-        chosen = prepare(requested(["data.npy", "--model.values", other], "train").run)
-        assert (chosen.planned.model.values, decided(chosen)) == (other, {})
+        chosen, examples, *_ = read(requested(["data.npy", "--model.values", other], "train")[0])
+        assert (chosen.model.values, decided(chosen, examples)) == (other, {})
 
 
 def test_of_large_examples_a_corner_decides(monkeypatch):
