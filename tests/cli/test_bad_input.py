@@ -73,7 +73,7 @@ WRONG: dict[str, dict[str, str]] = {
         "precision": "half", "flag": "2",
     },
     "studio": READING | OPENING | {"port": "0"},
-    "compress": {"other-sizes": "none", "weights": "new", "fit": "0", "data.size": "large"},
+    "compress": {"other-sizes": "none", "weights": "new", "data.size": "large"},
     "decompress": {"most-values": "x", "weights": "new"},
     "import-official": {"heads": "x", "channels": "x"},
 }  # fmt: skip
@@ -86,7 +86,7 @@ RIGHT = {
     ),
     "demo": "out", "evaluate": "labels json", "sample": "compile", "complete": "approximate only compile",
     "score": "heat-maps against typical", "studio": "host",
-    "compress": "embed force from drop-header verify compare json",
+    "compress": "embed fit force from drop-header verify compare json",
     "decompress": "salvage only", "import-official": "output raw verify", "inspect": "dependencies json",
     "push": "private revision licence dry-run", "recipes": "", "doctor": "",
 }  # fmt: skip
@@ -162,6 +162,7 @@ CALLS = {
     "complete model photos.npz --mask nowhere.npy": "nowhere.npy",
     # archives and checkpoints
     "compress photos.npz a.axl": "name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES",
+    "compress photos.npz a.axl --fit 0": "minutes must be",
     "compress run photos.npz a.axl --fit 1": "leave out run, or begin with it: --from run",
     "compress model photos.npz a.axl --from run": "that --fit MINUTES trains: give that, too",
     "compress none.npz a.axl --fit 1": "none.npz",

@@ -26,9 +26,8 @@ from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import completions, saving
 from axial_transformers.recipes import NAMED
-from axial_transformers.training import TrainConfig
+from axial_transformers.training import TrainConfig, trained_model
 from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord
-from axial_transformers.training import trained_model
 from axial_transformers.training.trained_model import TrainedModel
 from tests.scan_writer import make_scan
 from tests.small_models import random_model, random_values, small_config

@@ -12,7 +12,7 @@ from axial_transformers.compression import compress, fingerprint, open_archive
 from axial_transformers.models import AxialTransformer
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
-from tests.small_models import CHUNKS_OF_64, archiving_model, random_model, small_config
+from tests.small_models import archiving_model, random_model, small_config
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -68,12 +68,9 @@ def test_images_scans_and_examples_from_python_are_named(axial: Axial, model):
     assert "holds 2 examples of [3, 4, 1], from Python" in words_of(axial, "c.axl")
 
 
-def test_a_damaged_archive_is_one_line_or_says_what_can_be_saved(axial: Axial, refused, model, images):
-    with CHUNKS_OF_64:
-        assert axial("compress", "model", "images.npz", "a.axl", "--force", "--embed").status == 0
+def test_a_damaged_archive_is_one_line(axial: Axial, refused, model, images):
+    assert axial("compress", "model", "images.npz", "a.axl", "--force", "--embed").status == 0
     whole = Path("a.axl").read_bytes()
-    Path("a.axl").write_bytes(whole[:-1])
-    assert "damaged 1 of 3 chunks: --salvage saves the others" in words_of(axial, "a.axl")
     for damaged in (whole[:9], whole[:60], whole[:60] + b"x" + whole[61:], b"no archive"):
         Path("a.axl").write_bytes(damaged)
         refused("inspect", "a.axl")

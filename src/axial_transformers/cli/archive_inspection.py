@@ -13,7 +13,6 @@ from axial_transformers.compression.files.source import enumeration
 from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.compression.files.volumes import describe
 from axial_transformers.storage.files import source_path
-from axial_transformers.wording import counted
 
 
 def inspect_archive(path: Path, as_json: bool) -> None:
@@ -25,7 +24,6 @@ def inspect_archive(path: Path, as_json: bool) -> None:
     with source_path(path).open("rb") as file:
         header = read_header(file)
         holds = _held(file, header)
-        damaged = [i for i in range(len(header.chunks)) if _is_damaged(file, header, i)]
         model = without_weights(read_chunk(file, header, 0))[0].config.describe() if header.carries_model else None
     chunks = [chunk.size for chunk in header.chunks]
     files, of_model = sum(chunks[i] for i in header.files), sum(chunks[: header.of_model])
@@ -34,12 +32,10 @@ def inspect_archive(path: Path, as_json: bool) -> None:
     to_open = command("decompress", *given, path, "restored.npz" if holds.startswith("array") else "restored/")
     if as_json:
         found = {"archive": str(path), "bytes": sizes, "holds": holds, "model": model, "fingerprint": name}
-        print(json.dumps({**found, "damaged_chunks": damaged, "to_open": to_open}))
+        print(json.dumps({**found, "to_open": to_open}))
         return
     rows = {"holds": holds, "bytes": ", ".join(f"{part} {size:,}" for part, size in sizes.items())}
     rows["needs"] = "nothing: it holds its model" if model else f"the model {name[:16]}"
-    if damaged:
-        rows["damaged"] = f"{len(damaged)} of {counted(len(chunks), 'chunk')}: --salvage saves the others"
     print_rows(rows | {"to open": to_open}, str(path))
     if model:
         print_rows(model, "model")
@@ -62,11 +58,3 @@ def _held(file: BinaryIO, header: Header) -> str:
     entry_of: type[FileEntry] = VideoEntry if kind == "videos" else PictureEntry
     like: Any = header  # it has shape and channels, as a configuration has
     return f"{kind}, {enumeration([entry.name for entry in entries_of(entry_of, entries, like)])}"
-
-
-def _is_damaged(file: BinaryIO, header: Header, chunk: int) -> bool:
-    try:
-        read_chunk(file, header, chunk)
-    except ArchiveError:
-        return True
-    return False

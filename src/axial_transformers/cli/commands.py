@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from axial_transformers.cli.options import (
     BatchSize,
     HelpOfPrecision,
+    Natural,
     OfModel,
+    Positive,
     Precision,
     Sampling,
     Shades,
@@ -19,7 +22,6 @@ from axial_transformers.cli.options import (
 )
 from axial_transformers.training import RunConfig
 
-MAX_MINUTES = 100_000
 NO_OPTION = Parameter(parse=False)
 
 
@@ -44,18 +46,12 @@ class Train(RunConfig):
     """Train a recipe, or a model of your own data; or resume a run.
 
     SOURCE is a folder of images or arrays, an .npz or .npy file, shards such as 'train-{000..099}.tar', or the word
-    digits. Every setting can be overridden.
+    digits. axial train RECIPE --help shows every setting with its default.
 
-        axial train RECIPE [SOURCE]            a recipe, on its own data or on SOURCE
-        axial train SOURCE                     a model that fits the data in SOURCE
-        axial train RUN [SOURCE]               resume the run in a folder; SOURCE: where its data lie now
-        axial train RECIPE --help              every setting with its default
-
-        axial train digits --training.steps 500 --model.dim 64
-        axial train photos32 my_photos/ --out runs/photos
-        axial train scans.npz --training.minutes 60
-        axial train 'shards/train-{000..099}.tar' --data.size 64 --data.fit crop
-        torchrun --nproc-per-node 2 -m axial_transformers train digits
+        axial train photos32 my_photos/ --out runs/photos    a recipe, on its own data or on a source
+        axial train scans.npz --training.minutes 60          a model that fits the data
+        axial train runs/photos                              resume a run; add a source if its data has moved
+        torchrun --nproc-per-node 2 -m axial_transformers train digits --model.dim 96
     """
 
     USAGE: ClassVar[str] = "RECIPE|SOURCE|RUN [SOURCE] [OPTIONS]"
@@ -85,9 +81,7 @@ class Evaluate(OfModel):
 
     For example:
 
-        axial evaluate runs/digits
         axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
-        axial evaluate runs/clips clips_test.npz --given-frames 1
         axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32
         torchrun --nproc-per-node 8 -m axial_transformers evaluate runs/imagenet32
     """
@@ -97,9 +91,9 @@ class Evaluate(OfModel):
     split: Split = None
     labels: bool = False
     """Condition a class-conditional model on the labels."""
-    limit: int | None = None
+    limit: Positive | None = None
     """Number of examples to evaluate, evenly spaced over the data."""
-    given_frames: int = 0
+    given_frames: Natural = 0
     """First frames of a clip whose bits do not count."""
     batch_size: BatchSize = 64
     precision: Annotated[Precision, HelpOfPrecision] = "float32"
@@ -113,16 +107,13 @@ class Score(OfModel, Shades):
 
     For example:
 
-        axial score runs/digits
         axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
-        axial score models/photos32 large_photos/ --data.fit tiles --data.size 32
         axial score runs/photos new_photos/ --flag 0.99
         axial score runs/fashion_mnist USUAL.npz --against ANOMALIES.npz
 
-    Of 8-bit gray or RGB images, the complexity-corrected score subtracts the bits/dim of the image as PNG from the
-    model's (Serrà et al. 2020): simple images have a high likelihood whatever they show (Nalisnick et al. 2019).
-    Otherwise the deviation ranks: the distance of bits/dim from the median of usual examples. `quantile` is the share
-    of validation examples that score lower. Of tiles, `picture_bits_per_dim` is the mean over the image.
+    corrected: bits/dim less those of the image as PNG, since simple images have a high likelihood whatever they show
+    (Serrà et al. 2020). deviation: the distance of bits/dim from the median of usual examples. quantile: the share of
+    usual examples that score lower. picture_bits_per_dim: of tiles, the mean over the image.
     """
 
     source: Source = None
@@ -138,16 +129,14 @@ class Score(OfModel, Shades):
     output: Path | None = None
     """NAME.csv or NAME.json: the scores of all examples. None: print the `top` as CSV."""
     heat_maps: Path | None = None
-    """A new folder for heat maps of the `top` examples, the bits of each position, and scores.html, which shows them
-    and the most usual examples. Of tiles: of the images that hold them. Of volumes: the slices through the position of
-    the most bits, and an array: .npy, or as NIfTI or TIFF like the data."""
-    top: int = 20
+    """A new folder for heat maps of the `top` examples, the bits of each position, and scores.html, which shows them.
+    Of tiles: of whole images. Of volumes: the slices with the most bits, and an array: .npy, NIfTI or TIFF."""
+    top: Positive = 20
     """Number of the most unusual examples that are printed, and of heat maps."""
-    limit: int | None = None
+    limit: Positive | None = None
     """Number of examples to score of each source, evenly spaced over it."""
     against: str | Path | None = None
-    """A source of anomalies, where SOURCE holds usual examples. Prints the AUROC of each score: how often an anomaly
-    has the higher one. 0.5 is chance, 1 perfect."""
+    """A source of anomalies, where SOURCE holds usual examples. Prints the AUROC of each score: 0.5 is chance."""
     batch_size: BatchSize = 64
     precision: Annotated[Precision, HelpOfPrecision] = "auto"
 
@@ -158,7 +147,6 @@ class Sample(Sampling):
 
     For example:
 
-        axial sample runs/digits
         axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
         axial sample runs/photos --count 500 --output samples.npz
         axial sample runs/clips --known clips_test.npz --output clips.mp4
@@ -169,7 +157,7 @@ class Sample(Sampling):
     NAME.npy: an array; with one channel, and two axes or more, also NAME.nii, NAME.nii.gz, NAME.tif. For clips also
     NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. Only images and movies are
     replaced."""
-    count: int = 16
+    count: Positive = 16
     """Number of samples."""
     top_k: int | None = None
     """Sample each value from the k most likely ones."""
@@ -185,7 +173,6 @@ class Complete(Sampling):
 
     For example:
 
-        axial complete runs/digits --rows 4
         axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
         axial complete runs/digits --mask mask.png --approximate --only 3 17
         axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
@@ -207,11 +194,11 @@ class Complete(Sampling):
     """An image, white where known; or an .npy file of booleans per position (and channel), true where known."""
     approximate: bool = False
     """Allow any mask. Earlier values then do not depend on the known ones after them."""
-    examples: int = 8
+    examples: Positive = 8
     """Number of examples to complete, evenly spaced over the source."""
     only: tuple[str, ...] | None = None
     """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
-    count: int = 4
+    count: Positive = 4
     """Completions of each."""
     output: Path = Path("completions.png")
     """NAME.png: known part, completions and original side by side. Arrays, scans and movies are of the completions, by
@@ -225,13 +212,12 @@ class Studio(OfModel):
     It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. Only this machine can open
     the page, and the page asks nothing of any other. Ctrl-C ends it.
 
-        axial studio runs/digits
         axial studio runs/photos --data.fit crop --port 8080
     """
 
     host: str = "127.0.0.1"
     """Address of the page. 0.0.0.0: all of this machine, so that others can open the page."""
-    port: int | None = None
+    port: Annotated[int | None, Parameter(validator=Number(gte=1, lte=65535))] = None
     """None: the first free one from 7860."""
 
 
@@ -267,8 +253,6 @@ class Compress:
 
         axial compress photos/ photos.axl --fit 60
         axial compress runs/fashion_mnist fashion_mnist.npz all.axl --embed
-        axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
-        axial compress runs/photos photos/ photos.axl --compare
         axial compress runs/head head.nii.gz head.axl
     """
 
@@ -277,26 +261,23 @@ class Compress:
     model: str | Path
     """Folder of a run or of an exported model, or a hub id. Leave it out with --fit."""
     source: Path
-    """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
-    folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder are stored as they
-    are. Or a scan: NIfTI, DICOM, TIFF, HDF5 or Zarr; or an array without examples. The last axes are those of the
-    model, of any length. It comes back byte for byte, or a line says what is kept."""
+    """An image, a video, a folder of them, or an .npz or .npy file with one array; or a scan: NIfTI, DICOM, TIFF, HDF5
+    or Zarr. Videos come back as lossless .mkv files without sound. Other files of a folder are stored as they are."""
     archive: Path | None = None
     """The file to write, NAME.axl."""
     _: KW_ONLY
     fit: float | None = None
-    """Train a model of the source for so many minutes, and store it, too. It is so small that it takes a small part of
-    the file. Ctrl-C ends the training early; the same command goes on with it, from the folder ARCHIVE.fit."""
+    """Train a small model of the source for so many minutes, and store it, too. Ctrl-C ends the training early; the
+    same command goes on with it, from the folder ARCHIVE.fit."""
     start_from: Annotated[str | None, Parameter(name="--from")] = None
     """Begin with the weights of this model in place of random ones, with --fit."""
     size: Annotated[tuple[int, ...] | None, Parameter(name="--data.size")] = None
-    """With --fit: the side of tiles of images, or the sides of blocks of one array or scan, such as 8 8 128. None: as
-    axial train chooses them."""
+    """With --fit: the side of tiles of images, or the sides of blocks of one array or scan, such as 8 8 128."""
     embed: bool = False
     """Store the model, too. Its weights are rounded so that weights and data together take few bytes."""
     force: bool = False
-    """Replace the archive if it is a regular file, but never a file of the source. Write one that is larger than the
-    source, or than its values by zlib; otherwise the command ends with status 1."""
+    """Replace the archive, but never a file of the source. Write one that is larger than the source, or than its
+    values by zlib; otherwise the command ends with status 1."""
     other_sizes: Literal["auto", "store", "tile"] = "auto"
     """Images of another size than the model's: store the files as they are, or cut them into tiles. auto: tile if the
     run was trained on tiles. Scans are always cut."""
@@ -313,8 +294,6 @@ class Compress:
     @property
     def words(self) -> tuple[str | Path | None, Path, Path]:
         """Model, source and archive; the model is None with --fit."""
-        if self.fit is not None and not 0 < self.fit < MAX_MINUTES:
-            raise ValueError(f"--fit must be minutes, above 0 and below {MAX_MINUTES:,}, not {self.fit:g}")
         if self.fit is None and self.archive is None:
             raise ValueError("name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES")
         if self.fit is None and (self.start_from is not None or self.size is not None):
@@ -335,22 +314,19 @@ class Decompress:
     Name the model if the archive does not hold it; axial inspect ARCHIVE says which one it needs.
 
         axial decompress all.axl all.npz
-        axial decompress runs/fashion_mnist test.axl test.npz
         axial decompress runs/photos photos.axl restored/
         axial decompress runs/photos photos.axl cat.png --only cat.png
-        axial decompress runs/head head.axl head.nii.gz
     """
 
     USAGE: ClassVar[str] = "[MODEL] ARCHIVE OUTPUT [OPTIONS]"
 
     model: str | Path
-    """The model that compressed the archive: folder of a run or of an exported model, or a hub id. Leave it out if the
-    archive holds its model."""
+    """The model that compressed the archive. Leave it out if the archive holds its model."""
     archive: Path
     """The .axl file."""
     output: Path | None = None
-    """A new folder for images or videos; for one alone, a new file such as x.png or x.mkv; for an array, a new .npz or
-    .npy file. A scan takes the suffix that it had, or a folder."""
+    """A new folder; for one image, video or scan alone also a new file such as x.png; for an array, a new .npz or .npy
+    file."""
     _: KW_ONLY
     salvage: bool = False
     """Write what intact chunks contain, and name what is lost."""
@@ -375,7 +351,6 @@ class Push:
     The card is README.md of the folder, or is made from the run: settings, bits/dim, fingerprint and name of the data.
     The hub needs a token: hf auth login.
 
-        axial push runs/digits alice/digits --dry-run
         axial push runs/digits alice/digits --private
         axial push runs/digits alice/digits --licence apache-2.0 --revision v2
         axial push runs/digits alice/digits --dry-run > runs/digits/README.md    (a card to edit, then to push)

@@ -3,7 +3,6 @@
 import torch
 
 from axial_transformers.cli.commands import Complete
-from axial_transformers.cli.console import require_within
 from axial_transformers.cli.options import products_in
 from axial_transformers.data.images import read_mask
 from axial_transformers.data.scan_files import suffix_of
@@ -18,9 +17,6 @@ APPROXIMATE = "approximate: values sampled before a known position do not depend
 
 def main(options: Complete) -> None:
     """Run the command."""
-    require_within("examples", options.examples, 1)
-    require_within("count", options.count, 1)
-    options.check()
     trained = options.opened()
     config, scan, look = trained.model.config, options.scan(options.output, trained), options.look(trained)
     require_output(options.output, clips=len(config.shape) == 3, source=options.source, scan=scan)

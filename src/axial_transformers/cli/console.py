@@ -7,12 +7,8 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING
 
 from axial_transformers.progress import rank, stderr_console
-
-if TYPE_CHECKING:
-    from rich.status import Status
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 """Exit status after a user's mistake, and after Ctrl-C."""
@@ -31,20 +27,6 @@ def command(*words: object) -> str:
 def say(text: str, style: str | None = None) -> None:
     """Print one line on stderr without markup, control characters escaped."""
     stderr_console().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
-
-
-def working(text: str) -> "Status":
-    """Show on a terminal what the command does."""
-    from rich.markup import escape
-
-    return stderr_console().status(escape(printable(text)))
-
-
-def require_within(name: str, value: int | None, least: int, most: int = 2**63 - 1) -> None:
-    """Raise ValueError where the option --name is out of its range."""
-    if value is not None and not least <= value <= most:
-        limits = f"at least {least}" if most == 2**63 - 1 and value < least else f"in {least}..{most}"
-        raise ValueError(f"--{name} must be {limits}, not {value}")
 
 
 def print_rows(rows: Mapping[str, str], title: str = "") -> None:

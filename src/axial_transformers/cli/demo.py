@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from axial_transformers.cli.commands import Demo
-from axial_transformers.cli.console import INTERRUPTED, command, working
+from axial_transformers.cli.console import INTERRUPTED, command
 from axial_transformers.cli.training import train
 from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import complete, sample
@@ -36,16 +36,15 @@ def main(options: Demo) -> int:
         print("stopped; the same command continues from there")
         return INTERRUPTED
     model, test = AxialTransformer.from_pretrained(folder), load("digits", split="test")
-    with working("sampling, and writing the page"):
-        score = evaluate(model, torch.from_numpy(test.values))
-        everything = load("digits", split="all")
-        rows = {
-            "this model": f"{score.bits_per_dim:.3f} ± {score.standard_error:.3f}",
-            "independent pixels": f"{_independent_bits(everything[: -len(test)], test):.3f}",
-            "xz": f"{8 * xz_bytes([test.values], test.values.nbytes) / test.values.size:.3f}",
-        }
-        sections = [_likelihood(score, test, rows), *_image_sections(model, test)]
-        page = write_page(folder, target=options.out / "index.html", sections=sections)
+    score = evaluate(model, torch.from_numpy(test.values))
+    everything = load("digits", split="all")
+    rows = {
+        "this model": f"{score.bits_per_dim:.3f} ± {score.standard_error:.3f}",
+        "independent pixels": f"{_independent_bits(everything[: -len(test)], test):.3f}",
+        "xz": f"{8 * xz_bytes([test.values], test.values.nbytes) / test.values.size:.3f}",
+    }
+    sections = [_likelihood(score, test, rows), *_image_sections(model, test)]
+    page = write_page(folder, target=options.out / "index.html", sections=sections)
     for name, bits in rows.items():
         print(f"{name:<20}{bits} bits/dim on {score.images} test images")
     print(page.resolve().as_uri())

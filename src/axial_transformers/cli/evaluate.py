@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from axial_transformers.cli.commands import Evaluate
-from axial_transformers.cli.console import print_rows, rank_zero_output, require_within
+from axial_transformers.cli.console import print_rows, rank_zero_output
 from axial_transformers.cli.options import products_in
 from axial_transformers.data import Examples, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
@@ -21,9 +21,6 @@ from axial_transformers.wording import plural
 def main(options: Evaluate) -> None:
     """Run the command."""
     with rank_zero_output():
-        require_within("batch-size", options.batch_size, 1)
-        require_within("given-frames", options.given_frames, 0)
-        require_within("limit", options.limit, 1)
         processes = processes_on(options.device)
         products = products_in(options.precision, processes.device)
     with processes, products:
@@ -55,14 +52,12 @@ def main(options: Evaluate) -> None:
         "weights": trained.weights,
         "labels": options.labels,
         "precision": precision,
-    }
-    special = {
-        "given_frames": given_frames,
-        "skipped": len(examples.skipped),
+        "given_frames": given_frames or None,
+        "skipped": len(examples.skipped) or None,
         "version": _imagenet_version(whole),
         "of_images": len(whole) if len(examples) < len(whole) else None,
     }
-    metrics |= {name: value for name, value in special.items() if value}
+    metrics = {name: value for name, value in metrics.items() if value is not None}
     if options.json:
         nan = {name for name, value in metrics.items() if isinstance(value, float) and not isfinite(value)}
         print(json.dumps(metrics | dict.fromkeys(nan)))  # JSON has no NaN

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from axial_transformers.cli.commands import Inspect
-from axial_transformers.cli.console import print_rows, working
+from axial_transformers.cli.console import print_rows
 from axial_transformers.cli.training import decided, describe_training, planned, read
 from axial_transformers.data import Examples
 from axial_transformers.data.folders import by_cause
@@ -105,8 +105,7 @@ def _training(run: RunConfig) -> dict[str, Any]:
 
 
 def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
-    with working("checking which positions depend on which"):
-        found = check_configuration(config)
+    found = check_configuration(config)
     return found and {"leaks": found.leaks, "holes": found.holes, "pairs": found.past.numel()}
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
-
-from axial_transformers.cli.console import require_within
+from cyclopts.validators import Number
 
 if TYPE_CHECKING:  # options are read without torch
     import torch
@@ -15,6 +14,8 @@ if TYPE_CHECKING:  # options are read without torch
     from axial_transformers.pictures import Look
     from axial_transformers.training.trained_model import TrainedModel
 
+Natural = Annotated[int, Parameter(validator=Number(gte=0))]
+Positive = Annotated[int, Parameter(validator=Number(gte=1, lte=2**63 - 1))]
 Source = Annotated[
     str | Path | None,
     Parameter(help="Folder, image, array, scan, video or TFRecord file, shards, or digits. None: the run's own data."),
@@ -31,7 +32,7 @@ Weights = Annotated[
     Parameter(help="The moving average of the weights, or the raw ones of a run's newest checkpoint."),
 ]
 BatchSize = Annotated[
-    int, Parameter(help="Examples at a time. A CPU's result does not depend on it; a GPU's by rounding only.")
+    Positive, Parameter(help="Examples at a time. A CPU's result does not depend on it; a GPU's by rounding only.")
 ]
 Precision = Literal["auto", "float32", "bfloat16"]
 HelpOfPrecision = Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32.")
@@ -56,11 +57,9 @@ class Reading:
     """Settings that replace those of the run; None: as when the model was trained."""
 
     size: tuple[int, ...] | int | None = None
-    """Side in pixels of the square images and frames that a folder is fitted to; several numbers: of blocks of arrays
-    and scans."""
+    """Side in pixels of square images and frames; several numbers: sides of blocks of arrays and scans."""
     fit: Literal["exact", "crop", "stretch", "tiles"] | None = None
-    """Fitting to the size: exact refuses other sizes, crop cuts out the centre, stretch resizes both sides, tiles cuts
-    without overlap."""
+    """exact refuses other sizes, crop cuts out the centre, stretch resizes both sides, tiles cuts without overlap."""
     frames: int | None = None
     """Frames of a clip."""
     stride: int | None = None
@@ -109,8 +108,8 @@ class Shades:
     palette: Literal["auto", "gray", "categories"] = "auto"
     """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
     window: tuple[float, float] | None = None
-    """The values shown as black and white. None: of more than 256 values, the percentiles 0.5 and 99.5 of those shown;
-    of fewer, the lowest and the highest."""
+    """The values shown as black and white. None: the lowest and the highest, or, of more than 256 values, the
+    percentiles 0.5 and 99.5."""
 
     def look(self, trained: "TrainedModel") -> "Look":
         """Return how values of the model are shown."""
@@ -123,11 +122,11 @@ class Shades:
 class Sampling(OfModel, Shades):
     """Options of commands that sample, and write what they sample."""
 
-    scale: int | None = None
+    scale: Annotated[int | None, Parameter(validator=Number(gte=1, lte=256))] = None
     """Enlargement of an image. None: a whole factor for a width of at least 512 pixels."""
-    fps: int = 8
+    fps: Positive = 8
     """Frames per second of a movie."""
-    seed: int = 0
+    seed: Annotated[int, Parameter(validator=Number(gte=-(2**63), lt=2**63))] = 0
     """Equal seeds give equal samples."""
     temperature: float = 1.0
     """1 samples from the model's distribution, less favours likely values, 0 takes the likeliest ones."""
@@ -136,12 +135,6 @@ class Sampling(OfModel, Shades):
     precision: Annotated[Precision, HelpOfPrecision] = "auto"
     compile: Annotated[bool | None, Parameter(show_default=False)] = None
     """Compile the decoding. Neither: only where it saves time."""
-
-    def check(self) -> None:
-        """Raise ValueError where an option is out of its range."""
-        require_within("scale", self.scale, 1, 256)
-        require_within("fps", self.fps, 1)
-        require_within("seed", self.seed, -(2**63))
 
     def scan(self, output: Path, trained: "TrainedModel") -> "Scan | None":
         """Return the scan that an output is like: the data, or one without geometry; None: it cannot be a scan."""

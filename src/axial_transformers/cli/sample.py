@@ -3,7 +3,7 @@
 import torch
 
 from axial_transformers.cli.commands import Sample
-from axial_transformers.cli.console import rank_zero_output, require_within
+from axial_transformers.cli.console import rank_zero_output
 from axial_transformers.cli.options import products_in
 from axial_transformers.decoding.sampling import require_room, sample, sample_in_processes
 from axial_transformers.pictures.saving import require_output, save_examples
@@ -15,8 +15,6 @@ from axial_transformers.training.trained_model import TrainedModel
 def main(options: Sample) -> None:
     """Run the command."""
     with rank_zero_output():
-        require_within("count", options.count, 1)
-        options.check()
         processes = processes_on(options.device)
         products = products_in(options.precision, processes.device)
     with processes, products:

@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 
 from axial_transformers.cli.commands import Score
-from axial_transformers.cli.console import printable, rank_zero_output, require_within, say
+from axial_transformers.cli.console import printable, rank_zero_output, say
 from axial_transformers.cli.options import products_in
 from axial_transformers.likelihood import outliers
 from axial_transformers.likelihood.outliers import Scores, are_images, ranking, rows_of, score
@@ -65,9 +65,6 @@ def main(options: Score) -> None:
 
 def _kept(options: Score) -> Scores | None:
     """Check the options, and return the typical scores beside the model."""
-    require_within("top", options.top, 1)
-    require_within("limit", options.limit, 1)
-    require_within("batch-size", options.batch_size, 1)
     require_scores(options.output, options.heat_maps)
     kept = None if options.typical or options.weights == "raw" else outliers.typical_in(options.model)
     if options.flag is not None and not 0 < options.flag < 1:

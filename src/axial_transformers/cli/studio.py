@@ -7,13 +7,12 @@ from threading import Event
 
 from axial_transformers.cli import one_line
 from axial_transformers.cli.commands import Studio
-from axial_transformers.cli.console import require_within, say
+from axial_transformers.cli.console import say
 from axial_transformers.studio import LOCAL, served
 
 
 def main(options: Studio) -> None:
     """Run the command."""
-    require_within("port", options.port, 1, 65535)
     if find_spec("gradio") is None:
         raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
     trained = options.opened()

@@ -147,13 +147,7 @@ def _overridden(
 ) -> tuple[RunConfig, "training.RunRecord | None"]:
     """Return the run with the settings that options override, and the record of the run to resume.
 
-    | the words | --out | run to resume |
-    |---|---|---|
-    | name a run | its folder, or not given | that run |
-    | name a run | another folder | the run in that folder, if there is one |
-    | name no run | with --resume | the run in that folder, if there is one |
-    | name no run | without --resume | none |
-    | name a run | with --no-resume | none; `fit` refuses a folder that holds one |
+    That is the run in the folder --out, which is the run's own folder unless it is given; None without --resume.
     """
     options = parse(options_of(base, resume=begun is not None), overrides, verb)
     given = {word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--")}
@@ -163,4 +157,4 @@ def _overridden(
     run = base.changed({name: attrgetter(name)(options) for name in sorted(given)})
     if not options.resume:
         return run, None
-    return run, begun if begun and begun.run.out == run.out else training.read_run(run.out)
+    return run, training.read_run(run.out)

@@ -1,7 +1,6 @@
 """The work of `axial train`: read the data, decide what is open, train."""
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -165,8 +164,7 @@ def facts_of(run: RunConfig, examples: Examples, validation: Examples, test: Exa
 def _lines(run: RunConfig, examples: Examples, facts: Facts, costs: StepCosts) -> list[str]:
     rows = run.model.describe() | describe_data(run, facts) | describe_training(run, costs, len(examples))
     rows = {name: text for name, text in rows.items() if name not in ("source", "data")} | decided(run, examples)
-    rows["to change"] = "--model.values, --model.dim, --data.size, --training.steps, ...:"
-    rows[""] = f"axial train {shlex.quote(run.source or '')} --help"
+    rows["to change"] = f"--model.dim, --data.size, ...: {command('train', run.source, '--help')}"
     return [f"{run.source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
 
 
