@@ -90,41 +90,6 @@ def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
     assert np.array_equal(np.load(tmp_path / "back.npz")["images"], images)
 
 
-def test_nothing_to_salvage_is_an_error(tmp_path, capsys, model, images):
-    archive, target = tmp_path / "a.axl", tmp_path / "back.npz"
-    assert main(["compress", model, str(tmp_path / "images.npz"), str(archive), "--force"]) == 0
-    archive.write_bytes(archive.read_bytes()[:-1])
-    capsys.readouterr()
-    assert main(["decompress", model, str(archive), str(target), "--salvage"]) == 2
-    assert capsys.readouterr().err.endswith("a.axl: every chunk is damaged or missing, nothing can be restored\n")
-    assert not target.exists()
-
-
-@pytest.mark.parametrize("name", ["[/x]", "z[old]", "[red]x[/red]", "[link=a]"])
-def test_names_are_printed_as_they_are(tmp_path, capsys, model, name):
-    """Brackets are no markup: not in results, not in warnings, not in errors."""
-    folder = tmp_path / name
-    folder.mkdir(parents=True)
-    Image.new("L", (5, 3), 9).save(folder / "z[old].png")
-    (folder / ".hidden[x]").touch()
-    Image.new("CMYK", (5, 3)).save(folder / "whole[x].jpg")
-    archive, back = folder.with_name(f"a{name.replace('/', '')}.axl"), tmp_path / "back[x]"
-    assert main(["compress", model, str(folder), str(archive), "--no-verify", "--force"]) == 0
-    said = capsys.readouterr()
-    assert f"{archive}: 1 image, " in said.out
-    assert "not in the archive, 1: .hidden[x]\n" in said.err
-    size = (folder / "whole[x].jpg").stat().st_size
-    assert f"not by the model, 1, {size:,} bytes: whole[x].jpg\n" in said.err
-    assert main(["decompress", model, str(archive), str(back)]) == 0
-    assert capsys.readouterr().out == f"{back}\n"
-    assert main(["decompress", model, str(archive), str(back)]) == 2
-    assert str(back) in capsys.readouterr().err
-    (back / "whole[x].jpg").unlink()
-    scores = tmp_path / "scores[x].csv"
-    assert main(["score", model, str(back), "--output", str(scores)]) == 0
-    assert str(scores) in "".join(capsys.readouterr())
-
-
 def gradient(height: int, width: int, colours: int = 1) -> np.ndarray:
     values = np.arange(height * width * colours) % 251
     return values.reshape((height, width, colours) if colours > 1 else (height, width)).astype(np.uint8)
@@ -146,21 +111,6 @@ def test_files_that_are_no_pictures_are_kept_and_said_in_one_line(axial: Axial):
     assert metrics["bits_per_dim"] == (metrics["bytes"] - 5015) * 8 / 12
     assert axial("decompress", "model", "a.axl", "back").status == 0
     assert Path("back/notes.txt").read_text() == "of the holidays"
-
-
-def test_a_folder_of_pictures_of_one_bit_is_coded_by_a_gray_model(axial: Axial):
-    random_model(small_config((3, 4), num_values=256)).float().save_pretrained("model")
-    Path("scans").mkdir()
-    for i in range(3):
-        Image.fromarray(gradient(6, 4) % 7 > i).save(f"scans/{i}.png")
-    done = axial("compress", "model", "scans", "a.axl", "--force", "--other-sizes", "tile")
-    assert done.status == 0, done.err
-    assert "not by the model" not in done.err + done.out
-    assert done.out.startswith("a.axl: 6 tiles of 3 images")
-    assert axial("decompress", "model", "a.axl", "back").status == 0
-    for i in range(3):
-        with Image.open(f"back/{i}.png") as back, Image.open(f"scans/{i}.png") as scan:
-            assert (back.mode, back.size, back.tobytes()) == (scan.mode, scan.size, scan.tobytes())
 
 
 def test_what_is_stored_by_other_means_is_said_before_and_after(axial: Axial):
@@ -258,19 +208,3 @@ def test_an_archive_of_files_of_which_none_is_modelled_is_refused(axial: Axial, 
 def test_nothing_is_evaluated_after_the_archive_is_complete(axial: Axial, model, images, monkeypatch):
     monkeypatch.setattr("axial_transformers.models.AxialTransformer.forward", None)
     assert axial("compress", model, "images.npz", "a.axl", "--force").status == 0
-
-
-def test_each_image_of_a_mixture_comes_back_with_its_own_channels(axial: Axial):
-    random_model(small_config((4, 4), 4, "columns", num_values=256)).float().save_pretrained("model")
-    Path("icons").mkdir()
-    for mode, channels in {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}.items():
-        pixels = gradient(5, 7, channels)
-        Image.fromarray(pixels).save(f"icons/{mode}.png")
-    Path("icons/torn.png").write_bytes(Path("icons/RGB.png").read_bytes()[:50])
-    done = axial("compress", "model", "icons", "a.axl", "--other-sizes", "tile", "--force")
-    assert "not by the model, 1, 50 bytes: torn.png" in done.err
-    assert axial("decompress", "model", "a.axl", "back").status == 0
-    for mode in ("L", "LA", "RGB", "RGBA"):
-        with Image.open(f"back/{mode}.png") as back, Image.open(f"icons/{mode}.png") as icon:
-            assert (back.mode, back.tobytes()) == (mode, icon.tobytes())
-    assert Path("back/torn.png").read_bytes() == Path("icons/torn.png").read_bytes()

@@ -1,13 +1,13 @@
 """Every option of every command, at another value than its default, changes what the command asks of the library."""
 
 import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from PIL import Image
 from axial_transformers import cli
 from axial_transformers.cli import inspection
 from axial_transformers.cli.parsing import COMMANDS, app
+from axial_transformers.cli.train import requested
 from axial_transformers.compression.archive import Limit
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood import outliers
@@ -25,9 +26,7 @@ from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import completions, saving
-from axial_transformers.recipes import NAMED
-from axial_transformers.training import TrainConfig, trained_model
-from axial_transformers.training.run_folder import Facts, MachineRecord, RunRecord
+from axial_transformers.training import trained_model
 from axial_transformers.training.trained_model import TrainedModel
 from tests.scan_writer import make_scan
 from tests.small_models import random_model, random_values, small_config
@@ -346,16 +345,16 @@ def test_every_option_changes_what_reaches_the_library(call, verb):
 
 
 SETTINGS = {
-    "out": "elsewhere", "resume": "", "validate-on": "4", "samples": "3",
-    "data.size": "8", "data.fit": "crop", "data.frames": "2", "data.stride": "2", "data.offsets": "random",
+    "out": "elsewhere", "validate-on": "4", "samples": "3",
+    "data.size": "8", "data.frames": "2",
     "data.mode": "gray", "data.background": "white",
     "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
     "data.num-values": "5", "data.grid": "0.5 0", "data.axes": "NHWC", "data.key": "other",
     "data.skip-bad": "2",
-    "model.grid": "0.5 0", "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.lowest": "-1",
+    "model.grid": "0.5 0", "model.shape": "8 4", "model.num-values": "5", "model.lowest": "-1",
     "model.num-classes": "3", "model.mixtures": "3", "model.max-log-precision": "2",
     "model.layout": "rows", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",
-    "model.encoder-layers": "4", "model.outer-layers": "2", "model.inner-layers": "1", "model.inner": "lstm",
+    "model.encoder-layers": "4", "model.outer-layers": "2", "model.inner-layers": "1",
     "model.channel-planes": "index", "model.input-divisor": "9", "model.dropout": "0.2", "model.rotary": "9",
     "model.convolution": "2",
     "training.steps": "7", "training.batch-size": "8", "training.accumulate": "2", "training.optimizer": "adam",
@@ -367,79 +366,41 @@ SETTINGS = {
     "training.deterministic": "", "training.horizontal-flip": "", "training.distribution-augmentation": "0.1",
     "training.shift-augmentation": "0.1", "training.label-dropout": "0.1", "training.seed": "1",
     "training.device": "cpu", "training.workers": "1", "training.log-every": "3", "training.evaluate-every": "3",
-    "training.sample-every": "3", "training.save-every": "3", "training.shard": "",
+    "training.sample-every": "3", "training.save-every": "3",
     "training.checkpoint-blocks": "", "training.minutes": "3", "training.tensorboard": "",
     "training.wandb": "project",
 }  # fmt: skip
 APART = {
-    "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2", "from": "digits",
+    "model.channels": "3 --model.encoder-layers 2", "model.inner": "lstm --model.inner-layers 1",
+    "training.shard": " --training.optimizer adam",
+    "data.fit": "crop --data.size 8", "data.stride": "2 --data.frames 2", "data.offsets": "random --data.frames 2",
+    "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2",
     "model.values": "ordinal", "model.centred": "--model.values ordinal",
 }  # fmt: skip
-"""Settings that contradict others of these."""
+"""Settings that need others."""
 
 
-def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, list[Any]]:
-    """What reaches the library of each setting of `axial train digits`, in each place."""
-    module, recorder = import_module("axial_transformers.cli.training"), Recorder(patch)
-
-    def fit(*given: Any, evaluate: Any, sample: Callable[..., Any], **options: Any) -> None:
-        evaluate.call(None, 0, None)
-        sample(None, 0)
-        raise Reached
-
-    def score(model: Any, values: Any, *given: Any) -> Scores:
-        return Scores(bits=np.zeros(len(values)), corrected=None)
-
-    for name, answer in {
-        "fit": fit,
-        "load": lambda *given: EXAMPLES,
-        "build": lambda config: TRAINED.model,
-        "score": score,
-        "keep_typical": lambda *given: None,
-        "sample": lambda model, count, **options: torch.zeros(count, 8, 8, 1).byte(),
-        "bits_map": lambda model, x, label: torch.zeros(x.shape),
-        "under_examples": lambda *given: Image.new("L", (3, 2)),
-        "check_shape": lambda *given: None,
-        "check_values": lambda *given, **options: None,
-        "costs_of": lambda *given: SimpleNamespace(parameters=1),
-        "check_memory": lambda *given: None,
-        "parameters": lambda config: {},
-        "_lines": lambda *given: [],
-    }.items():
-        recorder.replace(module, name, answer)
-    patch.setattr(TrainConfig, "resolve_auto", lambda training, begun: training)
-    facts = Facts.of(EXAMPLES, AxialTransformer(TRAINED.model.config))
-    machine = MachineRecord.found(torch.device("cpu"), 1)
-    begun = RunRecord(run=NAMED["digits"](), facts=facts, machine=machine)
-    patch.setattr(import_module("axial_transformers.training"), "read_run", lambda folder: begun, raising=False)
-    with suppress(Reached):
-        assert cli.main(["train", "digits", *" ".join(f"--{name} {settings[name]}" for name in settings).split()]) == 0
-    calls = dict(recorder.calls)
-    (_, _, run), options = calls["fit"]
-    training, out = run["training"], run["out"]
-    (_, validation, batch, *_), _ = calls["score"]
-    found = {f"model.{name}": [value] for name, value in calls["build"][0][0].items()}
-    found |= {f"training.{name}": [value] for name, value in training.items()}
-    loads = [given[1] for name, (given, _) in recorder.calls if name == "load"]
-    found |= {f"data.{name}": [data[name] for data in loads] for name in loads[0]}
-    found |= {"out": [out], "resume": [options["begun"]], "from": [run["start_from"]]}
-    found |= {"validate_on": [len(validation)], "samples": [calls["sample"][0][1]]}
-    found["training.batch_size"].append(batch)
-    found["training.accumulate"].append(batch)
-    return found
+def test_every_setting_of_train_is_set_alone(home):
+    base, names = requested(["digits"], "train")[0], options_of("train") - {"from", "resume"}
+    assert {*SETTINGS, *APART} == names
+    for name, value in (SETTINGS | APART).items():
+        run, begun = requested(["digits", *f"--{name} {value}".split()], "train")
+        before, after = (dict(settings_of(each)) for each in (base, run))
+        changed = {setting.replace("_", "-") for setting in before if before[setting] != after[setting]}
+        assert (changed, begun) == ({name, *re.findall("--([a-z.-]+)", value)}, None)
+    for name in names & {f"training.{name}" for name in ("deterministic", "tensorboard", "compile")}:
+        part, _, last = name.partition(".")
+        assert getattr(requested(["digits", f"--{part}.no-{last}"], "train")[0].training, last) is False
 
 
-def test_every_setting_of_train_reaches_the_library(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {name: name.replace("-", "_") for name in options_of("train")}
-    before = reached(monkeypatch, {})
-    differ = set[str]()
-    for settings in (SETTINGS, APART):
-        after = reached(monkeypatch, settings)
-        assert len(after["data.size"]) == 3  # the parts to train on, to validate with and to test with
-        changed = {names[name.replace(".no-", ".")] for name in settings}
-        differ |= {name for name in changed if all(a != b for a, b in zip(before[name], after[name], strict=True))}
-    assert set(names.values()) - differ == set()
+def settings_of(run: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings of a run by their names."""
+    for field in dataclasses.fields(run):
+        value = getattr(run, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from settings_of(value, f"{field.name}.")
+        else:
+            yield prefix + field.name, value
 
 
 def test_every_command_has_its_cases():

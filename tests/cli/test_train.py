@@ -215,18 +215,6 @@ def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, refus
     assert record.facts.validation is not None
 
 
-def test_a_short_run_warms_up_for_a_share_of_it_unless_told_otherwise(axial: Axial, tmp_path):
-    arrays(tmp_path / "a.npz")
-    short = ["--training.steps", "16", "--training.batch-size", "1", "--training.log-every", "1", "--samples", "1"]
-    assert axial("train", "a.npz", *TINY, *short).status == 0
-    rates = [line["learning_rate"] for line in lines_of(tmp_path / "runs/a") if "learning_rate" in line]
-    peak = recipes.custom(Examples(np.zeros((1, 6, 4, 3), np.uint8), [""])).training.learning_rate
-    assert rates[1] == peak
-    assert rates[-1] < 0.1 * peak
-    assert axial("train", "a.npz", *TINY, *QUICK, "--training.warmup-steps", "4", "--out", "b").status == 0
-    assert lines_of(tmp_path / "b")[0]["learning_rate"] == peak / 4
-
-
 def test_a_run_on_data_of_four_axes_has_pictures(axial: Axial, tmp_path):
     values = np.random.default_rng(0).integers(0, 3, (12, 2, 3, 2, 2, 1), dtype=np.uint8)
     np.save(tmp_path / "grids.npy", values)
@@ -254,15 +242,6 @@ def test_pictures_of_one_size_but_turned_are_cut_into_tiles(axial: Axial, tmp_pa
     pictures(tmp_path / "turned", [(48, 64)] * 8, turned=True)
     status, _, err = axial("train", "turned", *TINY, *QUICK, "--validate-on", 2, "--samples", 1)
     assert (status, "tiles" in err) == (0, True), err
-
-
-def test_output_replaces_no_file_of_the_data(axial: Axial, refused, tmp_path):
-    arrays(tmp_path / "mine.npz")
-    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 2, "--samples", 1).status == 0
-    before = (tmp_path / "mine.npz").read_bytes()
-    err = refused("complete", "runs/mine", "mine.npz", "--rows", 2, "--output", "mine.npz")
-    assert "mine.npz is a file of the data" in err
-    assert (tmp_path / "mine.npz").read_bytes() == before
 
 
 def test_a_run_of_more_steps_than_are_asked_for_keeps_its_record(axial: Axial, tmp_path):
@@ -302,39 +281,6 @@ def test_metrics_of_one_example_are_json(axial: Axial, tmp_path):
     _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
     assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None
     assert len(read_curves(tmp_path / "runs/mine")["validation_bits_per_dim"]) == 1
-
-
-def test_out_that_is_a_file_is_told_so(axial: Axial, tmp_path):
-    arrays(tmp_path / "mine.npz")
-    before = (tmp_path / "mine.npz").read_bytes()
-    status, _, err = axial("train", "mine.npz", *TINY[:4], *QUICK, "--out", "mine.npz")
-    assert (status, err.splitlines()[-1]) == (
-        2,
-        "axial train: mine.npz exists already, and is no folder: give another one",
-    )
-    assert (tmp_path / "mine.npz").read_bytes() == before
-
-
-def test_what_a_single_example_lacks_is_another_one(refused, tmp_path):
-    for name in ("a", "b"):
-        pictures(tmp_path / name, [(8, 8)])
-    pictures(tmp_path / "tiles", [(64, 64)])
-    np.save(tmp_path / "one.npy", np.zeros((1, 4, 4), np.uint8))
-    for seed in range(8):  # by which a single picture trains, validates or tests
-        for name in ("a", "b", "tiles"):
-            err = refused("train", name, *QUICK, "--data.seed", seed)
-            assert "one file cannot both train and validate, give two or more" in err
-    err = refused("train", "one.npy", *QUICK)
-    assert err.endswith("one example cannot both train and validate, give two or more\n")
-
-
-@pytest.mark.filterwarnings("always:the validation part of:UserWarning")
-def test_a_part_that_is_small_is_to_be_enlarged_by_an_option_of_train(axial: Axial, tmp_path):
-    """Whichever command says so: evaluate has no such option."""
-    random_model(small_config((6, 6), 3, num_values=256)).float().save_pretrained("model")
-    arrays(tmp_path / "mine.npz", (12, 6, 6, 3))
-    status, _, err = axial("evaluate", "model", "mine.npz", "--split", "validation")
-    assert (status, err.count("train with a larger --data.validation-fraction, or with more data")) == (0, 1)
 
 
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:

@@ -111,16 +111,6 @@ def test_the_line_that_rounds_floats_can_be_pasted(axial: Axial):
     assert axial("train", "some data-rounded.npy", *TINY, *STEPS).status == 0
 
 
-def test_values_beyond_those_of_the_model_are_named(axial: Axial):
-    np.savez("data.npz", noise(-5, 9, 4, 4))
-    assert axial("train", "data.npz", *TINY, *STEPS).status == 0
-    np.savez("other.npz", noise(-7, 8, 4, 4))
-    for command in ("evaluate", "score"):
-        assert axial(command, "runs/data", "other.npz").err.endswith(
-            "values -7..8 of other.npz, but the model knows -5..9\n"
-        )
-
-
 @pytest.mark.parametrize("titles", ["", "age,weight,a,b,c"])
 def test_a_table_of_text_is_refused_with_the_command_that_makes_an_array(axial: Axial, titles):
     np.savetxt("some.csv", noise(0, 9, 5), delimiter=",", fmt="%d", header=titles, comments="")
