@@ -40,7 +40,7 @@ def test_a_recipe_is_described(imagenet64):
 
 
 def test_a_small_models_dependencies_are_exact(axial: Axial, trained):
-    assert "no leak and no hole in 4,096 pairs" in axial("inspect", trained, "--dependencies").out
+    assert "0 leaks, 0 holes in 4,096 pairs" in axial("inspect", trained, "--dependencies").out
 
 
 @pytest.mark.parametrize(("number", "text"), [(12, "12 "), (1234, "1.23 k"), (2.5e12, "2.5 T")])

@@ -8,10 +8,11 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from axial_transformers.cli.options import (
-    BatchSize,
     HelpOfPrecision,
+    HelpOfSplit,
     Natural,
     OfModel,
+    OnData,
     Positive,
     Precision,
     Sampling,
@@ -76,7 +77,7 @@ class Recipes:
 
 
 @dataclass(frozen=True)
-class Evaluate(OfModel):
+class Evaluate(OnData):
     """Exact bits/dim over every example of a data set.
 
     For example:
@@ -86,23 +87,18 @@ class Evaluate(OfModel):
         torchrun --nproc-per-node 8 -m axial_transformers evaluate runs/imagenet32
     """
 
-    source: Source = None
     _: KW_ONLY
-    split: Split = None
     labels: bool = False
     """Condition a class-conditional model on the labels."""
-    limit: Positive | None = None
-    """Number of examples to evaluate, evenly spaced over the data."""
     given_frames: Natural = 0
     """First frames of a clip whose bits do not count."""
-    batch_size: BatchSize = 64
     precision: Annotated[Precision, HelpOfPrecision] = "float32"
     json: bool = False
     """Print one JSON object."""
 
 
 @dataclass(frozen=True)
-class Score(OfModel, Shades):
+class Score(OnData, Shades):
     """Scores of all examples, the most unusual first, to find anomalies.
 
     For example:
@@ -116,9 +112,7 @@ class Score(OfModel, Shades):
     usual examples that score lower. picture_bits_per_dim: of tiles, the mean over the image.
     """
 
-    source: Source = None
     _: KW_ONLY
-    split: Split = None
     rank_by: Literal["bits", "corrected", "deviation"] | None = None
     """None: of 8-bit gray or RGB images corrected, if PNG's bits explain most of the bits (a rank correlation above
     0.8), otherwise bits; of all else deviation."""
@@ -133,11 +127,8 @@ class Score(OfModel, Shades):
     Of tiles: of whole images. Of volumes: the slices with the most bits, and an array: .npy, NIfTI or TIFF."""
     top: Positive = 20
     """Number of the most unusual examples that are printed, and of heat maps."""
-    limit: Positive | None = None
-    """Number of examples to score of each source, evenly spaced over it."""
     against: str | Path | None = None
     """A source of anomalies, where SOURCE holds usual examples. Prints the AUROC of each score: 0.5 is chance."""
-    batch_size: BatchSize = 64
     precision: Annotated[Precision, HelpOfPrecision] = "auto"
 
 
@@ -183,7 +174,7 @@ class Complete(Sampling):
 
     source: Source = None
     _: KW_ONLY
-    split: Split = None
+    split: Annotated[Split, HelpOfSplit] = None
     rows: int | None = None
     """The first rows are known."""
     channels: int | None = None

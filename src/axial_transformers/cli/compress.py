@@ -5,7 +5,6 @@ import json
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import print_rows
 from axial_transformers.cli.fitting import fitted
-from axial_transformers.compression.archive import NoGainError
 from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
@@ -19,14 +18,6 @@ _KINDS = {"pictures": "image", "videos": "video", "scan": "volume"}
 
 def main(options: Compress) -> None:
     """Run the command."""
-    try:
-        _compress(options)
-    except NoGainError as error:
-        way = "--fit MINUTES lets a model learn the source" if options.fit is None else "or train for more minutes"
-        raise NoGainError(f"{error}; {way}") from error
-
-
-def _compress(options: Compress) -> None:
     name, source, archive = options.words
     require_free(archive, source, options.force)
     trained = open_model(name or fitted(options, source, archive), options.weights, "cpu")

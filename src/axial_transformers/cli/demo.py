@@ -60,9 +60,8 @@ def _likelihood(score: Evaluation, test: Examples, rows: dict[str, str]) -> html
         title="Likelihood",
         text="The model gives each image an exact probability. Its negative logarithm is the number of bits in which "
         f"the image can be stored without loss. These are bits/dim of the last {score.images} images, which are not "
-        "used in training, ± the standard error over images; fewer is better. Independent pixels: each has its own "
-        "histogram over the other images, counts plus one. xz: the same images as one stream of bytes. "
-        f"Test images: SHA-256 `{test.fingerprint}`.",
+        f"used in training (SHA-256 `{test.fingerprint}`), ± the standard error; fewer is better. Independent pixels: "
+        "each has a histogram of its own over the other images. xz: the same images as one stream of bytes.",
         facts=rows,
     )
 

@@ -18,7 +18,7 @@ from axial_transformers.data.kinds import KINDS, kind_of
 from axial_transformers.data.loading import files_of
 from axial_transformers.data.scans import is_scan
 from axial_transformers.decoding.sampling import cache_numbers
-from axial_transformers.likelihood.dependencies import MAX_PARAMETERS, MAX_POSITIONS, check_configuration
+from axial_transformers.likelihood.dependencies import MAX_POSITIONS, check_configuration
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.training import Facts, RunConfig, read_run
@@ -54,7 +54,10 @@ def inspect(name: str, run: RunConfig | None, options: Inspect) -> None:
         return
     tables |= {"model": run.model.describe(), "training": describe_training(run, costs, facts.train if facts else None)}
     if options.dependencies:
-        tables["model"]["dependencies"] = _verdict(checked)
+        pairs = (
+            checked and f"{checked['leaks']} leaks, {checked['holes']} holes in {checked['pairs']:,} pairs of positions"
+        )
+        tables["model"]["dependencies"] = pairs or f"not checked: more than {MAX_POSITIONS} positions"
     if record is not None:
         curves = read_curves(record.run.out)
         tables |= {f"{title} of the run": rows for title, rows in describe_run(record, curves).items()}
@@ -107,11 +110,3 @@ def _training(run: RunConfig) -> dict[str, Any]:
 def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
     found = check_configuration(config)
     return found and {"leaks": found.leaks, "holes": found.holes, "pairs": found.past.numel()}
-
-
-def _verdict(found: dict[str, int] | None) -> str:
-    if found is None:
-        return f"not checked: of up to {MAX_POSITIONS} positions and {MAX_PARAMETERS:,} parameters only"
-    if found["leaks"] or found["holes"]:
-        return f"{found['leaks']} leaks, {found['holes']} holes in {found['pairs']:,} pairs"
-    return f"exact: no leak and no hole in {found['pairs']:,} pairs of positions"

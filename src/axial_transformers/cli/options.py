@@ -20,19 +20,14 @@ Source = Annotated[
     str | Path | None,
     Parameter(help="Folder, image, array, scan, video or TFRecord file, shards, or digits. None: the run's own data."),
 ]
-Split = Annotated[
-    Literal["train", "validation", "test", "all"] | None,
-    Parameter(
-        help="Part of the data. None: all of a given source; of the run's own data the test part, or else the "
-        "validation part."
-    ),
-]
+Split = Literal["train", "validation", "test", "all"] | None
+HelpOfSplit = Parameter(
+    help="Part of the data. None: all of a given source; of a run's own data the test part, or else "
+    "the validation part."
+)
 Weights = Annotated[
     Literal["ema", "raw"],
     Parameter(help="The moving average of the weights, or the raw ones of a run's newest checkpoint."),
-]
-BatchSize = Annotated[
-    Positive, Parameter(help="Examples at a time. A CPU's result does not depend on it; a GPU's by rounding only.")
 ]
 Precision = Literal["auto", "float32", "bfloat16"]
 HelpOfPrecision = Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32.")
@@ -99,6 +94,19 @@ class OfModel:
         if self.data.fit and not (self.data.size or trained.data.size) and len({*sides}) < len(sides):
             given["size"] = sides[0]
         return replace(trained, data=replace(trained.data, **given))
+
+
+@dataclass(frozen=True)
+class OnData(OfModel):
+    """Options of commands that evaluate a model on data."""
+
+    source: Source = None
+    _: KW_ONLY
+    split: Annotated[Split, HelpOfSplit] = None
+    limit: Positive | None = None
+    """Number of examples of each source, evenly spaced over it."""
+    batch_size: Positive = 64
+    """Examples at a time. A CPU's result does not depend on it; a GPU's by rounding only."""
 
 
 @dataclass(frozen=True, kw_only=True)

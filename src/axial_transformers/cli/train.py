@@ -58,11 +58,8 @@ def report(out: Path, result: "training.TrainResult") -> None:
 def requested(words: Sequence[str], verb: str) -> tuple[RunConfig, "training.RunRecord | None"]:
     """Return the run that words name, with the settings that they override, and the record of the run to resume.
 
-    The words before the first option are one of these:
-
-    - a recipe and a source; if the recipe has data of its own, the source may be left out;
-    - a source alone: the recipe `custom`;
-    - the folder of a run to resume, and a source if its data has moved.
+    The words before the first option are a recipe, the folder of a run to resume, or a source; a source may follow the
+    first two.
 
     Args:
         verb: train or inspect, for messages.

@@ -1,7 +1,7 @@
 """The work of `axial train`: read the data, decide what is open, train."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -112,16 +112,11 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
     source = run.source or ""
     if axes := scan_axes(source):
         run = in_blocks(run, axes)
-        if isinstance(run.data.size, tuple):
-            said = f"{source}: {_by(axes.values())} positions are cut into blocks of {_by(run.data.size)}"
-            say(f"{said}; for others: --data.size")
     elif "data.size" in run.open:
         run = tiled(run, picture_sizes(source, run.data))
-        if run.data.fit == "tiles":
-            tiles = f"examples of large or different sizes are cut into {run.data.size}x{run.data.size} tiles"
-            say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch; or --data.fit exact")
-            if Path(source).is_file():
-                say("the first axis of an array counts examples; blocks of one volume: --data.size 8 8 128")
+    if isinstance(run.data.size, tuple) or run.data.fit == "tiles":
+        size = f"blocks of {run.data.size}" if isinstance(run.data.size, tuple) else f"square tiles of {run.data.size}"
+        say(f"{source} is cut into {size}; for others: --data.size 8 8 128, --data.size 64 --data.fit crop, ...")
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, split, bar("reading"))
@@ -131,10 +126,6 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
     check_shape(examples, suitable.model, source, run.recipe or "the model", resizing, to_follow)
     check_values(examples, suitable.model, source, advise=True)
     return suitable, examples
-
-
-def _by(lengths: Iterable[int]) -> str:
-    return "x".join(map(str, lengths))
 
 
 def _knowing(run: RunConfig, asked: RunConfig, part: Examples, where: str) -> RunConfig:
