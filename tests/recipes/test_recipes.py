@@ -160,7 +160,7 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     inspected = axial("inspect", "photos", *TINY)
     assert inspected.status == 0, inspected.err
     assert "32 x 32" in inspected.out or "32x32" in inspected.out
-    assert "cut into 32x32 tiles; other ways: --data.size 64 --data.fit crop" in inspected.err
+    assert "cut into square tiles of 32; for others: --data.size" in inspected.err
     small = [(8, 8)] * 3
     assert data_of(small) == data_of([]) == DataConfig()
     assert data_of([(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
@@ -180,7 +180,7 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     for source, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32))):
         assert read_training(requested([source], "train")[0])[0].model.shape == shape
-        assert "cut into 32x32 tiles" in capsys.readouterr().err
+        assert "cut into square tiles of 32" in capsys.readouterr().err
     assert read_training(requested(["scan.npy", "--data.fit", "exact"], "train")[0])[0].model.shape == (70, 65)
     assert "tiles" not in capsys.readouterr().err
     assert data_of([(64, 64)]) == data_of([(16, 63, 63)]) == DataConfig()
