@@ -79,7 +79,7 @@ def _pages() -> list[str]:
     written = sorted(
         path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if FOR_MAINTAINERS not in path.parents
     )
-    listed = (f"{COMMANDS}/{command}.md" for command in commands.cli.COMMANDS)
+    listed = (f"{COMMANDS}/{command}.md" for command in commands.COMMANDS)
     return [*written, *sorted(CARRIED.values()), *NOTEBOOKS.values(), *listed]
 
 

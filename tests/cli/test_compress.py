@@ -5,14 +5,12 @@ import re
 import zlib
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers.cli import comparison, main
+from axial_transformers.cli import main
 from axial_transformers.compression import archive, open_archive
 from axial_transformers.data.video import frames_of, lossless_movie
 from tests.conftest import Axial
@@ -37,14 +35,13 @@ def images(tmp_path) -> np.ndarray:
 
 def test_an_array_goes_into_an_archive_and_comes_back(tmp_path, capsys, model, images):
     archive, back = str(tmp_path / "a.axl"), str(tmp_path / "back.npz")
-    assert main(["compress", model, str(tmp_path / "images.npz"), archive, "--force", "--compare", "--json"]) == 0
+    assert main(["compress", model, str(tmp_path / "images.npz"), archive, "--force", "--json"]) == 0
     said = capsys.readouterr()
     metrics = json.loads(said.out)
     assert "labels" in said.err
     assert metrics["images"] == 70
     assert metrics["bytes"] == (tmp_path / "a.axl").stat().st_size
-    assert metrics["bits_per_dim"]["archive"] == metrics["bytes"] * 8 / images.size
-    assert {"PNG", "WebP", "xz"} <= set(metrics["compared"]["codecs"])
+    assert metrics["bits_per_dim"] == metrics["bytes"] * 8 / images.size
     assert main(["decompress", model, archive, back]) == 0
     assert capsys.readouterr().out.strip() == back
     assert np.array_equal(np.load(back)["images"], images)
@@ -67,55 +64,19 @@ def test_an_archive_without_its_model_says_how_to_name_it(axial: Axial, refused,
     says = "does not carry its model, .*, as in axial decompress MODEL a.axl back.npz$"
     assert re.search(says, refused("decompress", "a.axl", "back.npz"))
     assert "model a.axl restored/" in refused("decompress", "model", "a.axl")
-    usage = "missing: a word (usage: axial decompress [MODEL] ARCHIVE OUTPUT [OPTIONS])"
-    assert usage in refused("decompress", "a.axl")
 
 
 @pytest.mark.parametrize("embed", [True, False])
 def test_an_archive_is_compared_with_its_weights(axial: Axial, model, images, embed):
     words = ["images.npz", "a.axl", "--compare", "--no-verify", "--force", *["--embed"] * embed]
-    found = json.loads(axial("compress", model, *words, "--json").out)
-    rows = {name: row["bytes"] for name, row in found["compared"]["rows"].items()}
+    found = json.loads(axial("compress", model, *words, "--json").out)["compared"]
     weights = 0 if embed else Path("model/model.safetensors").stat().st_size
-    assert rows["archive, weights counted"] == Path("a.axl").stat().st_size + weights
-    assert ("weights on disk" in rows) == ("archive without weights" in rows) == (not embed)
-    assert all(row["bits_per_dim"] == 8 * row["bytes"] / images.size for row in found["compared"]["rows"].values())
-    smallest = {name: min(ways.values()) for name, ways in found["compared"]["codecs"].items()}
-    assert sorted(smallest.values()) == sorted(size for name, size in rows.items() if name.split(",")[0] in smallest)
-    assert axial("compress", model, *words).out.splitlines()[-1] == found["compared"]["verdict"]
-
-
-def written(size: int, model_size: int) -> Any:
-    """An archive of ten images, which keeps a file of seven bytes."""
-    images = SimpleNamespace(values=160, sizes=[], example=None)
-    return SimpleNamespace(size=size, model_size=model_size, file_sizes=[7], examples=10, images=images)
-
-
-@pytest.mark.parametrize(
-    ("size", "model_size", "weights", "says", "needed"),
-    [
-        (57, 20, 0, "The archive is smallest of these, weights counted: 50.0 % below xz, one stream.", 3),
-        (57, 0, 1000, "xz, one stream is smaller: 90.5 % below the archive, weights counted."
-                      " The archive pays from about 200 images on.", 200),
-        (57, 0, 1011, "xz, one stream is smaller: 90.6 % below the archive, weights counted."
-                      " The archive pays from about 210 images on.", 203),
-        (207, 50, 0, "xz, one stream is smaller: 50.0 % below the archive, weights counted."
-                     " More images would not change that: they take fewer bytes there, too.", None),
-    ],
-)  # fmt: skip
-def test_the_smallest_is_named_and_how_many_images_pay(monkeypatch, size, model_size, weights, says, needed):
-    monkeypatch.setattr(
-        comparison, "coded_sizes", lambda *given: {"xz": {"one stream": 100}, "PNG": {"one sheet": 120}}
-    )
-    found = comparison.compared(written(size, model_size), weights, "image")
-    assert (found["verdict"], found["pays_from"]) == (says, needed)
-
-
-def test_the_help_says_which_words_may_be_left_out(axial: Axial):
-    said = axial("decompress", "--help").out
-    assert "axial decompress [OPTIONS] [MODEL] ARCHIVE OUTPUT" in said
-    assert re.search(r"^│ {4}MODEL", said, re.MULTILINE)
-    assert re.search(r"^│ \*  OUTPUT", said, re.MULTILINE)
+    assert found["archive, weights counted"] == Path("a.axl").stat().st_size + weights
+    assert {name.split(",")[0] for name in found} >= {"PNG", "WebP", "xz"}
+    rows = axial("compress", model, *words).out.splitlines()[-len(found) :]
+    sizes = [int(re.search(r"([\d,]+) bytes", row)[1].replace(",", "")) for row in rows]
+    assert sizes == sorted(found.values())
+    assert rows[-1].split()[-2] == f"{8 * sizes[-1] / images.size:.4f}"
 
 
 def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
@@ -127,41 +88,6 @@ def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
     assert main(["decompress", model, str(archive), str(tmp_path / "back.npz"), "--salvage"]) == 0
     assert "lost, 70" in capsys.readouterr().err
     assert np.array_equal(np.load(tmp_path / "back.npz")["images"], images)
-
-
-def test_nothing_to_salvage_is_an_error(tmp_path, capsys, model, images):
-    archive, target = tmp_path / "a.axl", tmp_path / "back.npz"
-    assert main(["compress", model, str(tmp_path / "images.npz"), str(archive), "--force"]) == 0
-    archive.write_bytes(archive.read_bytes()[:-1])
-    capsys.readouterr()
-    assert main(["decompress", model, str(archive), str(target), "--salvage"]) == 2
-    assert capsys.readouterr().err.endswith("a.axl: every chunk is damaged or missing, nothing can be restored\n")
-    assert not target.exists()
-
-
-@pytest.mark.parametrize("name", ["[/x]", "z[old]", "[red]x[/red]", "[link=a]"])
-def test_names_are_printed_as_they_are(tmp_path, capsys, model, name):
-    """Brackets are no markup: not in results, not in warnings, not in errors."""
-    folder = tmp_path / name
-    folder.mkdir(parents=True)
-    Image.new("L", (5, 3), 9).save(folder / "z[old].png")
-    (folder / ".hidden[x]").touch()
-    Image.new("CMYK", (5, 3)).save(folder / "whole[x].jpg")
-    archive, back = folder.with_name(f"a{name.replace('/', '')}.axl"), tmp_path / "back[x]"
-    assert main(["compress", model, str(folder), str(archive), "--no-verify", "--force"]) == 0
-    said = capsys.readouterr()
-    assert f"{archive}: 1 image, " in said.out
-    assert "not in the archive, 1: .hidden[x]\n" in said.err
-    size = (folder / "whole[x].jpg").stat().st_size
-    assert f"not by the model, 1, {size:,} bytes: whole[x].jpg\n" in said.err
-    assert main(["decompress", model, str(archive), str(back)]) == 0
-    assert capsys.readouterr().out == f"{back}\n"
-    assert main(["decompress", model, str(archive), str(back)]) == 2
-    assert str(back) in capsys.readouterr().err
-    (back / "whole[x].jpg").unlink()
-    scores = tmp_path / "scores[x].csv"
-    assert main(["score", model, str(back), "--output", str(scores)]) == 0
-    assert str(scores) in "".join(capsys.readouterr())
 
 
 def gradient(height: int, width: int, colours: int = 1) -> np.ndarray:
@@ -182,25 +108,9 @@ def test_files_that_are_no_pictures_are_kept_and_said_in_one_line(axial: Axial):
         "stored as the files that they are, not by the model, 2, 5,015 bytes: Thumbs.db, notes.txt",
     ]
     metrics = json.loads(done.out)
-    assert metrics["bits_per_dim"]["archive"] == (metrics["bytes"] - 5015) * 8 / 12
+    assert metrics["bits_per_dim"] == (metrics["bytes"] - 5015) * 8 / 12
     assert axial("decompress", "model", "a.axl", "back").status == 0
     assert Path("back/notes.txt").read_text() == "of the holidays"
-
-
-def test_a_folder_of_pictures_of_one_bit_is_coded_by_a_gray_model(axial: Axial):
-    random_model(small_config((3, 4), num_values=256)).float().save_pretrained("model")
-    Path("scans").mkdir()
-    for i in range(3):
-        Image.fromarray(gradient(6, 4) % 7 > i).save(f"scans/{i}.png")
-    done = axial("compress", "model", "scans", "a.axl", "--force", "--other-sizes", "tile", "--compare")
-    assert done.status == 0, done.err
-    assert "not by the model" not in done.err + done.out
-    assert done.out.startswith("a.axl: 6 tiles of 3 images")
-    assert "the same images in other codecs" in done.out
-    assert axial("decompress", "model", "a.axl", "back").status == 0
-    for i in range(3):
-        with Image.open(f"back/{i}.png") as back, Image.open(f"scans/{i}.png") as scan:
-            assert (back.mode, back.size, back.tobytes()) == (scan.mode, scan.size, scan.tobytes())
 
 
 def test_what_is_stored_by_other_means_is_said_before_and_after(axial: Axial):
@@ -223,7 +133,7 @@ def test_what_is_stored_by_other_means_is_said_before_and_after(axial: Axial):
         f"stored as files, not by the model: 3 files, {metrics['files']['bytes']:,} bytes",
         f"input {sum(sizes):,} bytes, archive {archive:,} bytes, ratio {sum(sizes) / archive:.2f}",
     ]
-    assert (metrics["input_bytes"], metrics["bytes"], metrics["ratio"]) == (sum(sizes), archive, sum(sizes) / archive)
+    assert (metrics["input_bytes"], metrics["bytes"]) == (sum(sizes), archive)
 
 
 def test_videos_come_back_as_lossless_movies_which_is_said(axial: Axial):
@@ -269,8 +179,7 @@ def test_an_archive_larger_than_its_input_is_refused_with_both_sizes(axial: Axia
     *_, line = done.err.splitlines()
     size, limit = (int(number.replace(",", "")) for number in re.findall(r"[\d,]{4,}", line))
     assert limit == len(zlib.compress(images.tobytes(), 9)) < size
-    assert "--fit MINUTES" in line
-    assert "--force" in line
+    assert "force" in line
     assert axial("compress", model, "images.npz", "a.axl", *embed, "--force").status == 0
 
 
@@ -298,19 +207,3 @@ def test_an_archive_of_files_of_which_none_is_modelled_is_refused(axial: Axial, 
 def test_nothing_is_evaluated_after_the_archive_is_complete(axial: Axial, model, images, monkeypatch):
     monkeypatch.setattr("axial_transformers.models.AxialTransformer.forward", None)
     assert axial("compress", model, "images.npz", "a.axl", "--force").status == 0
-
-
-def test_each_image_of_a_mixture_comes_back_with_its_own_channels(axial: Axial):
-    random_model(small_config((4, 4), 4, "columns", num_values=256)).float().save_pretrained("model")
-    Path("icons").mkdir()
-    for mode, channels in {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}.items():
-        pixels = gradient(5, 7, channels)
-        Image.fromarray(pixels).save(f"icons/{mode}.png")
-    Path("icons/torn.png").write_bytes(Path("icons/RGB.png").read_bytes()[:50])
-    done = axial("compress", "model", "icons", "a.axl", "--other-sizes", "tile", "--force")
-    assert "not by the model, 1, 50 bytes: torn.png" in done.err
-    assert axial("decompress", "model", "a.axl", "back").status == 0
-    for mode in ("L", "LA", "RGB", "RGBA"):
-        with Image.open(f"back/{mode}.png") as back, Image.open(f"icons/{mode}.png") as icon:
-            assert (back.mode, back.tobytes()) == (mode, icon.tobytes())
-    assert Path("back/torn.png").read_bytes() == Path("icons/torn.png").read_bytes()

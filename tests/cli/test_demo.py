@@ -7,7 +7,7 @@ import pytest
 
 from axial_transformers import cli
 from axial_transformers.data import load
-from axial_transformers.training import RunState
+from axial_transformers.training import TrainResult
 from tests.conftest import Axial
 from tests.pictures.test_html import fetched
 
@@ -23,7 +23,7 @@ def test_the_page_fetches_nothing_and_says_what_was_measured(demo):
     page, test = (demo / "index.html").read_text(), load("digits", split="test")
     assert fetched(page) == []
     for text in (
-        "<h1>demo</h1>", "Likelihood", "Nearest images", "Samples by class", "Completions", "Curves", "Samples",
+        "<h1>demo</h1>", "Likelihood", "Samples by class", "Completions", "Curves", "Samples",
         "Bits of each position", "Settings", "labels was hidden at random", test.fingerprint, "last 297 images",
         "<td>2.366</td>", "<td>2.796</td>",
     ):  # fmt: skip
@@ -52,8 +52,8 @@ def test_the_demo_reaches_1_90_bits(tmp_path, axial: Axial):
 
 
 def test_a_demo_that_ends_early_says_how_to_go_on(demo, axial: Axial, monkeypatch):
-    ended = RunState(ending="time limit", step=2, seconds=60.0)
-    monkeypatch.setattr("axial_transformers.cli.demo.run", lambda *given: ended)
+    ended = TrainResult(ending="time limit", step=2, seconds=60.0, best_step=None, best_bits_per_dim=None)
+    monkeypatch.setattr("axial_transformers.cli.demo.train", lambda *given: ended)
     status, out, _ = axial("demo", "--out", demo, "--steps", 50)
     assert status == 0
     more = f"axial train {demo / 'run'} --training.minutes 25"

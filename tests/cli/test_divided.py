@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from axial_transformers import cli
+from axial_transformers.cli.parsing import COMMANDS
 from tests.conftest import Axial
 from tests.launching import launch
 from tests.small_models import archiving_model
@@ -16,19 +16,19 @@ from tests.small_models import archiving_model
 pytestmark = pytest.mark.usefixtures("home")
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_command_divides_its_work_or_the_first_process_does_it_alone(axial: Axial, monkeypatch, command, rank):
     """A command that divides sees all processes; another one sees one, in the first process only."""
     seen = []
-    words = {"compress": ["a", "b", "c"], "decompress": ["a", "b"], "push": ["a", "b"], "completion": ["bash"]}
+    words = {"compress": ["a", "b", "c"], "decompress": ["a", "b"], "push": ["a", "b"]}
     words |= {"import-official": ["a", "-o", "b"], "recipes": [], "doctor": [], "demo": []}
     module = importlib.import_module(f"axial_transformers.cli.{command.replace('-', '_')}")
     monkeypatch.setattr(module, "main", lambda options: seen.append(os.environ.get("WORLD_SIZE")))
     for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
     assert axial(command, *words.get(command, ["a"])).status == 0
-    divides = any(words in inspect.getsource(module) for words in ("processes_on(", "import report, run\n"))
+    divides = any(words in inspect.getsource(module) for words in ("processes_on(", "import train\n\n    result"))
     assert seen == (["2"] if divides else [None] * (rank == 0))
 
 

@@ -1,13 +1,13 @@
 """Every option of every command, at another value than its default, changes what the command asks of the library."""
 
 import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from PIL import Image
 
 from axial_transformers import cli
 from axial_transformers.cli import inspection
-from axial_transformers.cli.completion import parser_of
+from axial_transformers.cli.parsing import COMMANDS, app
+from axial_transformers.cli.train import requested
 from axial_transformers.compression.archive import Limit
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood import outliers
@@ -25,9 +26,7 @@ from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import completions, saving
-from axial_transformers.recipes import NAMED
-from axial_transformers.training import TrainConfig
-from axial_transformers.training.run_folder import Facts, RunRecord
+from axial_transformers.training import trained_model
 from axial_transformers.training.trained_model import TrainedModel
 from tests.scan_writer import make_scan
 from tests.small_models import random_model, random_values, small_config
@@ -51,7 +50,6 @@ BASE = {
     "compress": "run images.npz a.axl",
     "decompress": "run a.axl restored",
     "import-official": "checkpoint --output converted",
-    "completion": "bash",
     "recipes": "",
     "doctor": "",
     "push": "run owner/name",
@@ -128,7 +126,6 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "output": ("checkpoint --output converted", "checkpoint --output another"),
         "raw": "", "heads": "4", "channels": "3", "verify": "",
     },
-    "completion": {"shell": ("bash", "zsh")},
     "recipes": {},
     "doctor": {},
     "push": {
@@ -136,17 +133,13 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "private": "", "revision": "v2", "licence": "mit", "dry-run": "",
     },
     "inspect": {
-        "dependencies": "", "json": "",
-        "verbose": "", "sheet": "sheet.png",
+        "name": ("digits", "images.npz"), "dependencies": "", "json": "",
     },
 }  # fmt: skip
 """What is added to the call, or the words before and after."""
 
 SHOWN = {
     ("complete", "output"),
-    ("completion", "shell"),
-    ("inspect", "machine"),
-    ("inspect", "sheet"),
     ("score", "output"),
 } | {(verb, "json") for verb in ("evaluate", "compress", "inspect")}
 """Options that change what is printed or written, not what the library is asked."""
@@ -204,9 +197,9 @@ class Recorder:
 
 def replace_library(verb: str, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     module = import_module(f"axial_transformers.cli.{verb.replace('-', '_')}")
-    if hasattr(module, "open_model"):
-        recorder.replace(module, "open_model", lambda *given, **options: OF_PICTURES if verb == "compress" else TRAINED)
-        recorder.replace(TrainedModel, "examples", lambda trained, source, split: (EXAMPLES, "examples"))
+    for owner in (trained_model, module) if hasattr(module, "open_model") else (trained_model,):
+        recorder.replace(owner, "open_model", lambda *given, **options: OF_PICTURES if verb == "compress" else TRAINED)
+    recorder.replace(TrainedModel, "examples", lambda trained, source, split: (EXAMPLES, "examples"))
     if hasattr(module, "processes_on"):
         recorder.watch(module, "processes_on")
     for name in ("save_arrays", "save_clips", "save_grid", "save_images"):
@@ -253,7 +246,7 @@ def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 
 def _compress(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
-    recorder.watch(module, "compress_files", "compared")
+    recorder.watch(module, "compress_files", "_compared")
     patch.setattr(Limit, "check", lambda *given: None)  # a model that was not trained
     recorder.replace(module, "fitted", lambda *given: "run")
 
@@ -266,9 +259,7 @@ def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     module = inspection
-    recorder.replace(module, "_tables", lambda *given: {"model": {}})
-    recorder.watch(module, "prepare")
-    recorder.watch(module, "_facts")
+    recorder.watch(module, "read", "_checked", "print_rows")
 
 
 def _ends_at(name: str) -> Callable[[Any, Recorder, pytest.MonkeyPatch], None]:
@@ -276,7 +267,7 @@ def _ends_at(name: str) -> Callable[[Any, Recorder, pytest.MonkeyPatch], None]:
 
 
 REPLACEMENTS = {
-    "demo": _ends_at("run"),
+    "demo": _ends_at("train"),
     "evaluate": _evaluate,
     "sample": _sample,
     "complete": _complete,
@@ -285,7 +276,6 @@ REPLACEMENTS = {
     "compress": _compress,
     "decompress": _ends_at("decompress_files"),
     "import-official": _ends_at("import_official_to"),
-    "completion": lambda *given: None,
     "recipes": lambda *given: None,
     "doctor": lambda *given: None,
     "push": _push,
@@ -294,14 +284,11 @@ REPLACEMENTS = {
 
 
 def options_of(verb: str) -> set[str]:
-    """Those of settings, which `inspect` has too, are of `train`."""
-    options = parser_of(verb).assemble_argument_collection()
-    names = {
+    return {
         option.name.strip("-").lower()
-        for option in options
+        for option in app()[verb].assemble_argument_collection()
         if not option.children and option.parameter.parse is not False
     }
-    return names - options_of("train") - {"model_or_recipe", "page"} if verb == "inspect" else names
 
 
 @pytest.fixture(scope="module")
@@ -358,16 +345,16 @@ def test_every_option_changes_what_reaches_the_library(call, verb):
 
 
 SETTINGS = {
-    "out": "elsewhere", "resume": "", "validate-on": "4", "samples": "3",
-    "data.size": "8", "data.fit": "crop", "data.frames": "2", "data.stride": "2", "data.offsets": "random",
+    "out": "elsewhere", "validate-on": "4", "samples": "3",
+    "data.size": "8", "data.frames": "2",
     "data.mode": "gray", "data.background": "white",
     "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
     "data.num-values": "5", "data.grid": "0.5 0", "data.axes": "NHWC", "data.key": "other",
     "data.skip-bad": "2",
-    "model.grid": "0.5 0", "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.lowest": "-1",
+    "model.grid": "0.5 0", "model.shape": "8 4", "model.num-values": "5", "model.lowest": "-1",
     "model.num-classes": "3", "model.mixtures": "3", "model.max-log-precision": "2",
     "model.layout": "rows", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",
-    "model.encoder-layers": "4", "model.outer-layers": "2", "model.inner-layers": "1", "model.inner": "lstm",
+    "model.encoder-layers": "4", "model.outer-layers": "2", "model.inner-layers": "1",
     "model.channel-planes": "index", "model.input-divisor": "9", "model.dropout": "0.2", "model.rotary": "9",
     "model.convolution": "2",
     "training.steps": "7", "training.batch-size": "8", "training.accumulate": "2", "training.optimizer": "adam",
@@ -379,78 +366,42 @@ SETTINGS = {
     "training.deterministic": "", "training.horizontal-flip": "", "training.distribution-augmentation": "0.1",
     "training.shift-augmentation": "0.1", "training.label-dropout": "0.1", "training.seed": "1",
     "training.device": "cpu", "training.workers": "1", "training.log-every": "3", "training.evaluate-every": "3",
-    "training.sample-every": "3", "training.save-every": "3", "training.shard": "",
+    "training.sample-every": "3", "training.save-every": "3",
     "training.checkpoint-blocks": "", "training.minutes": "3", "training.tensorboard": "",
     "training.wandb": "project",
 }  # fmt: skip
 APART = {
-    "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2", "from": "digits",
+    "model.channels": "3 --model.encoder-layers 2", "model.inner": "lstm --model.inner-layers 1",
+    "training.shard": " --training.optimizer adam",
+    "data.fit": "crop --data.size 8", "data.stride": "2 --data.frames 2", "data.offsets": "random --data.frames 2",
+    "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2",
     "model.values": "ordinal", "model.centred": "--model.values ordinal",
 }  # fmt: skip
-"""Settings that contradict others of these."""
+"""Settings that need others."""
 
 
-def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, list[Any]]:
-    """What reaches the library of each setting of `axial train digits`, in each place."""
-    module, recorder = import_module("axial_transformers.cli.training"), Recorder(patch)
-
-    def fit(*given: Any, evaluate: Any, sample: Callable[..., Any], **options: Any) -> None:
-        evaluate(None, 0, None)
-        sample(None, 0)
-        raise Reached
-
-    def score(model: Any, values: Any, *given: Any) -> Scores:
-        return Scores(bits=np.zeros(len(values)), corrected=None)
-
-    for name, answer in {
-        "fit": fit,
-        "load": lambda *given: EXAMPLES,
-        "build": lambda config: TRAINED.model,
-        "score": score,
-        "keep_typical": lambda *given: None,
-        "sample": lambda model, count, **options: torch.zeros(count, 8, 8, 1).byte(),
-        "bits_map": lambda model, x, label: torch.zeros(x.shape),
-        "under_examples": lambda *given: Image.new("L", (3, 2)),
-        "check_shape": lambda *given: None,
-        "check_values": lambda *given, **options: None,
-        "costs_of": lambda *given: SimpleNamespace(parameters=1),
-        "check_memory": lambda *given: None,
-        "_lines": lambda *given: [],
-    }.items():
-        recorder.replace(module, name, answer)
-    patch.setattr(TrainConfig, "resolve_auto", lambda training, begun: training)
-    facts = Facts.of(EXAMPLES, AxialTransformer(TRAINED.model.config))
-    begun = RunRecord(run=NAMED["digits"](), facts=facts)
-    patch.setattr(import_module("axial_transformers.training"), "read_run", lambda folder: begun, raising=False)
-    with suppress(Reached):
-        assert cli.main(["train", "digits", *" ".join(f"--{name} {settings[name]}" for name in settings).split()]) == 0
-    calls = dict(recorder.calls)
-    (_, _, run), options = calls["fit"]
-    training, out = run["training"], run["out"]
-    (_, validation, batch, *_), _ = calls["score"]
-    found = {f"model.{name}": [value] for name, value in calls["build"][0][0].items()}
-    found |= {f"training.{name}": [value] for name, value in training.items()}
-    loads = [given[1] for name, (given, _) in recorder.calls if name == "load"]
-    found |= {f"data.{name}": [data[name] for data in loads] for name in loads[0]}
-    found |= {"out": [out], "resume": [options["begun"]], "from": [run["start_from"]]}
-    found |= {"validate_on": [len(validation)], "samples": [calls["sample"][0][1]]}
-    found["training.batch_size"].append(batch)
-    found["training.accumulate"].append(batch)
-    return found
+def test_every_setting_of_train_is_set_alone(home):
+    base, names = requested(["digits"], "train")[0], options_of("train") - {"from", "resume"}
+    assert {*SETTINGS, *APART} == names
+    for name, value in (SETTINGS | APART).items():
+        run, begun = requested(["digits", *f"--{name} {value}".split()], "train")
+        before, after = (dict(settings_of(each)) for each in (base, run))
+        changed = {setting.replace("_", "-") for setting in before if before[setting] != after[setting]}
+        assert (changed, begun) == ({name, *re.findall("--([a-z.-]+)", value)}, None)
+    for name in names & {f"training.{name}" for name in ("deterministic", "tensorboard", "compile")}:
+        part, _, last = name.partition(".")
+        assert getattr(requested(["digits", f"--{part}.no-{last}"], "train")[0].training, last) is False
 
 
-def test_every_setting_of_train_reaches_the_library(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {name: name.replace("-", "_") for name in options_of("train") - {"recipe", "source"}}
-    before = reached(monkeypatch, {})
-    differ = set[str]()
-    for settings in (SETTINGS, APART):
-        after = reached(monkeypatch, settings)
-        assert len(after["data.size"]) == 3  # the parts to train on, to validate with and to test with
-        changed = {names[name.replace(".no-", ".")] for name in settings}
-        differ |= {name for name in changed if all(a != b for a, b in zip(before[name], after[name], strict=True))}
-    assert set(names.values()) - differ == set()
+def settings_of(run: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings of a run by their names."""
+    for field in dataclasses.fields(run):
+        value = getattr(run, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from settings_of(value, f"{field.name}.")
+        else:
+            yield prefix + field.name, value
 
 
 def test_every_command_has_its_cases():
-    assert {*CASES, "train"} == set(cli.COMMANDS)
+    assert {*CASES, "train"} == set(COMMANDS)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from axial_transformers import cli
 from axial_transformers.wording import engineering
@@ -24,7 +23,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def imagenet64() -> tuple[dict, str]:
     """The facts of a recipe, made small enough for a test, and the tables of them."""
-    options = ["--model.dim", "64", "--training.batch-size", "8", "--verbose"]
+    options = ["--model.dim", "64", "--training.batch-size", "8"]
     printed = []
     for form in (["--json"], []):
         with redirect_stdout(StringIO()) as out:
@@ -33,20 +32,15 @@ def imagenet64() -> tuple[dict, str]:
     return json.loads(printed[0]), printed[1]
 
 
-def test_options_alone_are_refused(refused):
-    assert "a recipe or a source comes first, then overrides: axial inspect digits" in refused("inspect", "--json")
-
-
 def test_a_recipe_is_described(imagenet64):
-    facts, words = imagenet64
+    facts, _ = imagenet64
     assert facts["config"]["dim"] == 64
     assert facts["positions"] == 64 * 64 * 3
     assert facts["dependencies"] is None
-    assert "not checked" in words
 
 
 def test_a_small_models_dependencies_are_exact(axial: Axial, trained):
-    assert "no leak and no hole in 4,096 pairs" in axial("inspect", trained, "--dependencies").out
+    assert "0 leaks, 0 holes in 4,096 pairs" in axial("inspect", trained, "--dependencies").out
 
 
 @pytest.mark.parametrize(("number", "text"), [(12, "12 "), (1234, "1.23 k"), (2.5e12, "2.5 T")])
@@ -63,7 +57,6 @@ def test_bytes_and_flops_of_a_step_are_told(imagenet64):
     said = " ".join(words.split())
     assert f"memory more than {engineering(sum(found[name] for name in BYTES))}B" in said
     assert f"FLOPs {engineering(found['flops'])}FLOP a step" in said
-    assert "200,000 steps" not in said
 
 
 BYTES = ("weights", "gradients", "moments", "average", "saved")
@@ -111,9 +104,9 @@ def photos(folder: str) -> str:
     ("make", "kind", "says"),
     [
         (dna, "sequence", ["kind sequences", "200 sequences: 180 train, 20 validation", "4 symbols (categorical)"]),
-        (table, "row", ["kind rows of a table", "200 rows: 180 ", "columns 0: 0..1, 1: 0..4, 2: 0..89, 3: 0..199"]),
+        (table, "row", ["kind rows of a table", "200 rows: 180 "]),
         (weather, "series", ["100 series: 90 train", "numbers (ordinal), floats in steps of 0.1 from 0; found: -"]),
-        (clips, "clip", ["20 clips: 18 train", "2 x 4 x 4, 3 channels"]),
+        (clips, "clip", ["20 clips: 18 train", "frame 2 x height 4 x width 4, 3 channels (red, green, blue)"]),
         (photos, "image", ["files 24 image files", "not read 1 other file: notes.txt", "classes 2: a, b",
                            "skipped 3 files: image.npy/a/0.png is not a whole image", "(also image.npy/"]),
     ],
@@ -125,16 +118,7 @@ def test_data_are_shown_first_and_called_by_their_kind(axial: Axial, make, kind,
     assert words.index(says[0]) < words.index("model data")
     assert "skipped" not in done.err
     assert ("(gray)" in words or "image" in words) == (kind == "image")
-    for engineers in ("caches", "embed_value", "gradients"):
-        assert engineers not in words
-    assert f"to start axial train {kind}.npy --training.steps 9 " in words
     assert json.loads(axial("inspect", f"{kind}.npy", "--json").out)["data"]["kind"] == kind
-
-
-def test_rows_for_engineers_come_when_asked_for(axial: Axial):
-    words = " ".join(axial("inspect", dna("data.npy"), "--verbose").out.split())
-    for engineers in ("FLOP a step", "caches of decoding", "embed_value", "gradients"):
-        assert engineers in words
 
 
 def test_the_plan_is_the_one_that_train_prints(axial: Axial):
@@ -147,14 +131,3 @@ def test_the_plan_is_the_one_that_train_prints(axial: Axial):
     assert len(found) == 5
     for name, text in found.items():
         assert re.search(rf"^  {name} +{re.escape(text)}$", trained, re.MULTILINE), (name, text)
-
-
-def test_a_sheet_is_written_only_when_asked_for(axial: Axial, refused):
-    axial("inspect", clips("data.npy"))
-    assert not list(Path().glob("*.png"))
-    words = " ".join(axial("inspect", "data.npy", "--sheet", "sheet.png").out.split())
-    assert "sheet sheet.png" in words
-    with Image.open("sheet.png") as sheet:
-        assert sheet.width > 256
-    says = "--sheet sheet.png is for a sheet of examples: name the data"
-    assert says in refused("inspect", "imagenet64", "--sheet", "sheet.png")

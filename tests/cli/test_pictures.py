@@ -1,7 +1,6 @@
 """Pictures that commands write: large enough to see, with all bits, titles and scales."""
 
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers.data.scans import read_scan
+from axial_transformers.training import trained_model
 from axial_transformers.training.trained_model import open_model
 from tests.conftest import TINY, Axial
 from tests.small_models import random_model, small_config
@@ -88,7 +88,7 @@ def test_volumes_of_any_axes_are_sampled_completed_scored_and_written(axial: Axi
         assert (done.status, done.out) == (0, f"s.{suffix}\n"), done.err
     volumes = np.load("s.npy")
     assert (volumes.shape, volumes.dtype) == ((2, *shape, 1), np.int16)
-    assert "--window needs a lower and a higher number, not 4 2" in refused("sample", "model", "--window", 4, 2)
+    assert "window needs a lower and a higher number, not 4 2" in refused("sample", "model", "--window", 4, 2)
     if len(shape) > 4:
         return  # arrays of examples are read to four axes
     for words in (
@@ -111,10 +111,8 @@ def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, 
     np.save("volumes.npy", volumes)
     random_model(small_config((3, 5, 7), num_values=700, lowest=-300)).float().save_pretrained("model")
     assert "b.dcm is none of" in refused("sample", "model", "--output", "b.dcm")
-    for command in ("sample", "complete", "score"):
-        module = import_module(f"axial_transformers.cli.{command}")
-        known = replace(open_model("model"), source="scan.nii.gz")
-        monkeypatch.setattr(module, "open_model", lambda *_, known=known: known)
+    known = replace(open_model("model"), source="scan.nii.gz")
+    monkeypatch.setattr(trained_model, "open_model", lambda *_: known)
     argv = ["complete", "model", "volumes.npy", "--frames", 1, "--examples", 2]
     for words in (["sample", "model", "--count", 1, "--output", "s.nii"], [*argv, "--count", 1, "--output", "c.nii.gz"],
                   ["sample", "model", "--count", 2, "--output", "two.nii.gz"]):  # fmt: skip

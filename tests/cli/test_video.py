@@ -120,15 +120,3 @@ def test_strips_have_one_clip_a_row(axial: Axial, models, source, tmp_path):
     axial(*argv, "--output", tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as picture:
         assert picture.size == (3 * 5 * 2 + 78, 2 * 4 * (4 * 2 + 1) - 1)  # titles are on the left
-
-
-def test_what_makes_no_sense_is_one_line(refused, models, source, trained, tmp_path):
-    for argv, says in [
-        (["sample", trained, "--output", "a.mp4"], "not of clips"),
-        (["sample", trained, "--output", "a.wmv"], "a.wmv"),
-        (["complete", trained, "--rows", "4", "--output", "a.gif"], "not of clips"),
-        (["evaluate", trained, "--given-frames", "1"], "not of clips"),
-        (["evaluate", models["channels"], source, "--given-frames", "3"], "0..2"),
-        (["sample", models["channels"], "--count", "1", "--fps", "0", "--output", tmp_path / "a.mp4"], "fps"),
-    ]:
-        assert says in refused(*argv)

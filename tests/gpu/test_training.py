@@ -64,7 +64,7 @@ def test_what_is_auto_follows_the_device_and_is_decided_once(monkeypatch):
     ],
 )
 def test_compile_is_a_flag_that_may_have_a_value(words, compile):
-    assert requested(["digits", *words.split()], "train").run.training.compile == compile
+    assert requested(["digits", *words.split()], "train")[0].training.compile == compile
 
 
 def test_tf32_and_determinism_hold_within_their_context_only():

@@ -20,7 +20,7 @@ PACKAGE = SOURCE.name
 ROOMS = [
     "cli", "studio", "recipes", "training", "compression", "likelihood", "decoding",
     "importers", "models", "layers", "ops", "engine", "machine", "pictures", "data", "storage", "progress",
-    "wording", "messages", "doors",
+    "wording", "doors",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
 MAX_LINES = 600
@@ -52,6 +52,7 @@ def test_imports_go_down_between_rooms_and_in_no_circle_between_files():
 
 
 LINES_OF_ROOMS = {
+    ("cli",): 2_180,
     ("layers", "ops"): 3_100,
     ("engine",): 1_405,
     ("studio.py",): 250,

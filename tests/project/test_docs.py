@@ -19,7 +19,7 @@ from PIL import Image
 
 import axial_transformers as axial
 from axial_transformers import cli
-from axial_transformers.cli.completion import parser_of
+from axial_transformers.cli.parsing import COMMANDS, app
 from tests.benchmark_commands import SCRIPTS
 from tests.paths import ROOT
 
@@ -49,7 +49,7 @@ USES = {
 }
 """Names of the reference whose examples take an object of the class, and not the class."""
 
-PAGES_OF_COMMANDS = {f"commands/{name}.md" for name in ("index", *cli.COMMANDS)}
+PAGES_OF_COMMANDS = {f"commands/{name}.md" for name in ("index", *COMMANDS)}
 """Pages that the site has beside those of docs/."""
 
 of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -134,7 +134,7 @@ def test_the_commands_and_their_flags_exist(page, monkeypatch):
         if command == "make":
             assert f"\n{name}:" in source("Makefile"), name
         elif command == "axial":
-            assert name in cli.COMMANDS
+            assert name in COMMANDS
             assert [flag for flag in flags if not has_flag(flag, name)] == []
         else:
             assert [flag for flag in flags if not is_word(flag, name)] == []
@@ -145,7 +145,7 @@ def test_the_flags_named_by_themselves_exist(page, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     scripts = [str(path.relative_to(ROOT)) for path in SCRIPTS]
     for flag in (word for span in spans(page) if span.startswith("--") for word in span.split() if word[:2] == "--"):
-        assert any(has_flag(flag, verb) for verb in cli.COMMANDS) or any(is_word(flag, path) for path in scripts), flag
+        assert any(has_flag(flag, verb) for verb in COMMANDS) or any(is_word(flag, path) for path in scripts), flag
 
 
 @of_every_page
@@ -193,9 +193,9 @@ def module_of_the_site(name: str) -> ModuleType:
 
 def test_the_site_has_a_page_for_every_verb_with_all_its_options():
     pages = module_of_the_site("commands").pages()
-    assert set(pages) == {"index", *cli.COMMANDS}
-    for verb in cli.COMMANDS:
-        for option in parser_of(verb).assemble_argument_collection():
+    assert set(pages) == {"index", *COMMANDS}
+    for verb in COMMANDS:
+        for option in app()[verb].assemble_argument_collection():
             hidden = option.children or option.parameter.parse is False
             assert hidden or f"`{option.name}" in pages[verb] or f", {option.name}" in pages[verb], option
 

@@ -83,7 +83,7 @@ def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_beg
     on(WITHOUT)
     assert TrainConfig(device="cpu").resolve_auto().precision == "float32"
     status, _, said = axial("train", tmp_path, "--training.steps", 2)
-    assert (status, "--training.precision bfloat16 is slow on this processor" in said) == (0, True)
+    assert (status, "bfloat16 is slow on this processor" in said) == (0, True)
     record = read_run(tmp_path)
     assert record is not None
     assert (record.run.training.steps, record.run.training.precision) == (2, "bfloat16")
@@ -105,7 +105,7 @@ def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
             monkeypatch.delenv(name, raising=False)
         for name, value in given.items():
             monkeypatch.setenv(name, value)
-        cli._bound_waiting()
+        assert cli.main(["--version"]) == 0
         found = {name: os.environ[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in os.environ}
         assert found == (given or {"GOMP_SPINCOUNT": "1000"})
 

@@ -1,5 +1,6 @@
 """Every recipe is a whole configuration that states what it reaches."""
 
+import inspect
 import math
 import re
 from dataclasses import replace
@@ -11,10 +12,10 @@ from PIL import Image
 
 from axial_transformers import recipes
 from axial_transformers.cli.train import requested
-from axial_transformers.cli.training import decided, prepare, read_training
+from axial_transformers.cli.training import decided, read, read_training
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, of_own_data, tiled
+from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
 from axial_transformers.recipes.custom import LOOKED_AT, block_of, kind_of_values
 from axial_transformers.training import read_run
 from axial_transformers.training.costs import costs_of, parameters, training_flops
@@ -32,12 +33,19 @@ def test_a_recipe_states_the_number_it_reaches(name):
     recipe = NAMED[name]
     assert recipe.title
     assert "bits/dim" in recipe.reaches or recipe.reaches.startswith(NOT_YET_MEASURED)
+    assert inspect.getdoc(recipe) != inspect.getdoc(Recipe)
 
 
 @pytest.mark.parametrize(("name", "size"), [("imagenet32", 32), ("imagenet64", 64)])
 def test_the_papers_models_are_as_the_paper_says(name, size):
     model = NAMED[name]().model
-    assert (model.shape, model.channels, model.dim, model.heads) == ((size, size), 3, 2048, 16)
+    assert (model.shape, model.channels, model.dim, model.heads, model.dim // model.heads) == (
+        (size, size),
+        3,
+        2048,
+        16,
+        128,
+    )
     assert (model.encoder_layers, model.layers_of_outer_decoders, model.inner_layers) == (8, (8,), 4)
 
 
@@ -138,6 +146,12 @@ def test_a_clip_comes_frame_by_frame_so_that_given_frames_are_the_exact_conditio
     assert (frames.diff() >= 0).all()
 
 
+def test_frames_as_channels_know_the_first_frame():
+    model = recipes.clips32_frames().model
+    assert (model.layout, model.known_channels, model.bijection.channels) == ("frames", 3, 16 * 3)
+    assert model.bijection.shape == (32, 32)
+
+
 @pytest.mark.usefixtures("home")
 def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     for i in range(3):
@@ -146,7 +160,7 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     inspected = axial("inspect", "photos", *TINY)
     assert inspected.status == 0, inspected.err
     assert "32 x 32" in inspected.out or "32x32" in inspected.out
-    assert "cut into 32x32 tiles; other ways: --data.size 64 --data.fit crop" in inspected.err
+    assert "cut into square tiles of 32; for others: --data.size" in inspected.err
     small = [(8, 8)] * 3
     assert data_of(small) == data_of([]) == DataConfig()
     assert data_of([(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
@@ -165,9 +179,9 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     for source, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32))):
-        assert read_training(requested([source], "train").run)[0].model.shape == shape
-        assert "cut into 32x32 tiles" in capsys.readouterr().err
-    assert read_training(requested(["scan.npy", "--data.fit", "exact"], "train").run)[0].model.shape == (70, 65)
+        assert read_training(requested([source], "train")[0])[0].model.shape == shape
+        assert "cut into square tiles of 32" in capsys.readouterr().err
+    assert read_training(requested(["scan.npy", "--data.fit", "exact"], "train")[0])[0].model.shape == (70, 65)
     assert "tiles" not in capsys.readouterr().err
     assert data_of([(64, 64)]) == data_of([(16, 63, 63)]) == DataConfig()
     assert data_of([(4, 64, 64)]) == DataConfig(size=32, fit="tiles")
@@ -261,10 +275,11 @@ def test_values_are_numbers_where_unlike_neighbours_differ_as_those_of_other_val
 def test_a_row_of_the_plan_says_which_kind_of_values_was_decided_and_why():
     for name, kind, other in (("12 shades of heat", "numbers", "categorical"), ("tiles", "symbols", "ordinal")):
         np.save("data.npy", DATA[name][1].astype(np.uint8))
-        said = decided(prepare(requested(["data.npy"], "train").run))["decided"]
-        assert re.fullmatch(rf"{kind}: unlike neighbours are \d+% as far apart as by chance", said)
-        chosen = prepare(requested(["data.npy", "--model.values", other], "train").run)
-        assert (chosen.planned.model.values, decided(chosen)) == (other, {})
+        run, examples, *_ = read(requested(["data.npy"], "train")[0])
+        said = decided(run, examples)["decided"]
+        assert re.fullmatch(rf"{kind}: differences explain \d+% of unlike neighbours", said)
+        chosen, examples, *_ = read(requested(["data.npy", "--model.values", other], "train")[0])
+        assert (chosen.model.values, decided(chosen, examples)) == (other, {})
 
 
 def test_of_large_examples_a_corner_decides(monkeypatch):

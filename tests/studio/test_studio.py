@@ -9,7 +9,7 @@ from PIL import Image
 
 from axial_transformers import studio as room
 from axial_transformers.cli import studio as command
-from axial_transformers.cli.options import Reading
+from axial_transformers.cli.options import OfModel, Reading
 from axial_transformers.data import DataConfig
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
@@ -111,7 +111,7 @@ def test_files_are_read_as_the_data_of_the_run(trained, tmp_path):
     opened = open_model(str(trained))
     with pytest.raises(ValueError, match="fit=crop"):
         Studio(opened, tmp_path).bits(iter, str(tmp_path / "a.png"), "")
-    cropped = Studio(Reading(fit="crop").of(opened), tmp_path)
+    cropped = Studio(OfModel(str(trained), data=Reading(fit="crop")).opened(), tmp_path)
     assert float(cropped.bits(iter, str(tmp_path / "a.png"), "")[0]) > 0
 
 

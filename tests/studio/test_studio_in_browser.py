@@ -5,7 +5,6 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ def opened(browser, folder: Path, *shape: int) -> Iterator[object]:
     model, complaints = random_model(small_config(shape, num_values=256), torch.float32), []
     model.save_pretrained(folder / "model")
     np.save(folder / "example.npy", random_values(model, 1).numpy().astype(np.uint8))
-    with served(open_model(folder / "model"), explain=partial(one_line, "studio")) as address:
+    with served(open_model(folder / "model"), explain=one_line) as address:
         page = browser.new_page()
         page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

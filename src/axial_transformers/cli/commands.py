@@ -1,39 +1,39 @@
-"""The options of each command but `train` and `inspect`, whose words say which options there are."""
+"""The options of each command: the texts are the help."""
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from axial_transformers.cli.options import (
-    Appearance,
-    BatchSize,
-    Compile,
-    Device,
-    Model,
+    HelpOfPrecision,
+    HelpOfSplit,
+    Natural,
+    OfModel,
+    OnData,
+    Positive,
     Precision,
-    Reading,
+    Sampling,
     Shades,
     Source,
     Split,
-    Temperature,
     Weights,
 )
-from axial_transformers.messages import Message
+from axial_transformers.training import RunConfig
 
-MAX_MINUTES = 100_000
+NO_OPTION = Parameter(parse=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Train a small model on the bundled digits in a few minutes, and show its results on one page.
-
-    For example:
-      axial demo
-      axial demo --out somewhere --steps 300
+    """Train a small model on handwritten digits in minutes, and show the results on one page.
 
     A second call finds the trained model in OUT/run and only writes the page again.
+
+        axial demo
+        axial demo --out somewhere --steps 300
     """
 
     out: Path = Path("demo")
@@ -42,71 +42,77 @@ class Demo:
     """Training steps. None: the recipe's."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Train(RunConfig):
+    """Train a recipe, or a model of your own data; or resume a run.
+
+    SOURCE is a folder of images or arrays, an .npz or .npy file, shards such as 'train-{000..099}.tar', or the word
+    digits. axial train RECIPE --help shows every setting with its default.
+
+        axial train photos32 my_photos/ --out runs/photos    a recipe, on its own data or on a source
+        axial train scans.npz --training.minutes 60          a model that fits the data
+        axial train runs/photos                              resume a run; add a source if its data has moved
+        torchrun --nproc-per-node 2 -m axial_transformers train digits --model.dim 96
+    """
+
+    USAGE: ClassVar[str] = "RECIPE|SOURCE|RUN [SOURCE] [OPTIONS]"
+
+    recipe: Annotated[str | None, NO_OPTION] = None
+    source: Annotated[str | None, NO_OPTION] = None
+    open: Annotated[tuple[str, ...], NO_OPTION] = ()
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
+    resume: bool = False
+    """Continue the run in the folder bitwise (on CUDA only with training.deterministic)."""
+
+
 @dataclass(frozen=True)
 class Recipes:
     """List the recipes: the data of each, the machine that it fits, and the bits/dim that it reaches.
 
     For example:
-      axial recipes
-      axial train digits
+
+        axial recipes
+        axial train digits
     """
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(OnData):
     """Exact bits/dim over every example of a data set.
 
     For example:
-      axial evaluate runs/digits
-      axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
-      axial evaluate runs/clips clips_test.npz --given-frames 1
-      axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32 --limit 1000
-      torchrun --nproc-per-node 8 -m axial_transformers evaluate runs/imagenet32
+
+        axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
+        axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32
+        torchrun --nproc-per-node 8 -m axial_transformers evaluate runs/imagenet32
     """
 
-    model: Model
-    source: Source = None
     _: KW_ONLY
-    split: Split | None = None
-    """Part of the data. None: all of a given source; of the run's own data the test part, or else the validation
-    part."""
-    weights: Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
-    limit: int | None = None
-    """Number of examples to evaluate, evenly spaced over the data."""
-    data: Reading = Reading()
-    given_frames: int = 0
+    given_frames: Natural = 0
     """First frames of a clip whose bits do not count."""
-    batch_size: BatchSize = 64
-    precision: Precision = "float32"
-    device: Device = "auto"
+    precision: Annotated[Precision, HelpOfPrecision] = "float32"
     json: bool = False
     """Print one JSON object."""
 
 
 @dataclass(frozen=True)
-class Score:
-    """Scores of every example, the most unusual first, to find anomalies.
+class Score(OnData, Shades):
+    """Scores of all examples, the most unusual first, to find anomalies.
 
     For example:
-      axial score runs/digits
-      axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
-      axial score models/photos32 large_photos/ --data.fit tiles --data.size 32
-      axial score runs/photos new_photos/ --flag 0.99
-      axial score runs/fashion_mnist USUAL.npz --against ANOMALIES.npz
 
-    Of 8-bit gray or RGB images, the complexity-corrected score subtracts the bits/dim of the image as PNG from the
-    model's (Serrà et al. 2020): simple images have a high likelihood whatever they show (Nalisnick et al. 2019).
-    Otherwise the deviation ranks: the distance of bits/dim from the median of usual examples. `quantile` is the share
-    of validation examples that score lower. Of tiles, `picture_bits_per_dim` is the mean over the image.
+        axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
+        axial score runs/photos new_photos/ --flag 0.99
+        axial score runs/fashion_mnist USUAL.npz --against ANOMALIES.npz
+
+    corrected: bits/dim less those of the image as PNG, since simple images have a high likelihood whatever they show
+    (Serrà et al. 2020). deviation: the distance of bits/dim from the median of usual examples. quantile: the share of
+    usual examples that score lower. picture_bits_per_dim: of tiles, the mean over the image.
     """
 
-    model: Model
-    source: Source = None
     _: KW_ONLY
-    split: Split | None = None
-    """Part of the data; as for axial evaluate."""
     rank_by: Literal["bits", "corrected", "deviation"] | None = None
     """None: of 8-bit gray or RGB images corrected, if PNG's bits explain most of the bits (a rank correlation above
     0.8), otherwise bits; of all else deviation."""
@@ -117,82 +123,58 @@ class Score:
     output: Path | None = None
     """NAME.csv or NAME.json: the scores of all examples. None: print the `top` as CSV."""
     heat_maps: Path | None = None
-    """A new folder for heat maps of the `top` examples, the bits of each position, and scores.html, which shows them
-    and the most usual examples. Of tiles: of the images that hold them. Of volumes: the slices through the position of
-    the most bits, and an array: .npy, or as NIfTI or TIFF like the data."""
-    shades: Annotated[Shades, Parameter(name="*")] = Shades()
-    top: int = 20
+    """A new folder for heat maps of the `top` examples, the bits of each position, and scores.html, which shows them.
+    Of tiles: of whole images. Of volumes: the slices with the most bits, and an array: .npy, NIfTI or TIFF."""
+    top: Positive = 20
     """Number of the most unusual examples that are printed, and of heat maps."""
-    limit: int | None = None
-    """Number of examples to score of each source, evenly spaced over it."""
-    data: Reading = Reading()
     against: str | Path | None = None
-    """A source of anomalies, where SOURCE holds usual examples. Prints the AUROC of each score: how often an anomaly
-    has the higher one. 0.5 is chance, 1 perfect."""
-    weights: Weights = "ema"
-    batch_size: BatchSize = 64
-    precision: Precision = "auto"
-    device: Device = "auto"
+    """A source of anomalies, where SOURCE holds usual examples. Prints the AUROC of each score: 0.5 is chance."""
+    precision: Annotated[Precision, HelpOfPrecision] = "auto"
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Sample new examples from a model. The suffix of --output sets the format.
+@dataclass(frozen=True, kw_only=True)
+class Sample(Sampling):
+    """Sample new examples. The suffix of --output sets the format.
 
     For example:
-      axial sample runs/digits
-      axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
-      axial sample runs/photos --count 500 --output samples.npz
-      axial sample runs/clips --known clips_test.npz --output clips.mp4
+
+        axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
+        axial sample runs/photos --count 500 --output samples.npz
+        axial sample runs/clips --known clips_test.npz --output clips.mp4
     """
 
-    model: Model
-    _: KW_ONLY
     output: Path = Path("samples.png")
     """NAME.png: one grid; clips as strips of frames, volumes as slices. A folder: one PNG file per sample. NAME.npz,
     NAME.npy: an array; with one channel, and two axes or more, also NAME.nii, NAME.nii.gz, NAME.tif. For clips also
     NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. Only images and movies are
     replaced."""
-    count: int = 16
+    count: Positive = 16
     """Number of samples."""
-    seed: int = 0
-    """Equal seeds give equal samples."""
-    temperature: Temperature = 1.0
     top_k: int | None = None
     """Sample each value from the k most likely ones."""
     top_p: float | None = None
     """Sample each value from the fewest most likely ones that together reach this probability."""
-    label: str | None = None
-    """Class of all samples, for class-conditional models: its name or its number. None: no label."""
     known: str | Path | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
-    data: Reading = Reading()
-    appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
-    weights: Weights = "ema"
-    precision: Precision = "auto"
-    device: Device = "auto"
-    compile: Compile = None
 
 
 @dataclass(frozen=True)
-class Complete:
+class Complete(Sampling):
     """Complete images, clips or sequences that are partly known (inpainting), several times each.
 
     For example:
-      axial complete runs/digits --rows 4
-      axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
-      axial complete runs/digits --mask mask.png --approximate --only 3 17
-      axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
+
+        axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
+        axial complete runs/digits --mask mask.png --approximate --only 3 17
+        axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
 
     Completions are exact samples from p(missing | known) where the known positions come first in the generation order.
     Otherwise an error names layouts where they do.
     """
 
-    model: Model
     source: Source = None
     _: KW_ONLY
-    split: Split | None = None
-    """Part of the data; as for axial evaluate."""
+    split: Annotated[Split, HelpOfSplit] = None
     rows: int | None = None
     """The first rows are known."""
     channels: int | None = None
@@ -203,93 +185,90 @@ class Complete:
     """An image, white where known; or an .npy file of booleans per position (and channel), true where known."""
     approximate: bool = False
     """Allow any mask. Earlier values then do not depend on the known ones after them."""
-    examples: int = 8
+    examples: Positive = 8
     """Number of examples to complete, evenly spaced over the source."""
     only: tuple[str, ...] | None = None
     """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
-    label: str | None = None
-    """Class of all completions, for class-conditional models: its name or its number. None: no label."""
-    data: Reading = Reading()
-    count: int = 4
+    count: Positive = 4
     """Completions of each."""
     output: Path = Path("completions.png")
-    """NAME.png: known part, completions and original side by side. NAME.npz, NAME.npy: the completions; with one
-    channel, and two axes or more, also NAME.nii, NAME.nii.gz, NAME.tif. For clips also NAME.mp4 and NAME.gif, which
-    play; NAME.mkv: the completions, lossless. Only images and movies are replaced."""
-    appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
-    seed: int = 0
-    """Equal seeds give equal completions."""
-    temperature: Temperature = 1.0
-    weights: Weights = "ema"
-    precision: Precision = "auto"
-    device: Device = "auto"
-    compile: Compile = None
+    """NAME.png: known part, completions and original side by side. Arrays, scans and movies are of the completions, by
+    the suffixes of axial sample."""
 
 
-@dataclass(frozen=True)
-class Studio:
+@dataclass(frozen=True, kw_only=True)
+class Studio(OfModel):
     """Look at a model in the browser: samples, and completions and bits of your own files.
-
-    For example:
-      axial studio runs/digits
-      axial studio runs/photos --data.fit crop --port 8080
 
     It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. Only this machine can open
     the page, and the page asks nothing of any other. Ctrl-C ends it.
+
+        axial studio runs/photos --data.fit crop --port 8080
     """
 
-    model: Model
-    _: KW_ONLY
-    data: Reading = Reading()
     host: str = "127.0.0.1"
     """Address of the page. 0.0.0.0: all of this machine, so that others can open the page."""
-    port: int | None = None
+    port: Annotated[int | None, Parameter(validator=Number(gte=1, lte=65535))] = None
     """None: the first free one from 7860."""
-    weights: Weights = "ema"
-    device: Device = "auto"
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Show data as axial train reads them, and what it would train; or a model, or an archive.
+
+    It takes the settings of axial train, too. Compare memory and FLOPs of a step with a device's data sheet.
+
+        axial inspect my_photos/               data: kind, number, splits, values; then the plan of axial train
+        axial inspect imagenet32 --model.dim 1024
+        axial inspect runs/digits              a run, an exported model, or a hub id
+        axial inspect photos.axl               an archive: model, files, sizes, how to open it
+    """
+
+    USAGE: ClassVar[str] = "SOURCE|RECIPE|MODEL|ARCHIVE [OPTIONS]"
+
+    name: str
+    """A source, a recipe, with or without a source after it; a run, a model, or an archive."""
+    _: KW_ONLY
+    dependencies: bool = False
+    """Check with random weights which position depends on which; for small models only."""
+    json: bool = False
+    """Print one JSON object; bytes, FLOPs."""
 
 
 @dataclass(frozen=True)
 class Compress:
-    """Compress images, videos, an array or a scan into one file, without loss.
+    """Compress images, videos, an array or a scan into one file, losslessly.
 
     With --fit, a model is trained on the source itself. With --fit or --embed, the file holds its model, and is all
     that decompressing needs. Otherwise decompressing needs the same model.
 
-    For example:
-      axial compress photos/ photos.axl --fit 60
-      axial compress runs/fashion_mnist fashion_mnist.npz all.axl --embed
-      axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
-      axial compress runs/photos photos/ photos.axl --compare
-      axial compress runs/head head.nii.gz head.axl
+        axial compress photos/ photos.axl --fit 60
+        axial compress runs/fashion_mnist fashion_mnist.npz all.axl --embed
+        axial compress runs/head head.nii.gz head.axl
     """
 
-    WORDS: ClassVar[str] = "[MODEL] SOURCE ARCHIVE"
+    USAGE: ClassVar[str] = "[MODEL] SOURCE ARCHIVE [OPTIONS]"
 
     model: str | Path
-    """Folder of a run or of an exported model, or a hub id. Leave it out with --fit: two words are SOURCE and ARCHIVE.
-    """
+    """Folder of a run or of an exported model, or a hub id. Leave it out with --fit."""
     source: Path
-    """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
-    folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder are stored as they
-    are. Or a scan: NIfTI, DICOM, TIFF, HDF5 or Zarr; or an array without examples. The last axes are those of the
-    model, of any length. It comes back byte for byte, or a line says what is kept."""
+    """An image, a video, a folder of them, or an .npz or .npy file with one array; or a scan: NIfTI, DICOM, TIFF, HDF5
+    or Zarr. Videos come back as lossless .mkv files without sound. Other files of a folder are stored as they are."""
     archive: Path | None = None
     """The file to write, NAME.axl."""
     _: KW_ONLY
     fit: float | None = None
-    """Train a model of the source for so many minutes, and store it, too. It is so small that it takes a small part of
-    the file. Ctrl-C ends the training early; the same command goes on with it, from the folder ARCHIVE.fit."""
+    """Train a small model of the source for so many minutes, and store it, too. Ctrl-C ends the training early; the
+    same command goes on with it, from the folder ARCHIVE.fit."""
     start_from: Annotated[str | None, Parameter(name="--from")] = None
     """Begin with the weights of this model in place of random ones, with --fit."""
     size: Annotated[tuple[int, ...] | None, Parameter(name="--data.size")] = None
-    """With --fit: the side of tiles of images, or the sides of blocks of one array or scan, such as 8 8 128. None: as
-    axial train chooses them."""
+    """With --fit: the side of tiles of images, or the sides of blocks of one array or scan, such as 8 8 128."""
     embed: bool = False
     """Store the model, too. Its weights are rounded so that weights and data together take few bytes."""
     force: bool = False
-    """Replace the archive if it is a regular file, but never a file of the source. Write one that is larger than the
-    source, or than its values by zlib; otherwise the command ends with status 1."""
+    """Replace the archive, but never a file of the source. Write one that is larger than the source, or than its
+    values by zlib; otherwise the command ends with status 1."""
     other_sizes: Literal["auto", "store", "tile"] = "auto"
     """Images of another size than the model's: store the files as they are, or cut them into tiles. auto: tile if the
     run was trained on tiles. Scans are always cut."""
@@ -298,8 +277,7 @@ class Compress:
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
-    """Also print bytes and bits/dim of other codecs, and from how many examples on the archive pays, weights counted.
-    Images: PNG, WebP and xz; arrays: xz; both with the extra `codecs`: JPEG XL."""
+    """Also print bytes and bits/dim of PNG, WebP and xz, and with the extra `codecs` of JPEG XL."""
     weights: Weights = "ema"
     json: bool = False
     """Print one JSON object."""
@@ -307,8 +285,6 @@ class Compress:
     @property
     def words(self) -> tuple[str | Path | None, Path, Path]:
         """Model, source and archive; the model is None with --fit."""
-        if self.fit is not None and not 0 < self.fit < MAX_MINUTES:
-            raise ValueError(Message("{fit} must be minutes, above 0 and below {:,}, not {:g}", MAX_MINUTES, self.fit))
         if self.fit is None and self.archive is None:
             raise ValueError("name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES")
         if self.fit is None and (self.start_from is not None or self.size is not None):
@@ -328,24 +304,20 @@ class Decompress:
 
     Name the model if the archive does not hold it; axial inspect ARCHIVE says which one it needs.
 
-    For example:
-      axial decompress all.axl all.npz
-      axial decompress runs/fashion_mnist test.axl test.npz
-      axial decompress runs/photos photos.axl restored/
-      axial decompress runs/photos photos.axl cat.png --only cat.png
-      axial decompress runs/head head.axl head.nii.gz
+        axial decompress all.axl all.npz
+        axial decompress runs/photos photos.axl restored/
+        axial decompress runs/photos photos.axl cat.png --only cat.png
     """
 
-    WORDS: ClassVar[str] = "[MODEL] ARCHIVE OUTPUT"
+    USAGE: ClassVar[str] = "[MODEL] ARCHIVE OUTPUT [OPTIONS]"
 
     model: str | Path
-    """The model that compressed the archive: folder of a run or of an exported model, or a hub id. Leave it out if the
-    archive holds its model: two words are ARCHIVE and OUTPUT."""
+    """The model that compressed the archive. Leave it out if the archive holds its model."""
     archive: Path
     """The .axl file."""
     output: Path | None = None
-    """A new folder for images or videos; for one alone, a new file such as x.png or x.mkv; for an array, a new .npz or
-    .npy file. A scan takes the suffix that it had, or a folder."""
+    """A new folder; for one image, video or scan alone also a new file such as x.png; for an array, a new .npz or .npy
+    file."""
     _: KW_ONLY
     salvage: bool = False
     """Write what intact chunks contain, and name what is lost."""
@@ -365,16 +337,14 @@ class Decompress:
 
 @dataclass(frozen=True)
 class Push:
-    """Upload a model to the Hugging Face hub: config.json, model.safetensors and its model card, and nothing else.
+    """Upload a model to the Hugging Face hub: config.json, model.safetensors and its model card.
 
     The card is README.md of the folder, or is made from the run: settings, bits/dim, fingerprint and name of the data.
     The hub needs a token: hf auth login.
 
-    For example:
-      axial push runs/digits alice/digits --dry-run
-      axial push runs/digits alice/digits --private
-      axial push runs/digits alice/digits --licence apache-2.0 --revision v2
-      axial push runs/digits alice/digits --dry-run > runs/digits/README.md    (a card to edit, then to push)
+        axial push runs/digits alice/digits --private
+        axial push runs/digits alice/digits --licence apache-2.0 --revision v2
+        axial push runs/digits alice/digits --dry-run > runs/digits/README.md    (a card to edit, then to push)
     """
 
     folder: Path
@@ -394,11 +364,12 @@ class Push:
 
 @dataclass(frozen=True)
 class ImportOfficial:
-    """Convert a TensorFlow checkpoint of the authors' code into a model folder, without TensorFlow.
+    """Convert the authors' TensorFlow checkpoints into model folders, without TensorFlow.
 
     For example:
-      axial import-official logdir -o models/imagenet32
-      axial import-official logdir -o models/imagenet32_raw --raw --verify
+
+        axial import-official logdir -o models/imagenet32
+        axial import-official logdir -o models/imagenet32_raw --raw --verify
     """
 
     checkpoint: Path
@@ -422,38 +393,5 @@ class Doctor:
 
     The exit status is 1 if it differs. Put the output into a report of an error.
 
-    For example:
-      axial doctor
+        axial doctor
     """
-
-
-@dataclass(frozen=True)
-class Completion:
-    """Print a script that completes commands, options and recipes in a shell.
-
-    For example:
-      axial completion bash > ~/.local/share/bash-completion/completions/axial
-      axial completion zsh > ~/.zfunc/_axial    (a folder of fpath, before compinit)
-      axial completion fish > ~/.config/fish/completions/axial.fish
-    """
-
-    shell: Literal["bash", "zsh", "fish"]
-    """The shell that reads the script."""
-
-
-OPTIONS_OF: dict[str, type[Any]] = {
-    "demo": Demo,
-    "recipes": Recipes,
-    "evaluate": Evaluate,
-    "score": Score,
-    "sample": Sample,
-    "complete": Complete,
-    "studio": Studio,
-    "compress": Compress,
-    "decompress": Decompress,
-    "push": Push,
-    "import-official": ImportOfficial,
-    "doctor": Doctor,
-    "completion": Completion,
-}
-"""The options of each command by its name."""

@@ -3,7 +3,6 @@
 import torch
 
 from axial_transformers.cli.commands import Complete
-from axial_transformers.cli.console import require_within
 from axial_transformers.cli.options import products_in
 from axial_transformers.data.images import read_mask
 from axial_transformers.data.scan_files import suffix_of
@@ -11,26 +10,21 @@ from axial_transformers.decoding.sampling import complete, exact_layouts, known_
 from axial_transformers.pictures.completions import save_completions
 from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples
 from axial_transformers.progress import bar
-from axial_transformers.training.trained_model import TrainedModel, open_model
+from axial_transformers.training.trained_model import TrainedModel
 
 APPROXIMATE = "approximate: values sampled before a known position do not depend on it"
 
 
 def main(options: Complete) -> None:
     """Run the command."""
-    require_within("examples", options.examples, 1)
-    require_within("count", options.count, 1)
-    options.appearance.check()
-    require_within("seed", options.seed, -(2**63))
-    trained = options.data.of(open_model(options.model, options.weights, options.device))
-    config, appearance, look = trained.model.config, options.appearance, options.appearance.look(trained)
-    scan = appearance.scan(options.output, trained)
+    trained = options.opened()
+    config, scan, look = trained.model.config, options.scan(options.output, trained), options.look(trained)
     require_output(options.output, clips=len(config.shape) == 3, source=options.source, scan=scan)
     label = trained.label(options.label)
     mask = _known_positions(trained, options)
     examples = trained.examples(options.source, options.split)[0]
     known = (examples.spread(options.examples) if options.only is None else examples.named(options.only)).values
-    require_room(config, options.count, len(known), appearance.pixels(options.output))
+    require_room(config, options.count, len(known), options.pixels(options.output))
     with products_in(options.precision, trained.model.device):
         filled = complete(
             trained.model,
@@ -44,7 +38,7 @@ def main(options: Complete) -> None:
             compile=options.compile,
             progress=bar(f"sampling {options.count} completions of {len(known)} examples"),
         )
-    values, scale, fps = filled.cpu().numpy(), appearance.scale, appearance.fps
+    values, scale, fps = filled.cpu().numpy(), options.scale, options.fps
     if suffix_of(options.output) in LOSSLESS:
         save_examples(options.output, values, look, scale, fps, scan, trained.model.config.floats)
     else:
@@ -71,7 +65,6 @@ def _known_positions(trained: TrainedModel, options: Complete) -> torch.Tensor:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(
             f"what {given[0]} says is known does not come first in generation order with layout {layout}, so the "
-            f"completions would not be exact ({would}); allow {APPROXIMATE.replace(':', ' ones, where', 1)}: add "
-            "--approximate"
+            f"completions would not be exact ({would}); for {APPROXIMATE}, add --approximate"
         )
     return mask

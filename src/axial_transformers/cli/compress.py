@@ -3,11 +3,10 @@
 import json
 
 from axial_transformers.cli.commands import Compress
-from axial_transformers.cli.comparison import compared, print_comparison
+from axial_transformers.cli.console import print_rows
 from axial_transformers.cli.fitting import fitted
-from axial_transformers.compression.archive import NoGainError
-from axial_transformers.compression.files.file_archive import compress_files, require_free
-from axial_transformers.messages import Message
+from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
+from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
 from axial_transformers.storage.model_folders import WEIGHTS, locate
 from axial_transformers.training.trained_model import open_model
@@ -19,46 +18,52 @@ _KINDS = {"pictures": "image", "videos": "video", "scan": "volume"}
 
 def main(options: Compress) -> None:
     """Run the command."""
-    try:
-        _compress(options)
-    except NoGainError as error:
-        way = "--fit MINUTES lets a model learn the source" if options.fit is None else "or train for more minutes"
-        raise NoGainError(Message("{}; {}", error, way)) from error
-
-
-def _compress(options: Compress) -> None:
     name, source, archive = options.words
     require_free(archive, source, options.force)
     trained = open_model(name or fitted(options, source, archive), options.weights, "cpu")
-    model, other_sizes = trained.model, options.other_sizes
+    other_sizes = options.other_sizes
     if other_sizes == "auto":
         other_sizes = "tile" if trained.data.fit == "tiles" else "store"
+    embed = options.embed or name is None
     written = compress_files(
-        model, source, archive, embed=options.embed or name is None, only_if_smaller=True, other_sizes=other_sizes,
+        trained.model, source, archive, embed=embed, only_if_smaller=True, other_sizes=other_sizes,
         drop_header=options.drop_header, verify=options.verify, force=options.force, progress=bar("compressing"),
     )  # fmt: skip
-    kind = _KINDS.get(next(iter(written.description)), trained.kind)
-    count, size = len(written.images), written.size - sum(written.file_sizes)
-    comparison, rate = None, {"archive": 8 * size / written.images.values if count else None}
-    if options.compare and count:
-        weights = 0 if name is None or options.embed else (locate(name) / WEIGHTS).stat().st_size
-        comparison = compared(written, weights, kind)
-    ratio = written.input_size / written.size
+    codecs = dict[str, int]()
+    if options.compare and len(written.images):
+        codecs = _compared(written, 0 if embed else (locate(str(name)) / WEIGHTS).stat().st_size)
+    size = written.size - sum(written.file_sizes)
+    rate = 8 * size / written.images.values if len(written.images) else None
     if options.json:
         metrics = {
-            "archive": str(archive), "images": count, "bytes": written.size, "bits_per_dim": rate,
-            "model_bytes": written.model_size, "input_bytes": written.input_size, "ratio": ratio,
+            "archive": str(archive), "images": len(written.images), "bytes": written.size, "bits_per_dim": rate,
+            "model_bytes": written.model_size, "input_bytes": written.input_size,
             "webp": {"images": len(written.webp), "bytes": sum(written.webp)},
             "files": {"number": len(written.file_sizes), "bytes": sum(written.file_sizes)},
-            "compared": comparison,
+            "compared": codecs or None,
         }  # fmt: skip
         print(json.dumps(metrics))
         return
+    _print(written, str(archive), _KINDS.get(next(iter(written.description)), trained.kind), rate)
+    bits = {codec: 8 * size / written.images.values for codec, size in codecs.items()}
+    print_rows({codec: f"{size:>13,} bytes  {bits[codec]:.4f} bits/dim" for codec, size in codecs.items()})
+
+
+def _compared(written: Written, weights: int) -> dict[str, int]:
+    """Return bytes of the archive with its weights, without the files that it keeps, and of other codecs."""
+    codecs = coded_sizes(written.images.sizes, written.images.example, bar)
+    sizes = {f"{name}, {way}": size for name, ways in codecs.items() for way, size in ways.items()}
+    sizes["archive, weights counted"] = written.size - sum(written.file_sizes) + weights
+    return dict(sorted(sizes.items(), key=lambda each: each[1]))
+
+
+def _print(written: Written, archive: str, kind: str, rate: float | None) -> None:
+    count = len(written.images)
     tiled = kind == "video" or written.examples < count
     tiles = f"{counted(count, 'tile')} of {counted(written.examples, kind)}"
     print(f"{archive}: {tiles if tiled else counted(count, kind)}, {written.size:,} bytes")
-    if count:
-        print(f"{rate['archive']:.4f} bits/dim")
+    if rate is not None:
+        print(f"{rate:.4f} bits/dim")
     if written.model_size:
         print(f"holds its model, with rounded weights: {written.model_size:,} bytes")
     if written.webp:
@@ -66,6 +71,5 @@ def _compress(options: Compress) -> None:
     if sizes := written.file_sizes:
         what = "headers" if kind == "volume" else "files"
         print(f"stored as {what}, not by the model: {counted(len(sizes), 'file')}, {sum(sizes):,} bytes")
+    ratio = written.input_size / written.size
     print(f"input {written.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
-    if comparison:
-        print_comparison(comparison, kind)

@@ -1,8 +1,7 @@
 """axial decompress: the images or the scan of an archive, bit for bit."""
 
 from axial_transformers.cli.commands import Decompress
-from axial_transformers.cli.console import say
-from axial_transformers.cli.parsing import command
+from axial_transformers.cli.console import command, say
 from axial_transformers.compression.container import WrongModelError
 from axial_transformers.compression.files.file_archive import decompress_files, require_target
 from axial_transformers.progress import bar

@@ -6,7 +6,7 @@ import torch
 
 from axial_transformers import data
 from axial_transformers.cli.commands import Doctor
-from axial_transformers.cli.console import print_rows, working
+from axial_transformers.cli.console import print_rows
 from axial_transformers.compression import compress, decompress
 from axial_transformers.engine import library
 from axial_transformers.machine import machine_facts
@@ -24,9 +24,7 @@ def main(_: Doctor) -> int:
         else "not compiled: torch attends, NumPy makes archives"
     )
     print_rows({**machine_facts(), "engine": level}, "machine")
-    with working("comparing an archive"):
-        failure = compare_archive()
-    if failure:
+    if failure := compare_archive():
         print(f"\nFAILED: {failure}. Do not trust archives, samples or bits/dim of this machine.")
         return 1
     print("\nAn archive has the bytes that it has on other machines, and is restored.")

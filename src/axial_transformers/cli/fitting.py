@@ -10,10 +10,11 @@ import numpy as np
 
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
-from axial_transformers.cli.train import Request, from_model
-from axial_transformers.cli.training import Parts, Prepared, Work, evaluation_of, read_training, run
+from axial_transformers.cli.train import from_model
+from axial_transformers.cli.training import evaluation_of, facts_of, fit_examples, planned, read_training
+from axial_transformers.compression.archive import Limit
 from axial_transformers.compression.files.file_archive import limit_of, read_source, tell
-from axial_transformers.compression.files.source import OtherSizes, source_of
+from axial_transformers.compression.files.source import source_of
 from axial_transformers.data import Examples, load
 from axial_transformers.data.scans import is_scan, parted
 from axial_transformers.likelihood.evaluation import Fill
@@ -22,7 +23,7 @@ from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
 from axial_transformers.recipes import of_own_data
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, SHARE_OF_MODEL, block_of, for_archive
-from axial_transformers.training import Facts, RunConfig, RunRecord, read_run
+from axial_transformers.training import RunConfig, RunRecord, read_run
 from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.metrics import Metric
 
@@ -39,20 +40,42 @@ SAMPLED = 1 << 19
 def fitted(options: Compress, source: Path, archive: Path) -> Path:
     """Train as the options say; return the folder of the run, beside the archive. A run that is there goes on."""
     folder = archive.with_name(f"{archive.name}.fit")
-    fitting, request = _Fitting(options), _requested(options, source, folder)
-    work = Work(fitting.read, fitting.describe, fitting.evaluation)
-    result = run(*request, ("compress", str(source), str(archive)), work)
+    run, begun = _requested(options, source, folder)
+    with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
+        run, examples = read_training(run, "all")
+    if begun is not None and examples.fingerprint != begun.facts.fingerprint:
+        raise ValueError(f"{folder} was trained on other data: remove it, or name another archive")
+    files = source_of(parted(source)[0])
+    contents = read_source(source, run.model, "tile" if run.data.fit == "tiles" else "store", options.drop_header)
+    tell(contents, files)
+    limit, values = None if options.force else limit_of(contents, files, run.model), contents.images.values
+    codec, of_value = _other_codec(examples)
+    if begun is None and not run.start_from:
+        run = for_archive(run, of_value * values)
+    run, costs = planned(run, begun)
+    of_model = BYTES_OF_WEIGHT * costs.parameters
+    if begun is None:
+        if limit:
+            limit.check(of_model)
+        say(f"a model of {source}, width {run.model.dim}: {costs.parameters:,} weights, about {of_model:,.0f} bytes")
+        say(f"{codec} takes about {of_value * values:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that")
+
+    def evaluation(seen: Examples, run: RunConfig) -> Evaluate:
+        return _foreseeing(evaluation_of(seen, run), values, of_model, limit)
+
+    facts = replace(facts_of(run, examples, examples), command=("compress", str(source), str(archive)))
+    result = fit_examples(run, begun, examples, examples, facts, evaluation)
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
     say(f"{folder} keeps the training: the same command goes on with it, and without it begins anew")
     return folder
 
 
-def _requested(options: Compress, source: Path, folder: Path) -> Request:
+def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig, RunRecord | None]:
     named = str(source) if source.is_absolute() else f"./{source}"  # which is no recipe
     begun = read_run(folder)
     if begun is not None:
-        return Request(replace(begun.run, source=named).changed({"training.minutes": options.fit}), begun)
+        return replace(begun.run, source=named).changed({"training.minutes": options.fit}), begun
     run = replace(of_own_data(named), out=folder, samples=0)
     if options.start_from is not None:
         run = from_model(run, options.start_from)
@@ -60,12 +83,13 @@ def _requested(options: Compress, source: Path, folder: Path) -> Request:
         "model.num_classes": None,
         "training.label_dropout": 0.0,
         "training.steps": ENOUGH_STEPS,
+        "training.minutes": options.fit,
+        "data.skip_bad": ANY_NUMBER,
     }
-    settings |= {"training.minutes": options.fit, "data.skip_bad": ANY_NUMBER}
     size = options.size or _block_of_slices(source)
     if size is not None:
         settings |= {"data.size": size} if len(size) > 1 else {"data.size": size[0], "data.fit": "tiles"}
-    return Request(run.changed(settings))
+    return run.changed(settings), None
 
 
 def _block_of_slices(source: Path) -> tuple[int, ...] | None:
@@ -80,58 +104,18 @@ def _block_of_slices(source: Path) -> tuple[int, ...] | None:
     return block_of(values.shape[:3]) if of_images < 1.5 * of_rows else None
 
 
-class _Fitting:
-    """Data and evaluations of a run whose model is for an archive of its training data."""
+def _foreseeing(usual: Evaluate, values: int, of_model: float, limit: Limit | None) -> Evaluate:
+    """Return a callback that evaluates, says how large the archive will be, and ends what would not pay."""
 
-    def __init__(self, options: Compress):
-        self._options = options
+    def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
+        found = usual(model, step, fill)
+        expected = float(found["bits_per_dim"]) * values / 8 + of_model
+        say(f"step {step}: about {expected:,.0f} bytes expected, {of_model:,.0f} of them for the model")
+        if limit and expected > LEARNS * limit.size:
+            limit.check(expected)
+        return found
 
-    def read(self, wanted: RunConfig, begun: RunRecord | None) -> tuple[RunConfig, Parts]:
-        """Read all examples, which are trained on and evaluated; the model gets the size that suits an archive."""
-        with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
-            run, examples = read_training(wanted, "all")
-        if begun is not None and examples.fingerprint != begun.facts.fingerprint:
-            raise ValueError(f"{begun.run.out} was trained on other data: remove it, or name another archive")
-        source = Path(str(run.source))
-        files = source_of(parted(source)[0])
-        tiles: OtherSizes = "tile" if run.data.fit == "tiles" else "store"
-        found = read_source(source, run.model, tiles, self._options.drop_header)  # errors come now
-        tell(found, files)
-        self._limit, self._values = limit_of(found, files, run.model), found.images.values
-        self._name, of_value = _other_codec(examples)
-        self._size = of_value * self._values
-        if begun is None and not run.start_from:
-            run = for_archive(run, self._size)
-        return run, Parts(examples, examples, None, examples.skipped)
-
-    def describe(self, prepared: Prepared, planned: RunConfig, facts: Facts) -> list[str]:
-        """Return lines about the model and its size."""
-        rows = planned.model.describe()
-        of_model = BYTES_OF_WEIGHT * prepared.costs.parameters
-        if not self._options.force:
-            self._limit.check(of_model)
-        return [
-            f"a model of {Path(str(planned.source))}, width {rows['width']}, layers {rows['layers']}:"
-            f" {prepared.costs.parameters:,} weights, about {of_model:,.0f} bytes in the archive",
-            f"{self._name} takes about {self._size:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that",
-        ]
-
-    def evaluation(self, seen: Examples, run: RunConfig) -> Evaluate:
-        """Return what evaluates examples, and says how large the archive will be."""
-        usual = evaluation_of(seen, run)
-
-        def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
-            found = usual(model, step, fill)
-            bits = float(found["bits_per_dim"])
-            of_model = BYTES_OF_WEIGHT * sum(weight.numel() for weight in model.parameters())
-            expected = bits * self._values / 8 + of_model
-            parts = f"{expected:,.0f} bytes expected, {of_model:,.0f} of them for the model"
-            say(f"step {step}: about {parts}; {self._name}: about {self._size:,.0f}")
-            if expected > LEARNS * self._limit.size and not self._options.force:
-                self._limit.check(expected)
-            return found
-
-        return whole
+    return whole
 
 
 def _other_codec(examples: Examples) -> tuple[str, float]:

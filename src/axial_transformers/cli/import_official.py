@@ -1,21 +1,20 @@
 """axial import-official: the authors' TensorFlow checkpoints."""
 
 from axial_transformers.cli.commands import ImportOfficial
-from axial_transformers.cli.console import say, working
+from axial_transformers.cli.console import say
 from axial_transformers.importers.official import import_official_to
 
 
 def main(options: ImportOfficial) -> None:
     """Run the command."""
-    with working(f"reading {options.checkpoint}"):
-        model = import_official_to(
-            options.checkpoint,
-            options.output,
-            raw=options.raw,
-            heads=options.heads,
-            channels=options.channels,
-            verify=options.verify,
-        )
+    model = import_official_to(
+        options.checkpoint,
+        options.output,
+        raw=options.raw,
+        heads=options.heads,
+        channels=options.channels,
+        verify=options.verify,
+    )
     config = model.config
     size = sum(parameter.numel() for parameter in model.parameters())
     say(

@@ -1,12 +1,11 @@
 """Options that several commands have."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
-
-from axial_transformers.cli.console import require_within
+from cyclopts.validators import Number
 
 if TYPE_CHECKING:  # options are read without torch
     import torch
@@ -15,36 +14,23 @@ if TYPE_CHECKING:  # options are read without torch
     from axial_transformers.pictures import Look
     from axial_transformers.training.trained_model import TrainedModel
 
-Model = Annotated[str | Path, Parameter(help="Folder of a run or of an exported model, or a hub id.")]
+Natural = Annotated[int, Parameter(validator=Number(gte=0))]
+Positive = Annotated[int, Parameter(validator=Number(gte=1, lte=2**63 - 1))]
 Source = Annotated[
     str | Path | None,
-    Parameter(
-        help="Folder, picture, array, scan, video or TFRecord file, shards, or digits. None: the run's own data."
-    ),
+    Parameter(help="Folder, image, array, scan, video or TFRecord file, shards, or digits. None: the run's own data."),
 ]
+Split = Literal["train", "validation", "test", "all"] | None
+HelpOfSplit = Parameter(
+    help="Part of the data. None: all of a given source; of a run's own data the test part, or else "
+    "the validation part."
+)
 Weights = Annotated[
     Literal["ema", "raw"],
     Parameter(help="The moving average of the weights, or the raw ones of a run's newest checkpoint."),
 ]
-Device = Annotated[str, Parameter(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
-BatchSize = Annotated[
-    int, Parameter(help="Examples at a time. A CPU's result does not depend on it; a GPU's by rounding only.")
-]
-Temperature = Annotated[
-    float,
-    Parameter(help="1 samples from the model's distribution, less favours likely values, 0 takes the likeliest ones."),
-]
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16"],
-    Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, otherwise float32."),
-]
-Compile = Annotated[
-    bool | None,
-    Parameter(help="Compile the decoding. Neither: only where it saves time.", show_default=False),
-]
-Palette = Literal["auto", "gray", "categories"]
-Split = Literal["train", "validation", "test", "all"]
-Fit = Literal["exact", "crop", "stretch", "tiles"]
+Precision = Literal["auto", "float32", "bfloat16"]
+HelpOfPrecision = Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32.")
 
 
 def products_in(precision: Precision, device: "torch.device") -> "torch.autocast":
@@ -66,11 +52,9 @@ class Reading:
     """Settings that replace those of the run; None: as when the model was trained."""
 
     size: tuple[int, ...] | int | None = None
-    """Side in pixels of the square images and frames that a folder is fitted to; several numbers: of blocks of arrays
-    and scans."""
-    fit: Fit | None = None
-    """Fitting to the size: exact refuses other sizes, crop cuts out the centre, stretch resizes both sides, tiles cuts
-    without overlap."""
+    """Side in pixels of square images and frames; several numbers: sides of blocks of arrays and scans."""
+    fit: Literal["exact", "crop", "stretch", "tiles"] | None = None
+    """exact refuses other sizes, crop cuts out the centre, stretch resizes both sides, tiles cuts without overlap."""
     frames: int | None = None
     """Frames of a clip."""
     stride: int | None = None
@@ -86,24 +70,54 @@ class Reading:
     skip_bad: int | None = None
     """Most damaged examples to leave out."""
 
-    def of(self, trained: "TrainedModel") -> "TrainedModel":
-        """Return the model with these settings."""
-        given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) is not None}
+
+@dataclass(frozen=True)
+class OfModel:
+    """Options of commands that read a model."""
+
+    model: str | Path
+    """Folder of a run or of an exported model, or a hub id."""
+    _: KW_ONLY
+    weights: Weights = "ema"
+    device: str = "auto"
+    """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    data: Annotated[Reading, Parameter(group="Data")] = Reading()
+
+    def opened(self, device: "torch.device | None" = None) -> "TrainedModel":
+        """Return the model, and how its data are to be read."""
+        from axial_transformers.training.trained_model import open_model
+
+        trained = open_model(self.model, self.weights, str(device or self.device))
+        given = {each.name: getattr(self.data, each.name) for each in fields(self.data)}
+        given = {name: value for name, value in given.items() if value is not None}
         sides = trained.model.config.shape[-2:]
-        if self.fit is not None and self.size is None and trained.data.size is None and len({*sides}) < len(sides):
+        if self.data.fit and not (self.data.size or trained.data.size) and len({*sides}) < len(sides):
             given["size"] = sides[0]
         return replace(trained, data=replace(trained.data, **given))
+
+
+@dataclass(frozen=True)
+class OnData(OfModel):
+    """Options of commands that evaluate a model on data."""
+
+    source: Source = None
+    _: KW_ONLY
+    split: Annotated[Split, HelpOfSplit] = None
+    limit: Positive | None = None
+    """Number of examples of each source, evenly spaced over it."""
+    batch_size: Positive = 64
+    """Examples at a time. A CPU's result does not depend on it; a GPU's by rounding only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shades:
     """How values are shown."""
 
-    palette: Palette = "auto"
+    palette: Literal["auto", "gray", "categories"] = "auto"
     """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
     window: tuple[float, float] | None = None
-    """The values shown as black and white. None: of more than 256 values, the percentiles 0.5 and 99.5 of those shown;
-    of fewer, the lowest and the highest."""
+    """The values shown as black and white. None: the lowest and the highest, or, of more than 256 values, the
+    percentiles 0.5 and 99.5."""
 
     def look(self, trained: "TrainedModel") -> "Look":
         """Return how values of the model are shown."""
@@ -113,17 +127,22 @@ class Shades:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Appearance(Shades):
-    """How sampled examples are shown."""
+class Sampling(OfModel, Shades):
+    """Options of commands that sample, and write what they sample."""
 
-    scale: int | None = None
+    scale: Annotated[int | None, Parameter(validator=Number(gte=1, lte=256))] = None
     """Enlargement of an image. None: a whole factor for a width of at least 512 pixels."""
-    fps: int = 8
+    fps: Positive = 8
     """Frames per second of a movie."""
-
-    def check(self) -> None:
-        require_within("scale", self.scale, 1, 256)
-        require_within("fps", self.fps, 1)
+    seed: Annotated[int, Parameter(validator=Number(gte=-(2**63), lt=2**63))] = 0
+    """Equal seeds give equal samples."""
+    temperature: float = 1.0
+    """1 samples from the model's distribution, less favours likely values, 0 takes the likeliest ones."""
+    label: str | None = None
+    """Class of all samples, for class-conditional models: its name or its number. None: no label."""
+    precision: Annotated[Precision, HelpOfPrecision] = "auto"
+    compile: Annotated[bool | None, Parameter(show_default=False)] = None
+    """Compile the decoding. Neither: only where it saves time."""
 
     def scan(self, output: Path, trained: "TrainedModel") -> "Scan | None":
         """Return the scan that an output is like: the data, or one without geometry; None: it cannot be a scan."""

@@ -3,31 +3,28 @@
 import torch
 
 from axial_transformers.cli.commands import Sample
-from axial_transformers.cli.console import rank_zero_output, require_within
+from axial_transformers.cli.console import rank_zero_output
 from axial_transformers.cli.options import products_in
 from axial_transformers.decoding.sampling import require_room, sample, sample_in_processes
 from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
-from axial_transformers.training.trained_model import TrainedModel, open_model
+from axial_transformers.training.trained_model import TrainedModel
 
 
 def main(options: Sample) -> None:
     """Run the command."""
     with rank_zero_output():
-        require_within("count", options.count, 1)
-        options.appearance.check()
-        require_within("seed", options.seed, -(2**63))
         processes = processes_on(options.device)
         products = products_in(options.precision, processes.device)
     with processes, products:
         with rank_zero_output():
-            trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
+            trained = options.opened(processes.device)
             config = trained.model.config
-            scan, clips = options.appearance.scan(options.output, trained), len(config.shape) == 3
+            scan, clips = options.scan(options.output, trained), len(config.shape) == 3
             require_output(options.output, clips, folder=True, source=options.known, scan=scan)
-            label, look = trained.label(options.label), options.appearance.look(trained)
-            require_room(config, options.count, pixels=options.appearance.pixels(options.output))
+            label, look = trained.label(options.label), options.look(trained)
+            require_room(config, options.count, pixels=options.pixels(options.output))
             known = _known(trained, options)
 
         def sample_part(numbers: slice) -> torch.Tensor:
@@ -49,9 +46,7 @@ def main(options: Sample) -> None:
         values = sample_in_processes(config, options.count, sample_part, processes.count, processes.fill)
     if not processes.rank_zero:
         return
-    save_examples(
-        options.output, values.numpy(), look, options.appearance.scale, options.appearance.fps, scan, config.floats
-    )
+    save_examples(options.output, values.numpy(), look, options.scale, options.fps, scan, config.floats)
     print(options.output)
 
 

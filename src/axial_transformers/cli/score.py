@@ -6,16 +6,14 @@ from itertools import islice
 import numpy as np
 
 from axial_transformers.cli.commands import Score
-from axial_transformers.cli.console import printable, rank_zero_output, require_within, say
+from axial_transformers.cli.console import printable, rank_zero_output, say
 from axial_transformers.cli.options import products_in
 from axial_transformers.likelihood import outliers
 from axial_transformers.likelihood.outliers import Scores, are_images, ranking, rows_of, score
-from axial_transformers.messages import Message
 from axial_transformers.pictures.heat_maps import save_scores
 from axial_transformers.pictures.saving import require_scores, write_csv
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
-from axial_transformers.training.trained_model import open_model
 
 
 def main(options: Score) -> None:
@@ -26,9 +24,9 @@ def main(options: Score) -> None:
         products = products_in(options.precision, processes.device)
     with processes, products:
         with rank_zero_output():
-            trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
+            trained = options.opened(processes.device)
             are_images(trained.model.config, options.rank_by)
-            look = options.shades.look(trained)
+            look = options.look(trained)
             scan = trained.scan(options.source) if options.heat_maps else None
             wholes = [trained.examples(options.source, options.split)[0]]
             wholes += [trained.examples(other, "all")[0] for other in (options.typical, options.against) if other]
@@ -67,15 +65,12 @@ def main(options: Score) -> None:
 
 def _kept(options: Score) -> Scores | None:
     """Check the options, and return the typical scores beside the model."""
-    require_within("top", options.top, 1)
-    require_within("limit", options.limit, 1)
-    require_within("batch-size", options.batch_size, 1)
     require_scores(options.output, options.heat_maps)
     kept = None if options.typical or options.weights == "raw" else outliers.typical_in(options.model)
     if options.flag is not None and not 0 < options.flag < 1:
-        raise ValueError(Message("{flag=} must be between 0 and 1", flag=options.flag))
+        raise ValueError(f"--flag must be between 0 and 1, not {options.flag}")
     if options.flag is not None and not (kept or options.typical):
-        raise ValueError(Message("{flag} needs scores of usual examples: name these by {typical=SOURCE}"))
+        raise ValueError("--flag needs scores of usual examples: name these by --typical SOURCE")
     return kept
 
 

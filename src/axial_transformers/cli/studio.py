@@ -2,27 +2,24 @@
 
 import signal
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from threading import Event
 
 from axial_transformers.cli import one_line
 from axial_transformers.cli.commands import Studio
-from axial_transformers.cli.console import require_within, say
+from axial_transformers.cli.console import say
 from axial_transformers.studio import LOCAL, served
-from axial_transformers.training.trained_model import open_model
 
 
 def main(options: Studio) -> None:
     """Run the command."""
-    require_within("port", options.port, 1, 65535)
     if find_spec("gradio") is None:
         raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
-    trained = options.data.of(open_model(options.model, options.weights, options.device))
+    trained = options.opened()
     if options.host not in LOCAL:
         say(f"warning: whoever reaches {options.host} can use this page: it has no password")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that uploaded files are removed
-    page = served(trained, options.host, options.port, partial(one_line, "studio"))
+    page = served(trained, options.host, options.port, one_line)
     with suppress(KeyboardInterrupt), page as address:
         say("Studio runs until Ctrl-C, at:")
         print(address, flush=True)
