@@ -7,7 +7,7 @@ import pytest
 
 from axial_transformers import cli
 from axial_transformers.data import load
-from axial_transformers.training import TrainResult
+from axial_transformers.training import RunState
 from tests.conftest import Axial
 from tests.pictures.test_html import fetched
 
@@ -52,7 +52,7 @@ def test_the_demo_reaches_1_90_bits(tmp_path, axial: Axial):
 
 
 def test_a_demo_that_ends_early_says_how_to_go_on(demo, axial: Axial, monkeypatch):
-    ended = TrainResult(ending="time limit", step=2, seconds=60.0, best_step=None, best_bits_per_dim=None)
+    ended = RunState(ending="time limit", step=2, seconds=60.0, best_step=None, best_bits_per_dim=None)
     monkeypatch.setattr("axial_transformers.cli.demo.train", lambda *given: ended)
     status, out, _ = axial("demo", "--out", demo, "--steps", 50)
     assert status == 0

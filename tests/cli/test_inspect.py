@@ -106,7 +106,7 @@ def photos(folder: str) -> str:
         (dna, "sequence", ["kind sequences", "200 sequences: 180 train, 20 validation", "4 symbols (categorical)"]),
         (table, "row", ["kind rows of a table", "200 rows: 180 "]),
         (weather, "series", ["100 series: 90 train", "numbers (ordinal), floats in steps of 0.1 from 0; found: -"]),
-        (clips, "clip", ["20 clips: 18 train", "frame 2 x height 4 x width 4, 3 channels (red, green, blue)"]),
+        (clips, "clip", ["20 clips: 18 train", "2 x 4 x 4, 3 channels"]),
         (photos, "image", ["files 24 image files", "not read 1 other file: notes.txt", "classes 2: a, b",
                            "skipped 3 files: image.npy/a/0.png is not a whole image", "(also image.npy/"]),
     ],

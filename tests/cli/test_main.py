@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import axial_transformers
 from axial_transformers import recipes
@@ -20,7 +19,6 @@ from axial_transformers.cli import sample
 from axial_transformers.cli.parsing import COMMANDS
 from axial_transformers.storage import hub
 from axial_transformers.training import Facts, RunRecord, TrainConfig
-from axial_transformers.training.run_folder import MachineRecord
 from tests.conftest import Axial
 from tests.small_models import small_model
 
@@ -39,8 +37,7 @@ def test_options_are_read_and_refused_without_torch_and_data(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").write_text("no image, which would be said if it were read")
     words = ["--help", *(f"{command} {option}" for command in COMMANDS for option in ("--help", "--halp"))]
-    machine = MachineRecord.found(torch.device("cpu"), 1)
-    record = RunRecord(run=recipes.digits(), facts=Facts(fingerprint="", train=1, parameters=1), machine=machine)
+    record = RunRecord(run=recipes.NAMED["digits"](), facts=Facts(fingerprint="", train=1, parameters=1))
     (tmp_path / "run").mkdir()
     record.write(tmp_path / "run")
     settings = ["--help", "--model.dimm 3", "--training.stepz 3"]
