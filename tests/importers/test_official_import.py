@@ -182,10 +182,10 @@ def test_missing_and_unknown_variables_are_listed_together(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("config", "scope", "options", "message"),
     [
-        (RGB, "ar_decoder/transformer2d/", {"heads": 3}, "dim 8 must be a multiple of heads 3"),
+        (RGB, "ar_decoder/transformer2d/", {"heads": 3}, "dim 8 must be a multiple of model.heads 3"),
         (RGB, "ar_decoder/transformer2d/", {"heads": 2, "channels": 1}, "is for 3 channels, not for 1"),
         (SINGLE, "model/", {"heads": 2, "channels": 5}, "12 rows, which 5 channels cannot share"),
-        (SINGLE, "model/", {"heads": 2, "channels": 0}, "channels must be between 1"),
+        (SINGLE, "model/", {"heads": 2, "channels": 0}, "channels must be at least 1"),
     ],
 )
 def test_an_option_that_does_not_fit_is_refused(

@@ -1,6 +1,5 @@
 """Every recipe is a whole configuration that states what it reaches."""
 
-import inspect
 import math
 import re
 from dataclasses import replace
@@ -15,7 +14,7 @@ from axial_transformers.cli.train import requested
 from axial_transformers.cli.training import decided, read, read_training
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe, of_own_data, tiled
+from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, of_own_data, tiled
 from axial_transformers.recipes.custom import LOOKED_AT, block_of, kind_of_values
 from axial_transformers.training import read_run
 from axial_transformers.training.costs import costs_of, parameters, training_flops
@@ -33,19 +32,12 @@ def test_a_recipe_states_the_number_it_reaches(name):
     recipe = NAMED[name]
     assert recipe.title
     assert "bits/dim" in recipe.reaches or recipe.reaches.startswith(NOT_YET_MEASURED)
-    assert inspect.getdoc(recipe) != inspect.getdoc(Recipe)
 
 
 @pytest.mark.parametrize(("name", "size"), [("imagenet32", 32), ("imagenet64", 64)])
 def test_the_papers_models_are_as_the_paper_says(name, size):
     model = NAMED[name]().model
-    assert (model.shape, model.channels, model.dim, model.heads, model.dim // model.heads) == (
-        (size, size),
-        3,
-        2048,
-        16,
-        128,
-    )
+    assert (model.shape, model.channels, model.dim, model.heads) == ((size, size), 3, 2048, 16)
     assert (model.encoder_layers, model.layers_of_outer_decoders, model.inner_layers) == (8, (8,), 4)
 
 
@@ -144,12 +136,6 @@ def test_a_whole_runs_learning_rates_are_those_that_were_measured(name, warmup, 
 def test_a_clip_comes_frame_by_frame_so_that_given_frames_are_the_exact_condition(name):
     frames = NAMED[name]().model.bijection.order[:, 0]
     assert (frames.diff() >= 0).all()
-
-
-def test_frames_as_channels_know_the_first_frame():
-    model = recipes.clips32_frames().model
-    assert (model.layout, model.known_channels, model.bijection.channels) == ("frames", 3, 16 * 3)
-    assert model.bijection.shape == (32, 32)
 
 
 @pytest.mark.usefixtures("home")
@@ -277,7 +263,7 @@ def test_a_row_of_the_plan_says_which_kind_of_values_was_decided_and_why():
         np.save("data.npy", DATA[name][1].astype(np.uint8))
         run, examples, *_ = read(requested(["data.npy"], "train")[0])
         said = decided(run, examples)["decided"]
-        assert re.fullmatch(rf"{kind}: differences explain \d+% of unlike neighbours", said)
+        assert re.fullmatch(rf"{kind}: unlike neighbours are \d+% as far apart as by chance", said)
         chosen, examples, *_ = read(requested(["data.npy", "--model.values", other], "train")[0])
         assert (chosen.model.values, decided(chosen, examples)) == (other, {})
 
