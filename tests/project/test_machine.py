@@ -54,7 +54,7 @@ def test_recipes_whose_blocks_are_faster_compiled_in_bfloat16_have_them_so_there
     on(has)
     for name in ("fashion_mnist", "photos32", "clips32"):
         assert replace(recipes.NAMED[name]().training, device="cpu").resolve_auto().compile is compiled
-    with pytest.raises(ValueError, match="training.compile must be True or False or auto or bfloat16, not 'float32'"):
+    with pytest.raises(ValueError, match="compile must be True or False or auto or bfloat16"):
         TrainConfig(compile="float32")
 
 
@@ -65,9 +65,7 @@ def test_every_recipe_leaves_the_precision_to_the_machine(name):
 
 def test_bfloat16_without_instructions_is_warned_of(on):
     on(WITHOUT)
-    with pytest.warns(
-        UserWarning, match="training.precision=bfloat16 is slow on this processor: take training.precision=float32"
-    ):
+    with pytest.warns(UserWarning, match="precision=bfloat16 is slow on this processor"):
         assert TrainConfig(device="cpu", precision="bfloat16").resolve_auto()
 
 
