@@ -33,7 +33,7 @@ test-processors: $(READY)  ## kernels, layers, decoding, archives as on other x8
 test-gpu: $(READY)  ## what needs a CUDA device
 	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/python -m pytest -m gpu
 
-gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file; ARGS=--dry-run: the plan on the CPU
+gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file; ARGS=--dry-run: what compares values, on the CPU
 	$(BIN)/python benchmarks/gpu_report.py $(ARGS)
 
 mutants: $(READY)  ## small faults planted in a copy, each of which tests must find; ARGS='--only training --jobs 2'

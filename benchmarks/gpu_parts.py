@@ -49,13 +49,14 @@ ROOT = Path(__file__).parents[1]
 RECORDED = ROOT / "experiments" / "measured" / "fashion_mnist_curve.json"
 PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}
 """FLOP/s of dense products in bfloat16, as NVIDIA states them."""
+ROUNDS = 10
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     dry_run: bool = False
-    """Run the plan without a GPU."""
+    """Run the parts that compare values, on the CPU and small."""
     out: Path = Path("gpu-report")
     """Folder of report.json and report.md."""
     parts: tuple[str, ...] = ()
@@ -70,10 +71,6 @@ class Options:
     @property
     def device(self) -> torch.device:
         return find_device("auto")
-
-    @property
-    def rounds(self) -> int:
-        return 1 if self.dry_run else 10
 
 
 def row(name: str, expected: str, holds: bool, **found: Any) -> Row:
@@ -138,13 +135,13 @@ def imagenet64(options: Options) -> Iterator[Row]:
 
 def compared(name: str, batch: int, compiled: bool, options: Options) -> Row:
     """benchmarks/train.py in this process."""
-    settings = Compared(device=options.device.type, batch=batch, seconds=0 if options.dry_run else 15)
+    settings = Compared(device=options.device.type, batch=batch, seconds=15)
     found = measure(name, "bfloat16", compiled, settings)
     flops = found["ours"]["examples_per_second"] * training_flops(NAMED[name]().model)
     gpu = torch.cuda.get_device_name(options.device)
     peak = next((most for part, most in PEAKS.items() if part in gpu), None)
     share, least = found["ours"]["share_of_matmul_rate"], 0.4 if compiled else 0.2
-    holds = options.dry_run or (found["speedup"] >= 1 and share >= least)
+    holds = found["speedup"] >= 1 and share >= least
     expected = f"at least as fast as straightforward, and {least:.0%} of the matmul rate"
     told = {"tflops": flops / 1e12, "share_of_peak": peak and flops / peak, **found}
     return row("compiled" if compiled else "eager", expected, holds, **told)
@@ -177,7 +174,7 @@ def where_time_goes(name: str, batch: int, options: Options) -> Row:
         kind = next(kind for kind, words in KINDS.items() if any(word in key for word in words))
         shares[kind] += event.self_device_time_total / 1e6 / wall
     idle = 1 - sum(shares.values())
-    return row("profile", "the device is idle below 10 %", options.dry_run or idle < 0.1, idle=idle, **shares)
+    return row("profile", "the device is idle below 10 %", idle < 0.1, idle=idle, **shares)
 
 
 def memory_of_a_step(options: Options) -> Iterator[Row]:
@@ -186,7 +183,7 @@ def memory_of_a_step(options: Options) -> Iterator[Row]:
     for recompute in (False, True):
         config = step_config(options, batch_size=32, checkpoint_blocks=recompute, compile=True)
         with started(model, config, options) as run:
-            seconds = [seconds_of_steps(run, 1, options.device) for _ in range(3 + options.rounds)][3:]
+            seconds = [seconds_of_steps(run, 1, options.device) for _ in range(3 + ROUNDS)][3:]
             found[recompute] = {**metrics(run), "seconds": min(seconds), "estimate": costs_of(model, config).memory}
         del run  # and its memory, before the other begins
     one, other = found[False], found[True]
@@ -199,17 +196,18 @@ def memory_of_a_step(options: Options) -> Iterator[Row]:
 
 def sampling(options: Options) -> Iterator[Row]:
     """Samples of imagenet32 in bfloat16, eager and by CUDA graphs; the least time in which all weights can be read."""
-    config = NAMED["imagenet32"]().model
-    config = replace(config, shape=(2, 32)) if options.dry_run else config  # the host takes its time for each position
-    model, x = random_model(config, options.device).eval(), torch.empty(1 << 28, device=options.device)
+    model, x = (
+        random_model(NAMED["imagenet32"]().model, options.device).eval(),
+        torch.empty(1 << 28, device=options.device),
+    )
     x.clone()
     began = now(options.device)
-    for _ in range(options.rounds):
+    for _ in range(ROUNDS):
         x.clone()
-    bandwidth = options.rounds * 2 * x.nbytes / (now(options.device) - began)
+    bandwidth = ROUNDS * 2 * x.nbytes / (now(options.device) - began)
     del x
     bound = traffic(model) / bandwidth
-    for count in (1, 16, 64, 256)[: 1 if options.dry_run else None]:
+    for count in (1, 16, 64, 256):
         seconds = {}
         for name, compile in (("eager", False), ("graphs", True)):
             with torch.autocast(options.device.type, torch.bfloat16):
@@ -221,7 +219,7 @@ def sampling(options: Options) -> Iterator[Row]:
         near = count > 1 or seconds["graphs"] < 6 * bound
         expected = "half of eager, and 6 times the bound" if count == 1 else "less than eager"
         told = {"images_per_second": count / seconds["graphs"], "bound": bound, "bandwidth": bandwidth}
-        yield row(f"{count} images", expected, options.dry_run or (fast and near), seconds=seconds, **told)
+        yield row(f"{count} images", expected, fast and near, seconds=seconds, **told)
 
 
 def traffic(model: AxialTransformer) -> int:
@@ -280,7 +278,7 @@ def attention(options: Options) -> Iterator[Row]:
         for name, kernels in KERNELS.items():
             with sdpa_kernel(kernels), suppress(RuntimeError):  # a kernel that does not take the call
                 seconds[name] = seconds_on_device(call, options)
-        fast = options.dry_run or seconds["default"] < 1.1 * min(seconds.values())
+        fast = seconds["default"] < 1.1 * min(seconds.values())
         title = f"{lines} {'masked ' * causal}{'rows' if axis == 2 else 'columns'} of {length}"
         yield row(title, "the default within 10 % of the fastest", fast, seconds=seconds)
 
@@ -298,11 +296,11 @@ def seconds_on_device(work: Callable[[], object], options: Options) -> float:
     for _ in range(3):
         torch.matmul(before, before)
     begin.record()
-    for _ in range(options.rounds):
+    for _ in range(ROUNDS):
         work()
     end.record()
     now(options.device)
-    return begin.elapsed_time(end) / 1e3 / options.rounds
+    return begin.elapsed_time(end) / 1e3 / ROUNDS
 
 
 def limits(options: Options) -> Iterator[Row]:
@@ -317,8 +315,7 @@ def limits(options: Options) -> Iterator[Row]:
         expected = (torch.softmax(line @ line.mT / shape[3] ** 0.5, dim=-1) @ line).transpose(0, 1)
         error, finite = float((out[-1] - expected).abs().max()), bool(gradient.isfinite().all())
         told = {"largest_error": error, "finite_gradients": finite, "peak_memory_bytes": peak_memory(options.device)}
-        holds = options.dry_run or (error < 0.03 and finite)
-        yield row("x".join(map(str, shape)), "error below 0.03, finite gradients", holds, **told)
+        yield row("x".join(map(str, shape)), "error below 0.03, finite gradients", error < 0.03 and finite, **told)
 
 
 def masks(options: Options) -> Iterator[Row]:
@@ -333,7 +330,7 @@ def masks(options: Options) -> Iterator[Row]:
         for name, given in calls.items():
             y, seconds = x.clone().requires_grad_(), []
             forget_peak_memory(options.device)
-            for _ in range(1 + options.rounds):
+            for _ in range(1 + ROUNDS):
                 began = now(options.device)
                 axial_attention(y, y, y, 2, **given).sum().backward()
                 seconds.append(now(options.device) - began)
@@ -531,22 +528,22 @@ class Part(NamedTuple):
     seconds: float
     """What it may take."""
     rows: Callable[[Options], Iterator[Row]]
-    sizes: bool = False
-    """It compares no values: a dry run takes the pretended GPU."""
+    measures: bool = False
+    """It measures time or memory at real sizes, which a dry run leaves out."""
 
 
 PARTS = {
     "parity": Part(300, parity),
     "tests": Part(260, tests),
-    "imagenet32": Part(720, imagenet32, sizes=True),
-    "imagenet64": Part(300, imagenet64, sizes=True),
-    "sampling": Part(480, sampling, sizes=True),
-    "memory": Part(180, memory_of_a_step, sizes=True),
+    "imagenet32": Part(720, imagenet32, measures=True),
+    "imagenet64": Part(300, imagenet64, measures=True),
+    "sampling": Part(480, sampling, measures=True),
+    "memory": Part(180, memory_of_a_step, measures=True),
     "curve": Part(800, curve),
-    "attention": Part(40, attention, sizes=True),
-    "limits": Part(30, limits, sizes=True),
-    "masks": Part(30, masks, sizes=True),
-    "waiting": Part(30, waiting, sizes=True),
+    "attention": Part(40, attention, measures=True),
+    "limits": Part(30, limits, measures=True),
+    "masks": Part(30, masks, measures=True),
+    "waiting": Part(30, waiting, measures=True),
     "compiling": Part(120, compiling),
     "resume": Part(40, resume),
     "decoding": Part(30, decoding),

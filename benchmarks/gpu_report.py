@@ -3,12 +3,11 @@
     make gpu-report                                      on the first GPU, into gpu-report/
     make gpu-report ARGS="--parts parity sampling"       some parts only
     make gpu-report ARGS="--data fashion_mnist_train.npz"  with the learning curve, which needs the data
-    make gpu-report ARGS=--dry-run                       the same plan without a GPU
+    make gpu-report ARGS=--dry-run                       the parts that compare values, on the CPU
 
 Each part (`gpu_parts.py`) is a process of its own with a limit of time, and writes its rows as they come: one that
 crashes, hangs or is ended leaves its rows, and the other parts go on. A row says what was expected and whether it
-holds. A dry run replaces the device: by `pretended_gpu.PretendedGPU`, on which the real sizes fit or do not; or by the
-CPU, with small sizes, where a part compares values.
+holds. A dry run takes the CPU and small sizes, and leaves out the parts that measure.
 """
 
 import json
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -28,28 +27,20 @@ from axial_transformers.machine import why_not_compiled
 from command_line import run_command
 from gpu_parts import PARTS, ROOT, Options, Row, one_process, without_code_for_devices
 from matmul_rate import matmul_rate
-from pretended_gpu import PretendedGPU
 
 
 def main(options: Options) -> None:
     if options.only:
         rows = one_process if options.only == "one_process" else PARTS[options.only].rows
-        with replaced_device(options.only) if options.dry_run else nullcontext():
+        with without_code_for_devices() if options.dry_run else nullcontext():
             for row in rows(options):
                 print(json.dumps(row), flush=True)
         return
     if unknown := ", ".join({*options.parts} - {*PARTS}):
         sys.exit(f"no part is called {unknown}: there are {', '.join(PARTS)}")
     if not options.dry_run and not torch.cuda.is_available():
-        sys.exit("no CUDA device is here: --dry-run runs the plan without one")
+        sys.exit("no CUDA device is here: --dry-run compares values on the CPU")
     sys.exit(report(options))
-
-
-def replaced_device(part: str) -> AbstractContextManager[object]:
-    """What a dry run has in place of a GPU; on that of the part `memory`, nothing can be compiled."""
-    if part in PARTS and PARTS[part].sizes:
-        return PretendedGPU(compiles=part != "memory")
-    return without_code_for_devices()
 
 
 def report(options: Options) -> int:
@@ -58,6 +49,7 @@ def report(options: Options) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, __file__, "--data", str(options.data.absolute()), *["--dry-run"] * options.dry_run]
     names, slower = options.parts or tuple(PARTS), 10 if options.dry_run else 1
+    names = tuple(name for name in names if not (options.dry_run and PARTS[name].measures))
     with ThreadPoolExecutor(os.cpu_count() if options.dry_run else 1) as at_once:
         limits, logs = (
             [slower * PARTS[name].seconds for name in names],

@@ -36,7 +36,6 @@ from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.recipes import NAMED
 from axial_transformers.training import RunConfig, TrainConfig
 from axial_transformers.training.batches import example_indices, step_positions
-from axial_transformers.training.freed_memory import keep_freed_memory
 from axial_transformers.training.optimizer import Muon, clip_gradients, ema_decay, step_all, update_average
 from of_benchmarks import interleaved, now, peak_memory, run_command
 from peer_models import NAMES, Axial, Peer, build, size
@@ -168,7 +167,6 @@ def trial(
     first.loss(training.batch()[:1]).backward()  # kernels are compiled here
     first.zero_grad()
     megabytes = peak_memory(partial(Training(first, examples, config).update, learning_rate)) / 2**20
-    keep_freed_memory()  # as the package does in training
     finite = training.run(seconds)
     average = training.average.eval()
     validation = torch.from_numpy(some(load(data / plan.source, plan.data, "validation"), plan.validation)).long()

@@ -120,7 +120,7 @@ TINY = {
     "exact_speed.py": "--model model --images 2 --rounds 1",
     "fields.py": "--steps 1 --dim 16 --side 3 --count 8 --held-out 2 --batch 2",
     "fashion_classifier.py": "clothes.npz clothes.npz --width 4 --epochs 1 --batch 4 --seeds 0",
-    "gpu_report.py --only": "--dry-run --only attention",
+    "gpu_report.py --only": "--dry-run --only decoding",
     "optimizers.py": "--recipe digits --steps 1",
     "outlier_scores.py": "model gray.npz --others gray.npz --count 2",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",

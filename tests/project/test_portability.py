@@ -22,7 +22,7 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.shards import index
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
-from axial_transformers.training import freed_memory, metrics
+from axial_transformers.training import metrics
 from tests.paths import ROOT
 
 SOURCE = ROOT / "src" / "axial_transformers"
@@ -125,12 +125,9 @@ def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
     assert console.buffer.getvalue().splitlines()[-1] == b"\\u2028\xb1"
 
 
-def test_processors_and_allocators_that_cannot_be_asked_are_no_error(monkeypatch):
+def test_processors_that_cannot_be_asked_are_no_error(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert index._cores() == os.cpu_count()
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(freed_memory.ctypes, "CDLL", None)  # not callable: it is not asked
-    freed_memory.keep_freed_memory()
 
 
 def test_work_of_other_processes_can_be_sent_to_them():

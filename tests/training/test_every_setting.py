@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,26 @@ def test_every_setting_changes_the_run(tmp_path):
         if ran(*settings.items()) == ran(*(settings | {name: value}).items()):
             without_effect.append(name)
     assert without_effect == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"shard": True, "optimizer": "muon"}, "training.optimizer=muon needs whole matrices"),
+        ({"batch_size": 9, "accumulate": 2}, "training.accumulate=2 does not divide training.batch_size=9"),
+        ({"device": "meta"}, "device=meta computes nothing"),
+        ({"device": "cuda:77"}, "device=cuda:77 is not on this machine"),
+        ({"compile": "float32"}, "training.compile must be "),
+        ({"ema_decay": 1.0}, "training.ema_decay must be at least 0 and below 1, not 1.0"),
+        ({"wandb": "project"}, "^training.wandb=project needs the package wandb: pip install wandb$"),
+    ],
+    ids=str,
+)
+def test_a_bad_setting_is_refused_before_anything_is_written(tmp_path, monkeypatch, settings, complaint):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ValueError, match=complaint):
+        run_with(tmp_path / "run", BASE | settings)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_repeats(tmp_path):

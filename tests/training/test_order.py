@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from axial_transformers.data.examples import Examples
 from axial_transformers.training import TrainConfig
@@ -37,11 +36,6 @@ def test_a_position_decides_whatever_is_asked_with_it():
 
 def test_another_seed_is_another_order():
     assert list(example_indices(1, 50, np.arange(50))) != list(example_indices(2, 50, np.arange(50)))
-
-
-def test_a_batch_that_does_not_divide_is_refused():
-    with pytest.raises(ValueError, match="9 does not divide among 2"):
-        step_positions(0, 9, 0, 2)
 
 
 def test_samples_are_uniform_and_unrelated_across_streams_and_positions():

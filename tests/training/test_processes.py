@@ -35,16 +35,15 @@ USUAL = TrainConfig(
 
 
 def trained(folder: Path, source: str | None, options: dict[str, Any]) -> int:
-    """A run of this process, which writes what it has seen of the data, and its first gradients."""
+    """A run of this process, which writes what it has seen of the data, and its dropout masks."""
     rank = os.environ.get("RANK", "0")
     torch.manual_seed(int(rank))  # weights that differ until the first process gives its own
-    model, seen, gradients, masks, shards = AxialTransformer(CONFIG), [], [], [], []
+    model, seen, masks, shards = AxialTransformer(CONFIG), [], [], []
 
     def loss(model, x, label=None, channel=None):
         seen.append([x.flatten(1).tolist(), channel.tolist()])
         masks.append(dropout(torch.ones(64), 0.5).tolist())
         shards.append(any(isinstance(p, DTensor) for p in model.parameters()))
-        gradients.append([p.grad.flatten().tolist() for p in model.parameters() if p.grad is not None])
         return random_slice_loss(model, x, label=label, channel=channel)
 
     def score(model, step, fill):
@@ -63,7 +62,6 @@ def trained(folder: Path, source: str | None, options: dict[str, Any]) -> int:
             patch.setattr(checkpoints, "read_tensors", lambda *_: pytest.fail("the first process reads for all"))
         train(model, examples, replace(USUAL, **options), folder, loss=loss, evaluate=score, resume=True)
     (folder / f"seen-{rank}.json").write_text(json.dumps(seen))
-    (folder / f"gradients-{rank}.json").write_text(json.dumps(gradients[:2]))
     (folder / f"masks-{rank}.json").write_text(json.dumps(masks))
     (folder / f"shards-{rank}.json").write_text(json.dumps(all(shards)))
     return 0
@@ -79,9 +77,9 @@ def run(folder: Path, processes: int, source: str | None = None, **options: Any)
     return folder
 
 
-def losses(folder: Path) -> torch.Tensor:
+def losses(folder: Path, metric: str = "nats_per_dim") -> torch.Tensor:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return torch.tensor([line["nats_per_dim"] for line in lines if "nats_per_dim" in line], dtype=torch.float64)
+    return torch.tensor([line[metric] for line in lines if metric in line], dtype=torch.float64)
 
 
 def examples_seen(folder: Path, processes: int, parts: int = 1) -> list[list]:
@@ -111,16 +109,6 @@ def test_two_processes_train_as_one_does(alone, tmp_path, parts):
     assert torch.allclose(a, b, atol=1e-4)
     masks = [tuple(mask) for rank in range(2) for mask in json.loads((together / f"masks-{rank}.json").read_text())]
     assert len({*masks}) == len(masks) == 2 * parts * USUAL.steps  # each process, step and part has its own
-    if parts > 1:
-        assert_parts_are_added_up_before_gradients_are_exchanged(together)
-
-
-def assert_parts_are_added_up_before_gradients_are_exchanged(folder: Path) -> None:
-    """At the first step's second part, each process has gradients of its own."""
-    (before, one), (_, other) = (json.loads((folder / f"gradients-{rank}.json").read_text()) for rank in range(2))
-    assert before == []
-    assert len(one) == len(other) > 0
-    assert one != other
 
 
 @pytest.mark.parametrize(
@@ -137,6 +125,7 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, first, 
     assert all(torch.equal(average[name], exported[name]) for name in average)
     run(folder, then, **options)
     assert ((losses(alone) - losses(folder)).abs() / losses(alone)).max() < 1e-5
+    torch.testing.assert_close(losses(folder, "gradient_norm"), losses(alone, "gradient_norm"), rtol=1e-3, atol=0)
     assert before + examples_seen(folder, then) == examples_seen(alone, 1)
     checkpoint = load_file(folder / "checkpoints" / "step-00000012" / "model.safetensors")
     expected = load_file(alone / "checkpoints" / "step-00000012" / "model.safetensors")
@@ -156,11 +145,6 @@ def test_processes_that_divide_muons_matrices_train_as_one_does(tmp_path):
     momenta = [name for name in one if name.endswith("momentum_buffer")]
     assert len(momenta) > 4
     assert all(torch.allclose(one[name], other[name], atol=1e-4) for name in momenta)
-
-
-@pytest.mark.slow
-def test_computing_blocks_again_changes_nothing(alone, tmp_path):
-    assert torch.equal(losses(run(tmp_path / "run", 1, checkpoint_blocks=True)), losses(alone))
 
 
 def test_shards_train_as_memory_does(alone, tmp_path, monkeypatch):

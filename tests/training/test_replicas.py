@@ -1,7 +1,6 @@
 """Processes that train one model have equal weights, to the last bit, at weights of scale 1."""
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from axial_transformers.progress import rank
 from axial_transformers.training import TrainConfig, checkpoints, step, train
 from tests.launching import fork
 from tests.small_models import random_model, small_config
-from tests.training.test_processes import losses
 
 STEPS = 4
 MODEL = small_config((3, 2), 2, dim=8, heads=2, inner="lstm", mlp_ratio=2.0)
@@ -28,15 +26,7 @@ USUAL = TrainConfig(
     evaluate_every=10**6, sample_every=10**6, save_every=10**6, log_every=1,
 )  # fmt: skip
 
-SETTINGS: dict[str, tuple[Any, ...]] = {
-    "optimizer": ("adam", "muon"),
-    "shard": (False, True),
-    "accumulate": (1, 2),
-    "checkpoint_blocks": (False, True),
-    "precision": ("float32", "bfloat16"),
-}
-ALL = [options for values in product(*SETTINGS.values()) if (options := dict(zip(SETTINGS, values, strict=True)))]
-ALLOWED = [options for options in ALL if not (options["shard"] and options["optimizer"] == "muon")]
+SETTINGS = ("optimizer", "shard", "accumulate", "checkpoint_blocks", "precision")
 PAIRS = [
     dict(zip(SETTINGS, values, strict=True))
     for values in (
@@ -48,11 +38,7 @@ PAIRS = [
         ("adam", False, 1, False, "bfloat16"),
     )
 ]
-
-
-def pairs_of(options: dict[str, Any]) -> set[tuple[Any, ...]]:
-    items = list(options.items())
-    return {(one, other) for i, one in enumerate(items) for other in items[i + 1 :]}
+"""Each pair of values of two settings, but muon in shards."""
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -97,33 +83,12 @@ def assert_equal_in_all(ranks: list[dict[str, Tensor]]) -> None:
         assert not differ, differ
 
 
-def test_the_settings_tried_in_every_run_of_the_tests_hold_each_pair_of_values():
-    assert set.union(*map(pairs_of, PAIRS)) == set.union(*map(pairs_of, ALLOWED))
-
-
 @pytest.mark.parametrize("options", PAIRS, ids=lambda options: "-".join(map(str, options.values())))
 def test_all_processes_have_the_same_weights(tmp_path, options):
-    ranks = trained(tmp_path / "two", 2, **options)
+    ranks = trained(tmp_path / "run", 4 - options["accumulate"], **options)
     assert_equal_in_all(ranks)
     before = dict(random_model(MODEL, torch.float32).named_parameters())
     assert all((ranks[0][name] - each).abs().max() > 1e-3 for name, each in before.items() if name in ranks[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", ALLOWED, ids=lambda options: "-".join(map(str, options.values())))
-def test_two_and_three_processes_have_one_models_weights_and_train_as_one_process_does(tmp_path, options):
-    """A key's bias has no true gradient: Adam follows its rounding. So losses are compared, not weights."""
-    steps = 50 if options["precision"] == "float32" else STEPS
-    (alone,) = trained(tmp_path / "1", 1, **options, steps=steps)
-    for count in (2, 3):
-        ranks = trained(tmp_path / str(count), count, **options, steps=steps)
-        assert_equal_in_all(ranks)
-        if options["precision"] == "float32":
-            one, other = losses(tmp_path / "1" / "run"), losses(tmp_path / str(count) / "run")
-            assert ((one - other).abs() / one).max() < 1e-4
-            for name, gradient in alone.items():
-                if name.startswith("gradient "):
-                    assert (ranks[0][name] - gradient).abs().max() <= 1e-6 * gradient.abs().max().clamp(min=1e-3), name
 
 
 @pytest.mark.parametrize("changed", ["head.1.bias", "outer_decoders.0.blocks.0.feedforward.expand.weight"])

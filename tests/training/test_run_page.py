@@ -16,9 +16,8 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.locks import folder_held
 from axial_transformers.training import TrainConfig, callbacks, read_run, run_page, train
 from axial_transformers.training.callbacks import RunPage
-from axial_transformers.training.metrics import MAX_POINTS, read_curves
+from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.run_page import write_page
-from tests.conftest import Axial
 from tests.pictures.test_html import fetched
 
 MODEL = AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer_layers=2, inner_layers=1)
@@ -45,10 +44,6 @@ def test_a_page_shows_the_run_and_fetches_nothing(run):
         "training.batch_size", read_run(run).facts.fingerprint, read_run(run).facts.machine["torch"],
     ):  # fmt: skip
         assert text in page
-
-
-def test_the_page_of_a_run_that_ended_says_so(trained):
-    assert "finished, step 4 of 4" in (trained / "index.html").read_text()
 
 
 def test_a_run_from_python_has_a_page_with_its_curves(tmp_path):
@@ -87,24 +82,14 @@ def test_a_page_is_written_once_a_minute_and_at_the_end(run, monkeypatch):
     assert written == [("step 0", 60), ("step 60", 60), ("finished", None)]
 
 
-def test_other_processes_write_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    RunPage(None, EXAMPLES, None).write("training")
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
-    record = json.loads((run / "train.json").read_text())
-    del record["facts"]["command"], record["facts"]["validation"]
-    (run / "train.json").write_text(json.dumps(record))
+def test_a_page_is_made_of_a_run_that_lacks_images_and_curves(run):
     for name in ("index.html", "data.png", "bits.png"):
         (run / name).unlink()
     shutil.rmtree(run / "samples")
-    assert axial("inspect", run, "--page") == (0, f"{run / 'index.html'}\n", "")
-    assert "axial evaluate" in (run / "index.html").read_text()
     (run / "metrics.jsonl").write_text('[]\n{"step": 1}\n{"bits_per_dim": 2}\n{"step": 3, "bits_per_dim": NaN}\nx')
-    assert "Curves" not in write_page(run).read_text()
-    assert axial("inspect", run / "samples", "--page").status == 2
+    page = write_page(run).read_text()
+    assert "axial evaluate" in page
+    assert "Curves" not in page
 
 
 def test_a_page_tells_whether_its_run_is_running(run):
@@ -131,9 +116,6 @@ def test_a_page_stays_small_however_long_the_run(run):
     lines = [json.dumps({"step": step, "bits_per_dim": 3 + 1 / step}) for step in range(1, 12_001)]
     lines += [json.dumps({"step": step, "validation_bits_per_dim": abs(step - 4000)}) for step in range(0, 12_000, 10)]
     (run / "metrics.jsonl").write_text("\n".join(lines))
-    curves = read_curves(run)
-    assert len(curves["bits_per_dim"]) <= 2 * MAX_POINTS + 1
-    assert curves["bits_per_dim"][-1] == (12_000, pytest.approx(3 + 1 / 12_000))
     noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), dtype=np.uint8)
     for step in range(9):
         Image.fromarray(noise).save(run / f"samples/step-{step:08d}.png", compress_level=0)
@@ -148,8 +130,3 @@ def test_nothing_from_outside_the_folder_is_shown(run, tmp_path):
     (run / "samples").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="is a link out of"):
         write_page(run)
-
-
-def test_a_damaged_picture_is_named_in_its_place(run):
-    (run / "bits.png").write_bytes(b"\x89PNG")
-    assert "bits.png" in write_page(run).read_text()

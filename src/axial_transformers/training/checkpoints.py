@@ -32,8 +32,6 @@ from axial_transformers.training.run_state import STATE, RunState
 CHECKPOINTS = "checkpoints"
 WEIGHTS, AVERAGE, OPTIMISER = "model.safetensors", "ema.safetensors", "optimizer.safetensors"
 KEPT = 2
-CHUNK = 1 << 18
-"""Words that are hashed at a time; bounds the memory."""
 Tensors = dict[str, dict[str, Tensor]]
 """By file and name."""
 
@@ -71,24 +69,35 @@ def newest_checkpoint(run: Path) -> Path | None:
     return next(iter(_newest_first(run)), None)
 
 
-def newest_intact(
-    run: Path, expected: Mapping[str, Mapping[str, Tensor]], identity: dict[str, Any] | None = None
-) -> tuple[RunState | None, Tensors, dict[Path, Exception]]:
-    """Return the state and the tensors of the newest intact checkpoint, and why newer ones are damaged.
+def read_checkpoint(
+    run: Path, path: Path, expected: Mapping[str, Mapping[str, Tensor]], identity: dict[str, Any] | None = None
+) -> tuple[RunState, Tensors]:
+    """Return the state and the tensors of a checkpoint.
 
     Args:
         expected: tensors of the names and shapes of those to read.
         identity: of the run that the checkpoint must be of; None: any.
+
+    Raises:
+        OtherRun: it is of another run.
+        ValueError, OSError: it is damaged.
     """
+    state = RunState.read(_file(run, path / STATE).parent)
+    if state.step != _step(path):
+        raise ValueError(f"{STATE} is of step {state.step}")
+    if identity is not None:
+        _check_identity(run, state.identity, identity)
+    return state, {name: _read(_file(run, path / name), state, tensors) for name, tensors in expected.items()}
+
+
+def _newest_intact(
+    run: Path, expected: Tensors, identity: dict[str, Any]
+) -> tuple[RunState | None, Tensors, dict[Path, Exception]]:
+    """Return what `read_checkpoint` does of the newest intact one, and why newer ones are damaged."""
     damaged: dict[Path, Exception] = {}
     for path in _newest_first(run):
         try:
-            state = RunState.read(_file(run, path / STATE).parent)
-            if state.step != _step(path):
-                raise ValueError(f"{STATE} is of step {state.step}")
-            _check_identity(run, state.identity, identity)
-            tensors = {name: _read(_file(run, path / name), state, tensors) for name, tensors in expected.items()}
-            return state, tensors, damaged
+            return *read_checkpoint(run, path, expected, identity), damaged
         except OtherRun:
             raise
         except (OSError, ValueError, RecursionError) as error:
@@ -126,8 +135,8 @@ class Checkpoints:
                 raise OSError(f"{path} could not be written ({error}){rest}") from error
 
     def _require_equal(self, model: AxialTransformer, step: int) -> None:
-        count, device = self.processes.count, self.processes.device
-        if count > 1 and not self.processes.agree(_digest_of_copies(model.state_dict().values(), device)):
+        count = self.processes.count
+        if count > 1 and not self.processes.agree(_digest_of_copies(model.state_dict().values())):
             before = newest_checkpoint(self.run) or "the start"
             raise ValueError(
                 f"the weights of the {count} processes differ after step {step}, and no checkpoint of them was "
@@ -158,7 +167,7 @@ class Checkpoints:
         expected = weights.tensors()
         found, tensors, damaged = None, Tensors(), dict[Path, Exception]()
         if self.processes.rank_zero:
-            found, tensors, damaged = newest_intact(self.run, expected, state.identity)
+            found, tensors, damaged = _newest_intact(self.run, expected, state.identity)
         step = int(self.processes.broadcast(found.step if found else -1))
         if step < 0:
             return
@@ -189,8 +198,8 @@ class Checkpoints:
         vars(state).update(changed)
 
 
-def _check_identity(run: Path, stored: dict[str, Any], wanted: dict[str, Any] | None) -> None:
-    old, new = dict(_leaves(stored)), dict(_leaves(stored if wanted is None else wanted))
+def _check_identity(run: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+    old, new = dict(_leaves(stored)), dict(_leaves(wanted))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             what = f"{name if name in new else brief(name)} = {brief(old.get(name))}, not {brief(new.get(name))}"
@@ -233,20 +242,13 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digest_of_copies(tensors: Iterable[Tensor], device: torch.device) -> int:
-    """Return a hash, below 2^63, of the bits of tensors on a device, but not of shards; it is computed there.
-
-    Each word of a chunk has an odd, random factor. So a change of one word always changes the hash; others, such as two
-    words that change places, nearly always.
-    """
-    factors = torch.randint(-(2**63), 2**63 - 1, (CHUNK,), generator=torch.Generator().manual_seed(0)) | 1
-    factors, digest = factors.to(device), torch.zeros((), dtype=torch.int64, device=device)
+def _digest_of_copies(tensors: Iterable[Tensor]) -> int:
+    """Return a hash, below 2^56, of the bits of tensors that are not in shards."""
+    digest = hashlib.sha256()
     for tensor in tensors:
         if not isinstance(tensor, DTensor):
-            words = {1: torch.uint8, 2: torch.int16}.get(tensor.itemsize, torch.int32)
-            for chunk in tensor.detach().contiguous().view(-1).view(words).split(CHUNK):
-                digest = digest * factors[0] + (chunk * factors[: len(chunk)]).sum()
-    return int(digest) & (2**63 - 1)
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return int.from_bytes(digest.digest()[:7])
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

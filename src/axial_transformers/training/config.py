@@ -108,14 +108,6 @@ class TrainConfig:
                 "training.shard"
             )
 
-    @property
-    def saves_memory(self) -> bool:
-        """True if a step divides its batch or recomputes its blocks, to need less memory.
-
-        On a CPU, the C library then returns freed memory (`freed_memory`); else it keeps it for speed.
-        """
-        return self.accumulate > 1 or self.checkpoint_blocks
-
     def resolve_auto(self, begun: "TrainConfig | None" = None) -> "TrainConfig":
         """Return the settings without `auto`, as suits the device or the run to resume (`begun`).
 

@@ -47,7 +47,7 @@ from axial_transformers.training.callbacks import Callbacks, Evaluate, RunPage, 
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import goes_back
-from axial_transformers.training.metrics import TIMED, MetricsLog, NonFiniteLoss, progress_metrics
+from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss, progress_metrics
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
 from axial_transformers.training.run_config import RunConfig
@@ -55,7 +55,6 @@ from axial_transformers.training.run_folder import Facts, RunRecord, opened_run,
 from axial_transformers.training.run_page import PAGE
 from axial_transformers.training.run_state import Ending, RunState
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
-from axial_transformers.wording import duration
 
 FITTED_NUMBERS = 1 << 19
 """Numbers of examples to which the prediction of ordinal values is fitted."""
@@ -189,7 +188,7 @@ def _fit(
     progress: Display,
 ) -> RunState:
     config, state, meter = learner.config, learner.state, learner.meter
-    folder, first_step = record.run.out if learner.processes.rank_zero else None, state.step
+    folder = record.run.out if learner.processes.rank_zero else None
     log, page = MetricsLog(folder, state, config), RunPage(folder, examples, record.run.data.axes)
     between, interrupts = Callbacks(learner, checkpoints, log, page), Interrupts()
     with deaths_of_workers(), interrupts, closing(learner), log, page, progress:
@@ -204,8 +203,6 @@ def _fit(
                 raise between.diverged(error.step, str(error)) from None
             left = learner.time.left(config.steps - state.step, meter.seconds_per_step)
             progress.update(state.step, progress_metrics(left, config.batch_size, meter))
-            if state.step == first_step + TIMED:
-                progress.say(f"about {duration(left)} left, without evaluations and samples")
             if state.step % config.log_every == 0:
                 log.write(state.step, learner.line())
             if state.step % config.save_every == 0:
@@ -215,7 +212,7 @@ def _fit(
             if goes_back(state):
                 progress.say(between.go_back())
         state.ending = ending
-        _finish(between, evaluate, sample, progress)
+        _finish(between, evaluate, sample)
         page.write(between.status(ending), last=True)
     return state
 
@@ -233,23 +230,16 @@ def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
         progress.say(f"resumed at step {state.step}")
 
 
-def _finish(between: Callbacks, evaluate: Evaluate | None, sample: Sample | None, progress: Display) -> None:
-    """Save; unless the run was interrupted, evaluate and sample at the last step, and say how long that took."""
-    config, state, said = between.learner.config, between.learner.state, list[str]()
+def _finish(between: Callbacks, evaluate: Evaluate | None, sample: Sample | None) -> None:
+    """Save; unless the run was interrupted, evaluate and sample at the last step."""
+    config, state = between.learner.config, between.learner.state
     between.save()
     if state.ending == "interrupted":
         return
-    between.learner.read_time()
-    begun = state.seconds
     if evaluate and state.evaluated_step != state.step:
         between.evaluate(evaluate)
-        said.append(f"the last evaluation took {duration(state.seconds - begun)}")
-    begun = state.seconds
     if sample and state.step % config.sample_every:
         between.sample(sample)
-        said.append(f"the last samples took {duration(state.seconds - begun)}")
-    if said:
-        progress.say(", ".join(said))
 
 
 def _evaluation_due(learner: Learner) -> bool:

@@ -28,8 +28,6 @@ from axial_transformers.training.divergence import add_step
 from axial_transformers.training.run_state import RunState
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
-MAX_LINE = 1 << 20
-MAX_POINTS = 500
 TIMED = 10
 """Reads of which the median is the time of a step; the first steps, some of which compile, are read one by one."""
 STATUS = Path("/proc/self/status")
@@ -157,7 +155,7 @@ class MetricsLog:
                 self._path.open(encoding="utf-8", errors="replace") as old,
                 aside.open("w", encoding="utf-8") as new,
             ):
-                new.writelines(line for line in _lines_of(old) if _moment(line) <= resumed)
+                new.writelines(line for line in old if _moment(line) <= resumed)
         return self._path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
@@ -232,31 +230,17 @@ def forget_peak_memory(device: torch.device) -> None:
 
 
 def read_curves(folder: Path) -> dict[str, Curve]:
-    """Return the curve of every metric in metrics.jsonl; those of steps are thinned to twice MAX_POINTS."""
+    """Return the curve of every metric in metrics.jsonl."""
     path = require_inside(folder / METRICS, folder)
     if not path.is_file():
         return {}
-    kept, evaluations, last, stride = list[str](), list[str](), "", 1
+    curves: dict[str, Curve] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(_lines_of(file)):
-            if f'"{VALIDATION}' in line:
-                evaluations.append(line)
-                continue
-            last = line
-            if number % stride == 0:
-                kept.append(line)
-            if len(kept) > 2 * MAX_POINTS:
-                kept, stride = kept[::2], 2 * stride
-    curves: dict[str, set[tuple[float, float]]] = {}
-    for metrics in map(_metrics, (*kept, last, *evaluations)):
-        step = metrics.pop("step", math.inf)
-        for name, value in metrics.items() if step < math.inf else ():
-            curves.setdefault(name, set()).add((step, value))
-    return {name: sorted(points) for name, points in curves.items()}
-
-
-def _lines_of(file: TextIO) -> Iterator[str]:
-    return iter(lambda: file.readline(MAX_LINE), "")
+        for metrics in map(_metrics, file):
+            step = metrics.pop("step", math.inf)
+            for name, value in metrics.items() if step < math.inf else ():
+                curves.setdefault(name, []).append((step, value))
+    return curves
 
 
 def _metrics(line: str) -> dict[str, float]:

@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -128,27 +127,25 @@ def read_run(folder: str | Path) -> RunRecord | None:
 
 
 def raw_weights(folder: str | Path, expected: "Mapping[str, Tensor]") -> "tuple[str, dict[str, Tensor]]":
-    """Return the name ("step-..") and the raw weights of a run's newest intact checkpoint.
+    """Return the name ("step-..") and the raw weights of a run's newest checkpoint.
 
     Args:
         expected: tensors of the names and shapes of the weights.
 
-    Warns:
-        UserWarning: a newer checkpoint is damaged.
-
     Raises:
-        ValueError: the folder has no checkpoints.
-        OSError: every checkpoint is damaged.
+        ValueError: the folder has no checkpoints, or the newest one is damaged.
+        OSError: a file of the checkpoint is missing.
     """
-    from axial_transformers.training.checkpoints import WEIGHTS, checkpoint_name, newest_intact
+    from axial_transformers.training.checkpoints import WEIGHTS, newest_checkpoint, read_checkpoint
 
-    state, tensors, damaged = newest_intact(Path(folder), {WEIGHTS: expected})
-    if state is None:
+    newest = newest_checkpoint(Path(folder))
+    if newest is None:
         raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
-    name = checkpoint_name(state.step)
-    for path, reason in damaged.items():
-        warnings.warn(f"{path} is damaged ({reason}): {name} is taken instead", stacklevel=2)
-    return name, tensors[WEIGHTS]
+    try:
+        _, tensors = read_checkpoint(Path(folder), newest, {WEIGHTS: expected})
+    except ValueError as error:
+        raise ValueError(f"{newest} is damaged ({error})") from error
+    return newest.name, tensors[WEIGHTS]
 
 
 @contextmanager
