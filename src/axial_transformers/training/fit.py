@@ -29,6 +29,7 @@ All processes of a run go through this file together, and take the same branches
 settings, the state, and what collective operations returned.
 """
 
+import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
@@ -55,6 +56,7 @@ from axial_transformers.training.run_folder import Facts, RunRecord, opened_run,
 from axial_transformers.training.run_page import PAGE
 from axial_transformers.training.run_state import Ending, RunState
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
+from axial_transformers.wording import duration
 
 FITTED_NUMBERS = 1 << 19
 """Numbers of examples to which the prediction of ordinal values is fitted."""
@@ -212,7 +214,7 @@ def _fit(
             if goes_back(state):
                 progress.say(between.go_back())
         state.ending = ending
-        _finish(between, evaluate, sample)
+        _finish(between, evaluate, sample, progress)
         page.write(between.status(ending), last=True)
     return state
 
@@ -230,9 +232,9 @@ def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
         progress.say(f"resumed at step {state.step}")
 
 
-def _finish(between: Callbacks, evaluate: Evaluate | None, sample: Sample | None) -> None:
-    """Save; unless the run was interrupted, evaluate and sample at the last step."""
-    config, state = between.learner.config, between.learner.state
+def _finish(between: Callbacks, evaluate: Evaluate | None, sample: Sample | None, progress: Display) -> None:
+    """Save; unless the run was interrupted, evaluate and sample at the last step, and say how long that took."""
+    config, state, began = between.learner.config, between.learner.state, time.monotonic()
     between.save()
     if state.ending == "interrupted":
         return
@@ -240,6 +242,7 @@ def _finish(between: Callbacks, evaluate: Evaluate | None, sample: Sample | None
         between.evaluate(evaluate)
     if sample and state.step % config.sample_every:
         between.sample(sample)
+    progress.say(f"the last evaluation and samples took {duration(time.monotonic() - began)}")
 
 
 def _evaluation_due(learner: Learner) -> bool:

@@ -18,6 +18,7 @@ from axial_transformers.training.batches import Batch, Purpose, TrainingExamples
 from axial_transformers.training.checkpoints import Checkpoints, Weights
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import limit_of, renew_limit
+from axial_transformers.training.freed_memory import keep_freed_memory
 from axial_transformers.training.metrics import Meter, forget_peak_memory
 from axial_transformers.training.optimizer import (
     clip_gradients,
@@ -144,6 +145,8 @@ def prepared(
     assert "auto" not in (config.precision, config.compile)
     device, sharded = processes.device, config.shard and processes.count > 1
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    if device.type == "cpu" and config.accumulate == 1 and not config.checkpoint_blocks:  # these two save memory
+        keep_freed_memory()
     if not sharded:
         model.to(device)
     processes.broadcast_tensors([*model.train().parameters(), *model.buffers()])
