@@ -111,7 +111,7 @@ NOT_IN_A_DRY_RUN = {
     'found |= {f"tflops_{name}": matmul_rate(options.device, each) / 1e12 for name, each in rates.items()}',
     'found["cudnn"] = torch.backends.cudnn.version()',
     'found["compiles"] = why_not_compiled(options.device) or "yes"',
-    'yield row("data", f"the file {data}: python experiments/datasets.py fashion_mnist makes it", False)',
+    'yield row("data", f"the file {data}: python experiments/public_datasets.py fashion_mnist makes it", False)',
     'yield {"name": "not run: there is one GPU"}',
     "return",
 }

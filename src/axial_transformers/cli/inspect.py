@@ -91,5 +91,5 @@ def _requested(words: list[str], overrides: Sequence[str]) -> tuple[Inspect, Run
 
 def _names_model(name: str) -> bool:
     """Return True for a model folder or a hub id."""
-    is_id = name.count("/") == 1 and not Path(name).exists() and not data.names_shards(name)
+    is_id = name.count("/") == 1 and not Path(name).exists() and not data.is_hub_dataset(name)
     return (Path(name) / "config.json").is_file() or is_id

@@ -19,7 +19,7 @@ Model = Annotated[str | Path, Parameter(help="Folder of a run or of an exported 
 Source = Annotated[
     str | Path | None,
     Parameter(
-        help="Folder, picture, array, scan, video or TFRecord file, shards, or digits. None: the run's own data."
+        help="Folder, picture, array, scan, video or data set, as axial train reads it. None: the run's own data."
     ),
 ]
 Weights = Annotated[

@@ -3,7 +3,6 @@
 `cli/training.py` then reads the data and trains. `axial inspect` reads its words here, too.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
@@ -31,11 +30,11 @@ usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or o
   axial train digits --training.steps 500 --model.dim 64
   axial train photos32 my_photos/ --out runs/photos
   axial train scans.npz --training.minutes 60
-  axial train 'shards/train-{000..099}.tar' --data.size 64 --data.fit crop --data.skip-bad 3
+  axial train hf:OWNER/NAME --data.size 64 --data.fit crop
   axial train digits --help                       every setting with its default
   torchrun --nproc-per-node 2 -m axial_transformers train photos32 my_photos/    on every GPU or core
 
-SOURCE is a folder of images or arrays, an .npz or .npy file, shards such as 'train-{000..099}.tar', or the word digits.
+SOURCE is a folder of images or arrays, an .npz or .npy file, a data set (hf:OWNER/NAME, .parquet, .tar), or digits.
 Recipes, and what they reach:
 """
 
@@ -104,10 +103,7 @@ def _named(words: Sequence[str], command: str) -> Request:
     begun = training.read_run(name) if name not in recipes.NAMED and (Path(name) / RUN_RECORD).is_file() else None
     if len(others) > (1 if name in recipes.NAMED or begun else 0):
         more = " and ".join(others[1:] if name in recipes.NAMED else others)
-        raise ValueError(
-            f"axial {command} takes one source, and {more} is one more: put the files into one folder, or name shards "
-            "by a pattern such as 'train-{000..099}.tar'"
-        )
+        raise ValueError(f"axial {command} takes one source, and {more} is one more: put the files into one folder")
     if name in recipes.NAMED:
         recipe = recipes.NAMED[name]()
         return Request(replace(recipe, source=others[0] if others else recipe.source))
@@ -115,11 +111,11 @@ def _named(words: Sequence[str], command: str) -> Request:
         if begun.run.source is None:
             raise ValueError(f"{name}/train.json names no data: the run was begun from Python, resume it there")
         return Request(replace(begun.run, source=others[0] if others else begun.run.source), begun)
-    if not (Path(name.split("::")[0]).exists() or data.names_shards(name)):
+    if not (Path(name.split("::")[0]).exists() or data.is_hub_dataset(name)):
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
-    stem = Path(name).resolve().stem if Path(name).exists() else Path(name).stem
-    folder = re.split(r"\W*\{", stem.removesuffix(".nii"))[0] or "shards"
-    return Request(replace(recipes.of_own_data(name), out=Path("runs") / folder))
+    path = Path(name.partition("@")[0] if data.is_hub_dataset(name) else name)
+    stem = path.resolve().stem if path.exists() else path.stem
+    return Request(replace(recipes.of_own_data(name), out=Path("runs") / stem.removesuffix(".nii")))
 
 
 def from_model(run: RunConfig, start: str) -> RunConfig:

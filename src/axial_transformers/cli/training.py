@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
-from axial_transformers.data import EmptySplitError, Examples, Split, load, picture_sizes, scan_axes
+from axial_transformers.data import (
+    EmptySplitError,
+    Examples,
+    Split,
+    is_hub_dataset,
+    load,
+    picture_sizes,
+    pinned,
+    scan_axes,
+)
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
@@ -194,8 +203,9 @@ def _by(lengths: Iterable[int]) -> str:
 
 
 def _absolute(source: str | None) -> str | None:
-    somewhere_else = source is None or source == "digits" or "://" in source
-    return source if somewhere_else else str(Path(str(source)).resolve())
+    if source is not None and is_hub_dataset(source):
+        return pinned(source)
+    return source if source in (None, "digits") else str(Path(str(source)).resolve())
 
 
 def _lines(prepared: Prepared, planned: RunConfig, facts: Facts) -> list[str]:
