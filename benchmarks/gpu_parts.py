@@ -61,7 +61,7 @@ class Options:
     parts: tuple[str, ...] = ()
     """Parts to run; none: all."""
     data: Path = Path("fashion_mnist_train.npz")
-    """Training images of Fashion-MNIST, for the learning curve: `python experiments/public_datasets.py` makes the file."""
+    """Training images of Fashion-MNIST, for the learning curve: `experiments/public_datasets.py` makes the file."""
     only: str | None = None
     """Run this part here and print its rows as JSON; the report starts itself so."""
     folder: Path | None = None

@@ -33,6 +33,7 @@ READING = {
     "data.size": "0", "data.fit": "oval", "data.frames": "0", "data.stride": "0", "data.mode": "cmyk",
     "data.background": "red",
     "data.axes": "HH", "data.key": "train pair.npz --data.key none", "data.skip-bad": "-1",
+    "data.column": "train some.tar --data.column none", "data.label-column": "train some.tar --data.label-column none",
 }  # fmt: skip
 OPENING = {"weights": "new", "device": "tpu"}
 SHADES = {"palette": "blue", "window": "2 1"}
@@ -123,8 +124,8 @@ LATER = {
     "train pair.npz": "choose one with --data.key",
     "train photos.npz --data.num-values 3": "correct --data.num-values",
     "train photos.npz --data.mode rgb": "--data.mode rgb",
-    "train shard.tar": "give a size and --data.fit crop or --data.fit stretch",
-    "train shard.tar --data.size 4": "use --data.fit crop, --data.fit stretch or --data.fit tiles (--data.skip-bad 1",
+    "train some.tar": "give --data.size and --data.fit (crop or stretch)",
+    "train some.tar --data.size 4": "use --data.fit crop, --data.fit stretch or --data.fit tiles",
     "score model large --data.size 4": "--data.fit stretch or --data.fit tiles; large/1.png is 12x8 pixels, not 4x4",
     "train digits --model.convolution 8 --model.shape 4 4 4 4": "--model.convolution 8 over 4 axes",
     "train digits --model.layout frames --model.shape 8": "--model.layout 'frames' needs frames",
@@ -144,14 +145,14 @@ LATER = {
 
 
 @pytest.fixture
-def files(gray, monkeypatch):
+def files(gray, monkeypatch, no_hub):
     monkeypatch.setattr("axial_transformers.cli.studio.find_spec", bool)
     np.savez("photos.npz", np.full((3, 4, 4), 9, np.uint8))
     np.savez("clips.npz", np.zeros((3, 2, 8, 8, 1), np.uint8))
     np.savez("pair.npz", one=np.zeros((2, 4, 4), np.uint8), other=np.zeros((2, 4, 4), np.uint8))
     np.save("mask.npy", np.ones((3, 3), bool))
     Path("large photos").rename("large")
-    write(Path("shard.tar"), [(f"{n}.png", picture(np.zeros((n, n), np.uint8))) for n in (4, 8)])
+    write(Path("some.tar"), [(f"{n}.png", picture(np.zeros((n, n), np.uint8))) for n in (4, 8)])
 
 
 def options_of(command: str) -> list[Argument]:

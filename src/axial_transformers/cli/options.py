@@ -83,6 +83,10 @@ class Reading:
     """The axes of an array, one letter each, such as NCHW."""
     key: str | None = None
     """Name of the array within an .npz file."""
+    column: str | None = None
+    """Column of a data set that holds the examples."""
+    label_column: str | None = None
+    """Column of a data set that holds classes."""
     skip_bad: int | None = None
     """Most damaged examples to leave out."""
 
