@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 
 from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
-from axial_transformers.data import (
-    EmptySplitError,
-    Examples,
-    Split,
-    is_hub_dataset,
-    load,
-    picture_sizes,
-    pinned,
-    scan_axes,
-)
+from axial_transformers.data import EmptySplitError, Examples, Split, is_hub_dataset, load, picture_sizes, scan_axes
+from axial_transformers.data.hugging_face import pinned
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from axial_transformers.data.arrays import imagenet_version, save_arrays
     from axial_transformers.data.config import DataConfig, Split
     from axial_transformers.data.examples import Examples, examples_from
-    from axial_transformers.data.hugging_face import is_hub_dataset, pinned
+    from axial_transformers.data.hugging_face import is_hub_dataset
     from axial_transformers.data.loading import load, picture_sizes, scan_axes
     from axial_transformers.data.splits import EmptySplitError
 
@@ -22,7 +22,6 @@ __all__ = [
     "is_hub_dataset",
     "load",
     "picture_sizes",
-    "pinned",
     "save_arrays",
     "scan_axes",
 ]
@@ -39,7 +38,6 @@ __getattr__ = opened_at_first_use(
         "is_hub_dataset": "hugging_face",
         "load": "loading",
         "picture_sizes": "loading",
-        "pinned": "hugging_face",
         "save_arrays": "arrays",
         "scan_axes": "loading",
     },
