@@ -62,7 +62,7 @@ class Options:
     parts: tuple[str, ...] = ()
     """Parts to run; none: all."""
     data: Path = Path("fashion_mnist_train.npz")
-    """Training images of Fashion-MNIST, for the learning curve: `python experiments/datasets.py` makes the file."""
+    """Training images of Fashion-MNIST, for the learning curve: `experiments/public_datasets.py` makes the file."""
     only: str | None = None
     """Run this part here and print its rows as JSON; the report starts itself so."""
     folder: Path | None = None
@@ -245,7 +245,7 @@ def curve(options: Options) -> Iterator[Row]:
             words = ["--validate-on", "2", "--training.steps", "2", "--training.batch-size", "2"]
             words += ["--training.no-compile", "--training.precision", "float32"]
         if not data.exists():
-            yield row("data", f"the file {data}: python experiments/datasets.py fashion_mnist makes it", False)
+            yield row("data", f"the file {data}: python experiments/public_datasets.py fashion_mnist makes it", False)
             return
         words += ["--training.evaluate-every", str(every), "--out", f"{folder}/run", "--samples", "1"]
         began, command = time.monotonic(), [sys.executable, "-m", "axial_transformers", "train", "fashion_mnist"]

@@ -7,16 +7,6 @@ from axial_transformers.data import DataConfig, Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """Files in the web that a data set is built from."""
-
-    gigabytes: float
-    """Upper bound of their sizes together."""
-    checksums: Mapping[str, str]
-    """By address."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Quoted:
     """Examples as `axial_transformers.data.load` reads them from a data set, and their fingerprint."""
 
@@ -65,54 +55,40 @@ TEST_PHOTOS = ("girl", "night", "reflect")
 
 SOURCES = {
     # checksums: README.md of the repository
-    "fashion_mnist": Source(
-        gigabytes=0.031,
-        checksums=_within(
-            _FASHION_MNIST,
-            {
-                "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-                "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-                "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-            },
-        ),
-    ),
-    # checksums: torchvision.datasets.MNIST
-    "mnist": Source(
-        gigabytes=0.002,
-        checksums=_within(
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            {
-                "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-                "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-            },
-        ),
-    ),
-    "clips64": Source(
-        gigabytes=0.007,
-        checksums=_within(
-            _SAMPLE_VIDEOS,
-            {
-                "bottle-detection.mp4": "d52ba94aedf8a923c342fe9ea1d2bd85f712c4cc0f49a6de1bac43eebe3a48ff",
-                "car-detection.mp4": "d31e0ebf194cc16e50eea784e7c3b0b1bb7976a4fb9b3fec26cb92a6704cca34",
-                "one-by-one-person-detection.mp4": "a5964aa259099a482a8b360ffc2c57b5a30f84d5919236a4dad01f8e929ac07c",
-            },
-        ),
-    ),
-    "photos": Source(
-        gigabytes=0.010,
-        checksums=_within(_GB82, {f"{name}-lossless.png": checksum for name, checksum in _PHOTOS.items()}),
-    ),
-    # size and checksum: url_checksums of TensorFlow Datasets, bair_robot_pushing_small
-    "bair": Source(
-        gigabytes=32.275,
-        checksums={
-            "http://rail.eecs.berkeley.edu/datasets/bair_robot_pushing_dataset_v0.tar": (
-                "c6f8d164ab2be07174ef597e3e070d7466f3142caddc467b6af119b9458cd9cd"
-            )
+    "fashion_mnist": _within(
+        _FASHION_MNIST,
+        {
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
         },
     ),
+    # checksums: torchvision.datasets.MNIST
+    "mnist": _within(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        {
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+    ),
+    "clips64": _within(
+        _SAMPLE_VIDEOS,
+        {
+            "bottle-detection.mp4": "d52ba94aedf8a923c342fe9ea1d2bd85f712c4cc0f49a6de1bac43eebe3a48ff",
+            "car-detection.mp4": "d31e0ebf194cc16e50eea784e7c3b0b1bb7976a4fb9b3fec26cb92a6704cca34",
+            "one-by-one-person-detection.mp4": "a5964aa259099a482a8b360ffc2c57b5a30f84d5919236a4dad01f8e929ac07c",
+        },
+    ),
+    "photos": _within(_GB82, {f"{name}-lossless.png": checksum for name, checksum in _PHOTOS.items()}),
+    # size and checksum: url_checksums of TensorFlow Datasets, bair_robot_pushing_small
+    "bair": {
+        "http://rail.eecs.berkeley.edu/datasets/bair_robot_pushing_dataset_v0.tar": (
+            "c6f8d164ab2be07174ef597e3e070d7466f3142caddc467b6af119b9458cd9cd"
+        )
+    },
 }
+"""Addresses of the files that a data set is built from, with their checksums."""
 
 IMAGENET = {
     "train_32x32.tar": "244a323d48f8d72f65ad8b54658c01fed68d2d7bdc77ccb43da58c11e94224e5",

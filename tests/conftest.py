@@ -3,10 +3,11 @@
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ collect_ignore = [
     "cli/test_full_disk.py",
     "cli/test_processes.py",
     "data/test_hostile.py",
-    "data/test_shards.py",
+    "data/test_workers.py",
     "likelihood/test_evaluation_processes.py",
     "fuzz",
     "gpu/test_training.py",
@@ -121,6 +122,25 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     schedule = ["--training.steps", "4", "--training.evaluate-every", "2", "--training.sample-every", "4"]
     assert cli.main(["train", "digits", *TINY, *schedule, "--samples", "4", "--out", str(folder)]) == 0
     return folder
+
+
+@pytest.fixture
+def no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for `datasets`, which shows no bars and finds no network; what tries to connect fails."""
+    import datasets
+    import huggingface_hub.constants
+
+    def connect(self: socket.socket, address: Any, then: Any = socket.socket.connect) -> None:
+        assert self.family == socket.AF_UNIX, f"a connection to {address}"  # those of worker processes
+        then(self, address)
+
+    datasets.disable_progress_bars()
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "datasets" / "downloads")
+    for package in (datasets.config, huggingface_hub.constants):
+        monkeypatch.setattr(package, "HF_HUB_OFFLINE", True)
+    return tmp_path / "datasets"
 
 
 @pytest.fixture

@@ -128,8 +128,6 @@ TINY = {
     "peers.py table": f"table --out {MEASURED}/peers_fashion",
     "random_calls.py": "--calls 28",
     "scan_sets.py": "new/scans",
-    "shards.py": "--records 9 --folder new/shards --batch-size 4 --workers 0",
-    "shards.py --simulated": "--records 9 --batch-size 4 --workers 0 --simulated",
     "stable_training.py": "data new.jsonl --sets dna --steps 2",
     "table1.py": "--depths 1 3 --reach-sizes 8 --decode-size 4",
     "threads.py": "--busy 0 --turns 300 --seconds 0",
@@ -152,7 +150,7 @@ ELSEWHERE = {
     "authors.py cases": "needs TensorFlow 2.15; tests/benchmarks/test_authors.py has all but that",
     "authors_worker.py": "needs TensorFlow 2.15",
     "attention.py --package-only": "needs the package axial_attention, of the extra `benchmarks`",
-    "datasets.py": "downloads; tests/benchmarks/test_datasets.py has a server of its own",
+    "public_datasets.py": "downloads; tests/benchmarks/test_datasets.py has a server of its own",
     "gpu_report.py": "starts processes: slow, tests/benchmarks/test_gpu_report.py",
     "masks.py": "compared with the pages' drawings, below",
 }

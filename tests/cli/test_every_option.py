@@ -66,6 +66,8 @@ READING = {
     "data.background": "white",
     "data.axes": "NTHW",
     "data.key": "other",
+    "data.column": "other",
+    "data.label-column": "other",
     "data.skip-bad": "2",
 }
 OPENING = {"weights": "raw", "device": "cpu"}
@@ -350,7 +352,7 @@ SETTINGS = {
     "data.mode": "gray", "data.background": "white",
     "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
     "data.num-values": "5", "data.grid": "0.5 0", "data.axes": "NHWC", "data.key": "other",
-    "data.skip-bad": "2",
+    "data.column": "other", "data.label-column": "other", "data.skip-bad": "2",
     "model.grid": "0.5 0", "model.shape": "8 4", "model.num-values": "5", "model.lowest": "-1",
     "model.num-classes": "3", "model.mixtures": "3", "model.max-log-precision": "2",
     "model.layout": "rows", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from axial_transformers.data.shards import downloads
+from axial_transformers.data import hugging_face
 from tests.conftest import TINY, Axial
 
 
@@ -44,13 +44,14 @@ def test_a_file_that_a_record_names_is_said_before_it_is_read(axial: Axial, run:
 
 
 @pytest.mark.parametrize(
-    "source", ["http://127.0.0.1:1/a.tar", "hf://datasets/a/b", "/dev/null", "pipe", "/etc", "x\n\x1b[31m\n" * 999]
+    "source",
+    ["http://127.0.0.1:1/a.tar", "hf:a/b/c@main", "/dev/null", "pipe", "/etc", "x\n\x1b[31m\n" * 999],
 )
 @of_every_verb
 def test_nothing_else_that_a_changed_record_names_is_fetched_or_read(
     axial: Axial, trained, tmp_path, monkeypatch, source, verb
 ):
-    monkeypatch.setattr(downloads, "download", lambda *_: 1 / 0)
+    monkeypatch.setattr(hugging_face, "open_parts", lambda *_: 1 / 0)
     if source == "pipe":
         source = str(tmp_path / "pipe")
         os.mkfifo(source)
@@ -58,7 +59,7 @@ def test_nothing_else_that_a_changed_record_names_is_fetched_or_read(
     assert (status, out) == (2, "")
     assert len(err) < 4000
     (mistake,) = [line for line in err.splitlines() if line.startswith(f"axial {verb[0]}: ")]
-    if "://" in source:
+    if source.startswith("hf:"):
         assert "is fetched only if it is named: add it after the folder" in mistake
     if source in ("/dev/null", str(tmp_path / "pipe")):
         assert "is no file and no folder" in mistake
@@ -70,7 +71,10 @@ def test_the_bundled_data_is_not_spoken_of(axial: Axial, trained, tmp_path):
     assert "names" not in said.err
 
 
-def test_an_address_that_is_named_again_is_fetched(axial: Axial, trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "download", lambda *_: [tmp_path / "gone.tar"])
-    run = naming(shutil.copytree(trained, tmp_path / "run"), "http://127.0.0.1:1/a.tar")
-    assert "gone.tar" in axial("evaluate", run, "http://127.0.0.1:1/a.tar").err
+def test_a_data_set_of_the_hub_that_is_named_again_is_fetched(axial: Axial, trained, tmp_path, monkeypatch):
+    def opened(source: str, files: object) -> None:
+        raise ValueError(f"{source} is asked for")
+
+    monkeypatch.setattr(hugging_face, "open_parts", opened)
+    run = naming(shutil.copytree(trained, tmp_path / "run"), "hf:a/b")
+    assert "hf:a/b is asked for" in axial("evaluate", run, "hf:a/b").err

@@ -14,16 +14,6 @@ BETWEEN = b"\n----\n"
 _LINE, _CHUNKS_AT, _SIZES_AT = 10, 46, 59  # of an archive's header, as in docs/reference/archive_format.md
 
 
-def of_tar(name: str, content: bytes) -> bytes:
-    """Right sums in whatever looks like a header."""
-    mended = bytearray(content)
-    for start in range(0, len(content) - 511, 512):
-        if mended[start + 257 : start + 262] == b"ustar":
-            mended[start + 148 : start + 156] = b" " * 8
-            mended[start + 148 : start + 156] = b"%06o\0 " % sum(mended[start : start + 512])
-    return bytes(mended)
-
-
 def of_json(name: str, content: bytes) -> bytes:
     """The checksum in the state.json of a checkpoint."""
     with suppress(ValueError, RecursionError, AttributeError, TypeError):

@@ -6,17 +6,14 @@ import json
 import os
 import shutil
 import struct
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -34,10 +31,9 @@ from axial_transformers.compression import (
 from axial_transformers.compression.archive import fingerprint
 from axial_transformers.data import DataConfig, bair_videos, load, npy, save_arrays
 from axial_transformers.data.arrays import load_arrays
+from axial_transformers.data.images import decoded, kind_of_images
+from axial_transformers.data.picture_files import Member
 from axial_transformers.data.scans import is_scan, read_scan, write_scan
-from axial_transformers.data.shards import expand, shard_examples
-from axial_transformers.data.shards.index import class_of, decode_picture, read
-from axial_transformers.data.shards.tar import records
 from axial_transformers.importers.official import import_official_to
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import save_clips
@@ -47,11 +43,10 @@ from axial_transformers.storage.typed_json import from_json, read_object, to_jso
 from axial_transformers.training import TrainConfig, read_run
 from axial_transformers.training.run_state import RunState
 from tests.fuzz import checksums
-from tests.fuzz.checksums import BETWEEN
 from tests.fuzz.mutations import INTEGERS, TEXTS, mutated, mutated_json
 from tests.paths import DATA
 from tests.scan_writer import make_scan
-from tests.shard_writer import array, picture, tar_of
+from tests.shard_writer import array
 from tests.small_models import random_model, small_config
 from tests.tensor_bundle_writer import entry, header, table_bytes, varint, write_bundle
 from tests.tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record
@@ -85,97 +80,6 @@ def put(path: Path, content: bytes) -> Path:
     return path
 
 
-_MEMBERS = [
-    ("cat/0001.png", picture(PIXELS)), ("cat/0001.cls", b"2"), ("0002.png", picture(255 - PIXELS)), ("0002.cls", b"1"),
-    ("0002.json", b"{}"), ("0" * 120 + "3.png", picture(PIXELS // 2)), ("0" * 120 + "3.cls", b"0"),
-]  # fmt: skip
-
-
-def tar_files(place: Path) -> Parser:
-    path = place / "a.tar"
-
-    def parse(name: str, content: bytes) -> object:
-        found = list(records(put(path, content)))
-        with path.open("rb") as stream:
-            for record in found:
-                with suppress(ValueError):  # of one record: the rest is still read
-                    read(stream, record.example, record.name)
-                    class_of(read(stream, record.label, record.name), record.name) if record.label else None
-        return len(found)
-
-    def hostile(draw: Random) -> tuple[str, bytes]:
-        """Extended headers of up to 120 KB with extreme numbers and maps, and records of wrong lengths."""
-        length = draw.choice((1, 100, 1000, 20_000, 120_000))
-        key = draw.choice(("size", "path", "GNU.sparse.map", "GNU.sparse.size", "GNU.sparse.numblocks", "linkpath"))
-        body = draw.choice((
-            draw.choice((b"9", b"0", b"1 ", b"1 x=", b"\n", b"7 a=b\n", b"=")) * length,
-            _pax(key, draw.choice(TEXTS)) * draw.choice((1, 8, 1000)),
-            _pax(key, draw.choice(("0,1,", "9", "x", "1,0,", " ")) * length),
-            _pax("GNU.sparse.major", "1") + _pax("GNU.sparse.minor", "0") + _pax(key, "1" * length),
-        ))[:120_000]  # fmt: skip
-        head = tarfile.TarInfo("x")
-        head.type, head.size = draw.choice((b"x", b"g", b"L", b"K", b"S", b"X")), len(body)
-        block = head.tobuf(tarfile.USTAR_FORMAT) + body.ljust(-(-len(body) // 512) * 512, b"\0")
-        return "a.tar", block * draw.choice((1, 1, 2)) + tar_of([("a.npy", array(PIXELS))])
-
-    seeds = [
-        tar_of(_MEMBERS, tarfile.PAX_FORMAT),
-        tar_of(_MEMBERS, tarfile.GNU_FORMAT),
-        tar_of(_MEMBERS[:5]),
-    ]
-    return Parser(seeds=[("a.tar", tar) for tar in seeds], parse=parse, mend=checksums.of_tar, hostile=hostile)
-
-
-def _pax(key: str, value: str) -> bytes:
-    text = f" {key}={value}\n".encode()
-    size = len(text) + 1
-    while len(str(size)) + len(text) != size:
-        size = len(str(size)) + len(text)
-    return str(size).encode() + text
-
-
-def shard_index(place: Path) -> Parser:
-    """Files of the cache, beside sound shards: what is read must be what the shards hold, or an error."""
-    cache, shard = place / "cache", put(place / "a.tar", tar_of(_MEMBERS, tarfile.GNU_FORMAT))
-
-    def loaded() -> tuple[Any, ...]:
-        with patch.dict(os.environ, XDG_CACHE_HOME=str(cache)):
-            found = shard_examples.load_shards([shard], _AS_IS)
-            labels = None if found.labels is None else found.labels.tolist()
-            values = found.values[:].tobytes()
-            return found.fingerprint, labels, values, list(found.names), found.class_names
-
-    original = loaded()
-    paths = sorted(file for file in cache.rglob("*.*") if file.is_file() and file.suffix != ".lock")
-
-    def parse(name: str, content: bytes) -> object:
-        for file, part in zip(paths, content.split(BETWEEN, len(paths) - 1)):
-            put(file, part)
-        return loaded()
-
-    def structured(name: str, content: bytes, draw: Random) -> bytes:
-        about, rows = content.split(BETWEEN)
-        if draw.random() < 0.5:
-            return about + BETWEEN + mutated(rows, rows, draw)
-        return mutated_json(about, draw) + BETWEEN + rows
-
-    sound = BETWEEN.join(file.read_bytes() for file in paths)  # about.json, rows.bin
-    return Parser(
-        seeds=[("index", sound)], parse=parse, structured=structured,
-        right=lambda name, result: result == original,
-    )  # fmt: skip
-
-
-def shard_names(place: Path) -> Parser:
-    patterns = "train-{000..009}.tar", "{train,val}-0.tar", "a{b,{c,d}}{1..3}.tar", "{00..03}{a,b}", "}" * 50
-    extremes = "{" * 2000, "{a," * 3000, "{1..999999999999999999}", "{0..9}" * 6, "{a,b}" * 40, "{a,b" * 800 + "}" * 800
-    return Parser(
-        seeds=[("pattern", pattern.encode()) for pattern in patterns],
-        parse=lambda name, content: len(expand(" ".join(content.decode(errors="replace").split()))),
-        hostile=lambda draw: ("pattern", draw.choice(extremes).encode()),
-    )
-
-
 def images(place: Path) -> Parser:
     Image.init()
     exif = Image.Exif()
@@ -200,7 +104,7 @@ def images(place: Path) -> Parser:
 
     return Parser(
         seeds=[saved(*kind) for kind in kinds], mend=checksums.of_png,
-        parse=lambda name, content: decode_picture(content, name, _AS_IS)[0].shape,
+        parse=lambda name, content: decoded(file := Member(content, name), kind_of_images([file], _AS_IS)).size,
     )  # fmt: skip
 
 
@@ -690,7 +594,7 @@ def drawn(parser: Parser, draw: Random) -> tuple[str, bytes, bool]:
 
 
 PARSERS: dict[str, Callable[[Path], Parser]] = {
-    "tar": tar_files, "shard-index": shard_index, "shard-names": shard_names, "images": images, "npy": npy_files,
+    "images": images, "npy": npy_files,
     "arrays": array_files, "video": videos, "container": containers, "archive": archives,
     "embedded-model": embedded_models, "model-folder": model_folders,
     "json": json_files, "tfrecord": tfrecord, "tf-bundle": bundles,

@@ -14,7 +14,6 @@ import resource
 import shutil
 import signal
 import sys
-import tarfile
 import time
 import traceback
 from collections.abc import Callable
@@ -39,7 +38,7 @@ from tests.paths import DATA
 
 pytestmark = pytest.mark.slow
 settings.register_profile("long", max_examples=1000)
-COMMANDS = ("train", "train-shards", "score", "sample", "complete", "compress", "decompress", "import-official")
+COMMANDS = ("train", "score", "sample", "complete", "compress", "decompress", "import-official")
 OFFICIAL = DATA / "official_c"
 HANGS = 300.0
 """Seconds after which a command counts as one that does not end."""
@@ -151,9 +150,6 @@ class Bench:
         for i, pixels in enumerate(values):
             Image.fromarray(pixels).save(self.given / f"pictures/{i:02d}.png")
         np.savez(self.given / "images.npz", images=values[:12])
-        with tarfile.open(self.given / "shard.tar", "w") as tar:
-            for path in sorted((self.given / "pictures").iterdir()):
-                tar.add(path, path.name)
         self.commands = self._commands()
         for argv in (
             [*self.commands["train"].argv[:-1], str(self.given / "model")],
@@ -168,10 +164,9 @@ class Bench:
         few = "--training.batch-size 4 --training.device cpu --validate-on 4 --samples 2"
         train = [*TINY, *schedule.split(), *few.split(), "--data.validation-fraction", "0.25", "--out", "run"]
         rows = ["complete", model, test, "--rows", "4", "--examples", "4", "--output"]
-        score = ["score", model, str(self.given / "shard.tar"), "--output", "scores.csv", "--heat-maps", "maps"]
+        score = ["score", model, pictures, "--output", "scores.csv", "--heat-maps", "maps"]
         return {
             "train": Command(["train", pictures, *train], {"run": _run}, ["train", "run"]),
-            "train-shards": Command(["train", str(self.given / "shard.tar"), *train], {"run": _run}, ["train", "run"]),
             "score": Command(score, {"scores.csv": Path.read_text, "maps": _pictures}),
             "sample": Command(["sample", model, "--count", "8", "--output", "samples.npz"], {"samples.npz": _arrays}),
             "complete": Command([*rows, "completions.npz"], {"completions.npz": _arrays}),

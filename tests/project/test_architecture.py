@@ -61,6 +61,7 @@ LINES_OF_ROOMS = {
     ("recipes",): 550,
     ("models", "likelihood"): 2_715,
     ("training",): 3_265,
+    ("data",): 3_570,
     ("machine.py",): 150,
 }
 """Rooms that were rebuilt may not grow; the engine is to become smaller."""

@@ -4,11 +4,9 @@ import ast
 import errno
 import io
 import os
-import pickle
 import re
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,9 @@ from axial_transformers import machine
 from axial_transformers.cli import main
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files import entries
-from axial_transformers.data.config import DataConfig
-from axial_transformers.data.shards import index
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
-from axial_transformers.training import metrics
+from axial_transformers.training import freed_memory, metrics
 from tests.paths import ROOT
 
 SOURCE = ROOT / "src" / "axial_transformers"
@@ -125,15 +121,10 @@ def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
     assert console.buffer.getvalue().splitlines()[-1] == b"\\u2028\xb1"
 
 
-def test_processors_that_cannot_be_asked_are_no_error(monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert index._cores() == os.cpu_count()
-
-
-def test_work_of_other_processes_can_be_sent_to_them():
-    """Linux forks them, in Python up to 3.13; elsewhere they are started, and what they do is sent."""
-    work = partial(index._write, options=DataConfig())
-    assert pickle.loads(pickle.dumps(work)).keywords == work.keywords
+def test_an_allocator_that_cannot_be_asked_is_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(freed_memory.ctypes, "CDLL", None)  # not callable: it is not asked
+    freed_memory.keep_freed_memory()
 
 
 def test_a_hub_id_is_one_as_a_path_of_windows_too(monkeypatch):

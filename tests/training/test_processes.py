@@ -147,13 +147,14 @@ def test_processes_that_divide_muons_matrices_train_as_one_does(tmp_path):
     assert all(torch.allclose(one[name], other[name], atol=1e-4) for name in momenta)
 
 
-def test_shards_train_as_memory_does(alone, tmp_path, monkeypatch):
-    """By two processes, each with two workers, that both come to shards without an index; then by one without any."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for shard in range(3):
-        records = [(f"{i}.npy", array(VALUES[i])) for i in range(40) if i // 15 == shard]
-        write(tmp_path / "shards" / f"{shard}.tar", records)
-    source = str(tmp_path / "shards" / "{0..2}.tar")
+@pytest.mark.usefixtures("no_hub")
+@pytest.mark.filterwarnings("ignore:.*copied once")
+def test_tar_files_train_as_memory_does(alone, tmp_path, monkeypatch):
+    """By two processes, each with two workers, that both come to files without a copy; then by one without any."""
+    for part in range(3):
+        records = [(f"{i}.npy", array(VALUES[i])) for i in range(40) if i // 15 == part]
+        write(tmp_path / "tars" / f"{part}.tar", records)
+    source = str(tmp_path / "tars")
     folder = run(tmp_path / "run", 2, source=source, steps=7)
     before = examples_seen(folder, 2)
     run(folder, 1, source=source, steps=12, workers=0)

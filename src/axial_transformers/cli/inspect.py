@@ -32,5 +32,5 @@ def main(words: Sequence[str]) -> None:
 
 def _is_model(name: str) -> bool:
     """Return True for a model folder or a hub id."""
-    is_id = name.count("/") == 1 and not Path(name).exists() and not data.names_shards(name)
+    is_id = name.count("/") == 1 and not Path(name).exists() and not data.is_hub_dataset(name)
     return (Path(name) / "config.json").is_file() or is_id

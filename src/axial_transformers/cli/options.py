@@ -18,7 +18,9 @@ Natural = Annotated[int, Parameter(validator=Number(gte=0))]
 Positive = Annotated[int, Parameter(validator=Number(gte=1, lte=2**63 - 1))]
 Source = Annotated[
     str | Path | None,
-    Parameter(help="Folder, image, array, scan, video or TFRecord file, shards, or digits. None: the run's own data."),
+    Parameter(
+        help="Folder, picture, array, scan, video or data set, as axial train reads it. None: the run's own data."
+    ),
 ]
 Split = Literal["train", "validation", "test", "all"] | None
 HelpOfSplit = Parameter(
@@ -67,6 +69,10 @@ class Reading:
     """The axes of an array, one letter each, such as NCHW."""
     key: str | None = None
     """Name of the array within an .npz file."""
+    column: str | None = None
+    """Column of a data set that holds the examples."""
+    label_column: str | None = None
+    """Column of a data set that holds classes."""
     skip_bad: int | None = None
     """Most damaged examples to leave out."""
 

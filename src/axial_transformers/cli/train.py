@@ -3,7 +3,6 @@
 `cli/training.py` then reads the data and trains. `axial inspect` reads its words here, too.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -98,10 +97,8 @@ def _named(names: Sequence[str], verb: str) -> tuple[RunConfig, "training.RunRec
     name, *others = names
     is_run = name not in recipes.NAMED and (Path(name) / RUN_RECORD).is_file()
     if len(others) > (1 if name in recipes.NAMED or is_run else 0):
-        raise ValueError(
-            f"axial {verb} takes one source, and {others[-1]} is one more: put the files into one folder, or name "
-            "shards by a pattern such as 'train-{000..099}.tar'"
-        )
+        more = others[-1]
+        raise ValueError(f"axial {verb} takes one source, and {more} is one more: put the files into one folder")
     if name in recipes.NAMED:
         recipe = recipes.NAMED[name]()
         return replace(recipe, source=others[0] if others else recipe.source), None
@@ -109,11 +106,12 @@ def _named(names: Sequence[str], verb: str) -> tuple[RunConfig, "training.RunRec
         if begun.run.source is None:
             raise ValueError(f"{name}/train.json names no data: the run was begun from Python, resume it there")
         return replace(begun.run, source=others[0] if others else begun.run.source), begun
-    if not (Path(name.split("::")[0]).exists() or data.names_shards(name)):
+    is_hub = data.is_hub_dataset(name)
+    if not (Path(name.split("::")[0]).exists() or is_hub):
         raise ValueError(f"no recipe, folder or file {name!r}; the recipes are {', '.join(recipes.NAMED)}")
-    stem = Path(name).resolve().stem if Path(name).exists() else Path(name).stem
-    folder = re.split(r"\W*\{", stem.removesuffix(".nii"))[0] or "shards"
-    return replace(recipes.of_own_data(name), out=Path("runs") / folder), None
+    path = Path(name.partition("@")[0] if is_hub else name)
+    stem = path.resolve().stem if path.exists() else path.stem
+    return replace(recipes.of_own_data(name), out=Path("runs") / stem.removesuffix(".nii")), None
 
 
 def from_model(run: RunConfig, start: str) -> RunConfig:

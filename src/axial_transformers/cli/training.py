@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from axial_transformers.cli.console import command, rank_zero_output, say
-from axial_transformers.data import EmptySplitError, Examples, Split, load, picture_sizes, scan_axes
+from axial_transformers.data import EmptySplitError, Examples, Split, is_hub_dataset, load, picture_sizes, scan_axes
+from axial_transformers.data.hugging_face import pinned
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
@@ -60,17 +61,22 @@ def fit_examples(
     """Train a model as `run` says, in which nothing is open; `evaluation` makes the callback that evaluates."""
     torch.manual_seed(run.training.seed)  # the same first weights on every device
     seen = validation.spread(run.validate_on)[:]
-    is_path = run.source and run.source != "digits" and "://" not in run.source
     return fit(
         build(run.model),
         examples,
-        replace(run, source=str(Path(str(run.source)).resolve())) if is_path else run,
+        replace(run, source=_absolute(run.source)),
         begun=begun,
         facts=facts if begun is None else replace(begun.facts, skipped=facts.skipped),
         evaluate=(evaluation or evaluation_of)(seen, run),
         sample=pictures_of(seen, run),
         progress=Bar("training"),
     )
+
+
+def _absolute(source: str | None) -> str | None:
+    if source is not None and is_hub_dataset(source):
+        return pinned(source)
+    return source if source in (None, "digits") else str(Path(str(source)).resolve())
 
 
 def planned(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, StepCosts]:

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from axial_transformers.data.arrays import imagenet_version, save_arrays
     from axial_transformers.data.config import DataConfig, Split
     from axial_transformers.data.examples import Examples, examples_from
+    from axial_transformers.data.hugging_face import is_hub_dataset
     from axial_transformers.data.loading import load, picture_sizes, scan_axes
-    from axial_transformers.data.shards import names_shards
     from axial_transformers.data.splits import EmptySplitError
 
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "Split",
     "examples_from",
     "imagenet_version",
+    "is_hub_dataset",
     "load",
-    "names_shards",
     "picture_sizes",
     "save_arrays",
     "scan_axes",
@@ -35,8 +35,8 @@ __getattr__ = opened_at_first_use(
         "Split": "config",
         "examples_from": "examples",
         "imagenet_version": "arrays",
+        "is_hub_dataset": "hugging_face",
         "load": "loading",
-        "names_shards": "shards",
         "picture_sizes": "loading",
         "save_arrays": "arrays",
         "scan_axes": "loading",

@@ -19,7 +19,7 @@ from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
-_MAX_CLASSES = 1 << 16
+MAX_CLASSES = 1 << 16
 _BYTES = ValueRange(0, 255)
 
 
@@ -219,8 +219,8 @@ def _labels(path: Path, count: int, first: int) -> NDArray[np.int64]:
         raise ValueError(f"{path} has labels of shape {list(shape)} of {dtype}: {count} integers are needed")
     labels: NDArray[np.integer] = read_array(path, "labels").reshape(-1)
     low, high = int(labels.min()) - first, int(labels.max()) - first
-    if low < 0 or high >= _MAX_CLASSES:
-        raise ValueError(f"{path} has labels {low + first}..{high + first}: {first}..{_MAX_CLASSES} are possible")
+    if low < 0 or high >= MAX_CLASSES:
+        raise ValueError(f"{path} has labels {low + first}..{high + first}: {first}..{MAX_CLASSES} are possible")
     return labels.astype(np.int64) - first
 
 

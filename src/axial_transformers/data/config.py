@@ -70,9 +70,15 @@ class DataConfig:
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
+    column: str | None = None
+    """Column of a data set that holds the examples: images, or arrays of numbers. None: the only one that can."""
+
+    label_column: str | None = None
+    """Column of a data set that holds classes. None: the only one of named classes, or else label or cls."""
+
     skip_bad: Annotated[int | None, Bounds(least=0)] = None
-    """Most damaged or unfit records of shards, or files of a folder's part, to leave out with a warning. None: no
-    records; of files 5, or a fifth if that is more, but less than half."""
+    """Most damaged or unfit files of a folder's part to leave out with a warning. None: 5, or a fifth if that is more,
+    but less than half."""
 
     def __post_init__(self) -> None:
         check_settings(self, "data.")

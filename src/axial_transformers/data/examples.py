@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, cast
@@ -83,8 +83,11 @@ class Examples:
         return replace(self, values=values, **found.counted(where, num_values))
 
     def part(self, chosen: slice) -> "Examples":
-        """Return consecutive examples, copied if fewer than half."""
-        numbers = range(len(self))[chosen]
+        """Return consecutive examples; of those in memory, a copy if fewer than half."""
+        numbers, values = range(len(self))[chosen], cast(object, self.values)
+        if isinstance(values, OnDemand):
+            labels = None if self.labels is None else self.labels[chosen]
+            return replace(self, values=values.consecutive(chosen), names=self.names[chosen], labels=labels)
         return self[chosen if 2 * len(numbers) >= len(self) else numbers]
 
     def spread(self, most: int | None) -> "Examples":
@@ -131,9 +134,15 @@ class Examples:
             "uint16": False,  # published fingerprints have it
         } | {name: getattr(self, name) for name in ("lowest", "grid") if getattr(self, name)}
         digest = hashlib.sha256(json.dumps(head).encode() + b"\0")
-        for start in range(0, len(self), 1024):
-            digest.update(np.ascontiguousarray(self.values[start : start + 1024]).data)
+        values = cast(object, self.values)
+        for content in values.contents() if isinstance(values, OnDemand) else _contents(self.values):
+            digest.update(content)
         return digest.hexdigest()
+
+
+def _contents(values: NDArray[np.integer]) -> Iterator[memoryview]:
+    for start in range(0, len(values), 1024):
+        yield np.ascontiguousarray(values[start : start + 1024]).data
 
 
 class OnDemand(ABC):
@@ -153,6 +162,14 @@ class OnDemand(ABC):
 
     @abstractmethod
     def __getitem__(self, indices: Indices) -> NDArray[np.integer]: ...
+
+    def consecutive(self, chosen: slice) -> NDArray[np.integer]:
+        """Return consecutive values."""
+        return self[chosen]
+
+    def contents(self) -> Iterator[bytes | memoryview]:
+        """Yield what a fingerprint covers."""
+        return _contents(self.as_array())
 
     def as_array(self) -> NDArray[np.integer]:
         return cast(NDArray[np.integer], self)

@@ -1,16 +1,15 @@
 """Loading: from the name of a source to the examples of a split."""
 
 import json
-import os
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-from axial_transformers.data import bair_videos, images, npy, picture_files, scans, shards, video
+from axial_transformers.data import bair_videos, hugging_face, images, npy, picture_files, scans, video
 from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays, volume_in
 from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, cut
 from axial_transformers.data.config import DataConfig, Split
@@ -29,7 +28,8 @@ from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
 
-Parts = dict[Part, list[Path]]
+Parts = Mapping[Part, Sequence[Any]]
+"""Files, or parts of a data set."""
 FEW = 8
 
 
@@ -52,8 +52,9 @@ def load(
             files of BAIR robot pushing need no `frames`.
         One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
         One image: an example, or its tiles, only of the split "all".
-        Shards: tar files as webdataset writes them (`shards.shard_files`), or a folder of them. Their names state
-            splits (train-000.tar, val/000.tar); otherwise the end of train validates.
+        hf:OWNER/NAME[/SUBSET][@REVISION]: a data set of the Hugging Face hub. A folder of its `save_to_disk`.
+        A parquet file, a tar file as webdataset writes it, or a folder of them. Their names state splits
+            (train-000.tar, val/000.tar); otherwise the end of train validates.
 
     Hidden files are left out; a few damaged or unfit ones too, with a warning. `progress` wraps the loops over files.
 
@@ -88,10 +89,10 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
     path = source_path(source)
     if scans.is_scan(path):
         return _load_file(path, config, split, progress)
+    if hugging_face.is_hub_dataset(source) or hugging_face.is_saved(path):
+        return _load_dataset(str(source), [], config, split, progress)
     if path.is_dir():
         return _load_folder(path, config, split, progress)
-    if shards.names_shards(str(source)):
-        return _load_shards(str(source), shards.shard_files(str(source), progress), config, split, progress)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder (the bundled digits are called digits)")
     return _load_file(path, config, split, progress)
@@ -99,6 +100,8 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
 
 def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
     suffix = path.suffix.lower()
+    if suffix in hugging_face.BUILDERS:
+        return _load_dataset(str(path), [path], config, split, progress)
     of_arrays = suffix in npy.SUFFIXES and not isinstance(config.size, tuple)
     if of_arrays:
         examples = load_arrays([path], config)
@@ -121,7 +124,8 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
             )
             raise ValueError(f"{path} is text: save its numbers as an array, as by python -c {shlex.quote(code)}")
         raise ValueError(
-            f"{path} is neither a folder nor an .npz, .npy, .tar, picture, video or TFRecord file: give one, or digits"
+            f"{path} is neither a folder nor an .npz, .npy, .parquet, .tar, picture, video or TFRecord file: give one,"
+            " or digits"
         )
     if part_of_file(path.stem) != split or split == "train":
         examples = _share(path, examples, config, split, {"train": [path]})
@@ -159,19 +163,20 @@ def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
 def files_of(folder: Path, config: DataConfig) -> tuple[str, list[Path], list[Path]]:
     """Return the files of a folder that `load` reads: their kind, those of the first kind here, and all others.
 
-    A kind is video, scan, image, array, shard, or "" where nothing is read. A folder of frames is a video.
+    A kind is video, scan, image, array, tar, parquet, or "" where nothing is read. A folder of frames is a video.
     """
     shown = _shown(folder)
     pictures = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
     arrays = [file for file in shown if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
-    tars = sorted([file for file in shown if file.suffix == shards.SUFFIX], key=natural_key)
     kinds = {
         "video": _videos(shown, config),
         "scan": _scans(shown),
         "image": pictures if config.frames is None else [],
         "array": sorted(arrays, key=natural_key),
-        "shard": sorted(tars, key=lambda file: file.parent),
     }
+    for suffix in hugging_face.BUILDERS:
+        of_rows = sorted([file for file in shown if file.suffix.lower() == suffix], key=natural_key)
+        kinds[suffix[1:]] = sorted(of_rows, key=lambda file: file.parent)
     kind = next((kind for kind, files in kinds.items() if files), "")
     files = kinds.get(kind, [])
     read = {*files}
@@ -194,13 +199,13 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
         return _load_each(folder, files, config, split, several)
     if kind == "array":
         return _load_array_folder(folder, files, config, split)
-    if kind == "shard":
-        return _load_shards(str(folder), files, config, split, progress)
+    if files:
+        return _load_dataset(str(folder), files, config, split, progress)
     if any(file.suffix.lower() in video.SUFFIXES for file in others):
         raise _without_frames(folder)
     raise ValueError(
         f"{folder} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
-        " no TFRecord files, no arrays (.npz, .npy) and no shards (.tar): give another folder"
+        " no TFRecord files, no arrays (.npz, .npy) and no .parquet or .tar files: give another folder"
     )
 
 
@@ -240,7 +245,7 @@ def _load_each(
         relative = {file: path.relative_to(path.parts[0]) for file, path in relative.items()}
     parts = _parts(files, stated.get)
     if split == "all":
-        chosen = list(files)
+        chosen: Sequence[Path] = files
     elif split in parts and split != "train":
         chosen = parts[split]
     else:
@@ -287,22 +292,17 @@ def _fitted(source: Path, examples: Examples, config: DataConfig) -> Examples:
     return in_tiles(source, examples if is_known else examples.in_own_range(source, None), config)
 
 
-def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
-    common = Path(os.path.commonpath([file.parent for file in files]))
-
-    def part_of(file: Path) -> Part | None:
-        folders = file.parent.relative_to(common).parts
-        return part_of_file(file.stem) or next(filter(None, map(part_of_folder, folders)), None)
-
-    load_files = partial(shards.load_shards, options=config, progress=progress)
-    return _load_parts(source, files, _parts(files, part_of), load_files, config, split)
+def _load_dataset(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
+    parts = {part: [dataset] for part, dataset in hugging_face.open_parts(source, files).items()}
+    load_rows = partial(hugging_face.load_dataset, source=source, options=config, progress=progress)
+    return _load_parts(source, [each for (each,) in parts.values()], parts, load_rows, config, split)
 
 
 def _load_parts(
     source: Path | str,
-    files: Sequence[Path],
+    files: Sequence[Any],
     parts: Parts,
-    load_files: Callable[[Sequence[Path]], Examples],
+    load_files: Callable[[Sequence[Any]], Examples],
     config: DataConfig,
     split: Split,
 ) -> Examples:
@@ -316,7 +316,7 @@ def _load_parts(
 
 
 def _parts(files: Sequence[Path], part_of: Callable[[Path], Part | None]) -> Parts:
-    parts: Parts = {}
+    parts = dict[Part, list[Path]]()
     for file in files:
         parts.setdefault(part_of(file) or "train", []).append(file)
     return parts

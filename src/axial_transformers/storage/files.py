@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 _KEPT = 40
 
 
@@ -177,11 +175,6 @@ def _kind(path: Path) -> int:
         return path.lstat().st_mode
     except FileNotFoundError:
         return 0
-
-
-def cache_folder() -> Path:
-    """Return `axial-transformers` in the system's cache."""
-    return user_cache_path("axial-transformers", appauthor=False)
 
 
 def require_utf8(folder: Path) -> None:

@@ -1,7 +1,6 @@
 """Locks of folders that one process at a time writes to."""
 
 import os
-import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -61,16 +60,3 @@ def _said_by(folder: Path) -> str:
         if said.startswith("process ") and said.isprintable():
             return said
     return "another process"
-
-
-@contextmanager
-def only_one_process(path: Path) -> Iterator[None]:
-    """Admit one process at a time to `path`, and remove half-written files."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_name(f"{path.name}.lock")):
-        for stray in path.glob(".*.part*"):
-            if stray.is_dir() and not stray.is_symlink():
-                shutil.rmtree(stray)
-            else:
-                stray.unlink()
-        yield

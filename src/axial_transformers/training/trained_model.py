@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
+from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, is_hub_dataset, load
 from axial_transformers.data.blocks_of_arrays import Blocks
 from axial_transformers.data.kinds import kind_of
 from axial_transformers.data.picture_files import SUFFIXES
@@ -134,16 +134,16 @@ def range_of_examples(examples: Examples) -> ValueRange | None:
 
 
 def check_recorded(folder: str | Path, source: str) -> None:
-    """Log which data a run's record names; refuse addresses, since a foreign run may name anything."""
+    """Log which data a run's record names; refuse those of the hub, since a foreign run may name anything."""
     shown = source[:300]
     if source == "digits":
         return
-    if "://" in source:
+    if is_hub_dataset(source):
         raise ValueError(f"{folder} is of {shown}, which is fetched only if it is named: add it after the folder")
     path = Path(source.split("::")[0])  # file::dataset
-    if not os.path.lexists(path) and "{" not in source:  # a pattern of shards, each of which is a file
+    if not os.path.lexists(path):
         raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new path after the folder")
-    if os.path.lexists(path) and not (path.is_file() or path.is_dir()):
+    if not (path.is_file() or path.is_dir()):
         raise ValueError(f"{folder} is of {shown}, which is no file and no folder: name the data after the folder")
     log.info("reading %s, the data that %s names", shown, folder)
 

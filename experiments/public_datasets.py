@@ -1,7 +1,7 @@
 """Builds the data sets that the documentation quotes from their public sources, and prints their fingerprints.
 
-    python experiments/datasets.py fashion_mnist DATA
-    python experiments/datasets.py imagenet --files train_32x32.tar valid_32x32.tar
+    python experiments/public_datasets.py fashion_mnist DATA
+    python experiments/public_datasets.py imagenet --files train_32x32.tar valid_32x32.tar
 
 fashion_mnist, mnist, clips64, photos and bair (32 GB, twice) are downloaded, compared with their checksums, and built
 in the folder DATA. Downsampled ImageNet needs an account at image-net.org: its files are checked where they are, and
@@ -19,12 +19,12 @@ import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal
+from urllib.request import urlopen
 
 import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data import DataConfig, load, save_arrays
-from axial_transformers.data.shards.downloads import download
 from dataset_sources import IMAGENET, QUOTED, SOURCES, TEST_PHOTOS, Quoted
 from of_benchmarks import run_command
 
@@ -32,12 +32,20 @@ Files = Mapping[str, Path]
 """Downloaded files, by their names."""
 
 
-def fetched(name: str) -> Files:
-    """The files of a source, from the web or from the cache."""
-    source = SOURCES[name]
-    most = round(source.gigabytes * 1e9)
-    paths = download(list(source.checksums), checksums=source.checksums, most_bytes=most)
-    return {path.name: path for path in paths}
+def fetched(name: str, folder: Path) -> Files:
+    """The files of a source, downloaded unless they are in the folder already."""
+    files = {address.rpartition("/")[2]: folder / "downloads" / address.rpartition("/")[2] for address in SOURCES[name]}
+    for address, checksum in SOURCES[name].items():
+        path = files[address.rpartition("/")[2]]
+        if not path.is_file():
+            with urlopen(address, timeout=60) as stream:
+                copy(stream, path)
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256" if len(checksum) == 64 else "md5").hexdigest()
+        if found != checksum:
+            path.unlink()
+            raise ValueError(f"{address} has the checksum {found}, not {checksum}: it is another file, or cut short")
+    return files
 
 
 def fashion_mnist(files: Files, folder: Path) -> None:
@@ -170,7 +178,7 @@ def main(
         if name == "imagenet":
             parts = imagenet(files)
         else:
-            BUILDERS[name](fetched(name), folder)
+            BUILDERS[name](fetched(name, folder), folder)
             parts = QUOTED[name]
         print(json.dumps(report(parts, folder)))
     except (ValueError, OSError) as error:
