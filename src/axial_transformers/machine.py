@@ -35,8 +35,7 @@ def processor_name() -> str:
 
 def torch_capabilities() -> dict[str, Any]:
     """Return the CPU's instructions and name; empty before torch 2.13."""
-    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return found
+    return getattr(torch.cpu, "get_capabilities", dict)()
 
 
 def cpp_compiler() -> str | None:

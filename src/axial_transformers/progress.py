@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
 from functools import cache
-from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from rich import progress as columns
@@ -66,9 +65,7 @@ class Display:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Ends."""
 
 
@@ -122,7 +119,5 @@ class Bar(Display):
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.stop()

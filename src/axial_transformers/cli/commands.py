@@ -46,7 +46,7 @@ class Demo:
 class Train(RunConfig):
     """Train a recipe, or a model of your own data; or resume a run.
 
-    SOURCE is a folder of images or arrays, an .npz or .npy file, shards such as 'train-{000..099}.tar', or the word
+    SOURCE is a folder of images or arrays, an .npz or .npy file, a data set (hf:OWNER/NAME, .parquet, .tar), or the word
     digits. axial train RECIPE --help shows every setting with its default.
 
         axial train photos32 my_photos/ --out runs/photos    a recipe, on its own data or on a source

@@ -15,11 +15,7 @@ def main(options: ImportOfficial) -> None:
         channels=options.channels,
         verify=options.verify,
     )
-    config = model.config
     size = sum(parameter.numel() for parameter in model.parameters())
-    say(
-        f"{'raw' if options.raw else 'EMA'} weights, {size:,} parameters; data {[*config.shape, config.channels]}; "
-        f"layers {config.encoder_layers} + {config.outer_layers} + {config.inner_layers}; width {config.dim}; "
-        f"{config.heads} heads (not recorded in a checkpoint: --heads)"
-    )
+    kind = "raw" if options.raw else "EMA"
+    say(f"{kind} weights, {size:,} parameters; {options.heads} heads (not recorded in a checkpoint: --heads)")
     print(options.output)
