@@ -46,8 +46,8 @@ class Demo:
 class Train(RunConfig):
     """Train a recipe, or a model of your own data; or resume a run.
 
-    SOURCE is a folder of images or arrays, an .npz or .npy file, a data set (hf:OWNER/NAME, .parquet, .tar), or the word
-    digits. axial train RECIPE --help shows every setting with its default.
+    SOURCE is a folder of images or arrays, an .npz or .npy file, a data set (hf:OWNER/NAME, .parquet, .tar), or digits.
+    axial train RECIPE --help shows every setting with its default.
 
         axial train photos32 my_photos/ --out runs/photos    a recipe, on its own data or on a source
         axial train scans.npz --training.minutes 60          a model that fits the data
