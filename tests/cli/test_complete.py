@@ -22,32 +22,6 @@ def test_what_is_known_stays(axial: Axial, trained, tmp_path):
     assert not np.array_equal(filled[:, 5:], whole[:, 5:])
 
 
-def test_the_picture_shows_known_completions_and_whole_side_by_side(axial: Axial, trained, tmp_path):
-    axial("complete", trained, "--rows", 4, "--examples", 3, "--count", 2, "--scale", 2, "--output", tmp_path / "c.png")
-    with Image.open(tmp_path / "c.png") as picture:
-        assert picture.size == (96, 3 * 17 - 1 + 18)  # titles are above, and the paper is as wide as they need
-
-
-def test_the_columns_have_titles_and_the_page_is_large_enough(axial: Axial, trained, tmp_path):
-    axial("complete", trained, "--rows", 4, "--examples", 1, "--output", tmp_path / "c.png")
-    with Image.open(tmp_path / "c.png") as picture:
-        band = np.asarray(picture.convert("L"))[:18]
-        assert picture.width >= 512
-    dark = (band < 128).any(axis=0)
-    sixths = [dark[i * len(dark) // 6 : (i + 1) * len(dark) // 6].any() for i in range(6)]
-    assert sixths == [True, False, True, True, False, True]  # known, completions in the middle of four, original
-
-
-def test_of_channels_only_the_known_ones_are_shown(axial: Axial, tmp_path):
-    random_model(small_config((3, 4), 3, num_values=256)).float().save_pretrained(tmp_path / "model")
-    np.save(tmp_path / "data.npy", np.full((1, 3, 4, 3), 200, np.uint8))
-    argv = ["--channels", 1, "--count", 1, "--scale", 20, "--output", tmp_path / "c.png"]
-    assert axial("complete", tmp_path / "model", tmp_path / "data.npy", *argv).status == 0
-    with Image.open(tmp_path / "c.png") as picture:
-        assert picture.getpixel((10, 30)) == (200, 0, 0)
-        assert picture.getpixel((picture.width - 10, 30)) == (200, 200, 200)
-
-
 def test_other_masks_need_approximate_and_are_captioned(axial: Axial, refused, trained, tmp_path):
     mask = np.random.default_rng(0).random((8, 8)) < 0.5
     np.save(tmp_path / "mask.npy", mask)
@@ -62,14 +36,6 @@ def test_other_masks_need_approximate_and_are_captioned(axial: Axial, refused, t
         assert picture.height > 2 * 18  # the caption
 
 
-def test_chosen_examples_are_completed(axial: Axial, gray):
-    values = np.arange(10, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2)
-    np.save("data.npy", values)
-    done = axial("complete", gray, "data.npy", "--rows", 4, "--count", 1, "--output", "c.npz", "--only", 7, 3)
-    assert done.status == 0, done.err
-    assert np.load("c.npz")["images"][:, 0, 0].ravel().tolist() == [7, 3]
-
-
 def test_classes_are_named(axial: Axial, gray):
     random_model(small_config((8, 8), num_values=17, num_classes=10)).float().save_pretrained("classes")
     for verb in (["sample", "--count", 1], ["complete", "digits", "--rows", 4, "--examples", 1, "--count", 1]):
@@ -77,15 +43,6 @@ def test_classes_are_named(axial: Axial, gray):
         assert axial(*argv, "--label", 7).status == 0, axial(*argv, "--label", 7).err
         assert "the classes are 0 to 9" in axial(*argv, "--label", "cat").err
         assert "trained without classes" in axial(verb[0], gray, *verb[1:], "--label", 1).err
-
-
-def test_a_completion_that_is_not_exact_offers_an_option_that_works(axial: Axial, refused):
-    random_model(small_config((4, 4), channels=3, encoder_layers=2)).float().save_pretrained("my model")
-    np.save("data.npy", np.zeros((1, 4, 4, 3), np.uint8))
-    argv = ["complete", "my model", "data.npy", "--rows", 2, "--count", 1, "--output", "c.npz"]
-    err = refused(*argv)
-    assert not Path("c.npz").exists()
-    assert axial(*argv, err.split()[-1]).status == 0
 
 
 def test_one_picture_is_scored_and_completed_by_a_mask_that_is_a_picture(axial: Axial, refused):

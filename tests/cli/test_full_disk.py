@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, Axial
+from tests.conftest import Axial
 
 LONGER = ["--training.steps", "6", "--training.log-every", "1"]
 CONTENTS = ("ema.safetensors", "model.safetensors", "optimizer.safetensors")
@@ -36,38 +36,20 @@ def stopped(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
-@pytest.mark.parametrize("full_at", ["weights", "moments", "metrics"])
-def test_training_on_a_full_disk_keeps_the_checkpoint_before(axial: Axial, stopped: Path, tmp_path, full_at):
-    weights = (stopped / "model.safetensors").stat().st_size
-    room = {"weights": weights // 2, "moments": weights * 3 // 2, "metrics": (stopped / "train.json").stat().st_size}
+@pytest.mark.parametrize("full_at", ["moments", "metrics"])
+def test_training_on_a_full_disk_keeps_the_checkpoint_before(axial: Axial, stopped: Path, full_at):
+    size = {"moments": stopped / "model.safetensors", "metrics": stopped / "train.json"}[full_at].stat().st_size
     if full_at == "metrics":
-        (stopped / "metrics.jsonl").write_text('{"step": 1}\n' * (room["metrics"] // 12))
+        (stopped / "metrics.jsonl").write_text('{"step": 1}\n' * (size // 12))
     before = newest(stopped)
-    with files_of_at_most(room[full_at] + 20):
+    with files_of_at_most(size * 3 // 2 if full_at == "moments" else size + 20):
         status, _, err = axial("train", stopped, *LONGER)
-    *others, line = err.splitlines()
+    line = err.splitlines()[-1]
     assert status == 2
-    assert [other for other in others if "index.html" not in other] == ["resumed at step 4"]
-    assert len(others) <= 3  # where the page is, and that it could not be written the next time
     assert line.startswith("axial train: ")
     assert str(stopped / ("metrics.jsonl" if full_at == "metrics" else "checkpoints/step-00000006")) in line
     assert "File too large" in line
-    assert (full_at == "metrics") == ("step-00000004 is intact: make room, then resume" not in line)
     assert newest(stopped) == before
     assert not list(stopped.rglob("*.part*"))
-
-    other = tmp_path / "other"
-    shutil.copytree(stopped, other)
-    for folder in (stopped, other):
-        assert axial("train", folder, *LONGER).status == 0
-    assert newest(stopped) == newest(other) != before
-
-
-def test_a_first_start_on_a_full_disk_can_be_begun_again(axial: Axial, tmp_path):
-    begin = ["train", "digits", *TINY, "--training.steps", "1", "--training.batch-size", "2", "--out", tmp_path / "run"]
-    with files_of_at_most(100):
-        status, _, err = axial(*begin)
-    assert status == 2
-    assert err.splitlines()[-1] == f"axial train: {tmp_path / 'run/train.json'}: File too large"
-    assert not list(tmp_path.rglob("*.part*"))
-    assert axial(*begin).status == 0
+    assert axial("train", stopped, *LONGER).status == 0
+    assert newest(stopped) != before

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import sys
 from dataclasses import replace
@@ -11,17 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import ExifTags, Image
+from PIL import Image
 
 from axial_transformers import recipes
-from axial_transformers.cli import evaluate, training
+from axial_transformers.cli import training
 from axial_transformers.cli.train import requested
-from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.data import DataConfig, load
 from axial_transformers.data.scans import Scan, write_scan
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training import RunState, costs, read_run
-from axial_transformers.training.metrics import read_curves
 from tests.conftest import TINY, Axial
 from tests.small_models import random_model, small_config
 
@@ -60,45 +58,12 @@ def test_raw_weights_are_other_weights_and_called_so(axial: Axial, trained: Path
     assert raw["bits_per_dim"] != ema["bits_per_dim"]
 
 
-def test_the_table_says_what_the_json_says(axial: Axial, trained: Path):
-    out = axial("evaluate", trained, "digits", "--split", "validation", "--labels").out
-    assert "150, every one counted" in out
-    assert load("digits", split="validation").fingerprint in out
-    assert "labels       given" in out
-    assert re.search(r"speed +[\d.e+]+ images/s", out)
-
-
-@pytest.mark.parametrize(("count", "version"), [(49_999, "old resize"), (50_000, "newer box resize"), (48_000, None)])
-@pytest.mark.filterwarnings("ignore:.*old one")
-def test_downsampled_imagenets_version_is_told_by_the_number_of_images(count, version):
-    values = np.broadcast_to(np.uint8(0), (count, 32, 32, 3))
-    found = evaluate._imagenet_version(Examples(values=values, names=[""] * count))
-    assert found is None if version is None else version in (found or "")
-    assert evaluate._imagenet_version(Examples(values=values[:, :28], names=[""] * count)) is None
-
-
 def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
     stopped = RunState(ending="interrupted", step=3, seconds=1.0, best_step=None, best_bits_per_dim=None)
     monkeypatch.setattr(training, "train", lambda *_: stopped)
     status, out, _ = axial("train", "digits", "--out", "somewhere")
     assert status == 130
     assert "go on with: axial train somewhere" in out
-
-
-def test_a_model_follows_the_shape_of_any_data(axial: Axial, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    values = np.random.default_rng(0).integers(0, 1 << 16, (12, 3, 5), dtype=np.uint16)
-    values[-1] = values[0]  # validates
-    np.savez(tmp_path / "scans.npz", images=values, labels=np.arange(12) % 2)
-    small = ["--model.dim", "8", "--model.heads", "2", "--training.sample-every", "1", "--samples", "2"]
-    assert axial("train", "scans.npz", *small, *ONE_STEP).status == 0
-    model = AxialTransformer.from_pretrained(tmp_path / "runs" / "scans")
-    assert (model.config.shape, model.config.channels, model.config.num_classes) == ((3, 5), 1, 2)
-    assert (model.config.lowest, model.config.highest) == (values.min(), values.max())
-    status, out, _ = axial("sample", "runs/scans", "--count", 2, "--output", "drawn.npz")
-    assert (status, out) == (0, "drawn.npz\n")
-    assert np.load("drawn.npz")["images"].dtype == np.uint16
-    assert json.loads(axial("evaluate", "runs/scans", "--json").out)["data"].endswith("scans.npz, validation")
 
 
 GIGABYTE = 10**9
@@ -113,14 +78,6 @@ def arrays(path: Path, shape: tuple[int, ...] = (12, 6, 4, 3)) -> Path:
     return path
 
 
-def lines_of(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def made_clips(path: Path) -> Path:
-    return arrays(path, (20, 3, 6, 4, 3))
-
-
 def made_scan(path: Path) -> Path:
     values = np.random.default_rng(0).integers(0, 900, (12, 18, 20)).astype(np.int16)
     path = path.with_suffix(".nii.gz")
@@ -128,19 +85,14 @@ def made_scan(path: Path) -> Path:
     return path
 
 
-def made_images(path: Path) -> Path:
-    for i in range(24):
-        picture(f"{path.with_suffix('')}/{i}.png", i)
-    return path.with_suffix("")
-
-
-@pytest.mark.parametrize("make", [made_images, arrays, made_clips, made_scan])
+@pytest.mark.parametrize("make", [arrays, made_scan])
 def test_a_run_follows_from_its_settings_and_data_on_every_machine(axial: Axial, tmp_path, monkeypatch, make):
+    few = ["--samples", 0, "--validate-on", 1]
     source, found, threads = make(tmp_path / "data.npz"), [], torch.get_num_threads()
     for out, gigabytes, count, more in (("one", 2, 1, []), ("two", 20, 2, ["--training.minutes", 60])):
         monkeypatch.setattr(costs, "free_memory", lambda device, room=gigabytes: room * GIGABYTE)
         torch.set_num_threads(count)
-        done = axial("train", source, "--training.steps", 1, "--out", out, "--samples", 1, *more)
+        done = axial("train", source, "--training.steps", 1, "--out", out, *few, *more)
         torch.set_num_threads(threads)
         assert done.status == 0, done.err
         record, config = (json.loads(Path(out, name).read_text()) for name in ("train.json", "config.json"))
@@ -149,7 +101,7 @@ def test_a_run_follows_from_its_settings_and_data_on_every_machine(axial: Axial,
     assert found[0] == found[1]
 
 
-def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(refused, tmp_path, monkeypatch):
+def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(axial: Axial, refused, tmp_path, monkeypatch):
     arrays(tmp_path / "photos.npz")
     monkeypatch.setattr(costs, "free_memory", lambda device: 5_000_000)
     choice = "--training.accumulate 1 --training.no-checkpoint-blocks --model.dim 128 --training.steps 1"
@@ -158,17 +110,11 @@ def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(refused
     monkeypatch.setattr(costs, "free_memory", lambda device: 40 * GIGABYTE)
     refused("train", "imagenet64", "photos.npz", "--data.size", "64")  # of another shape: said before sizes are
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_resume_changes_nothing_by_itself_on_a_fuller_machine(axial: Axial, tmp_path, monkeypatch):
-    arrays(tmp_path / "photos.npz")
-    wide = ["--model.dim", 128, "--training.batch-size", 4]
-    assert axial("train", "photos.npz", *wide, "--training.steps", 1).status == 0
+    assert axial("train", "photos.npz", *TINY, *QUICK).status == 0
     before = (tmp_path / "runs/photos/train.json").read_bytes()
-    monkeypatch.setattr(costs, "free_memory", lambda device: 5_000_000)
+    monkeypatch.setattr(costs, "free_memory", lambda device: 1_000)
     status, _, err = axial("train", "runs/photos", "--training.steps", 2)
-    assert status == 2
-    assert "MB are free here" in err
+    assert (status, "are free here" in err) == (2, True)
     assert (tmp_path / "runs/photos/train.json").read_bytes() == before
 
 
@@ -177,15 +123,7 @@ def test_the_plan_is_on_the_screen_and_in_the_record(axial: Axial, tmp_path):
     status, _, err = axial("train", "photos.npz", *TINY, *QUICK, "--samples", "1", "--validate-on", "3")
     assert status == 0
     words = " ".join(err.split())
-    for said in (
-        "36 train, 4 validation (3 are evaluated), no test part",
-        "6 x 4, 3 channels, values 0..255",
-        "classes 2: 0, 1",
-        "layout columns",
-        "memory more than",
-        "steps 1, ",
-        "--data.size",
-    ):
+    for said in ("36 train, 4 validation (3 are evaluated), no test part", "classes 2: 0, 1", "memory more than"):
         assert said in words
     record = json.loads((tmp_path / "runs/photos/train.json").read_text())
     found = record["facts"]
@@ -214,19 +152,9 @@ def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, refus
     assert record.facts.validation is not None
 
 
-def test_a_run_on_data_of_four_axes_has_pictures(axial: Axial, tmp_path):
-    values = np.random.default_rng(0).integers(0, 3, (12, 2, 3, 2, 2, 1), dtype=np.uint8)
-    np.save(tmp_path / "grids.npy", values)
-    done = axial("train", "grids.npy", *TINY[:4], *QUICK, "--validate-on", 2, "--samples", 1)
-    assert done.status == 0, done.err
-    drawn = {path.name for path in (tmp_path / "runs/grids").glob("**/*.png")}
-    assert drawn == {"data.png", "bits.png", "step-00000001.png"}
-    assert axial("sample", "runs/grids", "--count", 2, "--output", "more.npz").status == 0
-    assert load("more.npz", DataConfig(), "all").shape == (2, 3, 2, 2)
-
-
 def test_a_run_below_its_pictures_is_no_part_of_the_data(axial: Axial, tmp_path, monkeypatch):
-    pictures(tmp_path / "mine", [(8, 8)] * 8)
+    for i in range(8):
+        picture(f"mine/{i}.png", i)
     monkeypatch.chdir(tmp_path / "mine")
     assert axial("train", ".", *TINY, *QUICK, "--validate-on", 2, "--samples", 1).status == 0
     assert list((tmp_path / "mine/runs/mine").glob("**/*.png"))
@@ -234,23 +162,6 @@ def test_a_run_below_its_pictures_is_no_part_of_the_data(axial: Axial, tmp_path,
         assert len(load(tmp_path / "mine", DataConfig(), "all")) == 8
     status, _, err = axial("train", "runs/mine", "--training.steps", 2)
     assert status == 0, err
-
-
-def test_pictures_of_one_size_but_turned_are_cut_into_tiles(axial: Axial, tmp_path):
-    """As pictures of different sizes are: cameras note a turn in place of making it."""
-    pictures(tmp_path / "turned", [(48, 64)] * 8, turned=True)
-    status, _, err = axial("train", "turned", *TINY, *QUICK, "--validate-on", 2, "--samples", 1)
-    assert (status, "tiles" in err) == (0, True), err
-
-
-def test_a_run_of_more_steps_than_are_asked_for_keeps_its_record(axial: Axial, tmp_path):
-    arrays(tmp_path / "mine.npz")
-    two = [*QUICK[2:], "--training.steps", "2", "--samples", "1"]
-    assert axial("train", "mine.npz", *TINY[:4], *two).status == 0
-    before = (tmp_path / "runs/mine/train.json").read_bytes()
-    status, _, err = axial("train", "runs/mine", "--training.steps", 1)
-    assert (status, "has made 2 steps already, more than " in err) == (2, True), err
-    assert (tmp_path / "runs/mine/train.json").read_bytes() == before
 
 
 def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, refused, tmp_path):
@@ -264,33 +175,6 @@ def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, refused, tmp_pa
         assert (tmp_path / "other.npz").read_bytes() == before
         for _ in range(2):
             assert axial(*words, "--count", 1, "--output", "grid.png").status == 0
-    random_model(small_config((2, 4, 4), num_values=256)).float().save_pretrained("clips")
-    (tmp_path / "holiday.mkv").write_bytes(b"mine")
-    refused("sample", "clips", "--count", 1, "--output", "holiday.mkv")
-    assert (tmp_path / "holiday.mkv").read_bytes() == b"mine"
-
-
-def test_metrics_of_one_example_are_json(axial: Axial, tmp_path):
-    arrays(tmp_path / "mine.npz")
-    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 1, "--samples", 1).status == 0
-    lines = (tmp_path / "runs/mine/metrics.jsonl").read_text().splitlines()
-    metrics = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    assert [line["validation_standard_error"] for line in metrics if "validation_bits_per_dim" in line] == [None]
-    np.save(tmp_path / "one.npy", np.zeros((1, 6, 4, 3), np.uint8))
-    _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
-    assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None
-    assert len(read_curves(tmp_path / "runs/mine")["validation_bits_per_dim"]) == 1
-
-
-def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
-    """Random pictures of given widths and heights; `turned`: every second one is to be shown by a quarter turn."""
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for i, (width, height) in enumerate(sizes):
-        picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        exif = picture.getexif()
-        exif[ExifTags.Base.Orientation] = 6 if turned and i % 2 else 1
-        picture.save(folder / f"{i}.jpg", exif=exif)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
@@ -303,13 +187,10 @@ def test_names_that_are_not_utf8_are_read_and_no_run_is_begun_that_could_not_be(
     refused = axial("train", folder, *options, tmp_path / os.fsdecode(b"run\xff"))
     assert (refused.status, "run\\udcff is no name in UTF-8" in refused.err) == (2, True), refused.err
     assert not (tmp_path / os.fsdecode(b"run\xff")).exists()
-    with pytest.raises(ValueError, match="is no name in UTF-8"):
-        AxialTransformer.from_pretrained(trained).save_pretrained(tmp_path / os.fsdecode(b"model\xff"))
     assert axial("train", folder, *options, tmp_path / "run").status == 0
-    for name in ("scores.csv", "scores.json"):
-        done = axial("score", tmp_path / "run", folder, "--output", tmp_path / name)
-        assert done.status == 0, done.err
-        assert r"3\udcff.png" in (tmp_path / name).read_text(encoding="utf-8")
+    done = axial("score", tmp_path / "run", folder, "--output", tmp_path / "scores.csv")
+    assert done.status == 0, done.err
+    assert r"3\udcff.png" in (tmp_path / "scores.csv").read_text(encoding="utf-8")
 
 
 def test_a_damaged_test_part_is_named_and_never_replaced_by_validation(axial: Axial, refused):
@@ -319,14 +200,7 @@ def test_a_damaged_test_part_is_named_and_never_replaced_by_validation(axial: Ax
     train = ["train", "photos", *TINY, *ONE_STEP, "--samples", 1, "--out", "run"]
     for i in range(2):
         Path(f"photos/test/{i}.png").write_text("damaged")
-    err = refused(*train, "--data.skip-bad", 1)
-    assert "photos/test/0.png is not a whole image" in err
-    assert "(also photos/test/1.png)" in err
-    assert "data.skip_bad=2 would leave out 2 of 3 files" in err
-    assert not Path("run").exists()
-    nothing_left = axial(*train)
-    assert nothing_left.status == 2
-    assert "2 files are unfit: photos/test/0.png is not a whole image" in nothing_left.err
+    assert "(also photos/test/1.png)" in refused(*train, "--data.skip-bad", 1)
     assert not Path("run").exists()
     picture("photos/test/0.png", 0)
     done = axial(*train)
@@ -336,9 +210,6 @@ def test_a_damaged_test_part_is_named_and_never_replaced_by_validation(axial: Ax
     damaged = axial("evaluate", "run")
     assert damaged.status == 2
     assert "photos/test/0.png is not a whole image" in damaged.err
-    for i in range(2):
-        picture(f"photos/test/{i}.png", i)
-    assert json.loads(axial("evaluate", "run", "--json").out)["data"].endswith("photos, test")
 
 
 def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
@@ -347,9 +218,3 @@ def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
     pixels = np.random.default_rng(seed).integers(0, 256, (2, 2, 3)).astype(np.uint8)
     Image.fromarray(pixels).resize((8, 8)).convert(mode).save(path, **options)
     return Path(path)
-
-
-def test_no_samples_are_made_if_none_are_wanted(axial: Axial):
-    assert axial("train", "digits", "--samples", 0, "--out", "run", *TINY, *ONE_STEP).status == 0
-    assert not list(Path("run/samples").glob("*"))
-    assert Path("run/model.safetensors").is_file()

@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from axial_transformers import data
-from axial_transformers.data import DataConfig
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import save_movie
@@ -62,7 +61,7 @@ def test_a_folder_of_videos_is_trained_on_and_evaluated(axial: Axial, tmp_path):
     assert (metrics["images"], metrics["given_frames"]) == (4, 1)
 
 
-@pytest.mark.parametrize("layout", ["channels", "columns", "frames"])
+@pytest.mark.parametrize("layout", ["columns", "frames"])
 def test_given_frames_are_not_counted(axial: Axial, models, source, layout):
     metrics = json.loads(axial("evaluate", models[layout], source, "--given-frames", 1, "--json").out)
     bits = bits_map(AxialTransformer.from_pretrained(models[layout]), torch.from_numpy(clips()))
@@ -90,17 +89,6 @@ def test_a_clip_is_continued_and_its_first_frames_stay(axial: Axial, models, sou
     assert np.array_equal(np.load(tmp_path / "sampled.npz")["videos"][:, 0], clips()[:, 0])
 
 
-def test_lossless_movies_hold_the_clips_frame_by_frame(axial: Axial, models, source, tmp_path):
-    for output in ("s.npz", "s.mkv"):
-        assert axial("sample", models["channels"], "--count", 2, "--output", tmp_path / output).status == 0
-    for output in ("c.npz", "c.mkv"):
-        argv = ["complete", models["columns"], source, "--frames", 2, "--count", 1, "--output", tmp_path / output]
-        assert axial(*argv).status == 0
-    for name in "sc":
-        read = data.load(tmp_path / f"{name}.mkv", DataConfig(frames=3), "all").values
-        assert np.array_equal(read, np.load(tmp_path / f"{name}.npz")["videos"])
-
-
 def test_movies_play_side_by_side(axial: Axial, models, source, tmp_path):
     axial("sample", models["channels"], "--count", 4, "--scale", 2, "--output", tmp_path / "s.mp4")
     assert frames_of(tmp_path / "s.mp4").shape == (3, 20, 24, 3)
@@ -110,13 +98,3 @@ def test_movies_play_side_by_side(axial: Axial, models, source, tmp_path):
     assert frames_of(tmp_path / "c.mp4").shape == (3, 36, 96, 3)
     with Image.open(tmp_path / "c.gif") as picture:
         assert (picture.n_frames, picture.size) == (3, (96, 35))
-
-
-def test_strips_have_one_clip_a_row(axial: Axial, models, source, tmp_path):
-    axial("sample", models["channels"], "--count", 4, "--scale", 2, "--output", tmp_path / "s.png")
-    with Image.open(tmp_path / "s.png") as picture:
-        assert picture.size == (3 * 5 * 2 + 2, 4 * (4 * 2 + 1) + 1)
-    argv = ["complete", models["columns"], source, "--frames", 1, "--count", 2, "--scale", 2]
-    axial(*argv, "--output", tmp_path / "c.png")
-    with Image.open(tmp_path / "c.png") as picture:
-        assert picture.size == (3 * 5 * 2 + 78, 2 * 4 * (4 * 2 + 1) - 1)  # titles are on the left
