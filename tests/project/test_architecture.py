@@ -59,10 +59,11 @@ LINES_OF_ROOMS = {
     ("decoding",): 1_500,
     ("pictures",): 940,
     ("recipes",): 550,
-    ("models", "likelihood"): 2_715,
+    ("models", "likelihood"): 2_680,
     ("training",): 3_265,
     ("data",): 3_570,
     ("machine.py",): 150,
+    ("__init__.py", "__main__.py", "doors.py", "machine.py", "progress.py", "wording.py"): 420,
 }
 """Rooms that were rebuilt may not grow; the engine is to become smaller."""
 LINES_OF_C = 4_610
