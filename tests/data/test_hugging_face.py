@@ -264,6 +264,12 @@ def test_a_run_names_the_commit_and_goes_on_with_it(axial: Axial, refused, no_hu
     assert metrics["fingerprint"] == data.load(source, DataConfig(size=4, fit="crop"), "validation").fingerprint
 
 
+def test_the_files_of_a_saved_data_set_are_counted(axial: Axial, tmp_path):
+    out = axial("inspect", saved(tmp_path), "--model.dim", 8, "--data.size", 4, "--data.fit", "crop").out
+    assert re.search(r"files +1 arrow file\b", out)
+    assert "3: cat, dog, eel" in out
+
+
 def test_a_record_is_read_without_datasets_or_a_network(axial: Axial, trained, tmp_path, monkeypatch):
     monkeypatch.setattr("axial_transformers.data.hugging_face.require_extra", lambda *_: pytest.fail("opened"))
     run = shutil.copytree(trained, tmp_path / "run")

@@ -81,7 +81,7 @@ def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
     for file in files:
         part = part_of_file(file.stem) or part_of_folder(file.parent.name) or "train"
         by_part.setdefault(part, []).append(glob.escape(str(file.resolve())))
-    return {"path": BUILDERS[files[0].suffix], "data_files": by_part}
+    return {"path": BUILDERS[files[0].suffix.lower()], "data_files": by_part}
 
 
 @contextmanager

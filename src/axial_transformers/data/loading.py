@@ -163,9 +163,11 @@ def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
 def files_of(folder: Path, config: DataConfig) -> tuple[str, list[Path], list[Path]]:
     """Return the files of a folder that `load` reads: their kind, those of the first kind here, and all others.
 
-    A kind is video, scan, image, array, tar, parquet, or "" where nothing is read. A folder of frames is a video.
+    A kind is video, scan, image, array, arrow, tar, parquet, or "" where nothing is read. Folders of frames are videos.
     """
     shown = _shown(folder)
+    if hugging_face.is_saved(folder):
+        return "arrow", [file for file in shown if file.suffix == ".arrow"], []
     pictures = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
     arrays = [file for file in shown if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
     kinds = {
