@@ -15,7 +15,6 @@ from PIL import Image
 from axial_transformers.cli.parsing import COMMANDS, app
 from tests.conftest import Axial, Refused
 from tests.paths import DATA
-from tests.shard_writer import picture, write
 from tests.small_models import random_model, small_config
 
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
@@ -79,13 +78,15 @@ WRONG: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """A wrong value of each option; or the whole call, where it is wrong with other words only."""
 
+COLUMNS = " data.column data.label-column"
 RIGHT = {
     "train": (
-        "out resume from training.deterministic training.horizontal-flip training.as-released "
-        "training.checkpoint-blocks training.tensorboard training.wandb"
+        "data.column data.label-column out resume from training.deterministic training.horizontal-flip "
+        "training.as-released training.checkpoint-blocks training.tensorboard training.wandb"
     ),
-    "demo": "out", "evaluate": "labels json", "sample": "compile", "complete": "approximate only compile",
-    "score": "heat-maps against typical", "studio": "host",
+    "demo": "out", "evaluate": "labels json" + COLUMNS, "sample": "compile" + COLUMNS,
+    "complete": "approximate only compile" + COLUMNS, "score": "heat-maps against typical" + COLUMNS,
+    "studio": "host" + COLUMNS,
     "compress": "embed fit force from drop-header verify compare json",
     "decompress": "salvage only", "import-official": "output raw verify", "inspect": "dependencies json",
     "push": "private revision licence dry-run", "recipes": "", "doctor": "",
@@ -126,8 +127,6 @@ CALLS = {
     "train pair.npz": "key",
     "train photos.npz --data.num-values 3": "num_values",
     "train photos.npz --data.mode rgb": "mode",
-    "train shard.tar": "fit=crop",
-    "train shard.tar --data.size 4": "8.png is 8x8 pixels, not 4x4",
     "train digits --model.convolution 8 --model.shape 4 4 4 4": "convolution",
     "train digits --model.layout frames --model.shape 8": "frames",
     "train digits --model.dim 12 --model.rotary 9": "rotary",
@@ -202,7 +201,6 @@ def files(gray, monkeypatch) -> None:
     Path("cut/model.safetensors").write_bytes(Path("cut/model.safetensors").read_bytes()[:99])
     Path("broken/config.json").write_text("{")
     Path("frames/config.json").write_text('{"model": "axial_transformer", "shape": [4], "layout": "frames"}')
-    write(Path("shard.tar"), [(f"{n}.png", picture(np.zeros((n, n), np.uint8))) for n in (4, 8)])
 
 
 def names(home: Path) -> list[Path]:

@@ -6,9 +6,8 @@ from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
     from axial_transformers.data.arrays import imagenet_version, save_arrays
-    from axial_transformers.data.config import DataConfig, Split
+    from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
     from axial_transformers.data.examples import Examples, examples_from
-    from axial_transformers.data.hugging_face import is_hub_dataset
     from axial_transformers.data.loading import load, picture_sizes, scan_axes
     from axial_transformers.data.splits import EmptySplitError
 
@@ -35,7 +34,7 @@ __getattr__ = opened_at_first_use(
         "Split": "config",
         "examples_from": "examples",
         "imagenet_version": "arrays",
-        "is_hub_dataset": "hugging_face",
+        "is_hub_dataset": "config",
         "load": "loading",
         "picture_sizes": "loading",
         "save_arrays": "arrays",

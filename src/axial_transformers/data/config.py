@@ -1,5 +1,6 @@
 """Options of reading a source."""
 
+import re
 from dataclasses import dataclass
 from math import isfinite
 from typing import Annotated, Literal
@@ -10,6 +11,8 @@ MAX_VALUES = 1 << 16
 MIN_STEP = 1e-250
 """Of a grid: the reciprocal of a smaller one might be infinite."""
 _LETTERS = "CTDHWL"
+HUB = re.compile(r"hf:(?P<path>[^/@]+/[^/@]+)(/(?P<name>[^/@]+))?(@(?P<revision>.+))?")
+"""A data set of the hub, hf:OWNER/NAME[/SUBSET][@REVISION]."""
 Split = Literal["train", "validation", "test", "all"]
 
 
@@ -104,6 +107,11 @@ class DataConfig:
         """Raise ValueError for the sizes of a block, which pictures and videos do not have."""
         if isinstance(self.size, tuple):
             raise ValueError(f"data.size={self.size} cuts arrays and scans: give pictures and videos one size")
+
+
+def is_hub_dataset(source: object) -> bool:
+    """Return True for the name of a data set of the hub."""
+    return HUB.fullmatch(str(source)) is not None
 
 
 def check_grid(grid: tuple[float, float] | None, part: str) -> None:

@@ -4,7 +4,6 @@ Arrow maps them from disk, so they may be larger than memory. Rows are read when
 """
 
 import glob
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.arrays import MAX_CLASSES, example_of
-from axial_transformers.data.config import DataConfig
+from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import say
 from axial_transformers.data.images import PixelKind, kind_of_images
@@ -26,13 +25,7 @@ from axial_transformers.storage import require_extra
 from axial_transformers.wording import engineering
 
 BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
-_HUB = re.compile(r"hf:(?P<path>[^/@]+/[^/@]+)(/(?P<name>[^/@]+))?(@(?P<revision>.+))?")
 _KINDS: tuple[PixelKind, ...] = ("rgba", "rgb", "gray")
-
-
-def is_hub_dataset(source: str | Path) -> bool:
-    """Return True for hf:OWNER/NAME[/SUBSET][@REVISION], a data set of the hub."""
-    return _HUB.fullmatch(str(source)) is not None
 
 
 def is_saved(folder: Path) -> bool:
@@ -75,7 +68,7 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, Any]:
 
 def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
     """Return the arguments of `load_dataset_builder`."""
-    if match := _HUB.fullmatch(source):
+    if match := HUB.fullmatch(source):
         return match.groupdict()
     by_part = dict[str, list[str]]()
     for file in files:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from axial_transformers.data import bair_videos, hugging_face, images, npy, picture_files, scans, video
 from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays, volume_in
 from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, cut
-from axial_transformers.data.config import DataConfig, Split
+from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import Selection, files_below, is_hidden, natural_key, say
 from axial_transformers.data.splits import (
@@ -89,7 +89,7 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
     path = source_path(source)
     if scans.is_scan(path):
         return _load_file(path, config, split, progress)
-    if hugging_face.is_hub_dataset(source) or hugging_face.is_saved(path):
+    if is_hub_dataset(source) or hugging_face.is_saved(path):
         return _load_dataset(str(source), [], config, split, progress)
     if path.is_dir():
         return _load_folder(path, config, split, progress)
