@@ -15,6 +15,7 @@ from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
+from axial_transformers.data.rows import Column
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batch_at, batches, step_positions
 from axial_transformers.training.processes import Processes
@@ -228,6 +229,22 @@ def test_what_cannot_be_read_is_one_line(tmp_path, name):
     with pytest.raises(ValueError, match=says) as caught:
         _ = data.load(tmp_path / name, DataConfig(**options), "all").values[:]
     assert "\n" not in str(caught.value)
+
+
+def test_an_image_outside_of_the_data_set_is_read_from_the_cache_only(no_hub, tmp_path):
+    """A data set of others may name any file of this machine; `datasets` names those that it has downloaded."""
+    for folder, says in ((tmp_path / "home", "no file of the data set"), (no_hub / "downloads", None)):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "a.png"
+        path.write_bytes(picture(VALUES[0]))
+        features = datasets.Features({"image": datasets.Image()})
+        named = datasets.Dataset.from_dict({"image": [{"bytes": None, "path": str(path)}]}, features)
+        column = Column(named.with_format("arrow"), "photos")
+        if says:
+            with pytest.raises(ValueError, match=says):
+                column.read([0])
+        else:
+            assert column.read([0])[0].getvalue() == path.read_bytes()
 
 
 def of_hub(cache: Path, tmp_path: Path) -> str:

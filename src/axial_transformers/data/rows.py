@@ -44,8 +44,8 @@ class Column:
         files = []
         for row, cell in zip(rows, cells.to_pylist(), strict=True):
             content, path = (cell["bytes"], cell["path"]) if cell else (b"", "")
-            content = Path(path or "").read_bytes() if content is None else content
-            files.append(Member(content, f"{self.source}: {path or f'row {row}'}"))
+            name = f"{self.source}: {path or f'row {row}'}"
+            files.append(Member(_downloaded(path or "", name) if content is None else content, name))
         return files
 
     def _array(self, cells: Any) -> NDArray[Any]:
@@ -58,6 +58,17 @@ class Column:
             cells = cells.flatten()
         array: NDArray[Any] = cells.to_numpy(zero_copy_only=False)
         return array.reshape(shape)
+
+
+def _downloaded(path: str, name: str) -> bytes:
+    """Return a file that `datasets` has downloaded: the data sets of others may name any file of this machine."""
+    from datasets import config
+    from huggingface_hub import constants
+
+    folders = [Path(folder).resolve() for folder in (config.HF_DATASETS_CACHE, constants.HF_HUB_CACHE)]
+    if not any(Path(path).resolve().is_relative_to(folder) for folder in folders):
+        raise ValueError(f"{name} is no file of the data set: put its images into it, as save_to_disk does")
+    return Path(path).read_bytes()
 
 
 class Rows(OnDemand):
