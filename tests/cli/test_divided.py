@@ -32,6 +32,15 @@ def test_a_command_divides_its_work_or_the_first_process_does_it_alone(axial: Ax
     assert seen == (["2"] if divides else [None] * (rank == 0))
 
 
+@pytest.mark.parametrize("words", [["evaluate", "--halp"], ["train", "digits", "--halp"]], ids=" ".join)
+def test_a_mistake_is_said_by_the_first_process_alone(axial: Axial, monkeypatch, words):
+    for rank in (0, 1):
+        for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items():
+            monkeypatch.setenv(name, str(value))
+        status, _, err = axial(*words)
+        assert (status, "--halp" in err) == (2, rank == 0)
+
+
 def test_torchrun_writes_one_archive_and_ends_well(tmp_path):
     archiving_model().save_pretrained(tmp_path / "model")
     np.save(tmp_path / "images.npy", np.zeros((2, 3, 5), np.uint8))

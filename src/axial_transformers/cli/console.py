@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
+from cyclopts import CycloptsError
+
 from axial_transformers.progress import rank, stderr_console
 
 USAGE_ERROR, INTERRUPTED = 2, 130
@@ -53,7 +55,7 @@ def rank_zero_output() -> Iterator[None]:
     try:
         with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             yield
-    except (ValueError, OSError):
+    except (CycloptsError, ValueError, OSError):
         raise SystemExit(USAGE_ERROR) from None
 
 
