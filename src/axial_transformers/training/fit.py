@@ -234,15 +234,19 @@ def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
 
 def _finish(between: Callbacks, evaluate: Evaluate | None, sample: Sample | None, progress: Display) -> None:
     """Save; unless the run was interrupted, evaluate and sample at the last step, and say how long that took."""
-    config, state, began = between.learner.config, between.learner.state, time.monotonic()
+    config, state = between.learner.config, between.learner.state
     between.save()
     if state.ending == "interrupted":
         return
-    if evaluate and state.evaluated_step != state.step:
-        between.evaluate(evaluate)
-    if sample and state.step % config.sample_every:
-        between.sample(sample)
-    progress.say(f"the last evaluation and samples took {duration(time.monotonic() - began)}")
+    began = time.monotonic()
+    due = evaluate if state.evaluated_step != state.step else None
+    last = sample if state.step % config.sample_every else None
+    if due:
+        between.evaluate(due)
+    if last:
+        between.sample(last)
+    if due or last:
+        progress.say(f"the last evaluation and samples took {duration(time.monotonic() - began)}")
 
 
 def _evaluation_due(learner: Learner) -> bool:

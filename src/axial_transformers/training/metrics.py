@@ -28,6 +28,7 @@ from axial_transformers.training.divergence import add_step
 from axial_transformers.training.run_state import RunState
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
+MAX_LINE = 1 << 20
 TIMED = 10
 """Reads of which the median is the time of a step; the first steps, some of which compile, are read one by one."""
 STATUS = Path("/proc/self/status")
@@ -155,7 +156,7 @@ class MetricsLog:
                 self._path.open(encoding="utf-8", errors="replace") as old,
                 aside.open("w", encoding="utf-8") as new,
             ):
-                new.writelines(line for line in old if _moment(line) <= resumed)
+                new.writelines(line for line in _lines_of(old) if _moment(line) <= resumed)
         return self._path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
@@ -236,11 +237,16 @@ def read_curves(folder: Path) -> dict[str, Curve]:
         return {}
     curves: dict[str, Curve] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
-        for metrics in map(_metrics, file):
+        for metrics in map(_metrics, _lines_of(file)):
             step = metrics.pop("step", math.inf)
             for name, value in metrics.items() if step < math.inf else ():
                 curves.setdefault(name, []).append((step, value))
     return curves
+
+
+def _lines_of(file: TextIO) -> Iterator[str]:
+    """Yield the lines of a file that may be of others; what is longer than a line of metrics comes in parts."""
+    return iter(lambda: file.readline(MAX_LINE), "")
 
 
 def _metrics(line: str) -> dict[str, float]:
