@@ -29,7 +29,7 @@ from axial_transformers.compression import (
     open_archive,
 )
 from axial_transformers.compression.archive import fingerprint
-from axial_transformers.data import DataConfig, bair_videos, load, npy, save_arrays
+from axial_transformers.data import DataConfig, bair_videos, load, save_arrays
 from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.images import decoded, kind_of_images
 from axial_transformers.data.picture_files import Member
@@ -140,7 +140,7 @@ def npy_files(place: Path) -> Parser:
     arrays = PIXELS[None], PIXELS.astype(np.uint16), PIXELS[..., 0] > 5, np.asfortranarray(PIXELS.astype(np.int64))
 
     def parse(name: str, content: bytes) -> object:
-        return npy.array_of(content, name).shape, load_arrays([put(place / name, content)], _AS_IS).values.shape
+        return load_arrays([put(place / name, content)], _AS_IS).values.shape
 
     return Parser(seeds=[("a.npy", array(values)) for values in arrays], parse=parse, hostile=_hostile_npy)
 

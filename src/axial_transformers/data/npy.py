@@ -56,14 +56,6 @@ def mapped(map_in: Callable[[Literal["c", "r"]], NDArray[Any]]) -> NDArray[Any]:
         return map_in("r")
 
 
-def array_of(content: bytes, where: str) -> NDArray[Any]:
-    """Return the array in the content of an .npy file."""
-    with _reading(where):
-        _header(content[:_HEADER_LIMIT], len(content), where)
-        array: NDArray[Any] = npy_format.read_array(io.BytesIO(content), allow_pickle=False)
-        return array
-
-
 class _BadArrayError(ValueError):
     """The message is complete."""
 
