@@ -1,4 +1,4 @@
-/* axl: restore the values of an archive of the package axial-transformers that carries its model (format version 5).
+/* axl: restore the values of an archive of the package axial-transformers that carries its model (format version 6).
 
    C99 and the standard library. The network and the coder are those of the package's engine, the files *.h that are
    included here; `make axl` joins them and this file into one, build/axl.c, which is all that is needed:
@@ -8,10 +8,9 @@
 
    With -O3 -march=native it is 20 times faster, on processors with fused multiply-add. Never use -ffast-math.
 
-   An archive of an array or of a scan: OUTPUT becomes the raw values, lowest byte first; a line has their type and
-   shape, which is [N, *A, C] of an array, and [.., *A, C] of a scan.
-   An archive of files: OUTPUT is a folder that exists, as do the folders within. Stored files come back as they were,
-   images and videos as raw values; a line says what each is.
+   An archive of an array: OUTPUT becomes the raw values, lowest byte first, channels last; a line has their type and
+   shape. An archive of images: OUTPUT is a folder that exists, as do the folders within. Images come back as raw values;
+   a line says what each is. Stored files come back as they were, those of an array as OUTPUT.NAME.
 
    An error is one line on stderr, and exit status 2. Archives may be hostile: sizes are checked before memory is taken.
    The memory of the whole program is at most MIB, or 32 MiB and 16 KiB for each byte of the archive. */
@@ -27,7 +26,7 @@
 #include <stdio.h>
 
 enum {
-    VERSION = 5, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
+    VERSION = 6, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
     MAX_DEPTH = 16, /* levels of JSON */
     MAX_TENSORS = 1 << 14, MAX_CONFIG = 1 << 16, NUMBERS_PER_BYTE = 32, CODE_OF_STEP = 240, CODE_OF_PRECISION = 112,
     MAX_NEIGHBOURS = 256
@@ -1256,10 +1255,8 @@ static void read_lengths(Inflating *from, unsigned char *lengths, int *count, in
     }
 }
 
-/* Return what zlib has packed, and a zero byte behind it. Deflate makes at most 1032 bytes of one. */
-static Bytes unpack(Bytes packed) {
-    uint64_t most = 64 * packed.size > 1 << 24 ? 64 * packed.size : 1 << 24;
-    most = most < 1 << 27 ? most : 1 << 27;
+/* Return what zlib has packed, `most` bytes at most, and a zero byte behind it. Deflate makes at most 1032 of one. */
+static Bytes unpack(Bytes packed, uint64_t most) {
     most = most < 1032 * packed.size ? most : 1032 * packed.size;
     Inflating from = {.packed = packed, .out = take(most + 1, 1), .most = most};
     unsigned head = take_bits(&from, 8), last, a = 1, b = 0, check = 0;
@@ -1303,61 +1300,47 @@ typedef struct { Bytes content; uint64_t images; } Chunk;
 
 /* Where decoded images go: tiles of examples, which are in one array or in a file each. */
 static struct {
-    const char *path;          /* of the array, or of the folder of files */
-    const Json *files, *file;  /* the description of files, NULL for an array; the entry of the current file */
-    int first_size;            /* the number of the first of the sizes in an entry */
-    const Json *shape;         /* of the array, if it is described */
-    uint64_t outer_axes, examples; /* how many axes are before *A, and their product */
-    char type[4];              /* of values, as NumPy writes it */
-    int bytes, is_scan;        /* bytes of a value */
-    uint64_t index, left, next;            /* in a scan: of the next value; unknown values left; of the first of them */
-    const unsigned char *indices, *stored; /* what the frame holds of unknown values */
-    int stored_bytes, is_big;              /* of a stored value, and whether its first byte is the highest */
+    const char *path;            /* of the array, or of the folder of files */
+    const Json *images, *image;  /* the description of images, NULL for an array; the entry of the current one */
+    const Json *stored;          /* the description of stored files */
+    uint64_t outer[MAX_AXES * 2]; /* the sizes of the axes before *A */
+    int outer_axes;
+    char type[4]; /* of values, as NumPy writes it */
+    int bytes;    /* of a value */
     uint64_t sizes[MAX_AXES], tile, tiles, values;
     uint16_t *example; /* [*sizes, C] */
 } target;
 
 static void bad_description(void) { fail("the archive's description of what it holds is damaged"); }
 
-/* Set the sizes of an example; NULL: those of the model. */
-static void set_sizes(const Json *size) {
-    target.tiles = 1;
-    target.values = config.data_channels;
-    for (int axis = 0; axis < config.data_axes; axis++, size = size ? size->next : NULL) {
-        uint64_t tile = config.data_shape[axis];
-        target.sizes[axis] = size ? whole(size, 1, INT32_MAX, "a size of the archive's files") : tile;
-        target.tiles = product(target.tiles, (target.sizes[axis] + tile - 1) / tile);
-        target.values = product(target.values, target.sizes[axis]);
+/* Set the size of the next axis of an example, the first one being 0. */
+static void set_size(int axis, uint64_t size) {
+    uint64_t tile = config.data_shape[axis];
+    target.tiles = product(axis ? target.tiles : 1, (size + tile - 1) / tile);
+    target.values = product(axis ? target.values : config.data_channels, size);
+    target.sizes[axis] = size;
+}
+
+/* Set the sizes of the current image. */
+static void set_size_of_image(void) {
+    const Json *size = target.image->first->next;
+    for (int axis = 0; axis < 2; axis++) {
+        size = size->next;
+        set_size(axis, whole(size, 1, INT32_MAX, "a size of an image"));
     }
 }
 
-static const Json *skip(const Json *list, uint64_t count) {
-    const Json *each = list->first;
-    while (count--)
-        each = each->next;
-    return each;
-}
-
-/* Go to the next entry that is of images, or is a whole file; there must be one, or none. */
-static void next_entry(int of_images, int there) {
-    target.file = target.file ? target.file->next : target.files->first;
-    while (target.file && (target.file->length > 1) != of_images)
-        target.file = target.file->next;
-    if (!target.file != !there) fail("the archive does not hold what it describes");
-}
-
-static void open_entry(const char *suffix) {
-    const char *name = target.file->first->text;
-    for (const char *at = name; *at; at++)
+static void open_file(const Json *name, const char *suffix) {
+    for (const char *at = name->text; *at; at++)
         if ((unsigned char)*at < 32) fail("the archive names a file with control characters");
-    for (const char *at = name; at;) { /* no part of a name may lead out of the folder */
+    for (const char *at = name->text; at;) { /* no part of a name may lead out of the folder */
         uint64_t length = strcspn(at, "/");
-        if (!length || (at[0] == '.' && (length == 1 || (at[1] == '.' && length == 2))) || strpbrk(name, "\\:"))
+        if (!length || (at[0] == '.' && (length == 1 || (at[1] == '.' && length == 2))) || strpbrk(name->text, "\\:"))
             fail("the archive names a file outside of its folder");
         at = at[length] ? at + length + 1 : NULL;
     }
-    open_output(text_of("%s/%s%s", target.path, name, suffix));
-    printf("%s%s: ", name, suffix);
+    open_output(text_of(target.images ? "%s/%s%s" : "%s.%s%s", target.path, name->text, suffix));
+    printf("%s%s: ", name->text, suffix);
 }
 
 /* Return the bits of the float16 nearest to a number, ties to even. */
@@ -1368,34 +1351,24 @@ static uint64_t half_of(double number) {
     return bits | (signbit(number) ? 1 << 15 : 0);
 }
 
-/* Return the bits of the value of a scan that comes next; `value` is what its tile holds. */
-static uint64_t bits_of_scan(int64_t value) {
+/* Return the bits of a value in the type of the array. */
+static uint64_t bits_of_value(int64_t value) {
     uint64_t bits = (uint64_t)value;
-    if (target.left && target.index++ == target.next) {
-        bits = 0;
-        for (int i = 0; i < target.stored_bytes; i++)
-            bits = bits << 8 | target.stored[target.is_big ? i : target.stored_bytes - 1 - i];
-        target.stored += target.stored_bytes;
-        if (--target.left) target.next += little(target.indices += 8, 8);
-    }
     if (target.type[1] == 'b') return bits != 0;
     if (target.type[1] != 'f') return bits;
     double step = config.step > 0 ? config.step : 1, divisor = rint(1 / step);
-    memcpy(&value, &bits, sizeof(bits));
     double number = divisor > 0 && 1 / divisor == step ? (double)value / divisor : (double)value * step;
     number += config.offset;
     memcpy(&bits, &number, sizeof(bits));
     return target.bytes == 8 ? bits : target.bytes == 4 ? bits_of((float)number) : half_of(number);
 }
 
-/* Close the output of an array, and print its type and shape. */
-static void close_array(void) {
-    const Json *size = target.shape ? target.shape->first : NULL;
+/* Close the output of values, and print their type and shape. */
+static void close_values(void) {
     close_output();
     printf("%s [", target.type);
-    if (!size && !target.files) printf("%llu, ", (unsigned long long)target.examples);
-    for (uint64_t i = 0; size && i < target.outer_axes; i++, size = size->next)
-        printf("%.*s, ", (int)size->length, size->text);
+    for (int axis = 0; axis < target.outer_axes; axis++)
+        printf("%llu, ", (unsigned long long)target.outer[axis]);
     for (int axis = 0; axis < config.data_axes; axis++)
         printf("%llu, ", (unsigned long long)target.sizes[axis]);
     printf("%llu]\n", (unsigned long long)config.data_channels);
@@ -1405,9 +1378,10 @@ static void close_array(void) {
 static void put_image(const uint16_t *image) {
     uint64_t channels = config.data_channels, pixels = config.positions * config.channels / channels, filled = 0;
     unsigned char buffer[4096];
-    if (target.files && !target.tile) {
-        next_entry(1, 1);
-        set_sizes(skip(target.file, (uint64_t)target.first_size));
+    if (target.images && !target.tile) {
+        target.image = target.image ? target.image->next : target.images->first;
+        if (!target.image) fail("the archive does not hold what it describes");
+        set_size_of_image();
     }
     for (uint64_t p = 0; p < pixels; p++) {
         uint64_t rest = p, tile = target.tile, at = 0, stride = 1, inside = 1;
@@ -1424,17 +1398,17 @@ static void put_image(const uint16_t *image) {
     }
     target.tile = (target.tile + 1) % target.tiles;
     if (target.tile) return;
-    if (target.files) open_entry(".raw");
+    if (target.images) open_file(target.image->first, ".raw");
     for (uint64_t i = 0; i < target.values; i++) {
         int64_t value = config.lowest + target.example[i];
-        put_little(target.is_scan ? bits_of_scan(value) : (uint64_t)value, target.bytes, buffer + filled);
+        put_little(bits_of_value(value), target.bytes, buffer + filled);
         filled += (uint64_t)target.bytes;
         if (filled > sizeof(buffer) - 8 || i + 1 == target.values) {
             write_output(buffer, filled);
             filled = 0;
         }
     }
-    if (target.files) close_array();
+    if (target.images) close_values();
 }
 
 /* Decode a chunk of images. */
@@ -1443,7 +1417,6 @@ static void read_chunk(Chunk chunk, const int *classes) {
     const Memory *mark = memory;
     int width = config.num_values > 256 ? 2 : 1;
     uint32_t crc = 0;
-    if (varint(&chunk.content)) fail("an image is stored without the model, as no archive with its model does");
     network.stream = open_stream(chunk.content);
     network.classes = classes;
     decode(chunk.images);
@@ -1466,73 +1439,85 @@ static const Json *list_of(const Json *json, const char *key) {
     return found;
 }
 
-/* Read the frame of a scan: return its JSON, and find the values that the model does not know. */
-static const Json *read_frame(Bytes packed) {
-    Bytes frame = unpack(packed);
-    unsigned char *end = memchr(frame.bytes, '\n', (size_t)frame.size);
-    if (!end) bad_description();
-    const Json *json = read_json(part(&frame, (uint64_t)(end - frame.bytes), "a frame"), "the frame of the scan");
-    const Json *type = member(json, "dtype");
+/* Read the type and the shape of an array. */
+static void read_array(const Json *array, uint64_t images) {
+    const Json *type = member(array, "dtype"), *shape = list_of(array, "shape"), *axis = member(array, "channels");
+    uint64_t number = 0, channels = UINT64_MAX, examples = 1;
     if (!type || type->kind != STRING || type->length != 3 || strlen(type->text) != 3 ||
         !strchr("biuf", type->text[1]) || !strchr("1248", type->text[2]) || !strcmp(type->text + 1, "f1"))
         bad_description();
     memcpy(target.type, type->text, 3);
-    target.is_scan = 1;
     target.bytes = target.type[2] - '0';
-    target.is_big = target.type[0] == '>' && target.type[1] != 'f';
-    target.stored_bytes = target.type[1] == 'f' ? 8 : target.bytes;
     target.type[0] = target.bytes > 1 ? '<' : '|';
-    part(&frame, 1, "a frame");
-    for (const Json *file = list_of(json, "files")->first; file; file = file->next)
-        for (const Json *gap = list_of(file, "gaps")->first; gap; gap = gap->next)
-            part(&frame, whole(gap, 0, INT32_MAX, "the length of a gap"), "the frame of the scan");
-    target.left = frame.size / (8 + (uint64_t)target.stored_bytes);
-    target.indices = part(&frame, 8 * target.left, "").bytes;
-    target.stored = part(&frame, (uint64_t)target.stored_bytes * target.left, "").bytes;
-    target.next = target.left ? little(target.indices, 8) : 0;
-    if (frame.size) bad_description();
-    return json;
+    if (axis && !is(axis, "null")) channels = whole(axis, 0, (double)shape->length - 1, "the axis of channels");
+    uint64_t axes = shape->length - (channels < shape->length);
+    if (axes < (uint64_t)config.data_axes || axes > (uint64_t)config.data_axes + MAX_AXES) bad_description();
+    target.outer_axes = (int)axes - config.data_axes;
+    int next = 0;
+    for (const Json *size = shape->first; size; size = size->next, number++) {
+        uint64_t length = whole(size, 1, INT32_MAX, "a size of the array");
+        if (number == channels) {
+            if (length != config.data_channels) bad_description();
+        } else if (next++ < target.outer_axes) {
+            target.outer[next - 1] = length;
+            examples = product(examples, length);
+        } else
+            set_size(next - 1 - target.outer_axes, length);
+    }
+    if (channels > shape->length && config.data_channels > 1) bad_description();
+    if (product(examples, target.tiles) != images) fail("the archive does not hold what it describes");
 }
 
-/* Find out from the metadata where images go. `frame` is the last chunk, if it may be that of a scan. */
-static void read_description(Bytes packed, uint64_t images, const Chunk *frame) {
-    uint64_t most = 0, axes = (uint64_t)config.data_axes;
-    const Json *json = packed.size ? read_json(unpack(packed), "the archive's description") : NULL;
-    target.examples = json ? 1 : images;
-    set_sizes(NULL);
-    if (json && member(json, "scan")) {
-        if (!frame) bad_description();
-        json = read_frame(frame->content);
-    } else if (json && !member(json, "array")) {
-        target.first_size = member(json, "pictures") ? 2 : 1;
-        target.files = list_of(json, target.first_size == 2 ? "pictures" : "videos");
+/* Find out from the metadata where images go. */
+static void read_description(Bytes packed, uint64_t images) {
+    uint64_t most = 0, size = 64 * packed.size > 1 << 24 ? 64 * packed.size : 1 << 24;
+    const Json *json = packed.size ? read_json(unpack(packed, size < 1 << 27 ? size : 1 << 27), "the description") : NULL;
+    const Json *array = json ? member(json, "array") : NULL;
+    if (!json) {
+        target.outer[0] = images;
+        target.outer_axes = 1;
+        for (int axis = 0; axis < config.data_axes; axis++)
+            set_size(axis, config.data_shape[axis]);
+    } else {
+        target.stored = list_of(json, "stored");
+        if (array && array->kind == OBJECT)
+            read_array(array, images);
+        else
+            target.images = list_of(json, "images");
     }
-    for (const Json *each = target.files ? target.files->first : NULL; each; each = each->next) {
-        if (each->kind != ARRAY || !each->length || each->first->kind != STRING ||
-            strlen(each->first->text) != each->first->length ||
-            (each->length > 1 && each->length < (uint64_t)target.first_size + axes))
+    if (target.images && config.data_axes != 2) bad_description();
+    for (target.image = target.images ? target.images->first : NULL; target.image; target.image = target.image->next) {
+        if (target.image->kind != ARRAY || target.image->length != 4 || target.image->first->kind != STRING ||
+            strlen(target.image->first->text) != target.image->first->length)
             bad_description();
-        if (each->length == 1) continue;
-        set_sizes(skip(each, (uint64_t)target.first_size));
+        set_size_of_image();
         most = target.values > most ? target.values : most;
     }
-    if (json && !target.files) {
-        target.shape = list_of(json, "shape");
-        if (target.shape->length <= axes) bad_description();
-        target.outer_axes = target.is_scan ? target.shape->length - axes - 1 : 1;
-        const Json *size = target.shape->first;
-        for (uint64_t i = 0; i < target.outer_axes; i++, size = size->next)
-            target.examples = product(target.examples, whole(size, 1, INT32_MAX, "a size of the array"));
-        set_sizes(size);
-        size = skip(target.shape, target.shape->length - 1);
-        if (target.is_scan && whole(size, 1, MAX_SIZE, "channels") != config.data_channels) bad_description();
-    }
-    if (!target.files) {
-        if (product(target.examples, target.tiles) != images) fail("the archive does not hold what it describes");
+    if (!target.images) {
         most = target.values;
         open_output(target.path);
     }
     target.example = take(most, sizeof(uint16_t));
+}
+
+/* Write the stored files of a chunk. */
+static void write_stored(Bytes packed) {
+    uint64_t size = 0;
+    for (const Json *file = target.stored->first; file; file = file->next) {
+        if (file->kind != ARRAY || file->length != 2 || file->first->kind != STRING ||
+            strlen(file->first->text) != file->first->length)
+            bad_description();
+        size += whole(file->first->next, 0, INT32_MAX, "the size of a stored file");
+    }
+    Bytes content = unpack(packed, size);
+    for (const Json *file = target.stored->first; file; file = file->next) {
+        uint64_t length = whole(file->first->next, 0, INT32_MAX, "the size of a stored file");
+        open_file(file->first, "");
+        write_output(part(&content, length, "a stored file").bytes, length);
+        close_output();
+        printf("as it was\n");
+    }
+    if (content.size) bad_description();
 }
 
 /* Read the configuration, the network and its tensors from a chunk. */
@@ -1593,7 +1578,8 @@ static void read_archive(const char *name, const char *limit) {
     for (uint64_t i = 0; i < count; i++, index += 10) {
         chunks[i].images = little(index, 2);
         chunks[i].content = part(&left, little(index + 2, 4), "a chunk");
-        if (chunks[i].images > (i < first_file ? 0 : MAX_IMAGES)) fail("%s: a chunk claims too many images", name);
+        if (chunks[i].images > (i < first_file ? 0 : MAX_IMAGES) || (i >= first_file && i + 1 < count && !chunks[i].images))
+            fail("%s: a chunk claims a wrong number of images", name);
         if (crc32(0, chunks[i].content.bytes, chunks[i].content.size) != little(index + 6, 4))
             fail("%s: chunk %llu is damaged: its checksum differs", name, (unsigned long long)i);
         images += chunks[i].images;
@@ -1609,24 +1595,15 @@ static void read_archive(const char *name, const char *limit) {
     int64_t beyond = config.lowest + config.num_values;
     target.bytes = config.lowest < 0 || beyond > 65536 ? 4 : beyond > 256 ? 2 : 1;
     memcpy(target.type, target.bytes == 1 ? "|u1" : target.bytes == 2 ? "<u2" : "<i4", 4);
-    read_description(metadata, images, count > first_file && !chunks[count - 1].images ? &chunks[count - 1] : NULL);
-    for (uint64_t i = first_file; i < count; classes += chunks[i++].images)
-        if (chunks[i].images) read_chunk(chunks[i], classes);
-    if (target.tile || target.left) fail("the archive ends within what it describes");
-    if (!target.files) {
-        close_array();
-        return;
-    }
-    next_entry(1, 0);
-    for (uint64_t i = first_file; i < count; i++) {
-        if (chunks[i].images) continue;
-        next_entry(0, 1);
-        open_entry("");
-        write_output(chunks[i].content.bytes, chunks[i].content.size);
-        close_output();
-        printf("as it was\n");
-    }
-    next_entry(0, 0);
+    uint64_t stored = count > first_file && !chunks[count - 1].images, first = first_file;
+    read_description(metadata, images);
+    for (; first < count - stored; classes += chunks[first++].images)
+        read_chunk(chunks[first], classes);
+    const Json *missing = target.image ? target.image->next : target.images ? target.images->first : NULL;
+    if (target.tile || missing) fail("the archive ends within what it describes");
+    if (!target.images) close_values();
+    if (stored != (target.stored && target.stored->length)) fail("the archive does not hold what it describes");
+    if (stored) write_stored(chunks[count - 1].content);
 }
 
 int main(int count, char **words) {

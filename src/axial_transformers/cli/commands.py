@@ -237,43 +237,45 @@ class Inspect:
 
 @dataclass(frozen=True)
 class Compress:
-    """Compress images, videos, an array or a scan into one file, losslessly.
+    """Compress images, an array, a table, a scan or clips into one file, losslessly.
 
-    With --fit, a model is trained on the source itself. With --fit or --embed, the file holds its model, and is all
-    that decompressing needs. Otherwise decompressing needs the same model.
+    A small model is trained on the source for five minutes, or for as many as --fit says, and stored in the file.
+    With MODEL, that is stored and codes the data.
 
-        axial compress photos/ photos.axl --fit 60
-        axial compress runs/fashion_mnist fashion_mnist.npz all.axl --embed
-        axial compress runs/head head.nii.gz head.axl
+        axial compress icons/ icons.axl
+        axial compress head.nii.gz head.axl --fit 60
+        axial compress runs/fashion_mnist fashion_mnist.npz all.axl
     """
 
     USAGE: ClassVar[str] = "[MODEL] SOURCE ARCHIVE [OPTIONS]"
 
     model: str | Path
-    """Folder of a run or of an exported model, or a hub id. Leave it out with --fit."""
+    """Folder of a run or of an exported model, or a hub id. Leave it out, and one is trained."""
     source: Path
-    """An image, a video, a folder of them, or an .npz or .npy file with one array; or a scan: NIfTI, DICOM, TIFF, HDF5
-    or Zarr. Videos come back as lossless .mkv files without sound. Other files of a folder are stored as they are."""
+    """What axial train reads: an image, a folder of images, an .npz, .npy or .csv file, a scan, videos ... Files return
+    with equal values, in the format in which they came or the nearest lossless one."""
     archive: Path | None = None
     """The file to write, NAME.axl."""
     _: KW_ONLY
     fit: float | None = None
-    """Train a small model of the source for so many minutes, and store it, too. Ctrl-C ends the training early; the
-    same command goes on with it, from the folder ARCHIVE.fit."""
+    """Minutes of training; 5 without MODEL. Ctrl-C ends it early; the same command goes on with it, from the folder
+    ARCHIVE.fit."""
     start_from: Annotated[str | None, Parameter(name="--from")] = None
-    """Begin with the weights of this model in place of random ones, with --fit."""
+    """Begin the training with the weights of this model in place of random ones."""
     size: Annotated[tuple[int, ...] | None, Parameter(name="--data.size")] = None
-    """With --fit: the side of tiles of images, or the sides of blocks of one array or scan, such as 8 8 128."""
-    embed: bool = False
-    """Store the model, too. Its weights are rounded so that weights and data together take few bytes."""
+    """The side of tiles of images, or the sides of blocks of an array or scan, such as 8 8 128, of a trained model."""
+    axes: Annotated[str | None, Parameter(name="--data.axes")] = None
+    """Axes of an array, one letter each, such as NCHW; as for axial train."""
+    key: Annotated[str | None, Parameter(name="--data.key")] = None
+    """Name of the array within an .npz file that the model codes; the others are stored."""
+    embed: bool = True
+    """Store the model, with weights rounded so that weights and data together take few bytes. Without it, decompressing
+    needs MODEL."""
+    only_data: bool = False
+    """Leave out the files of a folder that are no data."""
     force: bool = False
     """Replace the archive, but never a file of the source. Write one that is larger than the source, or than its
     values by zlib; otherwise the command ends with status 1."""
-    other_sizes: Literal["auto", "store", "tile"] = "auto"
-    """Images of another size than the model's: store the files as they are, or cut them into tiles. auto: tile if the
-    run was trained on tiles. Scans are always cut."""
-    drop_header: bool = False
-    """Keep values, type and geometry of a scan, but no other fields of its header, such as patient data and dates."""
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
@@ -284,29 +286,26 @@ class Compress:
 
     @property
     def words(self) -> tuple[str | Path | None, Path, Path]:
-        """Model, source and archive; the model is None with --fit."""
-        if self.fit is None and self.archive is None:
-            raise ValueError("name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES")
-        if self.fit is None and (self.start_from is not None or self.size is not None):
-            raise ValueError("--from and --data.size are of a model that --fit MINUTES trains: give that, too")
-        if self.fit is not None and self.archive is not None:
-            raise ValueError(
-                f"--fit trains a model of its own: leave out {self.model}, or begin with it: --from {self.model}"
-            )
+        """Model, source and archive; the model is None if one is to be trained."""
         if self.archive is None:
             return None, Path(self.model), self.source
+        if self.fit is not None or self.start_from is not None or self.size is not None:
+            raise ValueError(
+                f"--fit, --from and --data.size are of a new model: leave out {self.model}, or begin with it, by"
+                f" --from {self.model}"
+            )
         return self.model, self.source, self.archive
 
 
 @dataclass(frozen=True)
 class Decompress:
-    """Restore the files of an archive: the same pixels, names and modes.
+    """Restore the files of an archive: the same values, names and types.
 
     Name the model if the archive does not hold it; axial inspect ARCHIVE says which one it needs.
 
         axial decompress all.axl all.npz
-        axial decompress runs/photos photos.axl restored/
-        axial decompress runs/photos photos.axl cat.png --only cat.png
+        axial decompress icons.axl restored/
+        axial decompress icons.axl cat.png --only cat.png
     """
 
     USAGE: ClassVar[str] = "[MODEL] ARCHIVE OUTPUT [OPTIONS]"
@@ -316,13 +315,13 @@ class Decompress:
     archive: Path
     """The .axl file."""
     output: Path | None = None
-    """A new folder; for one image, video or scan alone also a new file such as x.png; for an array, a new .npz or .npy
-    file."""
+    """A new folder; for one image also a new file such as x.png; for an array, a table or a scan also a new file of its
+    suffix, or .npz or .npy."""
     _: KW_ONLY
     salvage: bool = False
-    """Write what intact chunks contain, and name what is lost."""
+    """Write what intact chunks contain, name what is lost, and end with status 1. Lost values of arrays are 0."""
     only: str | None = None
-    """Restore only the image or video of this name, or the example of this number. A scan is restored whole."""
+    """Restore only the image of this name, or the example of this number."""
     most_values: int | None = None
     """Refuse an archive of more values (pixels x channels) than this, to bound the time."""
     weights: Weights = "ema"

@@ -1,9 +1,9 @@
-"""axial decompress: the images or the scan of an archive, bit for bit."""
+"""axial decompress: the files of an archive, with equal values."""
 
 from axial_transformers.cli.commands import Decompress
 from axial_transformers.cli.console import command, say
-from axial_transformers.compression.container import WrongModelError
-from axial_transformers.compression.files.file_archive import decompress_files, require_target
+from axial_transformers.compression import WrongModelError, decompress_files
+from axial_transformers.compression.restoring import require_target
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import open_model
 
@@ -23,6 +23,7 @@ def main(options: Decompress) -> None:
     except WrongModelError as error:
         example = f", as in {command('decompress', 'MODEL', archive, output)}" if name is None else ""
         raise ValueError(f"{error}{example}") from error
-    if lost:
-        say(f"warning: lost, {len(lost)}: {', '.join(lost)}")
     print(output)
+    if lost:
+        say(f"lost, {len(lost)}: {', '.join(lost)}")
+        raise SystemExit(1)

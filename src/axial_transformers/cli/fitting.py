@@ -1,4 +1,4 @@
-"""The work of `axial compress --fit`: train a model on the source itself, for an archive that carries it."""
+"""The work of `axial compress` without a model: train a model on the source itself, for an archive that carries it."""
 
 import warnings
 from collections.abc import Mapping
@@ -12,11 +12,10 @@ from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
 from axial_transformers.cli.train import from_model
 from axial_transformers.cli.training import evaluation_of, facts_of, fit_examples, planned, read_training
-from axial_transformers.compression.archive import Limit
-from axial_transformers.compression.files.file_archive import limit_of, read_source, tell
-from axial_transformers.compression.files.source import source_of
+from axial_transformers.compression.archive import Limit, limit_of, tell
+from axial_transformers.compression.contents import read_contents
 from axial_transformers.data import Examples, load
-from axial_transformers.data.scans import is_scan, parted
+from axial_transformers.data.scans import is_scan
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
@@ -27,6 +26,8 @@ from axial_transformers.training import RunConfig, RunRecord, read_run
 from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.metrics import Metric
 
+MINUTES = 5.0
+"""Of the training, unless --fit says another number."""
 ENOUGH_STEPS = 1_000_000
 """The time ends the training."""
 ANY_NUMBER = 1 << 62
@@ -45,10 +46,9 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
         run, examples = read_training(run, "all")
     if begun is not None and examples.fingerprint != begun.facts.fingerprint:
         raise ValueError(f"{folder} was trained on other data: remove it, or name another archive")
-    files = source_of(parted(source)[0])
-    contents = read_source(source, run.model, "tile" if run.data.fit == "tiles" else "store", options.drop_header)
-    tell(contents, files)
-    limit, values = None if options.force else limit_of(contents, files, run.model), contents.images.values
+    contents = read_contents(source, run.model, run.data, options.only_data)
+    tell(contents)
+    limit, values = None if options.force else limit_of(contents, run.model), contents.tiles.values
     codec, of_value = _other_codec(examples)
     if begun is None and not run.start_from:
         run = for_archive(run, of_value * values)
@@ -75,7 +75,7 @@ def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig
     named = str(source) if source.is_absolute() else f"./{source}"  # which is no recipe
     begun = read_run(folder)
     if begun is not None:
-        return replace(begun.run, source=named).changed({"training.minutes": options.fit}), begun
+        return replace(begun.run, source=named).changed({"training.minutes": options.fit or MINUTES}), begun
     run = replace(of_own_data(named), out=folder, samples=0)
     if options.start_from is not None:
         run = from_model(run, options.start_from)
@@ -83,9 +83,11 @@ def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig
         "model.num_classes": None,
         "training.label_dropout": 0.0,
         "training.steps": ENOUGH_STEPS,
-        "training.minutes": options.fit,
+        "training.minutes": options.fit or MINUTES,
         "data.skip_bad": ANY_NUMBER,
     }
+    settings |= {"data.axes": options.axes} if options.axes else {}
+    settings |= {"data.key": options.key} if options.key else {}
     size = options.size or _block_of_slices(source)
     if size is not None:
         settings |= {"data.size": size} if len(size) > 1 else {"data.size": size[0], "data.fit": "tiles"}

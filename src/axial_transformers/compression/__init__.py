@@ -1,6 +1,14 @@
 """Lossless compression of images by a model, into archives of about -log2 p(images) bits."""
 
-from axial_transformers.compression.archive import ArchiveReader, compress, decompress, fingerprint, open_archive
+from axial_transformers.compression.archive import (
+    NoGainError,
+    Written,
+    compress,
+    compress_files,
+    decompress,
+    decompress_files,
+    open_archive,
+)
 from axial_transformers.compression.container import (
     ArchiveError,
     DamagedError,
@@ -9,16 +17,14 @@ from axial_transformers.compression.container import (
     WrongConditionsError,
     WrongModelError,
 )
-from axial_transformers.compression.files.file_archive import (
-    Written,
-    compress_files,
-    decompress_files,
-)
+from axial_transformers.compression.embedded_model import fingerprint
+from axial_transformers.compression.reader import ArchiveReader
 
 __all__ = [
     "ArchiveError",
     "ArchiveReader",
     "DamagedError",
+    "NoGainError",
     "OtherVersionError",
     "TruncatedError",
     "Written",

@@ -1,50 +1,48 @@
-"""Images to an archive and back, a bounded number of chunks at a time."""
+"""Images and files to an archive and back, a bounded number of chunks at a time.
 
-import hashlib
+source --(contents)--> tiles, description, stored files --(codec)--> chunks --> archive
+archive --> chunks --(codec)--> tiles, joined to examples --(restoring)--> files
+"""
+
 import io
+import logging
+import os
+import stat
+import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
-from math import prod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
-from axial_transformers.compression import container, embedded_model
-from axial_transformers.compression.codec import (
-    check_model,
-    decode_chunk,
-    dtype_of,
-    encode_chunk,
-    work_on_chunks,
-)
-from axial_transformers.compression.container import (
-    ArchiveError,
-    ChunkEntry,
-    DamagedError,
-    Header,
-    WrongConditionsError,
-    WrongModelError,
-)
+from axial_transformers.compression import container
+from axial_transformers.compression.codec import check_model, decode_chunk, dtype_of, encode_chunk, work_on_chunks
+from axial_transformers.compression.container import ChunkEntry, DamagedError, Header
+from axial_transformers.compression.contents import Contents, Tiles, read_contents
+from axial_transformers.compression.embedded_model import fingerprint
+from axial_transformers.compression.reader import ArchiveReader
+from axial_transformers.compression.restoring import restore
 from axial_transformers.compression.rounding import Rounded, rounded
+from axial_transformers.data import DataConfig, scans
 from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import Images, accepts_arrays
 from axial_transformers.progress import Progress
-from axial_transformers.storage.byte_reader import ByteReader
-from axial_transformers.storage.files import source_path
+from axial_transformers.storage.files import require_writable, source_path, written_whole
+from axial_transformers.wording import duration
 
 IMAGES_PER_CHUNK = 128
 """Images of a chunk at least, unless the archive has fewer; they are decoded together. Fewer make archives larger."""
+SAMPLED = 48
+"""Images by which size and time are estimated, if there are at least four times as many."""
 
-File = Callable[[], bytes]
-"""Returns the content of a file."""
+log = logging.getLogger("axial_transformers")
 
 
 class NoGainError(ValueError):
@@ -60,24 +58,31 @@ class Limit(NamedTuple):
     of: str
     """What takes as many."""
     stored: int = 0
-    """Bytes of files that the archive stores as they are."""
+    """Bytes of stored files, which the archive takes beside its images and its model."""
 
     def check(self, size: float) -> None:
-        """Raise NoGainError if `size` bytes and the files are too many."""
+        """Raise NoGainError if `size` bytes and the stored files are too many."""
         if (size := size + self.stored) > self.size:
             sizes = f"the archive would take about {size:,.0f} bytes, {self.of} {self.size:,}"
             raise NoGainError(f"{sizes}: take more examples, or write it nevertheless, by force=True")
 
 
 def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int = 0) -> Limit:
-    """Return what zlib makes of the values of examples [*A, C], in the type of archives, and of `stored` bytes."""
+    """Return what zlib makes of the values of examples [*A, C], in the type of archives, and `stored` bytes."""
     packer, dtype = zlib.compressobj(9), dtype_of(config)
     parts = (packer.compress((np.asarray(each, np.int64) - config.lowest).astype(dtype).tobytes()) for each in examples)
     return Limit(stored + sum(map(len, parts)) + len(packer.flush()), "its values by zlib", stored)
 
 
+def limit_of(contents: Contents, config: AxialTransformerConfig) -> Limit:
+    """Return the bytes of a source, or those of its values by zlib and of its stored files, if these are fewer."""
+    examples = map(contents.tiles.example, range(len(contents.tiles.sizes)))
+    of_values = by_zlib(config, examples, len(contents.stored()))
+    return min(of_values._replace(size=contents.input_size, of="the input"), of_values)
+
+
 @accepts_arrays("images", "label", "cond")
-def compress(  # noqa: PLR0913
+def compress(
     model: AxialTransformer,
     images: Int[Tensor, "n *a c"],
     label: Int[Tensor, " n"] | None = None,
@@ -86,24 +91,20 @@ def compress(  # noqa: PLR0913
     embed: bool = False,
     force: bool = False,
     verify: bool = True,
-    metadata: bytes = b"",
-    files: Sequence[bytes] = (),
     progress: Progress = iter,
 ) -> bytes:
     """Return the archive of images [N, *A, C] of any integer dtype: about -log2 p(images) bits under the model.
 
-    Images that lossless WebP makes smaller are stored as WebP. Inputs may be tensors, arrays or nested lists. The CPU
-    computes in float32 with the same bits on every machine, about as slowly as sampling.
+    Inputs may be tensors, arrays or nested lists. The CPU computes in float32 with the same bits on every machine,
+    about as slowly as sampling.
 
     Args:
         label: int64 [N], for models with num_classes. Without `embed` not stored: `decompress` needs it again.
         cond: [N, *A, D], never stored.
         embed: store the model and the labels, too. Its weights are rounded, so that weights and images together take
-            few bytes and the model stays good; `open_archive` then needs nothing else. No image is stored as WebP.
+            few bytes and the model stays good; `open_archive` then needs nothing else.
         force: embed a model even if it makes the archive larger than zlib makes the values.
         verify: decode each chunk and compare.
-        metadata: bytes for the header.
-        files: contents to store after the images.
         progress: wraps the loop over chunks and, with `embed`, those that round.
 
     Raises:
@@ -112,11 +113,10 @@ def compress(  # noqa: PLR0913
         DamagedError: verification failed: the machine computes wrongly.
     """
     file, conditioning = io.BytesIO(), Conditioning(label, cond)
-    contents = [partial(bytes, content) for content in files]
     embedded = to_embed(model, images, conditioning, progress) if embed else None
     if embedded and not force:
         by_zlib(model.config, images.cpu()).check(embedded.expected)
-    write_archive(model, file, images, conditioning, verify, metadata, contents, progress, embedded)
+    write_archive(model, file, images, conditioning, verify, progress=progress, embedded=embedded)
     return file.getvalue()
 
 
@@ -173,7 +173,7 @@ def decompress(
 
 def open_archive(
     archive: str | Path | bytes | bytearray | memoryview | BinaryIO, *, most_values: int | None = None
-) -> "ArchiveReader":
+) -> ArchiveReader:
     """Open an archive that carries its model. Its parts are read when they are asked for.
 
     Args:
@@ -181,8 +181,8 @@ def open_archive(
         most_values: as for `decompress`.
 
     Returns:
-        What has `values` [N, *A, C], the `model`, the `labels` [N] or None, and the `metadata`. Of a path, it is a
-        context manager that closes the file.
+        What has `values` [N, *A, C], the `model`, and the `labels` [N] or None. Of a path, it is a context manager that
+        closes the file.
 
     Raises:
         FileNotFoundError: no such file.
@@ -200,39 +200,41 @@ def open_archive(
         raise
 
 
-class Packed(NamedTuple):
-    """Result of `write_archive`."""
-
-    header: Header
-    webp: list[int]
-    """Sizes in bytes of the images stored as WebP."""
-
-
 def write_archive(  # noqa: PLR0913
-    model: AxialTransformer, file: BinaryIO, images: Images, conditioning: Conditioning, verify: bool,
-    metadata: bytes = b"", files: Sequence[File] = (), progress: Progress = iter, embedded: Rounded | None = None,
-) -> Packed:  # fmt: skip
-    """Write the result of `compress` to an empty file.
+    model: AxialTransformer,
+    file: BinaryIO,
+    images: Images,
+    conditioning: Conditioning,
+    verify: bool,
+    *,
+    metadata: bytes = b"",
+    stored: bytes | None = None,
+    progress: Progress = iter,
+    embedded: Rounded | None = None,
+) -> int:
+    """Write the result of `compress` to an empty file; return its size in bytes.
 
     Args:
+        stored: the chunk of stored files.
         embedded: the model for the archive to carry.
     """
     model = embedded.model if embedded else model
     check_model(model)
-    for name, given in conditioning._asdict().items():
-        if given is not None and len(given) != len(images):
-            raise ValueError(f"{name} is of {len(given)} images, but {len(images)} are to be compressed")
-    network, entries, webp = ExactNetwork(model), list[ChunkEntry](), list[int]()
+    _check_lengths(conditioning, len(images))
+    network, entries = ExactNetwork(model), list[ChunkEntry]()
 
-    def encode(item: tuple[Tensor, Conditioning]) -> tuple[ChunkEntry, bytes, list[int]]:
+    def encode(item: tuple[Tensor, Conditioning]) -> tuple[int, bytes]:
         images, own = item
-        chunk = encode_chunk(network, images, own, by_model=embedded is not None)
-        content = chunk.pack()
+        content = encode_chunk(network, images, own)
         if verify:
             again = decode_chunk(network, len(images), content, own)
             if not torch.equal(again, images.to("cpu", again.dtype)):
                 raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
-        return container.entry(len(images), content), content, [len(file) for file in chunk.webp.values()]
+        return len(images), content
+
+    def write(count: int, content: bytes) -> None:
+        entries.append(container.entry(count, content))
+        file.write(content)
 
     chunks, label = _even_ranges(len(images), IMAGES_PER_CHUNK), conditioning.label
     of_model = [embedded.content] if embedded else []
@@ -242,27 +244,27 @@ def write_archive(  # noqa: PLR0913
         fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
         num_values=model.config.num_values, labels=label is not None, cond=conditioning.cond is not None,
         carries_model=embedded is not None, metadata=metadata,
-        chunks=(ChunkEntry(0, 0, 0),) * (len(of_model) + len(chunks) + len(files)),
+        chunks=(ChunkEntry(0, 0, 0),) * (len(of_model) + len(chunks) + (stored is not None)),
     )  # fmt: skip
     file.write(header.pack())  # of the size that it will have
     for content in of_model:
-        entries.append(container.entry(0, content))
-        file.write(content)
+        write(0, content)
     items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
     with without_dropout(model):
-        encoded = work_on_chunks(encode, items)
-        for _, (entry, content, webp_of_chunk) in zip(progress(chunks), encoded, strict=True):
-            entries.append(entry)
-            webp += webp_of_chunk
-            file.write(content)
-    for read in files:
-        content = read()
-        entries.append(container.entry(0, content))
-        file.write(content)
+        for _, encoded in zip(progress(chunks), work_on_chunks(encode, items), strict=True):
+            write(*encoded)
+    if stored is not None:
+        write(0, stored)
+    size = file.tell()
     file.seek(0)
-    header = replace(header, chunks=tuple(entries))
-    file.write(header.pack())
-    return Packed(header, webp)
+    file.write(replace(header, chunks=tuple(entries)).pack())
+    return size
+
+
+def _check_lengths(conditioning: Conditioning, count: int) -> None:
+    for name, given in conditioning._asdict().items():
+        if given is not None and len(given) != count:
+            raise ValueError(f"{name} is of {len(given)} images, but {count} are to be compressed")
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:
@@ -270,189 +272,142 @@ def _even_ranges(count: int, size: int) -> list[slice]:
     return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
-class ArchiveReader:
-    """Reader of an archive, chunk by chunk; arguments as for `decompress`.
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """An archive that `compress_files` has written; sizes in bytes."""
+
+    contents: Contents
+    size: int
+    model: AxialTransformer
+    """What coded the images: the given model, or its rounded weights."""
+    model_size: int
+    """Of the model in the archive; 0: the archive does not carry it."""
+    stored_size: int
+    """Of the stored files in the archive."""
+
+
+def compress_files(  # noqa: PLR0913
+    model: AxialTransformer,
+    source: str | Path,
+    target: str | Path,
+    *,
+    embed: bool = True,
+    data: DataConfig | None = None,
+    only_data: bool = False,
+    force: bool = False,
+    verify: bool = True,
+    progress: Progress = iter,
+) -> Written:
+    """Write the archive of an image or a folder of images, of an array, of a scan, or of whatever else `load` reads.
+
+    Examples of any lengths are cut into tiles of the model's size. Files return with equal values, types, shapes and
+    names, and scans with their geometry, in the format in which they came or the nearest lossless one; the log says
+    which. Other files of a folder are stored. The archive appears only when it is complete and, with `verify`, checked.
 
     Args:
-        model: None: the one that the archive carries.
+        embed: store the model, too, with rounded weights; see `compress`.
+        data: how the model's data are read, above all `axes` and `key` of arrays.
+        only_data: leave out other files of a folder.
+        force: replace a regular file at `target`, which must not be of the source; write an archive that is larger
+            than the source, or than zlib of its values.
+        verify, progress: as for `compress`.
 
     Raises:
+        FileNotFoundError: no such source.
+        FileExistsError: `target` exists.
+        NoGainError: the archive would be too large; a ValueError.
+        ValueError: no examples of this model.
+    """
+    source, target = source_path(source), Path(target)
+    require_free(target, source, force)
+    contents = read_contents(source, model.config, data, only_data)
+    tell(contents)
+    tiles, metadata, stored = contents.tiles, contents.description.pack(), None
+    if contents.description.stored:
+        stored = contents.stored()
+    limit = None if force else limit_of(contents, model.config)
+    embedded = to_embed(model, tiles, progress=progress) if embed else None
+    if limit:
+        _foresee(model, tiles, embedded, limit, verify)
+    with written_whole(target, replace=force) as aside:
+        with aside.open("wb") as file:
+            size = write_archive(
+                model, file, tiles, UNCONDITIONAL, verify,
+                metadata=metadata, stored=stored, progress=progress, embedded=embedded,
+            )  # fmt: skip
+        if limit:
+            limit.check(size - limit.stored)
+        require_free(target, source, force)  # it may have come into being since
+    return Written(
+        contents=contents, size=size, model=embedded.model if embedded else model,
+        model_size=len(embedded.content) if embedded else 0, stored_size=len(stored or b""),
+    )  # fmt: skip
+
+
+def tell(contents: Contents) -> None:
+    """Say what the archive leaves out, and how files return."""
+    for line in contents.said:
+        log.info(line)
+
+
+def _foresee(model: AxialTransformer, tiles: Tiles, embedded: Rounded | None, limit: Limit, verify: bool) -> None:
+    """Say how large the archive will be, and how long it takes; NoGainError if it is too large."""
+    share, count = len(tiles) / SAMPLED, len(tiles)
+    if share < 4:
+        return
+    numbers = np.linspace(0, count - 1, SAMPLED).astype(int).tolist()
+    images = torch.from_numpy(np.concatenate([tiles[i : i + 1] for i in numbers]))
+    began = time.perf_counter()
+    packed = write_archive(model, io.BytesIO(), images, UNCONDITIONAL, verify, embedded=embedded)
+    size = embedded.expected if embedded else packed * share
+    limit.check(size)
+    threads = min(torch.get_num_threads(), share)
+    log.info(f"about {size + limit.stored:,.0f} bytes, in {duration((time.perf_counter() - began) * share / threads)}")
+
+
+def require_free(target: Path, source: Path, force: bool) -> None:
+    """Raise OSError if an archive must not be written to `target`."""
+    if not os.path.lexists(target):
+        return require_writable(target)
+    if not force:
+        raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
+    found = target.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise FileExistsError(f"{target} is no regular file, and is not replaced: give another name")
+    file, _ = scans.parted(source)
+    parts = [file, *(file.rglob("*") if file.is_dir() else ())]
+    if any(part.exists() and os.path.samestat(part.stat(), found) for part in parts):
+        raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")
+
+
+def decompress_files(
+    model: AxialTransformer | None,
+    archive: str | Path,
+    target: str | Path,
+    *,
+    salvage: bool = False,
+    only: str | None = None,
+    most_values: int | None = None,
+    progress: Progress = iter,
+) -> list[str]:
+    """Write the files from which `compress_files` made the archive, into a new folder.
+
+    One image alone is written as a file if the target has a suffix, and so is an array: as .npy, .npz, or in its own
+    format.
+
+    Args:
+        model: the one that wrote the archive; None: the one that the archive carries.
+        salvage: leave out the contents of damaged chunks; in arrays they are 0.
+        only: name of the one image to restore, or index of the one example of an array.
+        most_values, progress: as for `decompress`.
+
+    Returns:
+        The names of the files, or the indices of the examples, that are lost.
+
+    Raises:
+        FileNotFoundError: no such archive.
+        FileExistsError: `target` exists.
         ArchiveError: see `container`.
-        ValueError: no open binary file that can seek, or a model that cannot compress.
     """
-
-    def __init__(
-        self, file: BinaryIO, model: AxialTransformer | None = None, label: Tensor | None = None,
-        cond: Tensor | None = None, most_values: int | None = None,
-    ):  # fmt: skip
-        if model is not None:
-            check_model(model)
-        _check_file(file)
-        self.header, self._file = container.read_header(file), file
-        _check_number(self.header, most_values)
-        self._given = Conditioning(label, cond)
-        if model is not None:
-            _check_header(self.header, model)
-            self.model = model  # in place of reading it
-        elif not self.header.carries_model:
-            name = self.header.fingerprint.hex()[:16]
-            raise WrongModelError(f"the archive does not carry its model, {name}: give the model it was written with")
-        _check_conditioning(self.header, self._given)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    @cached_property
-    def model(self) -> AxialTransformer:
-        """The model in the archive, on the CPU; DamagedError if it cannot be read."""
-        model = embedded_model.unpack(self.content(0))
-        try:
-            check_model(model)
-        except ValueError as error:
-            raise DamagedError(f"the model in the archive makes no archives: {error}") from error
-        if self.header.fingerprint != fingerprint(model):
-            raise DamagedError("the model in the archive is not the one that wrote it")
-        _check_header(self.header, model)
-        return model
-
-    @property
-    def config(self) -> AxialTransformerConfig:
-        return self.model.config
-
-    @cached_property
-    def labels(self) -> Int[Tensor, " n"] | None:
-        """Labels [N] of the images, int64; None without any. The number of classes stands for no label."""
-        if not (self.header.carries_model and self.header.labels):
-            return self._given.label
-        content, count = self.content(1), self.header.images
-        if len(content) < count:
-            raise DamagedError(f"the archive has fewer labels than its {count} images")
-        reader = ByteReader(content, "the labels of the archive", truncated=DamagedError, malformed=DamagedError)
-        labels, classes = [reader.varint() for _ in range(count)], self.config.num_classes
-        if reader.left or classes is None or max(labels, default=0) > classes:
-            raise DamagedError("the labels of the archive are not those of its images")
-        return torch.tensor(labels, dtype=torch.int64)
-
-    @property
-    def metadata(self) -> bytes:
-        """The bytes that `compress` was given."""
-        return self.header.metadata
-
-    @property
-    def values(self) -> Integer[Tensor, "n *a c"]:
-        """All images [N, *A, C], as `decompress` returns them, decoded anew."""
-        return self.read([i for i, entry in enumerate(self.header.chunks) if entry.images])
-
-    def read(self, chunks: Sequence[int], progress: Progress = iter) -> Integer[Tensor, "n *a c"]:
-        """Return the images [n, *A, C] of chunks; see `decompress`."""
-        for i in chunks:
-            self.content(i)  # before the long work, to find damage early
-        images = [some for _, some in zip(progress(chunks), self.images(chunks), strict=True) if some is not None]
-        config = self.config
-        dtype = torch.uint8 if config.of_bytes else torch.int64
-        return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype), *images])
-
-    @cached_property
-    def _network(self) -> ExactNetwork:
-        return ExactNetwork(self.model)
-
-    def content(self, chunk: int) -> bytes:
-        """Return the bytes of a chunk."""
-        _check_file(self._file)
-        return container.read_chunk(self._file, self.header, chunk)
-
-    def images(self, chunks: Sequence[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
-        """Yield the images [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
-
-        def contents() -> Iterator[tuple[int, bytes | None]]:
-            for chunk in chunks:
-                try:
-                    yield chunk, self.content(chunk)
-                except ArchiveError:
-                    if not salvage:
-                        raise
-                    yield chunk, None
-
-        def decode(item: tuple[int, bytes | None]) -> Tensor | None:
-            chunk, content = item
-            try:
-                return None if content is None else self._decoded(chunk, content)
-            except ArchiveError:
-                if not salvage:
-                    raise
-                return None
-
-        if not chunks:
-            return  # the network may be large
-        _ = self._network, self.labels  # once, not in each thread
-        with without_dropout(self.model):
-            yield from work_on_chunks(decode, contents())
-
-    def _decoded(self, chunk: int, content: bytes) -> Tensor:
-        entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
-        conditioning = Conditioning(self.labels, self._given.cond).of(slice(first, first + entry.images))
-        try:
-            if self.header.carries_model and content[:1] != b"\0":
-                raise DamagedError("an archive that carries its model holds no image as WebP")
-            images, config = decode_chunk(self._network, entry.images, content, conditioning), self.config
-            return images + config.lowest if config.of_bytes else images.long() + config.lowest
-        except DamagedError as error:
-            raise DamagedError(f"chunk {chunk} of {len(self.header.chunks)}: {error}") from error
-
-
-def _check_header(header: Header, model: AxialTransformer) -> None:
-    config = model.config
-    if header.fingerprint != fingerprint(model):
-        hint = "give the model folder it was written with"
-        if header.carries_model:
-            hint = "the archive holds its model, so leave this one out"
-        raise WrongModelError(
-            f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
-            f" {fingerprint(model).hex()[:16]}: {hint}"
-        )
-    found = (header.shape, header.channels, header.num_values)
-    if found != (config.shape, config.channels, config.num_values):
-        raise DamagedError(f"the header states shape, channels and values {found}: not those of its model")
-
-
-def _check_number(header: Header, most_values: int | None) -> None:
-    values = sum(entry.images for entry in header.chunks) * header.channels * prod(header.shape)
-    if most_values is not None and values > most_values:
-        raise ArchiveError(
-            f"the archive states {values:,} values, and at most {most_values:,} are allowed: allow more if it is honest"
-        )
-
-
-def _check_file(file: BinaryIO) -> None:
-    if not isinstance(file, io.IOBase) and not hasattr(file, "seek"):
-        raise ValueError(f"archive must be bytes or an open binary file, not {file!r:.100}: open what the path names")
-    if getattr(file, "closed", False):
-        raise ValueError("the archive's file is closed: keep it open while it is read")
-    if isinstance(file, io.TextIOBase):
-        raise ValueError('the archive is open as text: open it with mode "rb"')
-
-
-def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
-    needed = {"label": header.labels and not header.carries_model, "cond": header.cond}
-    for name, value in conditioning._asdict().items():
-        stored = needed[name]
-        if stored != (value is not None) or (value is not None and len(value) != header.images):
-            was = f"with {name} of its {header.images} images" if stored else f"without {name}"
-            raise WrongConditionsError(f"the archive was written {was}: give the same again")
-
-
-def fingerprint(model: AxialTransformer) -> bytes:
-    """Return the SHA-256 of the model's configuration and its tensors: 32 bytes.
-
-    Raises:
-        ValueError: the model is on the meta device.
-    """
-    model.require_values()
-    digest = hashlib.sha256(embedded_model.text_of(model))
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.digest()
+    with source_path(archive).open("rb") as file:
+        return restore(ArchiveReader(file, model, most_values=most_values), Path(target), only, salvage, progress)

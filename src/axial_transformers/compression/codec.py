@@ -4,8 +4,7 @@ You need not read this file to compress: call `compress` and `decompress` (`arch
 chunks and call this. Read it to change what a chunk holds. docs/reference/archive_format.md has the format.
 
     network = ExactNetwork(model)                          # float32, the same bits on every CPU
-    chunk = encode_chunk(network, images, UNCONDITIONAL)   # images [N, *A, C], values from 0
-    content = chunk.pack()                                 # bytes
+    content = encode_chunk(network, images, UNCONDITIONAL) # images [N, *A, C], values from 0; bytes
     same = decode_chunk(network, len(images), content, UNCONDITIONAL)
 
 Both directions compute the same network, and so find the same interval of integers for each value:
@@ -16,9 +15,8 @@ Both directions compute the same network, and so find the same interval of integ
 The encoder knows all values, so it needs one parallel pass; the decoder needs the loop of `decoding`. In ordinary
 arithmetic the two would differ in the last bits, and one wrong interval would make the rest of the stream unreadable.
 
-A value of probability p has an interval of about 2^PRECISION p integers, and costs -log2 p bits. Images that lossless
-WebP makes smaller are WebP files in the chunk, unless the archive carries its model; the others share one stream. It
-goes row by row; in each row, GROUP images after GROUP images; of these, position after position:
+A value of probability p has an interval of about 2^PRECISION p integers, and costs -log2 p bits. The images of a chunk
+share one stream. It goes row by row; in each row, GROUP images after GROUP images; of these, position after position:
 
     row 0    images 0 .. 23:   position 0 of image 0, of image 1, .. of image 23, position 1 of image 0, ..
              images 24 .. 47:  ..
@@ -27,25 +25,22 @@ goes row by row; in each row, GROUP images after GROUP images; of these, positio
 The decoder computes the logits of GROUP images together, so they must be next to each other.
 
 An entropy coder ends its decoding in the state in which encoding began. So encoding begins in a state made of a
-checksum of all pixels (`_first_state`), WebP images included. The stream starts with the last state. A decoder that
+checksum of all pixels (`_first_state`). The stream starts with the last state. A decoder that
 does not end in the checksum of its pixels has read damage, or has other conditioning.
 """
 
-import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int, Int64, Integer
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from axial_transformers.compression.container import Chunk, DamagedError
+from axial_transformers.compression.container import DamagedError
 from axial_transformers.decoding.decoding_loop import decode_by
 from axial_transformers.decoding.exact_network import NOT_FINITE_LOGITS, ExactNetwork, centring_of, obstacle
 from axial_transformers.decoding.row_predictions import RowPredictions
@@ -53,7 +48,6 @@ from axial_transformers.engine import (
     GROUP,
     MIN_STATE,
     NOT_FINITE,
-    PRECISION,
     TOO_SHORT,
     WORD,
     Array,
@@ -64,7 +58,6 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig, 
 
 Pixels = NDArray[np.uint8 | np.uint16]
 WORDS = np.dtype("<u4")
-MAX_WEBP_SIDE = 16383
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -89,32 +82,17 @@ def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Ite
         yield from parallel_map(work, part)
 
 
-def encode_chunk(
-    network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning, by_model: bool = False
-) -> Chunk:
-    """Return the chunk of images [N, *A, C] int64, from `model.check`; `conditioning` is of these images.
-
-    Args:
-        by_model: code all images by the model, even those that another codec makes smaller.
-    """
+def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> bytes:
+    """Return the stream of images [N, *A, C] int64, from `model.check`; `conditioning` is of these images."""
     found = network.intervals(images, conditioning)
-    bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     pixels = images.cpu().numpy().astype(dtype_of(network.model.config))
-    files = {} if by_model else smaller_files(pixels, (bits / 8).tolist())
-    modelled = [i for i in range(len(images)) if i not in files]
-    words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
-    return Chunk(files, words.astype(WORDS).tobytes())
+    words = network.arithmetic.write_stream(in_order(found), _first_state(pixels))
+    return words.astype(WORDS).tobytes()
 
 
 def dtype_of(config: AxialTransformerConfig) -> np.dtype[Any]:
     """Return the dtype of values in an archive: uint8 up to 256, else little-endian uint16."""
     return np.dtype(np.uint8 if config.num_values <= 256 else "<u2")
-
-
-def smaller_files(pixels: Pixels, sizes: list[float]) -> dict[int, bytes]:
-    """Return the files (`as_file`) that are smaller than `sizes` [N] in bytes, by index of the image."""
-    files = ((i, as_file(image)) for i, image in enumerate(pixels))
-    return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
 def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -137,16 +115,9 @@ def decode_chunk(
         DamagedError: the bytes do not decode to the images from which they were made.
         ValueError: the model's logits are not finite.
     """
-    chunk = Chunk.unpack(content)
+    stream = opened(content)
     shape, dtype = (*network.model.config.shape, network.model.config.channels), dtype_of(network.model.config)
-    stream = opened(chunk.stream)
-    pixels = np.zeros((count, *shape), dtype)
-    if any(i >= count for i in chunk.webp):
-        raise DamagedError(f"an image stored as WebP has an index beyond the last of {count} images")
-    for i, file in chunk.webp.items():
-        pixels[i] = from_file(file, shape, dtype)
-    if modelled := [i for i in range(count) if i not in chunk.webp]:
-        pixels[modelled] = _decode_stream(network, (len(modelled), *shape), stream, conditioning.of(modelled)).numpy()
+    pixels = _decode_stream(network, (count, *shape), stream, conditioning).numpy().astype(dtype)
     if stream.state[1] != len(stream.words):
         raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
     if stream.state[0] != _first_state(pixels):
@@ -190,70 +161,3 @@ def _decode_stream(
 def _first_state(pixels: Pixels) -> int:
     """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels."""
     return MIN_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (MIN_STATE - 1)
-
-
-def as_file(values: Pixels) -> bytes | None:
-    """Return an example [*A, C] without the model: a WebP file or, of 16 bits, its bytes compressed by zlib."""
-    if values.dtype == np.uint8:
-        return as_webp(values.astype(np.uint8))
-    return zlib.compress(np.ascontiguousarray(values).data, 9)
-
-
-def from_file(file: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Pixels:
-    """Return the example [*A, C] = `shape` of `as_file`; DamagedError for another file, whose size stays bounded."""
-    if dtype == np.uint8:
-        return from_webp(file, shape)
-    size, unpacking = prod(shape) * dtype.itemsize, zlib.decompressobj()
-    try:
-        content = unpacking.decompress(file, size + 1)
-    except zlib.error as error:
-        raise DamagedError("an image stored by zlib is damaged") from error
-    if len(content) != size or not unpacking.eof or unpacking.unused_data:
-        raise DamagedError(f"an image stored by zlib has another size than {size} bytes")
-    return np.frombuffer(content, dtype).reshape(shape)
-
-
-def as_webp(values: NDArray[np.uint8]) -> bytes | None:
-    """Return an example [*A, C] as a WebP file, or None if a side is too long for one.
-
-    Three channels are colours. Other channels lie side by side, and outer axes below each other.
-    """
-    picture = values.reshape(*_picture_shape(values.shape))
-    if max(picture.shape[:2]) > MAX_WEBP_SIDE:
-        return None
-    file = io.BytesIO()
-    try:
-        Image.fromarray(picture).save(file, "WEBP", lossless=True)
-    except KeyError as error:  # Pillow tries to load it when it is first used, and goes without it if it cannot
-        raise OSError("Pillow's WebP codec is missing, or could not be loaded for want of memory") from error
-    return file.getvalue()
-
-
-def from_webp(file: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Return the example in a WebP file.
-
-    Args:
-        shape: *A, C. A file of another size is refused before memory for it is taken.
-
-    Raises:
-        DamagedError: it is no such file.
-    """
-    rows, columns, *colours = _picture_shape(shape)
-    sides = int.from_bytes(file[21:25], "little")  # width - 1 and height - 1, 14 bits each
-    expected = columns - 1 | rows - 1 << 14
-    if file[:4] + file[8:16] != b"RIFFWEBPVP8L" or sides & 0xFFFFFFF != expected:
-        raise DamagedError(f"an image is stored as something else than a lossless WebP file of {columns}x{rows} pixels")
-    try:
-        with Image.open(io.BytesIO(file), formats=["WEBP"]) as image:
-            pixels = np.array(image)
-    except Exception as error:  # decoders of damaged files raise errors of every kind
-        raise DamagedError(f"an image stored as WebP is damaged ({type(error).__name__})") from error
-    if pixels.shape != (rows, columns, 3):
-        raise DamagedError("an image stored as WebP is not in RGB")
-    return np.ascontiguousarray(pixels if colours else pixels[..., 0]).reshape(shape)
-
-
-def _picture_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    *outer, columns, channels = shape
-    rows = int(np.prod(outer))
-    return (rows, columns, 3) if channels == 3 else (rows, columns * channels)

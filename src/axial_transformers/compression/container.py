@@ -2,7 +2,6 @@
 
 import struct
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -11,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
-VERSION = 5
+VERSION = 6
 """Of the format: the only version that this release writes and reads."""
 MAX_AXES = 16
 MAX_IMAGES = 256
@@ -55,7 +54,7 @@ class ChunkEntry(NamedTuple):
     """One line of the index."""
 
     images: int
-    """Images in the chunk; 0 if it holds a whole file instead."""
+    """Images in the chunk; 0: it holds the model, labels, or stored files."""
     size: int
     """Bytes of the chunk."""
     checksum: int
@@ -79,7 +78,7 @@ class Header:
     carries_model: bool = False
     """The first chunk is the model."""
     metadata: bytes = b""
-    """Describes the files that the images came from: compressed JSON (see `files`)."""
+    """Describes the files that the images came from: compressed JSON (see `description`)."""
     chunks: tuple[ChunkEntry, ...] = ()
 
     @property
@@ -88,9 +87,10 @@ class Header:
         return self.carries_model * (1 + self.labels)
 
     @property
-    def files(self) -> list[int]:
-        """Indices of the chunks that hold whole files."""
-        return [i for i, chunk in enumerate(self.chunks) if i >= self.of_model and not chunk.images]
+    def stored(self) -> int | None:
+        """Index of the chunk that holds stored files, the last one; None without."""
+        last = len(self.chunks) - 1
+        return last if last >= self.of_model and not self.chunks[last].images else None
 
     @property
     def images(self) -> int:
@@ -130,7 +130,7 @@ class _Before(NamedTuple):
 def entry(images: int, chunk: bytes) -> ChunkEntry:
     """Return the index entry of a chunk; ValueError if it is too large for one."""
     if len(chunk) > MAX_BYTES:
-        raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MAX_BYTES:,} of each")
+        raise ValueError(f"a chunk of {len(chunk):,} bytes: an archive holds at most {MAX_BYTES:,} in each")
     return ChunkEntry(images, len(chunk), zlib.crc32(chunk))
 
 
@@ -166,11 +166,13 @@ def read_header(file: BinaryIO) -> Header:
         labels=bool(conditions & _LABELS), cond=bool(conditions & _COND), carries_model=bool(conditions & _MODEL),
         metadata=metadata, chunks=index,
     )  # fmt: skip
-    own = index[: header.of_model]
+    own, of_images = index[: header.of_model], index[header.of_model : header.stored]
     if conditions >= 2 * _MODEL or (header.cond and header.carries_model):
         raise DamagedError(f"the header is damaged: it claims conditions {conditions}")
     if len(own) < header.of_model or any(chunk.images for chunk in own):
         raise DamagedError("the header is damaged: it claims a model that is not there")
+    if not all(chunk.images for chunk in of_images):
+        raise DamagedError("the header is damaged: it claims a chunk without images among those of images")
     return header
 
 
@@ -200,32 +202,6 @@ def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
 
 def _reader(file: BinaryIO, where: str) -> ByteReader:
     return ByteReader(file, where, truncated=TruncatedError, malformed=DamagedError)
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Images of one chunk: a stream of those that the model codes, and WebP files of those that WebP makes smaller."""
-
-    webp: Mapping[int, bytes]
-    """By index of the image in the chunk, ascending."""
-    stream: bytes
-    """The other images, and a checksum of all, see `codec`."""
-
-    def pack(self) -> bytes:
-        parts, before = [varint(len(self.webp))], -1
-        for index, file in self.webp.items():
-            parts += [varint(index - before - 1), varint(len(file)), file]
-            before = index
-        return b"".join([*parts, self.stream])
-
-    @classmethod
-    def unpack(cls, content: bytes) -> "Chunk":
-        reader = ByteReader(content, "a chunk", truncated=DamagedError, malformed=DamagedError)
-        webp, index = dict[int, bytes](), -1
-        for _ in range(reader.varint()):
-            index += 1 + reader.varint()
-            webp[index] = reader.take(reader.varint())
-        return cls(webp, reader.rest())
 
 
 def varint(number: int) -> bytes:

@@ -14,6 +14,7 @@ says. A word is 16 bits without a distribution. Steps and precisions are powers 
 """
 
 import copy
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -76,6 +77,20 @@ def text_of(model: AxialTransformer) -> bytes:
     defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
     config = {name: value for name, value in to_json(model.config).items() if value != defaults.get(name, MISSING)}
     return json.dumps({"model": model.name, **config}, sort_keys=True).encode()
+
+
+def fingerprint(model: AxialTransformer) -> bytes:
+    """Return the SHA-256 of the model's configuration and its tensors: 32 bytes.
+
+    Raises:
+        ValueError: the model is on the meta device.
+    """
+    model.require_values()
+    digest = hashlib.sha256(text_of(model))
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.digest()
 
 
 def round_weights(model: AxialTransformer, steps: Steps) -> AxialTransformer:

@@ -105,7 +105,7 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     names = array_names(path)
     if options.key is None and is_batch(path, names):
         return ()
-    shape, _ = array_header(path, _name(path, names, options))
+    shape, _ = array_header(path, chosen_array(path, names, options))
     channels = channel_axis(path, shape, options.axes)
     return tuple(length for axis, length in enumerate(shape) if axis not in (0, channels))
 
@@ -113,7 +113,7 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
     """Return the array of a file [*A, C], to be cut into blocks of several sizes."""
     assert isinstance(options.size, tuple)
-    name = _name(path, array_names(path), options)
+    name = chosen_array(path, array_names(path), options)
     values, axes, size = read_array(path, name), options.axes, options.size
     if axes is not None and len(axes) != values.ndim:
         raise ValueError(f"{path} has shape {list(values.shape)}, not the {len(axes)} axes of data.axes={axes}")
@@ -138,7 +138,7 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray
     if batch:
         values, found = read_batch(path), _BYTES
     else:
-        name = _name(path, names, options)
+        name = chosen_array(path, names, options)
         shape, _ = array_header(path, name)
         channels = channel_axis(path, shape, options.axes)
         values, found = _integers(path, read_array(path, name), channels, options)
@@ -180,7 +180,8 @@ def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> ND
     return stack.values()
 
 
-def _name(path: Path, names: list[str], options: DataConfig) -> str:
+def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
+    """Return the name of the array that holds the examples; ValueError if several could."""
     if options.key in names:
         return options.key
     known = [key for key in _KEYS if key in names]

@@ -144,7 +144,7 @@ def cut(volumes: Mapping[str, Sliced], options: DataConfig) -> Blocks:
         for index in product(*map(range, array.shape[: -len(block) - 1]))
     }
     return Blocks(
-        arrays, block, ValueRange.around([_range(name, array, options.grid) for name, array in volumes.items()])
+        arrays, block, ValueRange.around([range_of_array(name, array, options.grid) for name, array in volumes.items()])
     )
 
 
@@ -157,7 +157,8 @@ def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, 
     return block
 
 
-def _range(name: str, array: Sliced, known: tuple[float, float] | None) -> ValueRange:
+def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None) -> ValueRange:
+    """Return the range of an array's values, which is read in parts; errors as of `range_of`."""
     rows = max(1, _AT_A_TIME // prod(array.shape[1:]))
 
     def part(row: int) -> NDArray[Any]:

@@ -132,3 +132,13 @@ def parted(path: str | Path) -> tuple[Path, str]:
     """Return the file and the dataset of `file::dataset`; no dataset of other paths."""
     file, separator, name = str(path).rpartition("::")
     return (Path(file), name) if separator and suffix_of(Path(file)) in _READERS_OF_DATASETS else (Path(path), "")
+
+
+def header_of(content: bytes) -> Any:
+    """Return the header of NIfTI in these bytes; ValueError for other bytes."""
+    nibabel = package("nibabel", Path("a scan"))
+    kind = nibabel.Nifti2Header if len(content) == nibabel.Nifti2Header.sizeof_hdr else nibabel.Nifti1Header
+    try:
+        return kind(content)
+    except Exception as error:  # it raises errors of every kind
+        raise ValueError(f"the header of a scan is damaged ({error})") from error

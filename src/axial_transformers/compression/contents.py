@@ -1,0 +1,306 @@
+"""What of a source goes into an archive: its examples in tiles, their description, and files to store beside them."""
+
+import io
+import os
+import zlib
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.compression.description import CHANNELS, Description, HeldArray, HeldImage
+from axial_transformers.data import DataConfig, load, scans
+from axial_transformers.data.arrays import chosen_array, is_batch
+from axial_transformers.data.blocks_of_arrays import Sliced, range_of_array
+from axial_transformers.data.npy import array_names, read_array
+from axial_transformers.data.picture_files import SUFFIXES, PictureError, is_gray16, opened, upright
+from axial_transformers.data.scan_files import suffix_of
+from axial_transformers.data.tiles import cut_tiles, tile_grid
+from axial_transformers.data.value_range import ValueRange, integers
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.wording import counted
+
+FORMATS = {
+    ".png": ("PNG", ("1", "L", "I;16", "LA", "RGB", "RGBA")), ".bmp": ("BMP", ("L", "RGB")),
+    ".tif": ("TIFF", ("L", "I;16", "RGB")), ".tiff": ("TIFF", ("L", "I;16", "RGB")),
+    ".webp": ("WEBP", ("RGB",)), ".ppm": ("PPM", ("RGB",)), ".pgm": ("PPM", ("L",)),
+}  # fmt: skip
+"""By suffix, the format of Pillow and the modes that it keeps without loss."""
+MAX_WEBP_SIDE = 16383
+_NAMED = 20
+
+
+class Tiles:
+    """Images [N, *A, C], cut on demand from examples of any lengths.
+
+    Args:
+        sizes: of the axes *A of each example.
+        read: returns the example [*size, C] of a number.
+        shape: *A and C of an image.
+    """
+
+    def __init__(
+        self, sizes: Sequence[tuple[int, ...]], read: Callable[[int], NDArray[np.integer]], shape: tuple[int, ...]
+    ):
+        self.sizes, self.example, self._shape = sizes, read, shape
+        self._of = lru_cache(1)(lambda number: cut_tiles(read(number)[None], shape[:-1]))
+        self._ends = np.cumsum([0, *(prod(tile_grid(size, shape[:-1])) for size in sizes)])
+
+    @property
+    def values(self) -> int:
+        """Values of all examples, without repeated edges."""
+        return sum(map(prod, self.sizes)) * self._shape[-1]
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, chosen: slice) -> NDArray[np.integer]:
+        start, stop, _ = chosen.indices(len(self))
+        if start >= stop:
+            return np.zeros((0, *self._shape), np.uint8)
+        first, last = (int(np.searchsorted(self._ends, number, "right")) for number in (start, stop - 1))
+        skipped = self._ends[first - 1]
+        images = np.concatenate([self._of(i) for i in range(first - 1, last)])
+        return images[start - skipped : stop - skipped]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into an archive."""
+
+    tiles: Tiles
+    description: Description
+    read_stored: Callable[[], Iterable[bytes]] = tuple
+    """Returns the contents of the stored files, in order."""
+    input_size: int = 0
+    """Bytes of all files of the source that the archive holds."""
+    said: Sequence[str] = field(default=())
+    """Lines about what is left out, and how files return."""
+
+    def stored(self) -> bytes:
+        """Return the chunk of stored files: their contents one after the other, by zlib."""
+        packer = zlib.compressobj(9)
+        return b"".join([*map(packer.compress, self.read_stored()), packer.flush()])
+
+
+def read_contents(
+    source: Path, config: AxialTransformerConfig, data: DataConfig | None = None, only_data: bool = False
+) -> Contents:
+    """Read a source for an archive by a model of this configuration.
+
+    Args:
+        data: how the model's own data are read.
+        only_data: leave out files that are no data.
+
+    Raises:
+        FileNotFoundError: no such source.
+        ValueError: no data of this model in it.
+    """
+    data = data or DataConfig()
+    file, _ = scans.parted(source)
+    suffix = file.suffix.lower()
+    if scans.is_scan(source):
+        return _of_scan(source, config)
+    if suffix in (".npy", ".npz") and not (suffix == ".npz" and is_batch(file, array_names(file))):
+        return _of_array(file, config, data)
+    if len(config.shape) == 2 and (suffix in SUFFIXES or _holds_images(file)):
+        return _of_images(file, config, only_data)
+    return _of_examples(source, config, data)
+
+
+def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> Contents:
+    """Return the images of a folder, or one image; other files are stored."""
+    root, files, said = _files_of(path)
+    images, coded, others = list[HeldImage](), list[Path](), list[Path]()
+    taken = {file.relative_to(root).as_posix() for file in files}
+    for file in files:
+        name, image = file.relative_to(root).as_posix(), _image_in(file)
+        if image is None or CHANNELS[image.mode] > config.channels:
+            others.append(file)
+            continue
+        _values_of(image, config, file)
+        returned = _returned(name, image, taken)
+        taken.add(returned)
+        images.append(HeldImage(returned, image.mode, (image.height, image.width)))
+        coded.append(file)
+    if not images:
+        raise ValueError(f"{path} holds no image of {counted(config.channels, 'channel')} at most")
+    renamed = sum(image.name != file.relative_to(root).as_posix() for image, file in zip(images, coded))
+    as_png = f", {renamed:,} of them as .png" if renamed else ""
+    said.append(f"{counted(len(images), 'file')} return with equal values, not equal bytes{as_png}")
+    if others:
+        done = "are left out" if only_data else "are stored, not coded by the model"
+        said.append(f"{counted(len(others), 'file')} {done}: {enumeration(root, others)}")
+    if only_data:
+        others = []
+
+    def read(number: int) -> NDArray[np.integer]:
+        image, held = _image_in(coded[number]), images[number]
+        if image is None or (image.mode, (image.height, image.width)) != (held.mode, held.size):
+            raise ValueError(f"{coded[number]} has changed since it was first read: compress it again")
+        return _values_of(image, config, coded[number])
+
+    tiles = Tiles([image.size for image in images], read, (*config.shape, config.channels))
+    stored = tuple((file.relative_to(root).as_posix(), file.stat().st_size) for file in others)
+    return Contents(
+        tiles, Description(tuple(images), stored=stored), lambda: (file.read_bytes() for file in others),
+        sum(file.stat().st_size for file in (*coded, *others)), said,
+    )  # fmt: skip
+
+
+def _files_of(path: Path) -> tuple[Path, list[Path], list[str]]:
+    """Return the root and the files of a folder, or of one file, and lines about what is left out."""
+    if not path.is_dir():
+        return path.parent, [path], []
+    files, left_out = list[Path](), Counter[str]()
+    for root, folders, names in os.walk(path):
+        here = Path(root)
+        left_out["empty folder"] += not folders and not names
+        for name in (*folders, *names):
+            kind = "link" if (here / name).is_symlink() else "hidden file or folder" if name.startswith(".") else ""
+            left_out[kind] += bool(kind)
+            if not kind and name not in folders and (here / name).is_file():
+                files.append(here / name)
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+    counts = [counted(number, kind) for kind, number in left_out.items() if kind and number]
+    return path, sorted(files), [f"left out: {', '.join(counts)}"] if counts else []
+
+
+def _holds_images(path: Path) -> bool:
+    return path.is_dir() and any(file.suffix.lower() in SUFFIXES for file in _files_of(path)[1])
+
+
+def enumeration(root: Path, files: Sequence[Path]) -> str:
+    """Return the first names of files below a folder."""
+    names = [file.relative_to(root).as_posix() for file in files[:_NAMED]]
+    return ", ".join(names) + ", ..." * (len(files) > _NAMED)
+
+
+def _image_in(file: Path) -> Image.Image | None:
+    """Return the upright image in a file in one of the modes of `CHANNELS`; None without one."""
+    if file.suffix.lower() not in SUFFIXES:
+        return None
+    with suppress(PictureError), opened(file) as header:
+        image = upright(file, header)
+        if is_gray16(image):
+            return None if image.has_transparency_data else Image.fromarray(np.asarray(image).astype(np.uint16))
+        if image.mode in ("P", "PA") or "transparency" in image.info:
+            return image.convert("RGBA" if image.has_transparency_data else "RGB")
+        return image if image.mode in CHANNELS else None
+    return None
+
+
+def _values_of(image: Image.Image, config: AxialTransformerConfig, file: Path) -> NDArray[np.integer]:
+    """Return the values [H, W, C] of an image."""
+    mode = {1: image.mode if image.mode == "I;16" else "L", 3: "RGB", 4: "RGBA"}[config.channels]
+    return _within(np.atleast_3d(np.asarray(image.convert(mode))), config, file)
+
+
+def _within(values: NDArray[Any], config: AxialTransformerConfig, where: Path) -> NDArray[np.integer]:
+    known = ValueRange(config.lowest, config.highest)
+    ValueRange.of(values).require_within(known, where)
+    return values.astype(known.type)
+
+
+def _returned(name: str, image: Image.Image, taken: set[str]) -> str:
+    """Return the name under which an image returns: its own if its format keeps all values, else one of a .png."""
+    path = PurePosixPath(name)
+    suffix = path.suffix.lower()
+    fits = suffix != ".webp" or max(image.size) <= MAX_WEBP_SIDE
+    if fits and suffix in FORMATS and image.mode in FORMATS[suffix][1]:
+        return name
+    for returned in (path.with_suffix(".png").as_posix(), f"{name}.png"):
+        if returned not in taken and len(os.fsencode(PurePosixPath(returned).name)) < 256:
+            return returned
+    raise ValueError(f"{name} would return as a .png file whose name is taken or too long: rename it")
+
+
+def _of_array(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
+    """Return one array of an .npy or .npz file; the others of an .npz file are stored."""
+    names = array_names(path)
+    name = chosen_array(path, names, data if data.key in names else replace(data, key=None))
+    others = [each for each in names if each != name]
+    held = HeldArray(path.name, name, "|u1", (1,), None)
+    contents = _coded(path, read_array(path, name), held, data.axes, config)
+    packed = [_npy(read_array(path, each)) for each in others]
+    stored = tuple((f"{each}.npy", len(content)) for each, content in zip(others, packed))
+    size = path.stat().st_size
+    return replace(
+        contents, description=replace(contents.description, stored=stored), read_stored=lambda: packed, input_size=size
+    )
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def _of_scan(path: Path, config: AxialTransformerConfig) -> Contents:
+    scan, (file, _) = scans.read_scan(path), scans.parted(path)
+    own = "" if file.is_dir() and file.suffix != ".zarr" else suffix_of(file)
+    held = HeldArray(
+        file.name[: -len(own) or None] + scan.suffix, "values", "|u1", (1,), None, scan.axes, scan.scale, scan.offset,
+        "" if scan.header is None else b64encode(scan.header.binaryblock).decode(),
+    )  # fmt: skip
+    contents = _coded(path, scan.values, held, scan.axes, config)
+    same = "in the format in which it came" if own == scan.suffix else f"as {held.name}"
+    header = "" if scan.header is None else " and geometry"
+    sizes = [each.stat().st_size for each in (file.rglob("*") if file.is_dir() else [file]) if each.is_file()]
+    said = [f"1 scan returns {same}: equal values, type{header}, not equal bytes"]
+    return replace(contents, input_size=sum(sizes), said=said)
+
+
+def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
+    """Return what `load` makes of any other source, which returns as arrays in an .npz file."""
+    whole = replace(data, size=None, fit="exact", offsets="fixed", skip_bad=0)
+    examples = load(source, whole, "all")
+    held = HeldArray(f"{source.stem}.npz", "values", "|u1", (1,), None)
+    stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]
+    axes = "N" + "?" * (examples.values.ndim - 2) + "C"
+    contents = _coded(source, examples.values, held, axes, config)
+    sizes = [file.stat().st_size for file in (_files_of(source)[1] if source.exists() else [])]
+    return replace(
+        contents, read_stored=lambda: [content for _, content in stored], input_size=sum(sizes),
+        description=replace(contents.description, stored=tuple((name, len(content)) for name, content in stored)),
+        said=[f"{counted(len(examples), 'example')} return as arrays, in {held.name}"],
+    )  # fmt: skip
+
+
+def _coded(path: Path, array: Sliced, held: HeldArray, axes: str | None, config: AxialTransformerConfig) -> Contents:
+    """Return the examples of an array, whose description is completed."""
+    shape, inner = tuple(map(int, array.shape)), len(config.shape)
+    if axes is None:
+        last = config.channels > 1 or (len(shape) > inner + 1 and shape[-1] == 1) or shape[inner:] == (1,)
+        channels = len(shape) - 1 if last else None
+    elif len(axes) == len(shape):
+        channels = axes.index("C") if "C" in axes else None
+    else:
+        raise ValueError(f"{path} has shape {list(shape)}, not the {len(axes)} axes of data.axes={axes}")
+    held = replace(held, dtype=np.dtype(array[(slice(0, 1),) * len(shape)].dtype).str, shape=shape, channels=channels)
+    count = 1 if channels is None else shape[channels]
+    if len(shape) - (channels is not None) < inner or count != config.channels:
+        blocks = [*config.shape, config.channels]
+        raise ValueError(f"{path} is of shape {list(shape)}: the model is of blocks {blocks}, channels last")
+    found = range_of_array(str(path), array, config.grid)
+    if found.grid and not config.grid:
+        raise ValueError(f"{path} holds {found.grid}, but the model knows integers: give a model of such data")
+    outer, size = held.sizes(config)
+
+    def read(number: int) -> NDArray[np.integer]:
+        part = np.asarray(array[held.box(np.unravel_index(number, outer) if outer else ())])
+        axis = held.channel_of_example(len(outer))
+        part = part[..., None] if axis is None else np.moveaxis(part, axis, -1)
+        return _within(integers(part, found), config, path)
+
+    tiles = Tiles([size] * prod(outer), read, (*config.shape, config.channels))
+    return Contents(tiles, Description(array=held))

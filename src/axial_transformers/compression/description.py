@@ -1,0 +1,215 @@
+"""The description of what an archive holds: which files its examples come from, and how they return."""
+
+import json
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import PurePath, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from axial_transformers.compression.container import DamagedError
+from axial_transformers.data.tiles import tile_grid
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.storage.typed_json import from_json, to_json
+
+CHANNELS = {"1": 1, "L": 1, "I;16": 1, "RGB": 3, "LA": 4, "RGBA": 4}
+"""The modes of images, as Pillow calls them, and the fewest channels of a model that codes them."""
+_MAX_TEXT, _ALWAYS, _RATIO = 1 << 27, 1 << 24, 64
+"""Bytes of a description: at most, always allowed, and for each of its bytes in the archive."""
+_FEW_VALUES, _VALUES_OF_BYTE = 1 << 16, 8
+"""Values of its JSON: always allowed, and more for each of its bytes in the archive."""
+
+
+@dataclass(frozen=True)
+class HeldImage:
+    """One example, which returns as an image file."""
+
+    name: str
+    """Of the file in which it returns."""
+    mode: str
+    size: tuple[int, int]
+    """Height and width."""
+
+
+@dataclass(frozen=True)
+class HeldArray:
+    """The array whose values are the examples: [*examples, *A], with an axis of channels anywhere, or without one."""
+
+    name: str
+    """Of the file in which it returns; its suffix decides the format."""
+    member: str
+    """Its name in an .npz file."""
+    dtype: str
+    """Type and byte order, as NumPy writes them."""
+    shape: tuple[int, ...]
+    channels: int | None
+    """The axis of channels."""
+    axes: str = ""
+    """Of a scan: one letter of T, D, H, W, L, C for each axis."""
+    scale: float = 1.0
+    offset: float = 0.0
+    """Of a scan: a value v means offset + scale * v in its unit."""
+    header: str = ""
+    """Of a scan: the header of NIfTI, in base64."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Of a table: names and types of its columns."""
+
+    def __post_init__(self) -> None:
+        lengths_only = self.shape and all(0 < length < 1 << 31 for length in self.shape) and len(self.shape) <= 16
+        of_channels = self.channels is None or 0 <= self.channels < len(self.shape)
+        if not (lengths_only and of_channels and np.dtype(self.dtype).kind in "biuf"):
+            raise ValueError("an array of such a type and shape is in no archive")
+
+    def sizes(self, config: AxialTransformerConfig) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the lengths of the axes before those of the model, and of those."""
+        lengths = [length for axis, length in enumerate(self.shape) if axis != self.channels]
+        outer = len(lengths) - len(config.shape)
+        channels = 1 if self.channels is None else self.shape[self.channels]
+        if outer < 0 or channels != config.channels:
+            raise DamagedError("the archive describes an array that is not of its model")
+        return tuple(lengths[:outer]), tuple(lengths[outer:])
+
+    def channel_of_example(self, outer: int) -> int | None:
+        """Return the axis of channels in the part of `box`, with so many axes before those of the model."""
+        return None if self.channels is None else self.channels - min(outer, self.channels)
+
+    def box(self, index: Iterable[Any]) -> tuple[int | slice, ...]:
+        """Return the part of the array that is the example of this index along the axes before those of the model."""
+        left = iter(index)
+        return tuple(
+            slice(None) if axis == self.channels else next(left, slice(None)) for axis in range(len(self.shape))
+        )
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the examples of an archive are: images in order, or one array; and the files that are stored beside them."""
+
+    images: tuple[HeldImage, ...] = ()
+    array: HeldArray | None = None
+    stored: tuple[tuple[str, int], ...] = ()
+    """Names and bytes; of .npz files, its other arrays."""
+
+    def example_sizes(self, config: AxialTransformerConfig) -> list[tuple[int, ...]]:
+        """Return the lengths of the axes *A of each example."""
+        if self.array is None:
+            return [image.size for image in self.images]
+        outer, size = self.array.sizes(config)
+        return [size] * prod(outer)
+
+    def alone(self, only: str, config: AxialTransformerConfig) -> tuple["Description", int]:
+        """Return the description of one image by its name, or of one example by its number, and its first tile.
+
+        Raises:
+            ValueError: there is no such image or example.
+        """
+        held, sizes = self.array, self.example_sizes(config)
+        names = [image.name for image in self.images] if held is None else [str(i) for i in range(len(sizes))]
+        if only not in names:
+            raise ValueError(f"the archive holds no {only!r:.100}, but {len(names)} such as {names[0]!r:.100}")
+        number = names.index(only)
+        if held is not None:
+            outer, _ = held.sizes(config)
+            whole = [part == slice(None) for part in held.box([0] * len(outer))]
+            held = replace(held, shape=tuple(n if is_whole else 1 for n, is_whole in zip(held.shape, whole)))
+        images = self.images[number : number + 1]
+        first = sum(prod(tile_grid(size, config.shape)) for size in sizes[:number])
+        return Description(images, held), first
+
+    def check(self, config: AxialTransformerConfig, tiles: int) -> None:
+        """Raise DamagedError unless an archive of so many tiles can hold this."""
+        if self.images and len(config.shape) != 2:
+            raise DamagedError("the archive describes images, of which its model is not")
+        if any(CHANNELS[image.mode] > config.channels for image in self.images):
+            raise DamagedError("the archive describes images of more channels than its model has")
+        outer, size = self.array.sizes(config) if self.array else ((), ())
+        of_array = prod(outer) * prod(tile_grid(size, config.shape)) if self.array else 0
+        if of_array + sum(prod(tile_grid(image.size, config.shape)) for image in self.images) != tiles:
+            raise DamagedError("the archive does not hold what it describes")
+
+    def pack(self) -> bytes:
+        """Return the description as bytes.
+
+        Raises:
+            ValueError: too many files, or names that are too long.
+        """
+        found = {
+            "images": [[image.name, image.mode, *image.size] for image in self.images],
+            "array": to_json(self.array) if self.array else None,
+            "stored": self.stored,
+        }
+        text = json.dumps(found, separators=(",", ":")).encode()
+        for level in (9, 0):  # one that compresses too well is stored as it is
+            packed = zlib.compress(text, level)
+            try:
+                Description.unpack(packed)
+                return packed
+            except DamagedError as error:
+                reason = error
+        raise ValueError(f"too many files for one archive, or names that are too long ({reason}): split the folder")
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "Description":
+        """Return the description in these bytes; its names are safe.
+
+        Raises:
+            DamagedError: it is damaged, or takes more memory than its archive accounts for.
+        """
+        if not packed:
+            raise DamagedError("the archive holds examples, but no description of files: use axial.decompress")
+        try:
+            unpacking = zlib.decompressobj()
+            text = unpacking.decompress(packed, min(_MAX_TEXT, max(_ALWAYS, _RATIO * len(packed))))
+            if unpacking.unconsumed_tail or _values(text) > _FEW_VALUES + _VALUES_OF_BYTE * len(packed):
+                raise ValueError("it is too large for its archive")
+            found = json.loads(text)
+            array = None if found["array"] is None else from_json(HeldArray, found["array"], "its array")
+            images = tuple(_image(*each) for each in found["images"])
+            description = cls(images, array, tuple(_stored(*each) for each in found["stored"]))
+            names = [*(image.name for image in images), *(name for name, _ in description.stored)]
+            _check_names([*names, array.name] if array else names)
+            if bool(images) == bool(array):
+                raise ValueError("it has images and an array, or neither")
+            return description
+        except (zlib.error, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise DamagedError(f"the archive's description of what it holds is damaged ({error})") from error
+
+
+def _image(name: str, mode: str, height: int, width: int) -> HeldImage:
+    if type(name) is not str or mode not in CHANNELS or type(height) is not int or type(width) is not int:
+        raise ValueError(f"an image is described by {name!r:.100}, {mode!r:.100}, {height!r:.100}, {width!r:.100}")
+    if not (0 < height < 1 << 31 and 0 < width < 1 << 31):
+        raise ValueError(f"{name!r:.100} has {height}x{width} pixels")
+    return HeldImage(name, mode, (height, width))
+
+
+def _stored(name: str, size: int) -> tuple[str, int]:
+    if type(name) is not str or type(size) is not int or not 0 <= size < 1 << 63:
+        raise ValueError(f"a file is described by {name!r:.100}, {size!r:.100}")
+    return name, size
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise ValueError for names that lead out of the target folder, and for equal ones."""
+    for name in names:
+        posix, native = PurePosixPath(name), PurePath(name)
+        outside = posix.is_absolute() or native.is_absolute() or native.drive or ".." in native.parts
+        if outside or not posix.parts or "\0" in name or str(posix) != name:
+            raise ValueError(f"{name!r:.100} is a file outside of its folder")
+        os.fsencode(name)
+    name, number = Counter(names).most_common(1)[0]
+    if number > 1:
+        raise ValueError(f"{name!r:.100} is there twice")
+
+
+def _values(text: bytes) -> int:
+    """Return about how many values a text in JSON has, by its separators outside of strings."""
+    unescaped = np.frombuffer(text.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
+    within = np.bitwise_xor.accumulate((unescaped == ord('"')).view(np.uint8))  # 1 within strings
+    outside = unescaped[within == 0].tobytes()
+    return outside.count(b",") + outside.count(b"[") + 4 * outside.count(b"{")

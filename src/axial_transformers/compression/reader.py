@@ -1,0 +1,232 @@
+"""Reading of archives: the header first, the model when it is needed, images chunk by chunk."""
+
+import io
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from math import prod
+from typing import BinaryIO, Self
+
+import numpy as np
+import torch
+from jaxtyping import Int, Integer
+from numpy.typing import NDArray
+from torch import Tensor
+
+from axial_transformers.compression import container, embedded_model
+from axial_transformers.compression.codec import check_model, decode_chunk, work_on_chunks
+from axial_transformers.compression.container import (
+    ArchiveError,
+    DamagedError,
+    Header,
+    WrongConditionsError,
+    WrongModelError,
+)
+from axial_transformers.compression.description import Description
+from axial_transformers.compression.embedded_model import fingerprint
+from axial_transformers.data.tiles import join_tiles, tile_grid
+from axial_transformers.decoding.exact_network import ExactNetwork
+from axial_transformers.layers.blocks import without_dropout
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.progress import Progress
+from axial_transformers.storage.byte_reader import ByteReader
+
+
+class ArchiveReader:
+    """Reader of an archive, chunk by chunk; arguments as for `decompress`.
+
+    Args:
+        model: None: the one that the archive carries.
+
+    Raises:
+        ArchiveError: see `container`.
+        ValueError: no open binary file that can seek, or a model that cannot compress.
+    """
+
+    def __init__(
+        self, file: BinaryIO, model: AxialTransformer | None = None, label: Tensor | None = None,
+        cond: Tensor | None = None, most_values: int | None = None,
+    ):  # fmt: skip
+        if model is not None:
+            check_model(model)
+        _check_file(file)
+        self.header, self._file = container.read_header(file), file
+        _check_number(self.header, most_values)
+        self._given = Conditioning(label, cond)
+        if model is not None:
+            _check_header(self.header, model)
+            self.model = model  # in place of reading it
+        elif not self.header.carries_model:
+            name = self.header.fingerprint.hex()[:16]
+            raise WrongModelError(f"the archive does not carry its model, {name}: give the model it was written with")
+        _check_conditioning(self.header, self._given)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @cached_property
+    def model(self) -> AxialTransformer:
+        """The model in the archive, on the CPU; DamagedError if it cannot be read."""
+        model = embedded_model.unpack(self.content(0))
+        try:
+            check_model(model)
+        except ValueError as error:
+            raise DamagedError(f"the model in the archive makes no archives: {error}") from error
+        if self.header.fingerprint != fingerprint(model):
+            raise DamagedError("the model in the archive is not the one that wrote it")
+        _check_header(self.header, model)
+        return model
+
+    @property
+    def config(self) -> AxialTransformerConfig:
+        return self.model.config
+
+    @cached_property
+    def labels(self) -> Int[Tensor, " n"] | None:
+        """Labels [N] of the images, int64; None without any. The number of classes stands for no label."""
+        if not (self.header.carries_model and self.header.labels):
+            return self._given.label
+        content, count = self.content(1), self.header.images
+        if len(content) < count:
+            raise DamagedError(f"the archive has fewer labels than its {count} images")
+        reader = ByteReader(content, "the labels of the archive", truncated=DamagedError, malformed=DamagedError)
+        labels, classes = [reader.varint() for _ in range(count)], self.config.num_classes
+        if reader.left or classes is None or max(labels, default=0) > classes:
+            raise DamagedError("the labels of the archive are not those of its images")
+        return torch.tensor(labels, dtype=torch.int64)
+
+    @property
+    def values(self) -> Integer[Tensor, "n *a c"]:
+        """All images [N, *A, C], as `decompress` returns them, decoded anew."""
+        return self.read([i for i, entry in enumerate(self.header.chunks) if entry.images])
+
+    def read(self, chunks: Sequence[int], progress: Progress = iter) -> Integer[Tensor, "n *a c"]:
+        """Return the images [n, *A, C] of chunks; see `decompress`."""
+        for i in chunks:
+            self.content(i)  # before the long work, to find damage early
+        images = [some for _, some in zip(progress(chunks), self.images(chunks), strict=True) if some is not None]
+        config = self.config
+        dtype = torch.uint8 if config.of_bytes else torch.int64
+        return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype), *images])
+
+    @cached_property
+    def _network(self) -> ExactNetwork:
+        return ExactNetwork(self.model)
+
+    def content(self, chunk: int) -> bytes:
+        """Return the bytes of a chunk."""
+        _check_file(self._file)
+        return container.read_chunk(self._file, self.header, chunk)
+
+    def images(self, chunks: Sequence[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
+        """Yield the images [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
+
+        def contents() -> Iterator[tuple[int, bytes | None]]:
+            for chunk in chunks:
+                try:
+                    yield chunk, self.content(chunk)
+                except ArchiveError:
+                    if not salvage:
+                        raise
+                    yield chunk, None
+
+        def decode(item: tuple[int, bytes | None]) -> Tensor | None:
+            chunk, content = item
+            try:
+                return None if content is None else self._decoded(chunk, content)
+            except ArchiveError:
+                if not salvage:
+                    raise
+                return None
+
+        if not chunks:
+            return  # the network may be large
+        _ = self._network, self.labels  # once, not in each thread
+        with without_dropout(self.model):
+            yield from work_on_chunks(decode, contents())
+
+    def _decoded(self, chunk: int, content: bytes) -> Tensor:
+        entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
+        conditioning = Conditioning(self.labels, self._given.cond).of(slice(first, first + entry.images))
+        try:
+            images, config = decode_chunk(self._network, entry.images, content, conditioning), self.config
+            return images + config.lowest if config.of_bytes else images.long() + config.lowest
+        except DamagedError as error:
+            raise DamagedError(f"chunk {chunk} of {len(self.header.chunks)}: {error}") from error
+
+    def stored(self) -> bytes:
+        """Return the chunk of stored files; DamagedError without one."""
+        if self.header.stored is None:
+            raise DamagedError("the archive does not hold the files that it describes")
+        return self.content(self.header.stored)
+
+    def description(self) -> Description:
+        """Return what the examples are; DamagedError if they are not those of files."""
+        description = Description.unpack(self.header.metadata)
+        description.check(self.config, self.header.images)
+        return description
+
+    def examples(
+        self, sizes: Sequence[tuple[int, ...]], first: int = 0, salvage: bool = False, progress: Progress = iter
+    ) -> Iterator[NDArray[np.integer] | None]:
+        """Yield examples [*size, C] of these sizes, joined from tiles from number `first` on; None for damaged ones."""
+        counts = [prod(tile_grid(size, self.config.shape)) for size in sizes]
+        tiles = self._tiles(range(first, first + sum(counts)), salvage, progress)
+        for size, count in zip(sizes, counts):
+            parts = [*islice(tiles, count)]
+            whole = [part for part in parts if part is not None]
+            yield join_tiles(np.stack(whole), size)[0] if len(whole) == count else None
+
+    def _tiles(self, numbers: range, salvage: bool, progress: Progress) -> Iterator[NDArray[np.integer] | None]:
+        within = [
+            (i, slice(max(0, numbers.start - first), min(entry.images, numbers.stop - first)))
+            for i, entry in enumerate(self.header.chunks)
+            for first in [self.header.first_image(i)]
+            if max(first, numbers.start) < min(first + entry.images, numbers.stop)
+        ]
+        for (_, some), images in zip(progress(within), self.images([i for i, _ in within], salvage), strict=True):
+            yield from [None] * (some.stop - some.start) if images is None else images.numpy()[some]
+
+
+def _check_header(header: Header, model: AxialTransformer) -> None:
+    config = model.config
+    if header.fingerprint != fingerprint(model):
+        hint = "give the model folder it was written with"
+        if header.carries_model:
+            hint = "the archive holds its model, so leave this one out"
+        raise WrongModelError(
+            f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
+            f" {fingerprint(model).hex()[:16]}: {hint}"
+        )
+    found = (header.shape, header.channels, header.num_values)
+    if found != (config.shape, config.channels, config.num_values):
+        raise DamagedError(f"the header states shape, channels and values {found}: not those of its model")
+
+
+def _check_number(header: Header, most_values: int | None) -> None:
+    values = sum(entry.images for entry in header.chunks) * header.channels * prod(header.shape)
+    if most_values is not None and values > most_values:
+        raise ArchiveError(
+            f"the archive states {values:,} values, and at most {most_values:,} are allowed: allow more if it is honest"
+        )
+
+
+def _check_file(file: BinaryIO) -> None:
+    if not isinstance(file, io.IOBase) and not hasattr(file, "seek"):
+        raise ValueError(f"archive must be bytes or an open binary file, not {file!r:.100}: open what the path names")
+    if getattr(file, "closed", False):
+        raise ValueError("the archive's file is closed: keep it open while it is read")
+    if isinstance(file, io.TextIOBase):
+        raise ValueError('the archive is open as text: open it with mode "rb"')
+
+
+def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
+    needed = {"label": header.labels and not header.carries_model, "cond": header.cond}
+    for name, value in conditioning._asdict().items():
+        stored = needed[name]
+        if stored != (value is not None) or (value is not None and len(value) != header.images):
+            was = f"with {name} of its {header.images} images" if stored else f"without {name}"
+            raise WrongConditionsError(f"the archive was written {was}: give the same again")

@@ -1,0 +1,169 @@
+"""Files written from the examples of an archive."""
+
+import logging
+import os
+import zlib
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.compression.container import ArchiveError, DamagedError
+from axial_transformers.compression.contents import FORMATS
+from axial_transformers.compression.description import HeldArray
+from axial_transformers.compression.reader import ArchiveReader
+from axial_transformers.data import scans
+from axial_transformers.data.scan_files import suffix_of
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.progress import Progress
+from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
+
+AT_A_TIME = 1 << 24
+"""Bytes of a stored file that are in memory together."""
+
+Examples = Iterable[NDArray[np.integer] | None]
+"""Examples [*A, C]; None for lost ones."""
+Parts = Iterable[tuple[str, Iterable[bytes]]]
+"""Names of stored files, and their contents in parts."""
+
+log = logging.getLogger("axial_transformers")
+
+
+def restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool, progress: Progress) -> list[str]:
+    """Write what `compress_files` compressed; arguments, result and errors as of `decompress_files`."""
+    require_target(target)
+    description, first = reader.description(), 0
+    if only is not None:
+        description, first = description.alone(only, reader.config)
+    array, images, stored = description.array, description.images, description.stored
+    single = target.suffix != "" and (array is not None or (len(images) == 1 and not stored))
+    kept = suffix_of(Path((array or images[0]).name))
+    if array and single and suffix_of(target) not in (".npy", ".npz", kept):
+        raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
+    if array and stored and (suffix_of(target) if single else kept) != ".npz":
+        left_out = ", ".join(name.removesuffix(".npy") for name, _ in stored)
+        log.info(f"left out, since only .npz files hold several arrays: {left_out}")
+    examples = reader.examples(description.example_sizes(reader.config), first, salvage, progress)
+    lost = list[str]()
+    with written_whole(target, replace=False) if single else folder_written_whole(target) as place:
+        parts = _stored(reader, description.stored, salvage, lost)
+        if array is not None:
+            write_array(place if single else _new(place, array.name), array, reader.config, examples, parts, lost)
+        else:
+            for image, values in zip(images, examples):
+                if values is None:
+                    lost.append(image.name)
+                else:
+                    write_image(place if single else _new(place, image.name), values, image.mode)
+            for name, content in parts:
+                with _new(place, name).open("wb") as file:
+                    file.writelines(content)
+        if len(lost) == len(description.example_sizes(reader.config)) + len(stored):
+            raise ArchiveError("every chunk is damaged or missing, nothing can be restored")
+    return lost
+
+
+def require_target(target: Path) -> None:
+    """Raise OSError where `target` could not be written, or exists."""
+    if os.path.lexists(target) and not target.is_dir():
+        raise FileExistsError(f"{target} exists already: give another target, or remove it first")
+    require_writable(target, folder=not target.suffix or target.is_dir())
+
+
+def _new(folder: Path, name: str) -> Path:
+    """Return the path of a file to write; DamagedError if its name is taken, as where case makes no difference."""
+    path = folder / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(path):
+            return path
+    except (FileExistsError, NotADirectoryError):
+        pass
+    raise DamagedError(f"the archive names {name!r:.100} twice, or as a file and as a folder")
+
+
+def write_image(path: Path, values: NDArray[np.integer], mode: str) -> None:
+    """Write values [H, W, C] as an image of a mode, which may lack the alpha, or repeat the first channel as colours.
+
+    Raises:
+        ValueError: the format of the suffix does not keep this mode without loss.
+    """
+    some = values[..., {"RGBA": [0, 1, 2, 3], "RGB": [0, 1, 2], "LA": [0, 3]}.get(mode, [0])]
+    kind, modes = FORMATS.get(path.suffix.lower(), ("", ()))
+    if mode not in modes:
+        raise ValueError(f"{path.suffix} files do not keep images of mode {mode}: give a target like x.png")
+    pixels = np.ascontiguousarray(some if some.shape[-1] > 1 else some[..., 0])
+    image = Image.fromarray(pixels.astype(np.uint16 if mode == "I;16" else np.uint8))
+    image = image.convert("1", dither=Image.Dither.NONE) if mode == "1" else image
+    image.save(path, kind, lossless=True)  # an option of WebP, which other formats ignore
+
+
+def write_array(
+    path: Path, held: HeldArray, config: AxialTransformerConfig, examples: Examples, parts: Parts, lost: list[str]
+) -> None:
+    """Write an array in the format of the path's suffix; values of lost examples are 0, their numbers go to `lost`.
+
+    Args:
+        parts: the other arrays of an .npz file; other formats do not hold them.
+    """
+    with TemporaryDirectory(dir=path.parent) as folder:
+        file = path if path.suffix == ".npy" else Path(folder, "array.npy")
+        array = open_memmap(file, "w+", np.dtype(held.dtype), held.shape)
+        (outer, _), grid = held.sizes(config), config.floats
+        channels = held.channel_of_example(len(outer))
+        for number, example in enumerate(examples):
+            if example is None:
+                lost.append(str(number))
+                continue
+            values: NDArray[Any] = grid.floats(example, array.dtype) if grid and array.dtype.kind == "f" else example
+            part = values[..., 0] if channels is None else np.moveaxis(values, -1, channels)
+            array[held.box(np.unravel_index(number, outer) if outer else ())] = part
+        array.flush()
+        if path.suffix == ".npz":
+            with ZipFile(path, "w", ZIP_DEFLATED) as whole:
+                whole.write(file, f"{held.member}.npy")
+                for name, content in parts:
+                    with whole.open(name, "w", force_zip64=True) as member:
+                        member.writelines(content)
+        elif path.suffix != ".npy":
+            header = scans.header_of(b64decode(held.header)) if held.header else None
+            like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
+            scans.write_scan(path, array if held.channels is None else np.moveaxis(array, held.channels, -1), like)
+
+
+def _stored(reader: ArchiveReader, stored: Sequence[tuple[str, int]], salvage: bool, lost: list[str]) -> Parts:
+    """Yield the stored files, whose contents must be read one after the other."""
+    if not stored:
+        return
+    try:
+        chunk = reader.stored()
+    except ArchiveError:
+        if not salvage:
+            raise
+        lost += [name for name, _ in stored]
+        return
+    unpacking, left = zlib.decompressobj(), chunk
+
+    def content(size: int) -> Iterator[bytes]:
+        nonlocal left
+        while size:
+            try:
+                part = unpacking.decompress(left, min(size, AT_A_TIME))
+            except zlib.error as error:
+                raise DamagedError("the archive's stored files are damaged") from error
+            left, size = unpacking.unconsumed_tail, size - len(part)
+            if not part and not left:
+                raise DamagedError("the archive's stored files end early")
+            yield part
+
+    for name, size in stored:
+        yield name, content(size)
+    if unpacking.decompress(left, 1) or not unpacking.eof or unpacking.unused_data:
+        raise DamagedError("the archive's stored files go on after the last one")

@@ -1,0 +1,36 @@
+"""Tiles: examples cut into equal parts along their axes, and joined again."""
+
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def tile_grid(lengths: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the number of tiles along each axis; the last ones may reach beyond its end."""
+    return tuple(-(-length // side) for length, side in zip(lengths, tile, strict=True))
+
+
+def cut_tiles(examples: NDArray[np.integer], tile: tuple[int, ...]) -> NDArray[np.integer]:
+    """Cut examples [N, *A, C] into tiles [N * prod(grid), *tile, C], in reading order; repeat edges to fill them."""
+    count, *lengths, channels = examples.shape
+    grid = tile_grid(tuple(lengths), tile)
+    missing = [(0, number * side - length) for number, side, length in zip(grid, tile, lengths)]
+    padded = np.pad(examples, [(0, 0), *missing, (0, 0)], mode="edge")
+    interleaved = padded.reshape(count, *(n for pair in zip(grid, tile) for n in pair), channels)
+    return interleaved.transpose(_tiles_first(len(tile))).reshape(-1, *tile, channels)
+
+
+def join_tiles(tiles: NDArray[np.integer], lengths: tuple[int, ...]) -> NDArray[np.integer]:
+    """Invert `cut_tiles`, for examples with axes of these lengths."""
+    tile, channels = tiles.shape[1:-1], tiles.shape[-1]
+    grid = tile_grid(lengths, tile)
+    split = tiles.reshape(len(tiles) // prod(grid), *grid, *tile, channels)
+    padded = split.transpose(np.argsort(_tiles_first(len(tile)))).reshape(
+        len(split), *(number * side for number, side in zip(grid, tile)), channels
+    )
+    return padded[:, *(slice(length) for length in lengths)]
+
+
+def _tiles_first(axes: int) -> tuple[int, ...]:
+    return (0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1)
