@@ -19,8 +19,6 @@ from axial_transformers.models.values import OrdinalValues
 Shape = tuple[int, ...]
 
 CHUNKS_OF_64 = patch("axial_transformers.compression.archive.IMAGES_PER_CHUNK", 64)
-NO_WEBP = patch("axial_transformers.compression.codec.smaller_files", lambda *_: {})
-"""Archives in which the model codes all images."""
 
 
 def rounded_quickly(model: AxialTransformer, *_: Any) -> Rounded:

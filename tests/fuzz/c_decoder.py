@@ -24,8 +24,7 @@ import numpy as np
 import torch
 
 from axial_transformers.compression import compress, compress_files, container
-from axial_transformers.compression.archive import fingerprint
-from axial_transformers.compression.embedded_model import pack, round_weights
+from axial_transformers.compression.embedded_model import fingerprint, pack, round_weights
 from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.byte_reader import ByteReader
 from tests.fuzz import checksums
@@ -55,7 +54,7 @@ def build(folder: Path, compiler: str) -> Path | None:
 
 
 def seeds(place: Path) -> list[Seed]:
-    """Sound archives of values, of files, and of a scan with values that its model does not know."""
+    """Sound archives of values, of files, and of an array of floats."""
     found = []
     for kind in KINDS:
         model = random_model(VARIANTS[kind], torch.float32)
@@ -68,19 +67,14 @@ def seeds(place: Path) -> list[Seed]:
 
     noise = np.random.default_rng(0)
     Image.fromarray(noise.integers(0, 9, (4, 7), dtype=np.uint8)).save(pictures / "a.png")
-    scan = (noise.integers(0, 9, (5, 7, 9)) / 4).astype(">f4")
-    scan[1, 2, 3] = 1e4
-    np.save(place / "scan.npy", scan)
+    np.save(place / "floats.npy", (noise.integers(0, 9, (5, 7, 9)) / 4).astype(">f4"))
     wide = {"values": "ordinal", "mixtures": 2}
     models = {
         pictures: small_config((3, 5), num_values=256),
-        place / "scan.npy": small_config((2, 2, 2), num_values=40, grid=(0.25, 0.0), **wide),
+        place / "floats.npy": small_config((2, 2, 2), num_values=40, grid=(0.25, 0.0), **wide),
     }
     for source, config in models.items():
-        compress_files(
-            random_model(config, torch.float32), source, place / "x.axl", other_sizes="tile", embed=True, force=True,
-            verify=False,
-        )  # fmt: skip
+        compress_files(random_model(config, torch.float32), source, place / "x.axl", force=True, verify=False)
         found.append(Seed((place / "x.axl").read_bytes(), source == pictures))
     return found
 
@@ -103,7 +97,7 @@ def extreme(draw: Random) -> Seed:
             tensor.normal_(0, draw.choice((1e-3, 1, 10, 1e20)))
     with np.errstate(over="ignore"):  # of rotations that grow
         model = round_weights(model, steps)
-    contents = [pack(model, steps), *([bytes(2)] if config.num_classes else []), b"\0" + _stream(draw)]
+    contents = [pack(model, steps), *([bytes(2)] if config.num_classes else []), _stream(draw)]
     entries = [container.entry(2 if i + 1 == len(contents) else 0, content) for i, content in enumerate(contents)]
     header = container.Header(
         fingerprint=fingerprint(model), shape=config.shape, channels=config.channels, num_values=config.num_values,
@@ -149,12 +143,11 @@ def _other_configuration(content: bytes, draw: Random) -> bytes:
 
 
 def _other_json(packed: bytes, draw: Random) -> bytes:
-    """Another description of files or of a scan; or of a whole file, other bytes."""
+    """Another description; or of stored files, other bytes."""
     try:
-        text, *kept = zlib.decompress(packed).split(b"\n", 1)
-    except zlib.error:
-        return mutated(packed, packed, draw)
-    return zlib.compress(b"\n".join([mutated_json(text, draw), *kept]))
+        return zlib.compress(mutated_json(zlib.decompress(packed), draw))
+    except ValueError:
+        return zlib.compress(mutated(zlib.decompress(packed), packed, draw))
 
 
 class Decoder:

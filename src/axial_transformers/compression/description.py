@@ -202,9 +202,9 @@ def _check_names(names: Sequence[str]) -> None:
         if outside or not posix.parts or "\0" in name or str(posix) != name:
             raise ValueError(f"{name!r:.100} is a file outside of its folder")
         os.fsencode(name)
-    name, number = Counter(names).most_common(1)[0]
-    if number > 1:
-        raise ValueError(f"{name!r:.100} is there twice")
+    twice = [name for name, number in Counter(names).items() if number > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r:.100} is there twice")
 
 
 def _values(text: bytes) -> int:
