@@ -72,7 +72,10 @@ WRONG: dict[str, dict[str, str]] = {
         "precision": "half", "flag": "2",
     },
     "studio": READING | OPENING | {"port": "0"},
-    "compress": {"other-sizes": "none", "weights": "new", "data.size": "large"},
+    "compress": {
+        "weights": "new", "data.size": "large", "data.axes": "compress photos.npz a.axl --data.axes X",
+        "data.key": "compress photos.npz a.axl --data.key none",
+    },
     "decompress": {"most-values": "x", "weights": "new"},
     "import-official": {"heads": "x", "channels": "x"},
 }  # fmt: skip
@@ -87,7 +90,7 @@ RIGHT = {
     "demo": "out", "evaluate": "labels json" + COLUMNS, "sample": "compile" + COLUMNS,
     "complete": "approximate only compile" + COLUMNS, "score": "heat-maps against typical" + COLUMNS,
     "studio": "host" + COLUMNS,
-    "compress": "embed fit force from drop-header verify compare json",
+    "compress": "embed fit force from only-data verify compare json",
     "decompress": "salvage only", "import-official": "output raw verify", "inspect": "dependencies json",
     "push": "private revision licence dry-run", "recipes": "", "doctor": "",
 }  # fmt: skip
@@ -163,13 +166,10 @@ CALLS = {
     "complete model photos.npz --rows 1 --only 10": "positions 0 to 2",
     "complete model photos.npz --mask nowhere.npy": "nowhere.npy",
     # archives and checkpoints
-    "compress photos.npz a.axl": "name MODEL, SOURCE and ARCHIVE; or SOURCE and ARCHIVE with --fit MINUTES",
     "compress photos.npz a.axl --fit 0": "minutes must be",
-    "compress run photos.npz a.axl --fit 1": "leave out run, or begin with it: --from run",
-    "compress model photos.npz a.axl --from run": "that --fit MINUTES trains: give that, too",
+    "compress run photos.npz a.axl --fit 1": "leave out run, or begin with it, by --from run",
     "compress none.npz a.axl --fit 1": "none.npz",
     "compress model photos.npz photos.npz": "force",
-    "compress model photos.npz new.axl --drop-header": "drop",
     "decompress model photos": "is a folder, and no archive: name archive and output",
     "decompress model photos.npz file/below.csv": "Not a directory",
     f"import-official {OFFICIAL} --output converted": "raw",

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from axial_transformers.compression.files.pictures import PictureEntry
 from PIL import Image
 
 from axial_transformers import data
-from axial_transformers.compression.files.pictures import PictureEntry
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from axial_transformers.compression.files.file_archive import read_files
+from axial_transformers.compression.files.pictures import PictureEntry
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
 from axial_transformers import data, pictures
-from axial_transformers.compression.files.file_archive import read_files
-from axial_transformers.compression.files.pictures import PictureEntry
 from axial_transformers.data import DataConfig, EmptySplitError
 from axial_transformers.data.folders import by_cause, listed
 from axial_transformers.models import AxialTransformerConfig

@@ -168,4 +168,4 @@ def test_archives_of_samples_are_restored_and_as_long_as_the_model_says(seed):
     positions = len(model.order)
     beyond = 8 * length - float(axial.bits_per_dim(model, sampled, **given).sum()) * positions
     rounding = 0.01 * BATCH * positions
-    assert 40 - rounding <= beyond <= 73 + rounding
+    assert 32 - rounding <= beyond <= 65 + rounding

@@ -5,9 +5,9 @@ import lzma
 
 import numpy as np
 import pytest
+from axial_transformers.compression.files.source import Tiles, cut_tiles
 from PIL import Image
 
-from axial_transformers.compression.files.source import Tiles, cut_tiles
 from axial_transformers.pictures import other_codecs as module
 from axial_transformers.pictures.other_codecs import coded_sizes
 

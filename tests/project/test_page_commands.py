@@ -40,7 +40,7 @@ EXEMPT = {
 }
 """Commands that run nowhere here, by pattern, and why."""
 SLOW = {
-    "compress photos32 my_photos/ my_photos.axl --other-sizes tile",
+    "compress photos32 my_photos/ my_photos.axl",
     "complete clips32 my_clips_of_32x32.npz --frames 1 --output continued.mp4",
     "complete clips32 clips64_test.npz --frames 1 --data.size 32 --data.fit crop",
     "train clips32 clips64_train.npz",

@@ -7,15 +7,14 @@ import os
 import re
 import shutil
 import sys
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import pytest
 import torch
 
 from axial_transformers import machine
 from axial_transformers.cli import main
-from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files import entries
+from axial_transformers.compression import description
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
 from axial_transformers.training import freed_memory, metrics
@@ -136,12 +135,12 @@ def test_a_hub_id_is_one_as_a_path_of_windows_too(monkeypatch):
     assert asked == ["owner/name"] * 2
 
 
-@pytest.mark.parametrize("name", ["a\\b.png", "C:x.png", "nul.png", "a./b.png"])
-def test_names_that_windows_has_not_are_refused_there_only(monkeypatch, name):
-    entries.check_name(name)
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(DamagedError, match="Windows has no files"):
-        entries.check_name(name)
+@pytest.mark.parametrize("name", ["a\\..\\..\\b.png", "C:x.png", "\\\\host\\b.png"])
+def test_names_that_lead_elsewhere_on_windows_are_refused_there(monkeypatch, name):
+    description._check_names([name])
+    monkeypatch.setattr(description, "PurePath", PureWindowsPath)
+    with pytest.raises(ValueError, match="outside of its folder"):
+        description._check_names([name])
 
 
 def test_no_module_of_one_system_is_imported_with_the_package():

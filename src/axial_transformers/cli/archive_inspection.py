@@ -7,6 +7,7 @@ from axial_transformers.cli.console import command, print_rows
 from axial_transformers.compression.container import Header, read_chunk, read_header
 from axial_transformers.compression.description import Description
 from axial_transformers.compression.embedded_model import without_weights
+from axial_transformers.data.scan_files import suffix_of
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
 
@@ -43,7 +44,10 @@ def _held(header: Header) -> tuple[str, str]:
     description = Description.unpack(header.metadata)
     stored = f"; {counted(len(description.stored), 'stored file')}" if description.stored else ""
     if array := description.array:
-        return f"{array.name}: {array.dtype} {list(array.shape)}, with equal values{stored}", array.name
+        return (
+            f"{array.name}: {array.dtype} {list(array.shape)}, with equal values{stored}",
+            f"restored{suffix_of(Path(array.name))}",
+        )
     names = ", ".join(image.name for image in description.images[:3])
     count = counted(len(description.images), "image")
     return f"{count} with equal values: {names}{', ...' * (len(description.images) > 3)}{stored}", "restored/"

@@ -39,7 +39,8 @@ def main(options: Compress) -> None:
         }  # fmt: skip
         print(json.dumps(metrics))
         return
-    _print(written, archive, trained.kind if written.contents.description.array else "image", rate)
+    array = written.contents.description.array
+    _print(written, archive, "volume" if array and array.axes else trained.kind if array else "image", rate)
     bits = {codec: 8 * size / tiles.values for codec, size in codecs.items()}
     print_rows({codec: f"{size:>13,} bytes  {bits[codec]:.4f} bits/dim" for codec, size in codecs.items()})
 

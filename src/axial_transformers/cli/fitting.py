@@ -73,9 +73,9 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
 
 def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig, RunRecord | None]:
     named = str(source) if source.is_absolute() else f"./{source}"  # which is no recipe
-    begun = read_run(folder)
+    begun, minutes = read_run(folder), MINUTES if options.fit is None else options.fit
     if begun is not None:
-        return replace(begun.run, source=named).changed({"training.minutes": options.fit or MINUTES}), begun
+        return replace(begun.run, source=named).changed({"training.minutes": minutes}), begun
     run = replace(of_own_data(named), out=folder, samples=0)
     if options.start_from is not None:
         run = from_model(run, options.start_from)
@@ -83,7 +83,7 @@ def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig
         "model.num_classes": None,
         "training.label_dropout": 0.0,
         "training.steps": ENOUGH_STEPS,
-        "training.minutes": options.fit or MINUTES,
+        "training.minutes": minutes,
         "data.skip_bad": ANY_NUMBER,
     }
     settings |= {"data.axes": options.axes} if options.axes else {}

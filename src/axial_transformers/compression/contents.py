@@ -86,8 +86,10 @@ class Contents:
     said: Sequence[str] = field(default=())
     """Lines about what is left out, and how files return."""
 
-    def stored(self) -> bytes:
-        """Return the chunk of stored files: their contents one after the other, by zlib."""
+    def stored(self) -> bytes | None:
+        """Return the chunk of stored files: their contents one after the other, by zlib; None without any."""
+        if not self.description.stored:
+            return None
         packer = zlib.compressobj(9)
         return b"".join([*map(packer.compress, self.read_stored()), packer.flush()])
 
@@ -136,10 +138,10 @@ def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> C
         raise ValueError(f"{path} holds no image of {counted(config.channels, 'channel')} at most")
     renamed = sum(image.name != file.relative_to(root).as_posix() for image, file in zip(images, coded))
     as_png = f", {renamed:,} of them as .png" if renamed else ""
-    said.append(f"{counted(len(images), 'file')} return with equal values, not equal bytes{as_png}")
+    said.append(f"with equal values, not equal bytes, return {counted(len(images), 'file')}{as_png}")
     if others:
-        done = "are left out" if only_data else "are stored, not coded by the model"
-        said.append(f"{counted(len(others), 'file')} {done}: {enumeration(root, others)}")
+        done = "left out, since they are no data of the model" if only_data else "stored, not coded by the model"
+        said.append(f"{done}: {counted(len(others), 'file')}, {enumeration(root, others)}")
     if only_data:
         others = []
 
@@ -272,7 +274,7 @@ def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig)
     return replace(
         contents, read_stored=lambda: [content for _, content in stored], input_size=sum(sizes),
         description=replace(contents.description, stored=tuple((name, len(content)) for name, content in stored)),
-        said=[f"{counted(len(examples), 'example')} return as arrays, in {held.name}"],
+        said=[f"as arrays, in {held.name}, return {counted(len(examples), 'example')}"],
     )  # fmt: skip
 
 
