@@ -40,7 +40,7 @@ def overhead(model: Path, source: Path, counts: tuple[int, ...] = (64, 1000)) ->
         with tempfile.TemporaryDirectory() as folder:
             path, archive = Path(folder) / "images.npz", Path(folder) / "images.axl"
             np.savez(path, images=values)
-            written = compress_files(net, path, archive, verify=False)
+            written = compress_files(net, path, archive, embed=False, force=True, verify=False)
             with archive.open("rb") as file:
                 back = decompress(net, file)
         assert torch.equal(back, images)

@@ -35,7 +35,9 @@ def made_small(words: list[str]) -> list[str]:
 
 def fitted_briefly(words: list[str]) -> list[str]:
     """The command, which trains for a second or two where it trains for minutes; its archive may be large then."""
-    force = ["--force"] if "--fit" in words else []
+    fits = words[0] == "compress" and (len(words) == 3 or words[3].startswith("--"))
+    words = [*words, "--fit", "0"] if fits and "--fit" not in words else words
+    force = ["--force"] if fits else []
     return ["0.02" if before == "--fit" else word for before, word in zip(["", *words], words)] + force
 
 
