@@ -177,7 +177,8 @@ def provide(words: list[str], data: Path, axial: Axial) -> None:
     archive = next((word for word in words if word.endswith(".axl")), "")
     if words[0] == "decompress" and not Path(archive).exists():
         source = "my_photos/cat.png" if archive == "one.axl" else "my_photos"
-        assert axial("compress", words[1], source, archive, "--force").status == 0
+        model = data / "models" / "colour" if words[1] == archive else words[1]
+        assert axial("compress", model, source, archive, "--force").status == 0
 
 
 def made_small(words: list[str]) -> list[str]:
