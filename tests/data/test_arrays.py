@@ -103,7 +103,7 @@ def test_files_of_several_types_are_joined_in_one_that_holds_all(tmp_path):
         (np.array([[0, np.inf]] * 3), r"a\.npy holds float64 values with NaN or infinity: replace"),
         (
             np.array([[0.0, 0.7, 1.9e-5]] * 3, np.float32),
-            r"float32 values 0\.\.0\.7 that are not at equal steps: round",
+            r"float32 values 0\.\.0\.7 that are not at equal steps: data.grid",
         ),
         (np.array([["a", "b"]] * 3), "holds <U1 values: numbers are modelled"),
     ],
@@ -275,6 +275,7 @@ def test_axes_are_read_as_told(tmp_path, axes, shape, expected):
         ((5, 3, 8, 8), "data.axes=NCHW or data.axes=NTHW"),
         ((5, 8, 8, 6), "data.axes=NHWC or data.axes=NTHW"),
         ((5, 2, 3, 8, 8), "data.axes=NTCHW or data.axes=NTHWC"),
+        ((48, 32, 12), r"data.axes=NHW or data.axes=HWC with data.size=\(32, 32\)"),
     ],
 )
 def test_shapes_of_two_readings_are_asked_about(tmp_path, shape, readings):
@@ -288,7 +289,15 @@ def test_axes_that_are_none_are_named(tmp_path):
         with pytest.raises(ValueError, match="such as NHWC"):
             DataConfig(axes=axes)
     np.save(tmp_path / "a.npy", _random(5, 8, 8))
-    with pytest.raises(ValueError, match=r"data.axes=DHW has no N.*blocks, as by data.size=\(16, 16, 16\)"):
-        data.load(tmp_path / "a.npy", DataConfig(axes="DHW"))
     with pytest.raises(ValueError, match=r"shape \[5, 8, 8\], not the 4 axes of data.axes=NCHW"):
         data.load(tmp_path / "a.npy", DataConfig(axes="NCHW"))
+
+
+def test_one_image_of_many_channels_is_cut_along_the_axes_that_are_left(tmp_path):
+    values = _random(48, 32, 12)
+    np.save(tmp_path / "a.npy", values)
+    for size in ((16, 16), 16):
+        blocks = data.load(tmp_path / "a.npy", DataConfig(axes="HWC", size=size), "all")
+        assert blocks.values.shape == (6, 16, 16, 12)
+        np.testing.assert_array_equal(blocks.values[1], values[:16, 16:32])
+    assert data.load(tmp_path / "a.npy", DataConfig(axes="NHW"), "all").shape == (32, 12)

@@ -311,7 +311,7 @@ class Decompress:
     USAGE: ClassVar[str] = "[MODEL] ARCHIVE OUTPUT [OPTIONS]"
 
     model: str | Path
-    """The model that compressed the archive. Leave it out if the archive holds its model."""
+    """The model that compressed the archive, unless this holds it."""
     archive: Path
     """The .axl file."""
     output: Path | None = None

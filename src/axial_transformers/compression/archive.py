@@ -394,7 +394,7 @@ def decompress_files(
     format.
 
     Args:
-        model: the one that wrote the archive; None: the one that the archive carries.
+        model: the one that wrote an archive that carries none.
         salvage: leave out the contents of damaged chunks; in arrays they are 0.
         only: name of the one image to restore, or index of the one example of an array.
         most_values, progress: as for `decompress`.

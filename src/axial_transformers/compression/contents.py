@@ -266,6 +266,8 @@ def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig)
     """Return what `load` makes of any other source, which returns as arrays in an .npz file."""
     whole = replace(data, size=None, fit="exact", offsets="fixed", skip_bad=0)
     examples = load(source, whole, "all")
+    if examples.grid is not None:
+        raise ValueError(f"{source} holds floats, which archives keep only from arrays and scans: save them as .npy")
     held = HeldArray(f"{source.stem}.npz", "values", "|u1", (1,), None)
     stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]
     axes = "N" + "?" * (examples.values.ndim - 2) + "C"

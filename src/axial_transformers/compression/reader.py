@@ -36,7 +36,7 @@ class ArchiveReader:
     """Reader of an archive, chunk by chunk; arguments as for `decompress`.
 
     Args:
-        model: None: the one that the archive carries.
+        model: for an archive that carries none.
 
     Raises:
         ArchiveError: see `container`.
@@ -53,12 +53,12 @@ class ArchiveReader:
         self.header, self._file = container.read_header(file), file
         _check_number(self.header, most_values)
         self._given = Conditioning(label, cond)
-        if model is not None:
+        if not self.header.carries_model:
+            name = self.header.fingerprint.hex()[:16]
+            if model is None:
+                raise WrongModelError(f"the archive does not carry its model, {name}: give the one it was written with")
             _check_header(self.header, model)
             self.model = model  # in place of reading it
-        elif not self.header.carries_model:
-            name = self.header.fingerprint.hex()[:16]
-            raise WrongModelError(f"the archive does not carry its model, {name}: give the model it was written with")
         _check_conditioning(self.header, self._given)
 
     def __enter__(self) -> Self:
@@ -194,12 +194,9 @@ class ArchiveReader:
 def _check_header(header: Header, model: AxialTransformer) -> None:
     config = model.config
     if header.fingerprint != fingerprint(model):
-        hint = "give the model folder it was written with"
-        if header.carries_model:
-            hint = "the archive holds its model, so leave this one out"
         raise WrongModelError(
             f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
-            f" {fingerprint(model).hex()[:16]}: {hint}"
+            f" {fingerprint(model).hex()[:16]}: give the model folder it was written with"
         )
     found = (header.shape, header.channels, header.num_values)
     if found != (config.shape, config.channels, config.num_values):

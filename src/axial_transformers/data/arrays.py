@@ -106,15 +106,22 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     if options.key is None and is_batch(path, names):
         return ()
     shape, _ = array_header(path, chosen_array(path, names, options))
+    if is_one_array(options):
+        return tuple(length for letter, length in zip(options.axes or "", shape) if letter != "C")
     channels = channel_axis(path, shape, options.axes)
     return tuple(length for axis, length in enumerate(shape) if axis not in (0, channels))
 
 
+def is_one_array(options: DataConfig) -> bool:
+    """Return True if a file holds one array that is cut, and not an array of examples."""
+    return isinstance(options.size, tuple) or "N" not in (options.axes or "N")
+
+
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
-    """Return the array of a file [*A, C], to be cut into blocks of several sizes."""
-    assert isinstance(options.size, tuple)
+    """Return the array of a file [*A, C], to be cut into blocks."""
     name = chosen_array(path, array_names(path), options)
-    values, axes, size = read_array(path, name), options.axes, options.size
+    values, axes = read_array(path, name), options.axes
+    size = options.size if isinstance(options.size, tuple) else (1, 1)
     if axes is not None and len(axes) != values.ndim:
         raise ValueError(f"{path} has shape {list(values.shape)}, not the {len(axes)} axes of data.axes={axes}")
     of_colour = axes is None and values.ndim > len(size) and values.shape[-1] <= 4 and values.shape[-1] < size[-1]
@@ -199,7 +206,7 @@ def _integers(
     """Return values [N, *A, C], and their range; 0..255 for images in uint8."""
     values = values[..., None] if channels is None else np.moveaxis(values, channels, -1)
     images = values.dtype == np.uint8 and values.ndim > 3 and options.num_values is None
-    found = range_of(path, [values], options.grid)
+    found = range_of(path, [values], options.grid, rounding=True)
     return integers(values, found), _BYTES if images else found
 
 
@@ -266,9 +273,6 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
     if axes is not None:
         if len(axes) != count:
             raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of data.axes={axes}")
-        if axes[0] != "N":
-            way = "cut one array into blocks, as by data.size=(16, 16, 16)"
-            raise ValueError(f"data.axes={axes} has no N, the axis of examples: {way}")
         channels = axes.index("C") if "C" in axes else None
     elif readings := _two_readings(shape):
         ways = " or ".join(f"data.axes={reading}" for reading in readings)
@@ -285,6 +289,8 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
 
 def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
     few = 3, 4  # channels of pictures, with alpha
+    if len(shape) == 3 and shape[2] <= 16 and 32 <= max(shape[:2]) <= 2 * min(shape[:2]):
+        return "NHW", "HWC with data.size=(32, 32)"
     if len(shape) == 4:
         _, second, third, last = shape
         if second in few and third == last > 4:

@@ -143,9 +143,8 @@ def cut(volumes: Mapping[str, Sliced], options: DataConfig) -> Blocks:
         for name, array in volumes.items()
         for index in product(*map(range, array.shape[: -len(block) - 1]))
     }
-    return Blocks(
-        arrays, block, ValueRange.around([range_of_array(name, array, options.grid) for name, array in volumes.items()])
-    )
+    ranges = [range_of_array(name, array, options.grid, rounding=True) for name, array in volumes.items()]
+    return Blocks(arrays, block, ValueRange.around(ranges))
 
 
 def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
@@ -157,7 +156,7 @@ def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, 
     return block
 
 
-def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None) -> ValueRange:
+def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None, rounding: bool = False) -> ValueRange:
     """Return the range of an array's values, which is read in parts; errors as of `range_of`."""
     rows = max(1, _AT_A_TIME // prod(array.shape[1:]))
 
@@ -165,4 +164,4 @@ def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None) 
         with parsing(Path(name)):
             return np.asarray(array[row : row + rows])
 
-    return range_of(name, map(part, range(0, array.shape[0], rows)), known)
+    return range_of(name, map(part, range(0, array.shape[0], rows)), known, rounding)

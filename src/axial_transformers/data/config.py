@@ -62,8 +62,8 @@ class DataConfig:
     images in uint8; otherwise what the training part holds."""
 
     grid: tuple[float, float] | None = None
-    """Step and offset of the floats of arrays: offset + step * v is modelled as the integer v. None: found in the
-    data, of which all values must lie at such steps."""
+    """Step and offset to which the floats of arrays are rounded: offset + step * v is modelled as the integer v. None:
+    found in the data, of which all values must lie at such steps."""
 
     axes: str | None = None
     """Axes of an array, one letter each: N (examples), C (channels), T (frames), D, H, W (depth, height, width), L

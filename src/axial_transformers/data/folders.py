@@ -2,7 +2,6 @@
 
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.examples import Examples, GrowingArray
-from axial_transformers.progress import Progress, rank
+from axial_transformers.progress import Progress, say
 
 RUN = {"train.json", "metrics.jsonl"}
 
@@ -52,12 +51,6 @@ def _is_read_below(root: Path, target: Path) -> bool:
 
 def _say_unread(error: OSError) -> None:
     say(f"skipped: {error.filename} cannot be read ({error.strerror})")
-
-
-def say(warning: str) -> None:
-    """Warn in one process only."""
-    if rank() == 0:
-        warnings.warn(warning, stacklevel=3)
 
 
 def natural_key(file: PurePath) -> list[str | int]:

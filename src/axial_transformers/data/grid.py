@@ -1,4 +1,4 @@
-"""Floats at equal steps, as integers and back, to the last bit."""
+"""Floats at equal steps, as integers and back, to the last bit; -0.0 comes back as 0."""
 
 from fractions import Fraction
 from typing import Any, NamedTuple, Self
@@ -40,8 +40,8 @@ class Grid(NamedTuple):
         return f"steps of {self.step:g} from {self.offset:g}"
 
     def holds(self, values: NDArray[np.floating]) -> bool:
-        """Return True if the integers of all values give back the same bits."""
-        return self.floats(self.integers(values), values.dtype).tobytes() == np.ascontiguousarray(values).tobytes()
+        """Return True if the integers of all values give back the same values; -0.0 counts as 0."""
+        return np.array_equal(self.floats(self.integers(values), values.dtype), values)
 
     def integers(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
         """Return the nearest v."""

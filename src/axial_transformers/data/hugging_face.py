@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from axial_transformers.data.arrays import MAX_CLASSES, example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import say
 from axial_transformers.data.images import PixelKind, kind_of_images
 from axial_transformers.data.rows import Column, Rows
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange, range_of
-from axial_transformers.progress import Progress
+from axial_transformers.progress import Progress, say
 from axial_transformers.storage import require_extra
 from axial_transformers.wording import engineering
 
@@ -118,7 +117,7 @@ def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progres
             raise ValueError(f"{source} holds pictures of 16 bits: save their values as arrays")
         kind = next(each for each in _KINDS if each in kinds)
     else:
-        found, first = range_of(source, batches, options.grid), column.read([0])
+        found, first = range_of(source, batches, options.grid, rounding=True), column.read([0])
         if first.dtype == np.uint8:  # images in uint8 are 0..255
             found = ValueRange.around([found, example_of(first[0], source, options)[1]])
     labels = class_names = None

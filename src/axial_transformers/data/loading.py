@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, picture_files, scans, video
-from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays, volume_in
+from axial_transformers.data.arrays import example_shape, in_tiles, is_one_array, load_arrays, volume_in
 from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, cut
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import Selection, files_below, is_hidden, natural_key, say
+from axial_transformers.data.folders import Selection, files_below, is_hidden, natural_key
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -24,7 +24,7 @@ from axial_transformers.data.splits import (
     part_of_folder,
 )
 from axial_transformers.data.windows import WindowedExamples
-from axial_transformers.progress import Progress
+from axial_transformers.progress import Progress, say
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
 
@@ -102,7 +102,7 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
     suffix = path.suffix.lower()
     if suffix in hugging_face.BUILDERS:
         return _load_dataset(str(path), [path], config, split, progress)
-    of_arrays = suffix in npy.SUFFIXES and not isinstance(config.size, tuple)
+    of_arrays = suffix in npy.SUFFIXES and not is_one_array(config)
     if of_arrays:
         examples = load_arrays([path], config)
     elif suffix in npy.SUFFIXES or scans.is_scan(path):
@@ -280,7 +280,7 @@ def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, 
                 f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
             )
     parts = _parts(files, lambda file: part_of_file(file.stem))
-    if isinstance(config.size, tuple):
+    if is_one_array(config):
         return _load_parts(
             folder, files, parts, lambda some: _load_volumes(Selection(folder, some), config, iter), config, split
         )

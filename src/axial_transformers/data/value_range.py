@@ -1,16 +1,15 @@
 """The range of a data set's values: how many a position can take, and the smallest."""
 
-import json
-import shlex
+import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.config import MAX_VALUES
+from axial_transformers.data.config import MAX_VALUES, MIN_STEP
 from axial_transformers.data.grid import MAX_STEPS, Grid
+from axial_transformers.progress import say
 
 TYPES: tuple[type[np.integer], ...] = (np.uint8, np.int16, np.uint16, np.int32)
 """The types in which values are kept in memory and written."""
@@ -87,8 +86,13 @@ class ValueRange(NamedTuple):
         return {"num_values": max(2, count), "lowest": lowest, "grid": self.grid}
 
 
-def range_of(where: object, parts: Iterable[NDArray[Any]], known: tuple[float, float] | None = None) -> ValueRange:
+def range_of(
+    where: object, parts: Iterable[NDArray[Any]], known: tuple[float, float] | None = None, rounding: bool = False
+) -> ValueRange:
     """Return the range of an array's parts; of floats, that of their integers on the `known` grid, or on their own.
+
+    Args:
+        rounding: let floats lie beside the `known` grid, to which `integers` rounds them; a warning says so.
 
     Raises:
         ValueError: in one line, for floats on no grid, and for other numbers than integers.
@@ -100,6 +104,8 @@ def range_of(where: object, parts: Iterable[NDArray[Any]], known: tuple[float, f
                 raise ValueError(
                     f"{where} holds {part.dtype} values with NaN or infinity: replace these, or cut them off"
                 )
+            if rounding and known:
+                part = _rounded(where, part, Grid(*known))
             floats = [np.unique(np.concatenate([*floats, np.unique(part)]))]
             if len(floats[0]) > MAX_STEPS:
                 break
@@ -111,11 +117,19 @@ def range_of(where: object, parts: Iterable[NDArray[Any]], known: tuple[float, f
         (values,) = floats
         grid = Grid(*known) if known else Grid.of(values) if len(values) <= MAX_STEPS else None
         if grid is None or not grid.holds(values):
-            raise ValueError(f"{where} holds {_described(where, values, grid if known else None)}")
+            raise ValueError(f"{where} holds {_described(values, grid if known else None)}")
         ranges = [ValueRange.of(grid.integers(values))._replace(grid=None if grid == (1, 0) else grid)]
     found = ValueRange.around(ranges)
     found.counted(where)
     return found
+
+
+def _rounded(where: object, part: NDArray[Any], grid: Grid) -> NDArray[np.floating]:
+    rounded = grid.floats(grid.integers(part), part.dtype)
+    if len(part) and not np.array_equal(rounded, part):
+        most = float(np.abs(rounded.astype(np.float64) - part).max())
+        say(f"{where} is rounded to {grid}, as data.grid says, by at most {most:.3g}")
+    return rounded
 
 
 def integers(values: NDArray[Any], found: ValueRange) -> NDArray[np.integer]:
@@ -124,19 +138,13 @@ def integers(values: NDArray[Any], found: ValueRange) -> NDArray[np.integer]:
     return cast(NDArray[np.integer], whole.astype(found.type, copy=False))
 
 
-def _described(where: object, values: NDArray[np.floating], known: Grid | None) -> str:
+def _described(values: NDArray[np.floating], known: Grid | None) -> str:
     low, high = float(values[0]), float(values[-1])
     numbers = f"{values.dtype} values {low:.6g}..{high:.6g}"
     if known is not None:
         return f"{numbers}, not all at {known}, as the model knows them: round them to it"
-    step = float(f"{(high - low) / 65_000:.3g}") or 1.0
-    line, file = "np.rint({} / {:g}).astype(np.int32)", str(where)
-    if file.endswith(".npy") and Path(file).is_file():  # else it is within another file
-        read, written = (json.dumps(each) for each in (file, file.removesuffix(".npy") + "-rounded.npy"))
-        code = f"import numpy as np; np.save({written}, {line.format(f'np.load({read})', step)})"
-        way = f"python -c {shlex.quote(code)}"
-    else:
-        way = line.format("x", step)
+    step = 10.0 ** math.ceil(math.log10(max((high - low) / MAX_VALUES, MIN_STEP)))
     return (
-        f"{numbers} that are not at equal steps: round them, as by {way}, which changes them by at most {step / 2:.3g}"
+        f"{numbers} that are not at equal steps: data.grid=({step:g}, 0) rounds them, by at most {step / 2:g}, and"
+        f" keeps their unit; in Python: np.round(values / {step:g}) * {step:g}"
     )

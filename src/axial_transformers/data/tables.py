@@ -1,0 +1,119 @@
+"""Tables: .csv and .tsv files, of which the columns of numbers are read, and written back among what is left out."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.progress import say
+from axial_transformers.wording import counted
+
+SUFFIXES = (".csv", ".tsv")
+_SNIFFED = 1 << 16
+_GAPS = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
+_TIMES = re.compile(r"\b(time|date|timestamp|datetime)\b", re.IGNORECASE)
+_NUMBER_HERE = "\x1a"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The numbers of a table."""
+
+    values: NDArray[Any]
+    """[rows, columns]: int64 if all are whole, else float64."""
+    names: tuple[str, ...]
+    """Of the columns."""
+    whole: tuple[bool, ...]
+    """True for columns of integers."""
+    rest: bytes
+    """The separator, and the table with a mark in place of each number; see `write_table`."""
+
+
+def read_table(path: Path) -> Table:
+    """Return the columns of numbers in the rows without a gap; a warning says what else there is.
+
+    A first row without numbers has the titles. Columns of times are left out: what has such a title, or is no number.
+
+    Raises:
+        ValueError: no table, or no such column.
+    """
+    text = path.read_text(encoding="utf-8-sig")
+    separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text)
+    rows = [row for row in csv.reader(text.splitlines(keepends=True), delimiter=separator) if row]
+    width = max(map(len, rows), default=0)
+    rows = [row + [""] * (width - len(row)) for row in rows]
+    numbers = [[_number(cell, separator) for cell in row] for row in rows]
+    titled = bool(rows) and not any(isinstance(number, int | float) for number in numbers[0])
+    titles = [rows[0][i] if titled else f"column {i + 1}" for i in range(width)]
+    body = range(titled, len(rows))
+    chosen = [i for i in range(width) if not _TIMES.search(titles[i]) and _is_of_numbers([numbers[n][i] for n in body])]
+    kept = [n for n in body if all(isinstance(numbers[n][i], int | float) for i in chosen)]
+    if not chosen or not kept:
+        raise ValueError(f"{path} has no column of numbers, or a gap in each row: {width} columns, {len(rows)} rows")
+    others = [title for i, title in enumerate(titles) if i not in chosen]
+    left_out = [f"columns that are no numbers or times ({', '.join(others)})"] * bool(others)
+    left_out += [f"{counted(len(body) - len(kept), 'row')} with a gap"] * (len(kept) < len(body))
+    if left_out:
+        say(f"{path}: left out, {' and '.join(left_out)}")
+    whole = tuple(all(isinstance(numbers[n][i], int) for n in kept) for i in chosen)
+    values = np.array([[numbers[n][i] for i in chosen] for n in kept], np.int64 if all(whole) else np.float64)
+    for n in kept:
+        for i in chosen:
+            rows[n][i] = _NUMBER_HERE
+    rest = io.StringIO()
+    csv.writer(rest, lineterminator="\n").writerows([[separator], *rows])
+    return Table(values, tuple(titles[i] for i in chosen), whole, rest.getvalue().encode())
+
+
+def write_table(path: Path, values: NDArray[Any], whole: Sequence[bool], rest: bytes) -> None:
+    """Write values [rows, columns] into the table that `rest` was made of.
+
+    Raises:
+        ValueError: it is not the rest of such a table.
+    """
+    (separator,), *rows = csv.reader(io.StringIO(rest.decode()))
+    left = iter(values.reshape(-1).tolist())
+    columns = len(whole)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer, number = csv.writer(file, delimiter=separator, lineterminator="\n"), 0
+        for row in rows:
+            for i, cell in enumerate(row):
+                if cell == _NUMBER_HERE:
+                    row[i] = str(int(next(left)) if whole[number % columns] else next(left))
+                    number += 1
+            writer.writerow(row)
+    if number != values.size:
+        raise ValueError("the table has other numbers than its text")
+
+
+def _separator(text: str) -> str:
+    try:
+        return csv.Sniffer().sniff(text[:_SNIFFED], delimiters=",;\t| ").delimiter
+    except csv.Error:
+        return ","
+
+
+def _number(cell: str, separator: str) -> int | float | str | None:
+    """Return the number in a cell, None for a gap, or another text."""
+    text = cell.strip()
+    if text.lower() in _GAPS:
+        return None
+    for kind in (int, float):
+        try:
+            number = kind(text if separator == "," else text.replace(",", "."))
+        except ValueError:
+            continue
+        return number if math.isfinite(number) else None
+    return text
+
+
+def _is_of_numbers(column: Sequence[Any]) -> bool:
+    gaps = column.count(None)
+    return 2 * gaps < len(column) and all(isinstance(number, int | float | None) for number in column)
