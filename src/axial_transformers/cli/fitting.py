@@ -1,7 +1,6 @@
 """The work of `axial compress --fit`: train a model on the source itself, for an archive that carries it."""
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -11,28 +10,21 @@ import numpy as np
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
 from axial_transformers.cli.train import from_model
-from axial_transformers.cli.training import evaluation_of, facts_of, fit_examples, planned, read_training
-from axial_transformers.compression.archive import Limit
+from axial_transformers.cli.training import facts_of, fit_examples, planned, read_training
 from axial_transformers.compression.files.file_archive import limit_of, read_source, tell
 from axial_transformers.compression.files.source import source_of
 from axial_transformers.data import Examples, load
 from axial_transformers.data.scans import is_scan, parted
-from axial_transformers.likelihood.evaluation import Fill
-from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
 from axial_transformers.recipes import of_own_data
-from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, SHARE_OF_MODEL, block_of, for_archive
+from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, block_of, for_archive
 from axial_transformers.training import RunConfig, RunRecord, read_run
-from axial_transformers.training.callbacks import Evaluate
-from axial_transformers.training.metrics import Metric
 
 ENOUGH_STEPS = 1_000_000
 """The time ends the training."""
 ANY_NUMBER = 1 << 62
 """Of files that are not trained on: the archive stores them nevertheless."""
-LEARNS = 1.2
-"""What an archive at an evaluation may exceed its limit by: the model will be better."""
 SAMPLED = 1 << 19
 """Values that other codecs code before the training, at most."""
 
@@ -48,23 +40,16 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
     files = source_of(parted(source)[0])
     contents = read_source(source, run.model, "tile" if run.data.fit == "tiles" else "store", options.drop_header)
     tell(contents, files)
-    limit, values = None if options.force else limit_of(contents, files, run.model), contents.images.values
-    codec, of_value = _other_codec(examples)
     if begun is None and not run.start_from:
-        run = for_archive(run, of_value * values)
+        run = for_archive(run, _bytes_of_value(examples) * contents.images.values)
     run, costs = planned(run, begun)
     of_model = BYTES_OF_WEIGHT * costs.parameters
     if begun is None:
-        if limit:
-            limit.check(of_model)
+        if not options.force:
+            limit_of(contents, files, run.model).check(of_model)
         say(f"a model of {source}, width {run.model.dim}: {costs.parameters:,} weights, about {of_model:,.0f} bytes")
-        say(f"{codec} takes about {of_value * values:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that")
-
-    def evaluation(seen: Examples, run: RunConfig) -> Evaluate:
-        return _foreseeing(evaluation_of(seen, run), values, of_model, limit)
-
     facts = replace(facts_of(run, examples, examples), command=("compress", str(source), str(archive)))
-    result = fit_examples(run, begun, examples, examples, facts, evaluation)
+    result = fit_examples(run, begun, examples, examples, facts)
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
     say(f"{folder} keeps the training: the same command goes on with it, and without it begins anew")
@@ -104,23 +89,8 @@ def _block_of_slices(source: Path) -> tuple[int, ...] | None:
     return block_of(values.shape[:3]) if of_images < 1.5 * of_rows else None
 
 
-def _foreseeing(usual: Evaluate, values: int, of_model: float, limit: Limit | None) -> Evaluate:
-    """Return a callback that evaluates, says how large the archive will be, and ends what would not pay."""
-
-    def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
-        found = usual(model, step, fill)
-        expected = float(found["bits_per_dim"]) * values / 8 + of_model
-        say(f"step {step}: about {expected:,.0f} bytes expected, {of_model:,.0f} of them for the model")
-        if limit and expected > LEARNS * limit.size:
-            limit.check(expected)
-        return found
-
-    return whole
-
-
-def _other_codec(examples: Examples) -> tuple[str, float]:
-    """Return the codec that takes the fewest bytes for a sample, and how many bytes a value."""
+def _bytes_of_value(examples: Examples) -> float:
+    """Return how many bytes a value the best of other codecs takes for a sample."""
     some = examples.spread(max(1, SAMPLED // prod(examples.values.shape[1:])))[:].values
     found = coded_sizes([examples.shape] * len(some), some.__getitem__, bar)
-    size, name = min((size, name) for name, ways in found.items() for size in ways.values())
-    return name, size / some.size
+    return min(size for ways in found.values() for size in ways.values()) / some.size
