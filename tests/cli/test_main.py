@@ -17,10 +17,8 @@ import axial_transformers
 from axial_transformers import recipes
 from axial_transformers.cli import sample
 from axial_transformers.cli.parsing import COMMANDS
-from axial_transformers.storage import hub
 from axial_transformers.training import Facts, RunRecord, TrainConfig
 from tests.conftest import Axial
-from tests.small_models import small_model
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -189,13 +187,6 @@ def test_data_that_another_process_has_written_meanwhile_is_not_replaced(axial: 
     status, out, err = axial(command, gray, *words, "--count", 1, "--output", "drawn.npz")
     assert (status, out, "drawn.npz exists already" in err) == (2, "", True)
     assert Path("drawn.npz").read_text() == "another's"
-
-
-def test_a_run_that_is_not_there_is_said_at_once_with_those_that_are(axial: Axial, tmp_path, monkeypatch):
-    monkeypatch.setattr(hub, "download", lambda *_: pytest.fail("the hub was asked"))
-    for name in ("digits", "photos"):
-        small_model((2, 3)).save_pretrained(tmp_path / "runs" / name)
-    assert axial("sample", "runs/none").err == "axial sample: runs/none: no such run; runs has digits, photos\n"
 
 
 def test_names_and_signs_reach_any_terminal(tmp_path, trained):
