@@ -145,7 +145,7 @@ class Studio:
     def _check(self, count: int, seed: int | None) -> None:
         if seed is None:
             raise ValueError("there is no seed: give a whole number")
-        require_room(self.trained.model.config, count, pixels=1)
+        require_room(self.trained.model.config, count)
 
     def _new_path(self, movie: bool = False) -> Path:
         return Path(tempfile.mkdtemp(dir=self.folder)) / ("studio.mp4" if movie else "studio.png")

@@ -36,13 +36,16 @@ def test_other_masks_need_approximate_and_are_captioned(axial: Axial, refused, t
         assert picture.height > 2 * 18  # the caption
 
 
-def test_classes_are_named(axial: Axial, gray):
+def test_classes_are_named_and_decide(axial: Axial, gray):
     random_model(small_config((8, 8), num_values=17, num_classes=10)).float().save_pretrained("classes")
-    for verb in (["sample", "--count", 1], ["complete", "digits", "--rows", 4, "--examples", 1, "--count", 1]):
-        argv = [verb[0], "classes", *verb[1:], "--output", "x.png"]
-        assert axial(*argv, "--label", 7).status == 0, axial(*argv, "--label", 7).err
+    for verb, *words in (["sample", "--count", 1], ["complete", "digits", "--rows", 4, "--examples", 1, "--count", 1]):
+        argv, drawn = [verb, "classes", *words, "--output", "x.png"], set()
+        for label in (7, 3):
+            assert axial(*argv, "--label", label).status == 0
+            drawn.add(Path("x.png").read_bytes())
+        assert len(drawn) == 2
         assert "the classes are 0 to 9" in axial(*argv, "--label", "cat").err
-        assert "trained without classes" in axial(verb[0], gray, *verb[1:], "--label", 1).err
+        assert "trained without classes" in axial(verb, gray, *words, "--label", 1).err
 
 
 def test_one_picture_is_scored_and_completed_by_a_mask_that_is_a_picture(axial: Axial, refused):

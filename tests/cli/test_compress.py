@@ -107,7 +107,7 @@ def test_what_is_no_image_is_called_by_its_name(axial: Axial):
     np.save("dna.npy", np.random.default_rng(0).integers(0, 4, (3, 40)).astype(np.uint8))
     said = axial("compress", "model", "dna.npy", "a.axl", "--force").out
     assert said.startswith("a.axl: 3 sequences, ")
-    assert " sequences/s" in axial("evaluate", "model", "dna.npy").out
+    assert "(standard error over sequences)" in axial("evaluate", "model", "dna.npy").out
     assert "image" not in said
 
 

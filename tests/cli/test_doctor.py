@@ -13,7 +13,7 @@ def test_it_names_the_level_and_compares_an_archive(axial):
     status, out, _ = axial("doctor")
     assert status == 0, out
     level = f"compiled, level {library().level}" if library() else "not compiled"
-    assert re.search(rf"^    engine +{level}", out, re.MULTILINE), out
+    assert re.search(rf"^  engine +{level}", out, re.MULTILINE), out
     assert out.splitlines()[-1] == "An archive has the bytes that it has on other machines, and is restored."
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers.cli import fitting
+from axial_transformers.cli import fitting, training
 from axial_transformers.compression import open_archive
 from axial_transformers.data.scans import read_scan
 from axial_transformers.training import RunConfig
@@ -50,11 +50,10 @@ def test_one_command_makes_an_archive_that_another_one_restores(axial: Axial, im
 
 
 def test_ctrl_c_ends_the_training_and_the_same_command_goes_on(axial: Axial, images, monkeypatch):
-    usual = fitting.say
-    monkeypatch.setattr(
-        fitting, "say", lambda text: ("expected" in text and signal.raise_signal(signal.SIGINT)) or usual(text)
-    )
-    stopped = axial("compress", "images.npz", "a.axl", "--fit", "60", "--force")
+    usual = training.score
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "score", lambda *given: signal.raise_signal(signal.SIGINT) or usual(*given))
+        stopped = axial("compress", "images.npz", "a.axl", "--fit", "60", "--force")
     assert stopped.status == 0
     assert "stopped at step 8: the archive gets the best weights so far" in stopped.err
     assert np.array_equal(open_archive("a.axl").values[..., 0].numpy(), images)
@@ -87,18 +86,16 @@ def test_a_scan_is_fitted_in_blocks_and_comes_back(axial: Axial, tmp_path):
     make_scan(tmp_path / "a.nii.gz", np.random.default_rng(0).integers(0, 300, (6, 9, 8), np.int16))
     done = axial("compress", "a.nii.gz", "a.axl", "--fit", "0.01", "--data.size", "2", "4", "4", "--force")
     assert done.status == 0, done.err
-    assert " takes about " in done.err
     assert axial("decompress", "a.axl", "back.nii.gz").status == 0
     assert np.array_equal(read_scan("back.nii.gz").values, read_scan("a.nii.gz").values)
 
 
-def test_a_model_that_does_not_pay_is_trained_no_further_than_the_first_evaluation(axial: Axial):
-    for count, step in ((8, False), (300, True)):  # the weights alone are too many; or weights and data
-        np.savez("noise.npz", images=np.random.default_rng(0).integers(0, 256, (count, 6, 6), np.uint8))
-        done = axial("compress", "noise.npz", f"{count}.axl", "--fit", "0.01")
-        assert (done.status, done.out, Path(f"{count}.axl").exists()) == (1, "", False)
-        assert re.search(r"the archive would take about [\d,]+ bytes, its values by zlib [\d,]+: ", done.err)
-        assert ("bytes expected" in done.err, "keeps the training" in done.err) == (step, False)
+def test_a_model_whose_weights_are_too_many_is_not_trained(axial: Axial):
+    np.savez("noise.npz", images=np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8))
+    done = axial("compress", "noise.npz", "noise.axl", "--fit", "0.01")
+    assert (done.status, done.out, Path("noise.axl").exists()) == (1, "", False)
+    assert re.search(r"the archive would take about [\d,]+ bytes, its values by zlib [\d,]+: ", done.err)
+    assert "keeps the training" not in done.err
 
 
 def test_what_is_not_trained_on_is_in_the_archive_nevertheless(axial: Axial, images):

@@ -17,10 +17,8 @@ import axial_transformers
 from axial_transformers import recipes
 from axial_transformers.cli import sample
 from axial_transformers.cli.parsing import COMMANDS
-from axial_transformers.storage import hub
 from axial_transformers.training import Facts, RunRecord, TrainConfig
 from tests.conftest import Axial
-from tests.small_models import small_model
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -36,17 +34,13 @@ def test_options_are_read_and_refused_without_torch_and_data(tmp_path):
     """In one process, so that the test is cheap: after each command, it prints what was imported for the first time."""
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").write_text("no image, which would be said if it were read")
-    words = ["--help", *(f"{command} {option}" for command in COMMANDS for option in ("--help", "--halp"))]
+    words = ["--help", *(f"{command} --help" for command in COMMANDS)]
+    words += [f"{command} --halp" for command in COMMANDS if command != "inspect"]
     record = RunRecord(run=recipes.NAMED["digits"](), facts=Facts(fingerprint="", train=1, parameters=1))
     (tmp_path / "run").mkdir()
     record.write(tmp_path / "run")
     settings = ["--help", "--model.dimm 3", "--training.stepz 3"]
-    words += [
-        f"{command} {name} {each}"
-        for command in ("train", "inspect")
-        for name in ("digits", "photos", "run")
-        for each in settings
-    ]
+    words += [f"train {name} {each}" for name in ("digits", "photos", "run") for each in settings]
     script = (
         "import sys, time; from axial_transformers.cli import main\n"
         "print('\\ncpu:', time.process_time(), file=sys.stderr)\n"
@@ -173,26 +167,11 @@ def test_an_interrupt_is_status_130(axial: Axial, monkeypatch):
     assert axial("sample", "model").status == 130
 
 
-@pytest.mark.parametrize(
-    ("line", "status", "says"),
-    [
-        ("--help | true", 1, ""),
-        ("recipes | true", 1, ""),
-        ("--help >/dev/full", 2, "axial --help: No space left on device\n"),
-    ],
-)
-def test_the_exit_status_is_that_of_the_work_whatever_takes_its_words(line, status, says):
-    shell = ["bash", "-c", f"set -o pipefail; {sys.executable} -m axial_transformers {line}"]
+@pytest.mark.parametrize("words", ["--help", "recipes"])
+def test_a_closed_pipe_is_no_error(words):
+    shell = ["bash", "-c", f"set -o pipefail; {sys.executable} -m axial_transformers {words} | true"]
     ran = subprocess.run(shell, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (status, "", says)
-
-
-def test_of_several_processes_on_a_machine_the_first_one_speaks(axial: Axial, monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert axial("train", "nothing-here") == (2, "", "")
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    status, _, err = axial("train", "nothing-here")
-    assert (status, err.count("\n")) == (2, 1)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "")
 
 
 @pytest.mark.parametrize("command", ["sample", "complete"])
@@ -208,13 +187,6 @@ def test_data_that_another_process_has_written_meanwhile_is_not_replaced(axial: 
     status, out, err = axial(command, gray, *words, "--count", 1, "--output", "drawn.npz")
     assert (status, out, "drawn.npz exists already" in err) == (2, "", True)
     assert Path("drawn.npz").read_text() == "another's"
-
-
-def test_a_run_that_is_not_there_is_said_at_once_with_those_that_are(axial: Axial, tmp_path, monkeypatch):
-    monkeypatch.setattr(hub, "download", lambda *_: pytest.fail("the hub was asked"))
-    for name in ("digits", "photos"):
-        small_model((2, 3)).save_pretrained(tmp_path / "runs" / name)
-    assert axial("sample", "runs/none").err == "axial sample: runs/none: no such run; runs has digits, photos\n"
 
 
 def test_names_and_signs_reach_any_terminal(tmp_path, trained):

@@ -21,7 +21,6 @@ from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training import RunState, costs, read_run
 from tests.conftest import TINY, Axial
-from tests.small_models import random_model, small_config
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -38,7 +37,7 @@ def test_a_run_leaves_a_model_and_sample_grids(trained: Path):
 def test_one_override_keeps_every_other_setting_of_a_recipe(name):
     wanted = recipes.NAMED[name]()
     wanted = replace(wanted, source="data", training=replace(wanted.training, log_every=7))
-    assert requested([name, "data", "--training.log-every", "7"], "train") == (wanted, None)
+    assert requested([name, "data", "--training.log-every", "7"]) == (wanted, None)
 
 
 def test_evaluation_reports_all_that_a_number_needs(axial: Axial, trained: Path):
@@ -118,19 +117,6 @@ def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(axial: 
     assert (tmp_path / "runs/photos/train.json").read_bytes() == before
 
 
-def test_the_plan_is_on_the_screen_and_in_the_record(axial: Axial, tmp_path):
-    arrays(tmp_path / "photos.npz", (40, 6, 4, 3))
-    status, _, err = axial("train", "photos.npz", *TINY, *QUICK, "--samples", "1", "--validate-on", "3")
-    assert status == 0
-    words = " ".join(err.split())
-    for said in ("36 train, 4 validation (3 are evaluated), no test part", "classes 2: 0, 1", "memory more than"):
-        assert said in words
-    record = json.loads((tmp_path / "runs/photos/train.json").read_text())
-    found = record["facts"]
-    assert (found["train"], found["validation"], found["test"]) == (36, 4, None)
-    assert found["parameters"] > 0
-
-
 def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, refused, tmp_path):
     arrays(tmp_path / "a.npz")
     run = tmp_path / "runs/a"
@@ -162,19 +148,6 @@ def test_a_run_below_its_pictures_is_no_part_of_the_data(axial: Axial, tmp_path,
         assert len(load(tmp_path / "mine", DataConfig(), "all")) == 8
     status, _, err = axial("train", "runs/mine", "--training.steps", 2)
     assert status == 0, err
-
-
-def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, refused, tmp_path):
-    """Arrays and lossless movies, as archives and folders; a grid, which is only looked at, is drawn anew."""
-    arrays(tmp_path / "other.npz")
-    random_model(small_config((4, 4))).float().save_pretrained("model")
-    before = (tmp_path / "other.npz").read_bytes()
-    np.save(tmp_path / "data.npy", np.zeros((1, 4, 4), np.uint8))
-    for words in (["sample", "model"], ["complete", "model", "data.npy", "--rows", 2]):
-        assert "other.npz exists already" in refused(*words, "--count", 1, "--output", "other.npz")
-        assert (tmp_path / "other.npz").read_bytes() == before
-        for _ in range(2):
-            assert axial(*words, "--count", 1, "--output", "grid.png").status == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")

@@ -70,22 +70,6 @@ def test_every_command_takes_integers_of_any_range(axial: Axial, name):
         assert np.array_equal(back, values)
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        (noise(-1, 65535, 4, 4), "data.npz holds values -1..65535: at most 65,536 values"),
-        (np.full((12, 3, 3), np.nan), "data.npz holds float64 values with NaN"),
-        (np.geomspace(1, 2, 108).reshape(12, 3, 3), "data.npz holds float64 values 1..2 that are not at equal steps"),
-    ],
-)
-def test_other_data_is_refused_in_one_line(axial: Axial, values, says):
-    np.savez("data.npz", values)
-    status, _, err = axial("train", "data.npz", *TINY, *STEPS)
-    assert status == 2
-    assert says in err
-    assert err.count("\n") == 1
-
-
 def test_a_model_of_own_data_knows_the_values_of_all_parts(axial: Axial):
     values = noise(-5, 9, 4, 4)
     values[-1] = -6

@@ -165,9 +165,9 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     for source, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32))):
-        assert read_training(requested([source], "train")[0])[0].model.shape == shape
+        assert read_training(requested([source])[0])[0].model.shape == shape
         assert "cut into square tiles of 32" in capsys.readouterr().err
-    assert read_training(requested(["scan.npy", "--data.fit", "exact"], "train")[0])[0].model.shape == (70, 65)
+    assert read_training(requested(["scan.npy", "--data.fit", "exact"])[0])[0].model.shape == (70, 65)
     assert "tiles" not in capsys.readouterr().err
     assert data_of([(64, 64)]) == data_of([(16, 63, 63)]) == DataConfig()
     assert data_of([(4, 64, 64)]) == DataConfig(size=32, fit="tiles")
@@ -261,10 +261,10 @@ def test_values_are_numbers_where_unlike_neighbours_differ_as_those_of_other_val
 def test_a_row_of_the_plan_says_which_kind_of_values_was_decided_and_why():
     for name, kind, other in (("12 shades of heat", "numbers", "categorical"), ("tiles", "symbols", "ordinal")):
         np.save("data.npy", DATA[name][1].astype(np.uint8))
-        run, examples, *_ = read(requested(["data.npy"], "train")[0])
+        run, examples, *_ = read(requested(["data.npy"])[0])
         said = decided(run, examples)["decided"]
         assert re.fullmatch(rf"{kind}: unlike neighbours are \d+% as far apart as by chance", said)
-        chosen, examples, *_ = read(requested(["data.npy", "--model.values", other], "train")[0])
+        chosen, examples, *_ = read(requested(["data.npy", "--model.values", other])[0])
         assert (chosen.model.values, decided(chosen, examples)) == (other, {})
 
 

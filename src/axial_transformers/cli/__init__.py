@@ -9,7 +9,7 @@ from importlib import import_module
 from cyclopts import CycloptsError
 
 from axial_transformers.cli.console import INTERRUPTED, USAGE_ERROR, printable, rank_zero_output, show_log
-from axial_transformers.cli.parsing import app
+from axial_transformers.cli.parsing import HELP, app
 
 DIVIDED = ("train", "evaluate", "score", "sample")
 """Commands whose work the processes of torchrun divide. All others run in the first process, and the others end."""
@@ -44,9 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # the reader of stdout has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (CycloptsError, ValueError, OSError, MemoryError, RuntimeError, SystemError) as error:
-        if _lost_stdout(error) and isinstance(error, BrokenPipeError):  # its reader has read enough
-            return 1
         text = one_line(error)
         if text is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
@@ -64,7 +65,10 @@ def _run(words: list[str]) -> int:
     if any(not word or (word.startswith("--") and word.endswith("=")) for word in words):
         raise ValueError("a word is empty, as where a variable is not set: give a name or a value")
     with rank_zero_output():
-        options = others if command in WITH_SETTINGS else app()(words, exit_on_error=False, print_error=False)
+        if command in WITH_SETTINGS and not (others and others[0] in HELP):
+            options = others or app()([command, "--help"])
+        else:
+            options = app()(words, exit_on_error=False, print_error=False)
     if options is None:  # the help or the version was printed
         return 0
     return import_module(f"{__name__}.{command.replace('-', '_')}").main(options) or 0
@@ -84,13 +88,3 @@ def one_line(error: Exception) -> str | None:
         named = isinstance(error.filename, str | bytes | os.PathLike)
         return f"{printable(os.fsdecode(error.filename))}: {error.strerror}" if named else error.strerror
     return text or type(error).__name__
-
-
-def _lost_stdout(error: Exception) -> bool:
-    """Return True where standard output takes no more; the interpreter does not try again when it ends."""
-    try:
-        print(end="\n" if isinstance(error, BrokenPipeError) else "", flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False

@@ -8,9 +8,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from axial_transformers.cli.options import (
-    HelpOfPrecision,
-    HelpOfSplit,
-    Natural,
     OfModel,
     OnData,
     Positive,
@@ -33,7 +30,6 @@ class Demo:
     A second call finds the trained model in OUT/run and only writes the page again.
 
         axial demo
-        axial demo --out somewhere --steps 300
     """
 
     out: Path = Path("demo")
@@ -72,7 +68,6 @@ class Recipes:
     For example:
 
         axial recipes
-        axial train digits
     """
 
 
@@ -84,15 +79,14 @@ class Evaluate(OnData):
 
         axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
         axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32
-        torchrun --nproc-per-node 8 -m axial_transformers evaluate runs/imagenet32
     """
 
     _: KW_ONLY
     labels: bool = False
     """Condition a class-conditional model on the labels."""
-    given_frames: Natural = 0
-    """First frames of a clip whose bits do not count."""
-    precision: Annotated[Precision, HelpOfPrecision] = "float32"
+    given_frames: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """First frames of a clip, or rows of an image, whose bits do not count."""
+    precision: Precision = "float32"
     json: bool = False
     """Print one JSON object."""
 
@@ -104,32 +98,25 @@ class Score(OnData, Shades):
     For example:
 
         axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
-        axial score runs/photos new_photos/ --flag 0.99
         axial score runs/fashion_mnist USUAL.npz --against ANOMALIES.npz
-
-    corrected: bits/dim less those of the image as PNG, since simple images have a high likelihood whatever they show
-    (Serrà et al. 2020). deviation: the distance of bits/dim from the median of usual examples. quantile: the share of
-    usual examples that score lower. picture_bits_per_dim: of tiles, the mean over the image.
     """
 
     _: KW_ONLY
     rank_by: Literal["bits", "corrected", "deviation"] | None = None
-    """None: of 8-bit gray or RGB images corrected, if PNG's bits explain most of the bits (a rank correlation above
-    0.8), otherwise bits; of all else deviation."""
+    """None: what suits the data; a line says which, and why."""
     typical: str | Path | None = None
     """A source of usual examples, for quantiles. None: the scores of its validation part that a run has kept."""
-    flag: float | None = None
+    flag: Annotated[float | None, Parameter(validator=Number(gt=0, lt=1))] = None
     """Mark examples whose quantile is above this, such as 0.99, and count them."""
     output: Path | None = None
     """NAME.csv or NAME.json: the scores of all examples. None: print the `top` as CSV."""
     heat_maps: Path | None = None
-    """A new folder for heat maps of the `top` examples, the bits of each position, and scores.html, which shows them.
-    Of tiles: of whole images. Of volumes: the slices with the most bits, and an array: .npy, NIfTI or TIFF."""
+    """A new folder for heat maps of the `top` examples, and scores.html, which shows them."""
     top: Positive = 20
     """Number of the most unusual examples that are printed, and of heat maps."""
     against: str | Path | None = None
     """A source of anomalies, where SOURCE holds usual examples. Prints the AUROC of each score: 0.5 is chance."""
-    precision: Annotated[Precision, HelpOfPrecision] = "auto"
+    precision: Precision = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,15 +126,12 @@ class Sample(Sampling):
     For example:
 
         axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
-        axial sample runs/photos --count 500 --output samples.npz
         axial sample runs/clips --known clips_test.npz --output clips.mp4
     """
 
     output: Path = Path("samples.png")
-    """NAME.png: one grid; clips as strips of frames, volumes as slices. A folder: one PNG file per sample. NAME.npz,
-    NAME.npy: an array; with one channel, and two axes or more, also NAME.nii, NAME.nii.gz, NAME.tif. For clips also
-    NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. Only images and movies are
-    replaced."""
+    """NAME.png: one grid. A folder: one PNG file per sample. NAME.npz, .npy, .nii.gz or .tif: an array. Of clips also
+    NAME.mp4 or .gif: a grid that plays; .mkv: lossless. Only images and movies are replaced."""
     count: Positive = 16
     """Number of samples."""
     top_k: int | None = None
@@ -162,23 +146,18 @@ class Sample(Sampling):
 class Complete(Sampling):
     """Complete images, clips or sequences that are partly known (inpainting), several times each.
 
-    For example:
-
-        axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
-        axial complete runs/digits --mask mask.png --approximate --only 3 17
-        axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
-
     Completions are exact samples from p(missing | known) where the known positions come first in the generation order.
     Otherwise an error names layouts where they do.
+
+        axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
+        axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
     """
 
     source: Source = None
     _: KW_ONLY
-    split: Annotated[Split, HelpOfSplit] = None
+    split: Split = None
     rows: int | None = None
     """The first rows are known."""
-    channels: int | None = None
-    """The first channels are known."""
     frames: int | None = None
     """The first frames are known."""
     mask: Path | None = None
@@ -192,16 +171,14 @@ class Complete(Sampling):
     count: Positive = 4
     """Completions of each."""
     output: Path = Path("completions.png")
-    """NAME.png: known part, completions and original side by side. Arrays, scans and movies are of the completions, by
-    the suffixes of axial sample."""
+    """NAME.png: known part, completions and original side by side. Other files of axial sample: the completions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Studio(OfModel):
     """Look at a model in the browser: samples, and completions and bits of your own files.
 
-    It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. Only this machine can open
-    the page, and the page asks nothing of any other. Ctrl-C ends it.
+    Only this machine can open the page. Ctrl-C ends it.
 
         axial studio runs/photos --data.fit crop --port 8080
     """
@@ -229,8 +206,6 @@ class Inspect:
     name: str
     """A source, a recipe, with or without a source after it; a run, a model, or an archive."""
     _: KW_ONLY
-    dependencies: bool = False
-    """Check with random weights which position depends on which; for small models only."""
     json: bool = False
     """Print one JSON object; bytes, FLOPs."""
 
@@ -338,11 +313,9 @@ class Decompress:
 class Push:
     """Upload a model to the Hugging Face hub: config.json, model.safetensors and its model card.
 
-    The card is README.md of the folder, or is made from the run: settings, bits/dim, fingerprint and name of the data.
-    The hub needs a token: hf auth login.
+    The card is README.md of the folder, or is made from the run. The hub needs a token: hf auth login.
 
         axial push runs/digits alice/digits --private
-        axial push runs/digits alice/digits --licence apache-2.0 --revision v2
         axial push runs/digits alice/digits --dry-run > runs/digits/README.md    (a card to edit, then to push)
     """
 
@@ -368,7 +341,6 @@ class ImportOfficial:
     For example:
 
         axial import-official logdir -o models/imagenet32
-        axial import-official logdir -o models/imagenet32_raw --raw --verify
     """
 
     checkpoint: Path

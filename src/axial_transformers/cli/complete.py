@@ -24,7 +24,7 @@ def main(options: Complete) -> None:
     mask = _known_positions(trained, options)
     examples = trained.examples(options.source, options.split)[0]
     known = (examples.spread(options.examples) if options.only is None else examples.named(options.only)).values
-    require_room(config, options.count, len(known), options.pixels(options.output))
+    require_room(config, options.count, len(known))
     with products_in(options.precision, trained.model.device):
         filled = complete(
             trained.model,
@@ -35,28 +35,22 @@ def main(options: Complete) -> None:
             temperature=options.temperature,
             label=None if label is None else label.expand(len(known)),
             seed=options.seed,
-            compile=options.compile,
             progress=bar(f"sampling {options.count} completions of {len(known)} examples"),
         )
-    values, scale, fps = filled.cpu().numpy(), options.scale, options.fps
+    values = filled.cpu().numpy()
     if suffix_of(options.output) in LOSSLESS:
-        save_examples(options.output, values, look, scale, fps, scan, trained.model.config.floats)
+        save_examples(options.output, values, look, options.scale, scan, trained.model.config.floats)
     else:
-        note = APPROXIMATE if options.approximate else ""
-        save_completions(options.output, known, mask.numpy(), values, look, scale, fps, note)
+        note = APPROXIMATE * options.approximate
+        save_completions(options.output, known, mask.numpy(), values, look, options.scale, note)
     print(options.output)
 
 
 def _known_positions(trained: TrainedModel, options: Complete) -> torch.Tensor:
-    given = [f"--{name}" for name in ("mask", "rows", "channels", "frames") if getattr(options, name) is not None]
-    if len(given) != 1:
-        said = " and ".join(given) or "none"
-        raise ValueError(f"give exactly one of --mask, --rows, --channels and --frames, not {said}")
     mask = known_mask(
         trained.model,
         mask=None if options.mask is None else torch.from_numpy(read_mask(options.mask)),
         rows=options.rows,
-        channels=options.channels,
         frames=options.frames,
     )
     layout = trained.model.config.layout
@@ -64,7 +58,7 @@ def _known_positions(trained: TrainedModel, options: Complete) -> torch.Tensor:
     if not options.approximate and layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(
-            f"what {given[0]} says is known does not come first in generation order with layout {layout}, so the "
-            f"completions would not be exact ({would}); for {APPROXIMATE}, add --approximate"
+            f"what is known does not come first in generation order with layout {layout}, so the completions would "
+            f"not be exact ({would}); for {APPROXIMATE}, add --approximate"
         )
     return mask

@@ -5,7 +5,7 @@ import logging
 import os
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 from cyclopts import CycloptsError
@@ -31,19 +31,13 @@ def say(text: str, style: str | None = None) -> None:
     stderr_console().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def print_rows(rows: Mapping[str, str], title: str = "") -> None:
-    """Print rows (name, value) below a title."""
-    from rich.console import Console
-    from rich.table import Column, Table
-    from rich.text import Text
-
-    table = Table.grid(Column(min_width=2 if title else 0), "", Column(overflow="fold"), padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row("", name, Text(printable(value)))
-    console = Console(highlight=False)
+def print_rows(rows: Mapping[str, str], title: str = "", line: Callable[[str], None] = print) -> None:
+    """Print rows (name, value) below a title, each by `line`."""
+    width, indent = max(map(len, rows), default=0), "  " * bool(title)
     if title:
-        console.print(printable(title), style="bold", markup=False, soft_wrap=True)
-    console.print(table)
+        line(printable(title))
+    for name, value in rows.items():
+        line(f"{indent}{name:<{width}}  {printable(value)}")
 
 
 @contextmanager

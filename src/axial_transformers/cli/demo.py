@@ -1,17 +1,16 @@
 """axial demo: a model of the bundled digits."""
 
 from dataclasses import replace
-from math import ceil
 
 import numpy as np
 import torch
 
 from axial_transformers.cli.commands import Demo
-from axial_transformers.cli.console import INTERRUPTED, command
+from axial_transformers.cli.console import INTERRUPTED, print_rows
 from axial_transformers.cli.training import train
 from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import complete, sample
-from axial_transformers.likelihood.evaluation import Evaluation, evaluate
+from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import Look, html, image_grid
 from axial_transformers.pictures.completions import completion_sheet
@@ -33,45 +32,25 @@ def main(options: Demo) -> int:
     print(f"training on the digits: {steps:,} steps, at most {MAX_MINUTES} minutes", flush=True)
     result = train(run, read_run(folder), ("demo", "--out", str(options.out), "--steps", str(steps)))
     if result.ending == "interrupted":
-        print("stopped; the same command continues from there")
         return INTERRUPTED
     model, test = AxialTransformer.from_pretrained(folder), load("digits", split="test")
     score = evaluate(model, torch.from_numpy(test.values))
-    everything = load("digits", split="all")
     rows = {
         "this model": f"{score.bits_per_dim:.3f} ± {score.standard_error:.3f}",
-        "independent pixels": f"{_independent_bits(everything[: -len(test)], test):.3f}",
         "xz": f"{8 * xz_bytes([test.values], test.values.nbytes) / test.values.size:.3f}",
     }
-    sections = [_likelihood(score, test, rows), *_image_sections(model, test)]
-    page = write_page(folder, target=options.out / "index.html", sections=sections)
-    for name, bits in rows.items():
-        print(f"{name:<20}{bits} bits/dim on {score.images} test images")
-    print(page.resolve().as_uri())
-    if result.step < steps:
-        minutes = ceil(result.seconds * steps / result.step / 60)
-        more = command("train", folder, "--training.minutes", minutes)
-        print(f"{result.step:,} of {steps:,} steps: samples improve with more; continue with {more}")
-    return 0
-
-
-def _likelihood(score: Evaluation, test: Examples, rows: dict[str, str]) -> html.Section:
-    return html.Section(
-        title="Likelihood",
-        text="The model gives each image an exact probability. Its negative logarithm is the number of bits in which "
-        f"the image can be stored without loss. These are bits/dim of the last {score.images} images, which are not "
-        f"used in training (SHA-256 `{test.fingerprint}`), ± the standard error; fewer is better. Independent pixels: "
-        "each has a histogram of its own over the other images. xz: the same images as one stream of bytes.",
-        facts=rows,
+    text = (
+        "The model gives each image an exact probability. Its negative logarithm is the number of bits in which the "
+        f"image can be stored without loss. These are bits/dim of the last {score.images} images, which are not used "
+        f"in training (SHA-256 `{test.fingerprint}`), ± the standard error; fewer is better. xz: the same images as "
+        "one stream of bytes."
     )
-
-
-def _independent_bits(train: Examples, test: Examples) -> float:
-    """Return bits/dim under independent pixels, by training histograms."""
-    values = np.arange(train.num_values)
-    counts = 1 + (train.values[..., None] == values).sum(axis=0)
-    bits = -np.log2(counts / (len(train) + train.num_values))
-    return float(np.where(test.values[..., None] == values, bits, 0).sum() / test.values.size)
+    sections = [html.Section(title="Likelihood", text=text, facts=rows), *_image_sections(model, test)]
+    page = write_page(folder, target=options.out / "index.html", sections=sections)
+    print(f"{result.step:,} of {steps:,} steps; bits/dim of {score.images} test images:")
+    print_rows(rows)
+    print(page.resolve().as_uri())
+    return 0
 
 
 def _image_sections(model: AxialTransformer, test: Examples) -> list[html.Section]:
@@ -83,15 +62,13 @@ def _image_sections(model: AxialTransformer, test: Examples) -> list[html.Sectio
     return [
         html.Section(
             title="Samples by class",
-            text="Samples of the model, given a label; none is left out. In training, a share of the labels was hidden "
-            "at random. So one model samples with labels and without.",
+            text="Samples of the model, given a label; none is left out.",
             images=[html.figure(image_grid(of_classes, columns=CLASSES, look=Look(VALUES)))],
         ),
         html.Section(
             title="Completions",
-            text="Test images of which only the upper half is given (inpainting). These pixels come first in the "
-            "generation order. So the lower halves are exact samples from the model's distribution given the upper "
-            "ones.",
+            text="Test images of which only the upper half is given (inpainting). The lower halves are exact samples "
+            "from the model's distribution given the upper ones.",
             images=[html.figure(completion_sheet(truth, known, filled, Look(VALUES)))],
         ),
     ]

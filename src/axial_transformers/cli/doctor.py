@@ -18,11 +18,8 @@ ARCHIVE = "f64f5c93"
 
 def main(_: Doctor) -> int:
     """Run the command."""
-    level = (
-        f"compiled, level {found.level}"
-        if (found := library())
-        else "not compiled: torch attends, NumPy makes archives"
-    )
+    compiled = library()
+    level = f"compiled, level {compiled.level}" if compiled else "not compiled: torch attends, NumPy makes archives"
     print_rows({**machine_facts(), "engine": level}, "machine")
     if failure := compare_archive():
         print(f"\nFAILED: {failure}. Do not trust archives, samples or bits/dim of this machine.")

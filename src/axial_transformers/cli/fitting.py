@@ -11,7 +11,7 @@ import numpy as np
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
 from axial_transformers.cli.train import from_model
-from axial_transformers.cli.training import evaluation_of, facts_of, fit_examples, planned, read_training
+from axial_transformers.cli.training import facts_of, fit_examples, planned, read_training
 from axial_transformers.compression.archive import Limit, limit_of, tell
 from axial_transformers.compression.contents import read_contents
 from axial_transformers.data import Examples, load
@@ -49,6 +49,7 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
     contents = read_contents(source, run.model, run.data, options.only_data)
     tell(contents)
     limit, values = None if options.force else limit_of(contents, run.model), contents.tiles.values
+    stored = len(contents.stored() or b"")
     codec, of_value = _other_codec(examples)
     if begun is None and not run.start_from:
         run = for_archive(run, of_value * values)
@@ -60,11 +61,11 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
         say(f"a model of {source}, width {run.model.dim}: {costs.parameters:,} weights, about {of_model:,.0f} bytes")
         say(f"{codec} takes about {of_value * values:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that")
 
-    def evaluation(seen: Examples, run: RunConfig) -> Evaluate:
-        return _foreseeing(evaluation_of(seen, run), values, of_model, limit)
+    def foreseeing(usual: Evaluate) -> Evaluate:
+        return _foreseeing(usual, values, of_model + stored, limit)
 
     facts = replace(facts_of(run, examples, examples), command=("compress", str(source), str(archive)))
-    result = fit_examples(run, begun, examples, examples, facts, evaluation)
+    result = fit_examples(run, begun, examples, examples, facts, foreseeing)
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
     say(f"{folder} keeps the training: the same command goes on with it, and without it begins anew")
@@ -106,15 +107,15 @@ def _block_of_slices(source: Path) -> tuple[int, ...] | None:
     return block_of(values.shape[:3]) if of_images < 1.5 * of_rows else None
 
 
-def _foreseeing(usual: Evaluate, values: int, of_model: float, limit: Limit | None) -> Evaluate:
+def _foreseeing(usual: Evaluate, values: int, others: float, limit: Limit | None) -> Evaluate:
     """Return a callback that evaluates, says how large the archive will be, and ends what would not pay."""
 
     def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
         found = usual(model, step, fill)
-        expected = float(found["bits_per_dim"]) * values / 8 + of_model
-        say(f"step {step}: about {expected:,.0f} bytes expected, {of_model:,.0f} of them for the model")
+        expected = float(found["bits_per_dim"]) * values / 8 + others
+        say(f"step {step}: about {expected:,.0f} bytes expected, {others:,.0f} of them for the model and stored files")
         if limit and expected > LEARNS * limit.size:
-            limit.check(expected)
+            limit.check(expected - limit.stored)
         return found
 
     return whole

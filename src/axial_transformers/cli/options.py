@@ -1,11 +1,13 @@
 """Options that several commands have."""
 
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+
+from axial_transformers.data.config import DataConfig
 
 if TYPE_CHECKING:  # options are read without torch
     import torch
@@ -14,25 +16,40 @@ if TYPE_CHECKING:  # options are read without torch
     from axial_transformers.pictures import Look
     from axial_transformers.training.trained_model import TrainedModel
 
-Natural = Annotated[int, Parameter(validator=Number(gte=0))]
 Positive = Annotated[int, Parameter(validator=Number(gte=1, lte=2**63 - 1))]
 Source = Annotated[
     str | Path | None,
-    Parameter(
-        help="Folder, picture, array, scan, video or data set, as axial train reads it. None: the run's own data."
-    ),
+    Parameter(help="Data, as axial train reads them. None: the run's own."),
 ]
-Split = Literal["train", "validation", "test", "all"] | None
-HelpOfSplit = Parameter(
-    help="Part of the data. None: all of a given source; of a run's own data the test part, or else "
-    "the validation part."
-)
+Split = Annotated[
+    Literal["train", "validation", "test", "all"] | None,
+    Parameter(help="None: all of a given source; of a run's own data the test part, or else the validation part."),
+]
 Weights = Annotated[
     Literal["ema", "raw"],
     Parameter(help="The moving average of the weights, or the raw ones of a run's newest checkpoint."),
 ]
-Precision = Literal["auto", "float32", "bfloat16"]
-HelpOfPrecision = Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32.")
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16"],
+    Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32."),
+]
+READING = ("size", "fit", "frames", "mode", "axes", "key", "column")
+"""Settings of data that may differ from those that a model was trained with."""
+if TYPE_CHECKING:
+    Reading = DataConfig
+else:
+    _NEW = Parameter(show_default=lambda _: "as when the model was trained")
+    Reading = make_dataclass(
+        "Reading",
+        [
+            (name, Annotated[hint | None, _NEW if name in READING else Parameter(parse=False)], None)
+            for name, hint in get_type_hints(DataConfig).items()
+        ],
+        bases=(DataConfig,),
+        namespace={"__module__": __name__, "__post_init__": lambda self: None},
+        frozen=True,
+        kw_only=True,
+    )
 
 
 def products_in(precision: Precision, device: "torch.device") -> "torch.autocast":
@@ -49,34 +66,6 @@ def products_in(precision: Precision, device: "torch.device") -> "torch.autocast
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """Settings that replace those of the run; None: as when the model was trained."""
-
-    size: tuple[int, ...] | int | None = None
-    """Side in pixels of square images and frames; several numbers: sides of blocks of arrays and scans."""
-    fit: Literal["exact", "crop", "stretch", "tiles"] | None = None
-    """exact refuses other sizes, crop cuts out the centre, stretch resizes both sides, tiles cuts without overlap."""
-    frames: int | None = None
-    """Frames of a clip."""
-    stride: int | None = None
-    """Take every stride-th frame of a video, from the first."""
-    mode: Literal["auto", "rgb", "rgba", "gray"] | None = None
-    """Channels of a folder's images and videos."""
-    background: Literal["white", "black"] | None = None
-    """Colour behind transparent images, which then have no alpha."""
-    axes: str | None = None
-    """The axes of an array, one letter each, such as NCHW."""
-    key: str | None = None
-    """Name of the array within an .npz file."""
-    column: str | None = None
-    """Column of a data set that holds the examples."""
-    label_column: str | None = None
-    """Column of a data set that holds classes."""
-    skip_bad: int | None = None
-    """Most damaged examples to leave out."""
-
-
 @dataclass(frozen=True)
 class OfModel:
     """Options of commands that read a model."""
@@ -87,15 +76,14 @@ class OfModel:
     weights: Weights = "ema"
     device: str = "auto"
     """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
-    data: Annotated[Reading, Parameter(group="Data")] = Reading()
+    data: Annotated[Reading, Parameter(group="Data")] = field(default_factory=Reading)
 
     def opened(self, device: "torch.device | None" = None) -> "TrainedModel":
         """Return the model, and how its data are to be read."""
         from axial_transformers.training.trained_model import open_model
 
         trained = open_model(self.model, self.weights, str(device or self.device))
-        given = {each.name: getattr(self.data, each.name) for each in fields(self.data)}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in vars(self.data).items() if value is not None}
         sides = trained.model.config.shape[-2:]
         if self.data.fit and not (self.data.size or trained.data.size) and len({*sides}) < len(sides):
             given["size"] = sides[0]
@@ -108,7 +96,7 @@ class OnData(OfModel):
 
     source: Source = None
     _: KW_ONLY
-    split: Annotated[Split, HelpOfSplit] = None
+    split: Split = None
     limit: Positive | None = None
     """Number of examples of each source, evenly spaced over it."""
     batch_size: Positive = 64
@@ -119,8 +107,6 @@ class OnData(OfModel):
 class Shades:
     """How values are shown."""
 
-    palette: Literal["auto", "gray", "categories"] = "auto"
-    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
     window: tuple[float, float] | None = None
     """The values shown as black and white. None: the lowest and the highest, or, of more than 256 values, the
     percentiles 0.5 and 99.5."""
@@ -129,7 +115,7 @@ class Shades:
         """Return how values of the model are shown."""
         from axial_transformers.pictures import Look
 
-        return replace(Look.of(trained.model.config, trained.data.axes), palette=self.palette, window=self.window)
+        return replace(Look.of(trained.model.config, trained.data.axes), window=self.window)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,17 +124,13 @@ class Sampling(OfModel, Shades):
 
     scale: Annotated[int | None, Parameter(validator=Number(gte=1, lte=256))] = None
     """Enlargement of an image. None: a whole factor for a width of at least 512 pixels."""
-    fps: Positive = 8
-    """Frames per second of a movie."""
     seed: Annotated[int, Parameter(validator=Number(gte=-(2**63), lt=2**63))] = 0
     """Equal seeds give equal samples."""
     temperature: float = 1.0
     """1 samples from the model's distribution, less favours likely values, 0 takes the likeliest ones."""
     label: str | None = None
     """Class of all samples, for class-conditional models: its name or its number. None: no label."""
-    precision: Annotated[Precision, HelpOfPrecision] = "auto"
-    compile: Annotated[bool | None, Parameter(show_default=False)] = None
-    """Compile the decoding. Neither: only where it saves time."""
+    precision: Precision = "auto"
 
     def scan(self, output: Path, trained: "TrainedModel") -> "Scan | None":
         """Return the scan that an output is like: the data, or one without geometry; None: it cannot be a scan."""
@@ -160,10 +142,3 @@ class Sampling(OfModel, Shades):
         if suffix_of(output) not in SCANS or trained.model.config.channels > 1 or len(trained.model.config.shape) < 2:
             return None
         return trained.scan() or Scan(np.zeros(0, np.uint8), "")
-
-    def pixels(self, output: Path) -> int:
-        """Return the pixels per position of an image."""
-        from axial_transformers.data.scan_files import suffix_of
-        from axial_transformers.pictures.saving import LOSSLESS
-
-        return 0 if suffix_of(output) in ("", *LOSSLESS) else (self.scale or 1) ** 2

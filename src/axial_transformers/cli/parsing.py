@@ -1,7 +1,7 @@
 """From the words of a command to its options: one cyclopts App, whose commands are dataclasses."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import is_dataclass, make_dataclass
 from importlib.metadata import version
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -12,6 +12,7 @@ from axial_transformers.cli import commands
 from axial_transformers.training import RunConfig
 
 Options = TypeVar("Options")
+HELP = ("-h", "--help")
 
 GROUPS: dict[str, dict[str, Any]] = {
     "Train": {"demo": commands.Demo, "train": None, "recipes": commands.Recipes},
@@ -56,9 +57,9 @@ def _app(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
     )
 
 
-def parse(options: Callable[..., Options], words: Sequence[str], name: str) -> Options:
+def parse(options: Callable[..., Options], words: Sequence[str]) -> Options:
     """Return the options in words; or print the help, and exit."""
-    app = _app(options, name, version_flags=())
+    app = _app(options, "train", version_flags=())
     app["--help"].show = False
     found = app(words, exit_on_error=False, print_error=False)
     if found is None:
@@ -67,9 +68,10 @@ def parse(options: Callable[..., Options], words: Sequence[str], name: str) -> O
 
 
 def parse_known(options: Callable[..., Options], words: Sequence[str]) -> tuple[Options, list[str]]:
-    """Return the known options, and the other words."""
-    make, bound, others, _ = _app(options, "", version_flags=()).parse_known_args(words)
-    return make(*bound.args, **bound.kwargs), others
+    """Return the known options, and the other words, those for help among them."""
+    known = [word for word in words if word not in HELP]
+    make, bound, others, _ = _app(options, "", version_flags=()).parse_known_args(known)
+    return make(*bound.args, **bound.kwargs), [*others, *(word for word in words if word in HELP)]
 
 
 def options_of(run: RunConfig, resume: bool = False) -> type[commands.Train]:
@@ -79,14 +81,14 @@ def options_of(run: RunConfig, resume: bool = False) -> type[commands.Train]:
 
 def _with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> type[Any]:
     """Return the class of a dataclass with the values of `value` as defaults; `undecided` ones suit the data."""
-    hints, defaults = get_type_hints(type(value), include_extras=True), dict[str, Any]()
-    for field in fields(value):
-        name, default = field.name, getattr(value, field.name)
+    hints, members = get_type_hints(type(value), include_extras=True), list[tuple[str, Any, Any]]()
+    for name, default in vars(value).items():
+        hint = hints[name]
         if is_dataclass(default):
-            own = _with_defaults(default, undecided, f"{name}.")
-            hints[name] = Annotated[own, Parameter(group=name.capitalize())]
+            hint = Annotated[_with_defaults(default, undecided, f"{name}."), Parameter(group=name.capitalize())]
         elif prefix + name in undecided:
-            hints[name] = Annotated[hints[name], Parameter(show_default=lambda _: "as suits the data")]
-        defaults[name] = default
-    namespace = {"__annotations__": hints, "__module__": __name__, "__doc__": type(value).__doc__, **defaults}
-    return dataclass(frozen=True, kw_only=True)(type(type(value).__name__, (type(value),), namespace))
+            hint = Annotated[hint, Parameter(show_default=lambda _: "as suits the data")]
+        members.append((name, hint, default))
+    namespace = {"__module__": __name__, "__doc__": type(value).__doc__}
+    bases = (type(value),)
+    return make_dataclass(type(value).__name__, members, bases=bases, namespace=namespace, frozen=True, kw_only=True)

@@ -15,5 +15,4 @@ def main(options: Push) -> None:
     if options.dry_run:
         print(card, end="")
         return
-    private = True if options.private else None
-    print(model.push_to_hub(options.repository, private=private, revision=options.revision, card=card))
+    print(model.push_to_hub(options.repository, private=options.private or None, revision=options.revision, card=card))

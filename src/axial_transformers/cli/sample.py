@@ -24,7 +24,7 @@ def main(options: Sample) -> None:
             scan, clips = options.scan(options.output, trained), len(config.shape) == 3
             require_output(options.output, clips, folder=True, source=options.known, scan=scan)
             label, look = trained.label(options.label), options.look(trained)
-            require_room(config, options.count, pixels=options.pixels(options.output))
+            require_room(config, options.count)
             known = _known(trained, options)
 
         def sample_part(numbers: slice) -> torch.Tensor:
@@ -39,14 +39,13 @@ def main(options: Sample) -> None:
                 first=numbers.start,
                 label=None if label is None else label.expand(count),
                 known=None if known is None else known[numbers],
-                compile=options.compile,
                 progress=bar(f"sampling {options.count} examples"),
             )
 
         values = sample_in_processes(config, options.count, sample_part, processes.count, processes.fill)
     if not processes.rank_zero:
         return
-    save_examples(options.output, values.numpy(), look, options.scale, options.fps, scan, config.floats)
+    save_examples(options.output, values.numpy(), look, options.scale, scan, config.floats)
     print(options.output)
 
 

@@ -38,9 +38,7 @@ def main(options: Score) -> None:
         return
     examples, scores, typical = parts[0], found[0], found[1] if options.typical else kept
     by, why = ranking(scores, options.rank_by)
-    where = options.typical or ("the validation part" if kept else "")
-    share = f"quantile: the share of {where} that scores lower" if where else "for quantiles: --typical SOURCE"
-    say(f"ranked by {by}: {why}; {share}")
+    say(f"ranked by {by}: {why}")
     order = np.argsort(-scores.by(by, typical), kind="stable")
     rows = rows_of(scores, examples.names, by, typical, options.flag)
     ranked = [{"rank": rank, **rows[i]} for rank, i in enumerate(order, start=1)]
@@ -60,25 +58,16 @@ def main(options: Score) -> None:
     if options.against:
         anomalies = f"{len(parts[-1]):,} examples of {printable(options.against)} as anomalies"
         print(f"AUROC of {anomalies} against these {len(examples):,} as usual ones:")
-        _print_areas(scores, found[-1], typical)
+        names: tuple[outliers.RankBy, ...] = ("bits", "deviation" if scores.corrected is None else "corrected")
+        for name in names:
+            area = outliers.auroc(scores.by(name, typical), found[-1].by(name, typical or scores))
+            print(f"  {area:.4f}  by {'bits_per_dim' if name == 'bits' else name}")
 
 
 def _kept(options: Score) -> Scores | None:
     """Check the options, and return the typical scores beside the model."""
     require_scores(options.output, options.heat_maps)
     kept = None if options.typical or options.weights == "raw" else outliers.typical_in(options.model)
-    if options.flag is not None and not 0 < options.flag < 1:
-        raise ValueError(f"--flag must be between 0 and 1, not {options.flag}")
     if options.flag is not None and not (kept or options.typical):
         raise ValueError("--flag needs scores of usual examples: name these by --typical SOURCE")
     return kept
-
-
-def _print_areas(usual: Scores, anomalies: Scores, typical: Scores | None) -> None:
-    """Print how well each score tells anomalies from usual examples."""
-    names: tuple[outliers.RankBy, ...] = ("bits", "deviation" if usual.corrected is None else "corrected")
-    for name in names:
-        area = outliers.auroc(usual.by(name, typical), anomalies.by(name, typical or usual))
-        print(f"  {area:.4f}  by {'bits_per_dim' if name == 'bits' else name}")
-        if area < 0.5:
-            print("    below 0.5: the usual ones score higher; if they are the anomalies, exchange the two sources")

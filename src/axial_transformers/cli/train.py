@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
@@ -13,34 +14,23 @@ from cyclopts import Parameter
 
 from axial_transformers import data, recipes, training
 from axial_transformers.cli.console import INTERRUPTED, command, rank_zero_output
-from axial_transformers.cli.parsing import app, options_of, parse, parse_known
+from axial_transformers.cli.parsing import options_of, parse, parse_known
 from axial_transformers.progress import rank
 from axial_transformers.recipes.custom import check_start
 from axial_transformers.training import RunConfig
 from axial_transformers.training.run_config import RUN_RECORD
 
-HELP = ("-h", "--help")
-
 
 def main(words: Sequence[str]) -> int:
     """Run the command."""
-    if not words or words[0] in HELP:
-        print_help("train")
-        return 0
     with rank_zero_output():
-        run, begun = requested(words, "train")
+        run, begun = requested(words)
     from axial_transformers.cli.training import train
 
     result = train(run, begun, ("train", *words))
     if rank() == 0:
         report(run.out, result)
     return INTERRUPTED if result.ending == "interrupted" else 0
-
-
-def print_help(name: str) -> None:
-    """Print the help of train or inspect, and the recipes."""
-    app()([name, "--help"])
-    print(f"Recipes, and what they reach:\n{recipes.listed()}")
 
 
 def report(out: Path, result: "training.RunState") -> None:
@@ -51,29 +41,25 @@ def report(out: Path, result: "training.RunState") -> None:
     if result.best_bits_per_dim is not None:
         print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
-    print(f"next: {command('evaluate', out)}; {command('sample', out)}")
 
 
-def requested(words: Sequence[str], verb: str) -> tuple[RunConfig, "training.RunRecord | None"]:
+def requested(words: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | None"]:
     """Return the run that words name, with the settings that they override, and the record of the run to resume.
 
     The words before the first option are a recipe, the folder of a run to resume, or a source; a source may follow the
     first two.
-
-    Args:
-        verb: train or inspect, for messages.
     """
-    names = leading_words(words)
+    names = list(takewhile(lambda word: not word.startswith("-"), words))
     overrides = words[len(names) :]
     if not names:
-        raise ValueError(f"a recipe or a source comes first, then options: axial {verb} digits --model.dim 96")
-    start = parse_known(_Start, [word for word in overrides if word not in HELP])[0].start_from
-    run, begun = _named(names, verb)
+        raise ValueError("a recipe or a source comes first, then options, as in digits --model.dim 96")
+    start = parse_known(_Start, overrides)[0].start_from
+    run, begun = _named(names)
     if start is not None:
         if begun is not None:
             raise ValueError(f"{names[0]} is a run, which goes on from its own weights: leave out --from {start}")
         run = from_model(run, start)
-    run, begun = _overridden(run, begun, overrides, verb)
+    run, begun = _overridden(run, begun, overrides)
     if begun is not None and begun.run.source is not None and len(names) == 1:
         from axial_transformers.training.trained_model import check_recorded
 
@@ -86,19 +72,12 @@ class _Start:
     start_from: Annotated[str | None, Parameter(name="--from")] = None
 
 
-def leading_words(words: Sequence[str]) -> list[str]:
-    """Return the words before the first option."""
-    flags = [i for i, word in enumerate(words) if word.startswith("-")]
-    return list(words[: flags[0] if flags else len(words)])
-
-
-def _named(names: Sequence[str], verb: str) -> tuple[RunConfig, "training.RunRecord | None"]:
+def _named(names: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | None"]:
     """Return the recipe, the run to resume, or the run on a source that the leading words name, without overrides."""
     name, *others = names
     is_run = name not in recipes.NAMED and (Path(name) / RUN_RECORD).is_file()
     if len(others) > (1 if name in recipes.NAMED or is_run else 0):
-        more = others[-1]
-        raise ValueError(f"axial {verb} takes one source, and {more} is one more: put the files into one folder")
+        raise ValueError(f"one source is taken, and {others[-1]} is one more: put the files into one folder")
     if name in recipes.NAMED:
         recipe = recipes.NAMED[name]()
         return replace(recipe, source=others[0] if others else recipe.source), None
@@ -115,13 +94,7 @@ def _named(names: Sequence[str], verb: str) -> tuple[RunConfig, "training.RunRec
 
 
 def from_model(run: RunConfig, start: str) -> RunConfig:
-    """Return the run with the model that it starts from (--from); all other settings stay, learning rates included.
-
-    0.3 and 0.1 of a recipe's learning rates gave more bits/dim on validation data (experiments/EXPERIMENTS.md).
-
-    Args:
-        start: as `from_pretrained` names a model.
-    """
+    """Return the run with the model that it starts from (--from); all other settings stay, learning rates included."""
     from axial_transformers.models.baselines.by_name import read_config
 
     trained = read_config(start)
@@ -138,13 +111,13 @@ def from_model(run: RunConfig, start: str) -> RunConfig:
 
 
 def _overridden(
-    base: RunConfig, begun: "training.RunRecord | None", overrides: Sequence[str], verb: str
+    base: RunConfig, begun: "training.RunRecord | None", overrides: Sequence[str]
 ) -> tuple[RunConfig, "training.RunRecord | None"]:
     """Return the run with the settings that options override, and the record of the run to resume.
 
     That is the run in the folder --out, which is the run's own folder unless it is given; None without --resume.
     """
-    options = parse(options_of(base, resume=begun is not None), overrides, verb)
+    options = parse(options_of(base, resume=begun is not None), overrides)
     given = {word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--")}
     given = {option.replace("-", "_").replace(".no_", ".") for option in given} - {"from", "resume", "no_resume"}
     for group in given & {"data", "model", "training"}:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli.console import command, rank_zero_output, say
+from axial_transformers.cli.console import command, print_rows, rank_zero_output, say
 from axial_transformers.data import EmptySplitError, Examples, Split, is_hub_dataset, load, picture_sizes, scan_axes
 from axial_transformers.data.hugging_face import pinned
 from axial_transformers.data.value_range import ValueRange
@@ -45,8 +45,9 @@ def train(run: RunConfig, begun: RunRecord | None, words: Sequence[str]) -> RunS
         run, examples, validation, facts = read(run, begun)
         run, costs = planned(run, begun)
         if begun is None:
-            for line in _lines(run, examples, facts, costs):
-                say(line)
+            rows = plan(run, costs, facts) | decided(run, examples)
+            rows["to change"] = f"--model.dim, --data.size, ...: {command('train', run.source, '--help')}"
+            print_rows(rows, f"{run.source}:", say)
     return fit_examples(run, begun, examples, validation, replace(facts, command=tuple(words)))
 
 
@@ -56,9 +57,9 @@ def fit_examples(
     examples: Examples,
     validation: Examples,
     facts: Facts,
-    evaluation: Callable[[Examples, RunConfig], Evaluate] | None = None,
+    wrap: Callable[[Evaluate], Evaluate] = lambda evaluate: evaluate,
 ) -> RunState:
-    """Train a model as `run` says, in which nothing is open; `evaluation` makes the callback that evaluates."""
+    """Train a model as `run` says, in which nothing is open; `wrap` adds to what evaluates."""
     torch.manual_seed(run.training.seed)  # the same first weights on every device
     seen = validation.spread(run.validate_on)[:]
     return fit(
@@ -67,7 +68,7 @@ def fit_examples(
         replace(run, source=_absolute(run.source)),
         begun=begun,
         facts=facts if begun is None else replace(begun.facts, skipped=facts.skipped),
-        evaluate=(evaluation or evaluation_of)(seen, run),
+        evaluate=wrap(evaluation_of(seen, run)),
         sample=pictures_of(seen, run),
         progress=Bar("training"),
     )
@@ -159,21 +160,18 @@ def facts_of(run: RunConfig, examples: Examples, validation: Examples, test: Exa
     )
 
 
-def _lines(run: RunConfig, examples: Examples, facts: Facts, costs: StepCosts) -> list[str]:
-    rows = run.model.describe() | describe_data(run, facts) | describe_training(run, costs, len(examples))
-    rows = {name: text for name, text in rows.items() if name not in ("source", "data")} | decided(run, examples)
-    rows["to change"] = f"--model.dim, --data.size, ...: {command('train', run.source, '--help')}"
-    return [f"{run.source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
-
-
-def describe_training(run: RunConfig, costs: StepCosts, examples: int | None) -> dict[str, str]:
-    """Return training and what a step needs, as rows (name, value)."""
-    training = run.training
+def plan(run: RunConfig, costs: StepCosts, facts: Facts | None = None) -> dict[str, str]:
+    """Return a run's data, its model, its training, and what a step needs, as rows (name, value)."""
+    training, rows = run.training, run.model.describe()
+    if facts:
+        described = describe_data(run, facts)
+        rows = {name: described[name] for name in described if name != "source"} | rows
+        del rows["data"]
     again = ", blocks computed again" if training.checkpoint_blocks else ""
     shares = ", weights in shares" if training.shard else ""
     parts = f", in {training.accumulate} parts" if training.accumulate > 1 else ""
-    epochs = f", {training.steps * training.batch_size / examples:,.3g} epochs" if examples else ""
-    return {
+    epochs = f", {training.steps * training.batch_size / facts.train:,.3g} epochs" if facts else ""
+    return rows | {
         "parameters": f"{costs.parameters:,}",
         "steps": f"{training.steps:,}{epochs}",
         "batches": f"of {training.batch_size}{parts}{again}{shares}",

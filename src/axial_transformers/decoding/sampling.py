@@ -352,18 +352,17 @@ def sample_in_processes(
     return fill(whole, (slice(start, min(start + share, count)) for start in range(0, count, share)), sample_numbers)
 
 
-def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pixels: int = 0) -> None:
+def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1) -> None:
     """Raise ValueError if `count` examples would not fit into the memory of this machine.
 
     Args:
         inputs: completions: inputs with `count` examples each.
-        pixels: pixels of the image that will be made of each position.
     """
     available = free_memory()
     if available is None:
         return
     positions, value = prod(config.shape) * config.channels, 1 if config.of_bytes else 8
-    each = inputs * positions * (3 * value + 4 + 4 * pixels)  # enlarged copies of the image
+    each = inputs * positions * (3 * value + 8)  # an image of them, too
     decoding, together = 4 * sum(numbers_per_example(config)), max_examples_at_once(config)
     need = each * count + decoding * min(count * inputs, together)
     if need > available:

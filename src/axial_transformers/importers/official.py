@@ -57,8 +57,8 @@ def import_official(
 
 
 def import_official_to(
-    folder: str | Path,
-    model_folder: str | Path,
+    checkpoint: str | Path,
+    output: str | Path,
     *,
     raw: bool = False,
     heads: int = PUBLISHED_HEADS,
@@ -70,12 +70,12 @@ def import_official_to(
     Keywords, result and errors are those of `import_official`.
 
     Raises:
-        FileExistsError: `model_folder` exists and is not empty.
+        FileExistsError: `output` exists and is not empty.
     """
-    require_writable(model_folder, folder=True)
-    bundle = TensorBundle(find_prefix(folder))
+    require_writable(output, folder=True)
+    bundle = TensorBundle(find_prefix(checkpoint))
     steps = _steps(bundle)
-    with folder_written_whole(model_folder) as aside:
+    with folder_written_whole(output) as aside:
         model = _load(bundle, raw, heads, channels, verify)
         card = model_card(
             model.config,

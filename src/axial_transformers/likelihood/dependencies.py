@@ -1,6 +1,5 @@
 """Dependencies of logits on values."""
 
-from math import prod
 from typing import NamedTuple
 
 import torch
@@ -8,13 +7,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.layers.initialisation import randomise
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.baselines.by_name import build
-
-MAX_POSITIONS = 300
-"""The time grows with its square."""
-MAX_PARAMETERS = 5_000_000
+from axial_transformers.models import AxialTransformer
 
 
 @torch.no_grad()
@@ -53,22 +46,6 @@ class Dependencies(NamedTuple):
     holes: int
     """A position does not depend on an earlier one."""
     past: Bool[Tensor, "p p"]
-
-
-def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
-    """Count leaks and holes of a random model, or return None if that takes long."""
-    layout = config.bijection
-    if prod(layout.shape) * (layout.channels - config.known_channels) > MAX_POSITIONS:
-        return None
-    with torch.device("meta"):
-        size = sum(weight.numel() for weight in build(config).parameters())
-    if size > MAX_PARAMETERS:
-        return None
-    generator = torch.Generator().manual_seed(0)
-    model = build(config).double()
-    randomise(model, generator)
-    x = torch.randint(config.lowest, config.highest + 1, (1, *config.shape, config.channels), generator=generator)
-    return check(influence(model, x))
 
 
 def check(matrix: Float[Tensor, "p p"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:

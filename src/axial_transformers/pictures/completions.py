@@ -21,7 +21,6 @@ def save_completions(
     filled: NDArray[np.integer],
     look: Look,
     scale: int | None = None,
-    fps: int = 8,
     note: str = "",
 ) -> None:
     """Write `completion_sheet` as an image or a movie, with a note below."""
@@ -32,7 +31,7 @@ def save_completions(
         return below(drawn, note) if note else drawn
 
     if output.suffix in MOVIES:
-        save_movie(output, np.stack([np.asarray(page(t, strips=False)) for t in range(len(mask))]), fps)
+        save_movie(output, np.stack([np.asarray(page(t, strips=False)) for t in range(len(mask))]))
     else:
         save_picture(output, page(slice(None), strips=True if look.is_clip(mask.ndim - 1) else None))
 

@@ -53,7 +53,6 @@ def save_examples(
     values: NDArray[np.integer],
     look: Look,
     scale: int | None = None,
-    fps: int = 8,
     scan: Scan | None = None,
     grid: Grid | None = None,
 ) -> None:
@@ -72,7 +71,7 @@ def save_examples(
         with written_whole(output, replace=False) as aside:
             save_arrays(aside, numbers, axes=look.axes)
     elif output.suffix in MOVIES:
-        save_clips(output, values, None, scale, look, fps)
+        save_clips(output, values, None, scale, look)
     elif output.suffix == ".png":
         save_grid(output, values, None, scale, look)
     else:
