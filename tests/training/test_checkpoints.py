@@ -1,4 +1,4 @@
-"""What a checkpoint says when it cannot be written, and the hash by which processes compare their weights."""
+"""What a checkpoint says when it cannot be written."""
 
 from errno import ENOSPC
 from pathlib import Path
@@ -23,5 +23,5 @@ def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path, monk
         run(tmp_path / "run")
     newest = max((tmp_path / "run/checkpoints").iterdir(), default=None)
     assert newest == (before and tmp_path / "run/checkpoints" / before)
-    assert (f"{newest} is intact: make room" in str(error.value)) == bool(before)
+    assert (f"{newest} is there: make room" in str(error.value)) == bool(before)
     assert not list((tmp_path / "run").rglob("*.part*"))

@@ -204,22 +204,24 @@ def test_the_best_checkpoint_is_kept_when_it_is_not_among_the_newest(tmp_path):
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
-        *((f"{name}.safetensors", "a bit") for name in ("model", "ema", "optimizer")),
-        *(("state.json", damage) for damage in ("cut off", "a bit", "empty", "missing")),
-        *(("ema.safetensors", damage) for damage in ("cut off", "empty", "missing")),
+        ("model.safetensors", "cut off"),
+        ("ema.safetensors", "empty"),
+        ("optimizer.safetensors", "missing"),
+        ("state.json", "cut off"),
+        ("state.json", "missing"),
     ],
 )
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(uninterrupted, tmp_path, capsys, file, damage):
+def test_a_damaged_checkpoint_is_named_and_without_it_the_run_goes_on(uninterrupted, tmp_path, file, damage):
     shutil.copytree(uninterrupted, tmp_path / "run")
     path = tmp_path / "run/checkpoints/step-00000024" / file
     content = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    else:
-        flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
-        path.write_bytes({"cut off": content[:-9], "a bit": flipped, "empty": b""}[damage])
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(content[:-9] if damage == "cut off" else b"")
+    with pytest.raises((OSError, ValueError), match=str(path)):
+        run(tmp_path / "run", resume=True)
+    shutil.rmtree(path.parent)
     run(tmp_path / "run", resume=True)
-    assert "step-00000024 is damaged" in capsys.readouterr().err
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
 
 
@@ -267,14 +269,6 @@ def test_weights_that_are_not_finite_are_no_good_state(uninterrupted, tmp_path, 
     assert AxialTransformer.from_pretrained(tmp_path / "run")
     run(tmp_path / "run", resume=True)
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
-
-
-def test_nothing_but_damaged_checkpoints_is_an_error(uninterrupted, tmp_path):
-    shutil.copytree(uninterrupted, tmp_path / "run")
-    for record in tmp_path.glob("run/checkpoints/*/state.json"):
-        record.write_text("{}")
-    with pytest.raises(OSError, match="no intact checkpoint"):
-        run(tmp_path / "run", resume=True)
 
 
 def test_raw_weights_are_those_of_the_newest_checkpoint(uninterrupted):

@@ -94,7 +94,7 @@ def train(  # noqa: PLR0913
             "bits_per_dim" decides the best. `likelihood.evaluate(..., fill=fill)` divides its work among them.
         sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics, and images uint8
             [H, W] or [H, W, 3] for Weights & Biases.
-        resume: continue from the newest intact checkpoint, if there is any.
+        resume: continue from the newest checkpoint, if there is any.
         start_from: a model for the first weights, as `from_pretrained` names it. Shape and classes may differ
             (`models.start`).
         source, data: where the examples came from, for later commands, such as `axial evaluate`.
