@@ -59,8 +59,9 @@ def save_scores(
             for number, each in enumerate(maps, start=1):
                 bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
                 path = aside / f"{number:04d}-{bare}.png"
-                heat_map(each.values, each.bits, look, each.tile).save(path)
-                shown[each.rank] = html.stored_figure(path, f"{each.rank + 1}: {each.name}")
+                picture = heat_map(each.values, each.bits, look, each.tile)
+                picture.save(path)
+                shown[each.rank] = html.figure(picture, f"{each.rank + 1}: {each.name}")
                 if look.is_volume(each.bits.ndim - 1):
                     mean = each.bits.mean(axis=-1, dtype=np.float32)
                     like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)

@@ -35,6 +35,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from axial_transformers.data import Examples
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
@@ -43,8 +44,8 @@ from axial_transformers.models import AxialTransformer, start
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
-from axial_transformers.training.batches import TrainingExamples, check_fit, some_examples
-from axial_transformers.training.callbacks import Callbacks, Evaluate, RunPage, Sample
+from axial_transformers.training.batches import check_fit, some_examples
+from axial_transformers.training.callbacks import Callbacks, Evaluate, Sample
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import goes_back
@@ -64,7 +65,7 @@ FITTED_NUMBERS = 1 << 19
 
 def train(  # noqa: PLR0913
     model: AxialTransformer,
-    examples: TrainingExamples,
+    examples: Examples,
     config: TrainConfig,
     folder: str | Path,
     *,
@@ -127,7 +128,7 @@ def train(  # noqa: PLR0913
 
 def fit(  # noqa: PLR0913
     model: AxialTransformer,
-    examples: TrainingExamples,
+    examples: Examples,
     run: RunConfig,
     *,
     begun: RunRecord | None = None,
@@ -170,7 +171,7 @@ def fit(  # noqa: PLR0913
                 raise ValueError(f"{run.out} has made {made} steps already, more than training.steps={config.steps}")
             if processes.rank_zero:
                 record.write(run.out)
-            return _fit(learner, examples, record, checkpoints, evaluate, sample, progress)
+            return _fit(learner, checkpoints, evaluate, sample, progress)
 
 
 def _same_arithmetic(config: TrainConfig, processes: Processes) -> TrainConfig:
@@ -182,19 +183,17 @@ def _same_arithmetic(config: TrainConfig, processes: Processes) -> TrainConfig:
 
 def _fit(
     learner: Learner,
-    examples: TrainingExamples,
-    record: RunRecord,
     checkpoints: Checkpoints,
     evaluate: Evaluate | None,
     sample: Sample | None,
     progress: Display,
 ) -> RunState:
     config, state, meter = learner.config, learner.state, learner.meter
-    folder = record.run.out if learner.processes.rank_zero else None
-    log, page = MetricsLog(folder, state, config), RunPage(folder, examples, record.run.data.axes)
-    between, interrupts = Callbacks(learner, checkpoints, log, page), Interrupts()
-    with deaths_of_workers(), interrupts, closing(learner), log, page, progress:
-        _begin(between, folder, progress)
+    interrupts, folder = Interrupts(), checkpoints.run if learner.processes.rank_zero else None
+    log = MetricsLog(folder, state, config)
+    between = Callbacks(learner, checkpoints, log)
+    with deaths_of_workers(), interrupts, closing(learner), log, progress:
+        _begin(between, progress)
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
                 between.evaluate(evaluate)
@@ -215,18 +214,17 @@ def _fit(
                 progress.say(between.go_back())
         state.ending = ending
         _finish(between, evaluate, sample, progress)
-        page.write(between.status(ending), last=True)
+        between.write_page(ending)
     return state
 
 
-def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
+def _begin(between: Callbacks, progress: Display) -> None:
     """Write the first page, and show where the run begins."""
     learner, state = between.learner, between.learner.state
     state.ending = None
     with learner.meter.paused():
-        between.page.write(between.status("training"))
-    if folder:
-        progress.say(f"curves and samples: {folder / PAGE}")
+        between.write_page("training")
+    progress.say(f"curves and samples: {between.folder / PAGE}")
     progress.start(learner.config.steps, state.step)
     if state.step:
         progress.say(f"resumed at step {state.step}")

@@ -6,7 +6,7 @@ RUN/
   metrics.jsonl, tensorboard/      metrics of its steps
   wandb.txt                        its identity at Weights & Biases
   samples/step-*.png               sample grids
-  index.html, data.png, bits.png   see `run_page`
+  index.html, bits.png             see `run_page`
   checkpoints/                     see `checkpoints`
   .lock, .holder                   see `storage.locks`
 """
@@ -31,8 +31,8 @@ from axial_transformers.training.run_config import RUN_RECORD, RunConfig
 if TYPE_CHECKING:  # records are read without torch
     from torch import Tensor
 
+    from axial_transformers.data import Examples
     from axial_transformers.models import AxialTransformer
-    from axial_transformers.training.batches import TrainingExamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +56,14 @@ class Facts:
     """What `machine_facts` says."""
 
     @classmethod
-    def of(cls, examples: "TrainingExamples", model: "AxialTransformer") -> Self:
+    def of(cls, examples: "Examples", model: "AxialTransformer") -> Self:
         """Return what training examples and a model tell."""
-        from axial_transformers.data import Examples
-
-        of_files = ("class_names", "skipped") if isinstance(examples, Examples) else ()
         return cls(
             fingerprint=examples.fingerprint,
-            train=len(examples.values),
+            train=len(examples),
             parameters=sum(each.numel() for each in model.parameters()),
-            **{name: getattr(examples, name) for name in of_files},
+            class_names=examples.class_names,
+            skipped=examples.skipped,
         )
 
 
