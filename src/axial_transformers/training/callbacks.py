@@ -68,11 +68,7 @@ class Callbacks:
         metrics = self._call(lambda average: evaluate(average, state.step, processes.fill), VALIDATION, True)
         bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]))
         state.evaluated_step = state.step
-        if not isfinite(bits_per_dim):
-            if processes.rank_zero:
-                said = f"step {state.step} is evaluated to bits_per_dim {bits_per_dim:g}, which is no best one"
-                warnings.warn(said, stacklevel=2)
-        elif state.best_bits_per_dim is None or bits_per_dim < state.best_bits_per_dim:
+        if isfinite(bits_per_dim) and (state.best_bits_per_dim is None or bits_per_dim < state.best_bits_per_dim):
             state.best_step, state.best_bits_per_dim = state.step, bits_per_dim
             self._export()
         self.checkpoints.save(self.learner.weights, state)

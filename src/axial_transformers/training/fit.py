@@ -49,7 +49,7 @@ from axial_transformers.training.callbacks import Callbacks, Evaluate, Sample
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import goes_back
-from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss, progress_metrics
+from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
 from axial_transformers.training.run_config import RunConfig
@@ -159,11 +159,8 @@ def fit(  # noqa: PLR0913
                     progress.say(line)
             elif newest_checkpoint(run.out) is None:
                 model.fit_values(some_examples(examples, FITTED_NUMBERS))
-            config = _same_arithmetic(config, processes)
             facts = replace(facts or Facts.of(examples, model), processes=processes.count, machine=machine_facts())
-            record = RunRecord(
-                run=replace(run, training=config, model=model.config), facts=replace(facts, model_name=model.name)
-            )
+            record = RunRecord(run=replace(run, model=model.config), facts=replace(facts, model_name=model.name))
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(run.out, processes)
             learner = prepared(model, examples, config, processes, checkpoints, loss, record.identity)
@@ -172,13 +169,6 @@ def fit(  # noqa: PLR0913
             if processes.rank_zero:
                 record.write(run.out)
             return _fit(learner, checkpoints, evaluate, sample, progress)
-
-
-def _same_arithmetic(config: TrainConfig, processes: Processes) -> TrainConfig:
-    """Return the settings that decide how numbers are rounded, as the first process chooses them for all."""
-    half = processes.broadcast(float(config.precision == "bfloat16"))
-    compile = not processes.any(not config.compile)  # one may lack what the others have
-    return replace(config, precision="bfloat16" if half else "float32", compile=compile)
 
 
 def _fit(
@@ -203,7 +193,7 @@ def _fit(
             except NonFiniteLoss as error:
                 raise between.diverged(error.step, str(error)) from None
             left = learner.time.left(config.steps - state.step, meter.seconds_per_step)
-            progress.update(state.step, progress_metrics(left, config.batch_size, meter))
+            progress.update(state.step, meter.shown(left))
             if state.step % config.log_every == 0:
                 log.write(state.step, learner.line())
             if state.step % config.save_every == 0:

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any
-from urllib.parse import urlsplit
 
 from axial_transformers.data.kinds import kind_of
 from axial_transformers.models import AxialTransformer
@@ -48,7 +47,7 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
         training["started from"] = f"`{run.start_from}`"
     training["training"] = (
         f"{config.steps:,} steps of {config.batch_size}, learning rate {config.learning_rate:g}, {config.schedule}, "
-        f"{config.precision}, seed {config.seed}"
+        f"{config.precision}, seed {config.seed}, processes: {facts.processes}"
     )
     if seconds := curves.get("seconds"):
         step, time = seconds[-1]
@@ -58,8 +57,8 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
         errors = dict(curves.get(f"{VALIDATION}standard_error", []))
         error = f" ± {errors[step]:.2g} (standard error)" if step in errors else ""
         training["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
-    if record.command is not None:
-        training["command"] = f"`{shlex.join(record.command)}`"
+    if facts.command:
+        training["command"] = f"`{shlex.join(('axial', *facts.command))}`"
     examples = {"training examples": f"{facts.train:,}, SHA-256 `{facts.fingerprint}`"}
     return {
         "data": describe_data(run, facts) | examples,
@@ -90,17 +89,15 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
     record = read_run(folder)
     if record is None:
         return {}, None, None
-    curves, name = read_curves(folder), "its data"
-    run, facts = record.run, record.facts
-    if run.source is not None:
-        name = _last_part(run.source) or name
-        run = replace(run, source=name)
-    if run.start_from is not None:
-        run = replace(run, start_from=_last_part(run.start_from))
-    command = facts.command and tuple(map(_last_part, facts.command))
-    public = replace(record, run=run, facts=replace(facts, command=command, class_names=None, skipped=()))
+    curves, run = read_curves(folder), record.run
+    public = replace(
+        record,
+        run=replace(run, source=None, start_from=run.start_from and PurePath(run.start_from).name),
+        facts=replace(record.facts, command=None, class_names=None, skipped=()),
+    )
     found, best = describe_run(public, curves), best_validation(curves)
-    result = None if best is None else Result(data=name, split="validation", bits_per_dim=best[1])
+    data = run.recipe or "its data"
+    result = None if best is None else Result(data=data, split="validation", bits_per_dim=best[1])
     return {**found["data"], **found["training"]}, result, to_json(record.run.training)
 
 
@@ -115,9 +112,3 @@ def describe_upload(folder: Path, card: str, repository: str, revision: str | No
 def _shortened(names: Sequence[str]) -> str:
     text = ", ".join(names[:WIDTH])
     return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."
-
-
-def _last_part(word: str) -> str:
-    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-    path = urlsplit(value).path if "://" in value else value
-    return f"{option}{equals}{PurePath(path.replace(chr(92), '/')).name or path}"

@@ -85,14 +85,6 @@ class RunRecord:
         }
         return dict(json.loads(json.dumps(values)))
 
-    @property
-    def command(self) -> tuple[str, ...] | None:
-        """Return the command that began the run; None if it began from Python."""
-        if not self.facts.command:
-            return None
-        several = f"torchrun --nproc-per-node {self.facts.processes} -m axial_transformers"
-        return (*(several.split() if self.facts.processes > 1 else ["axial"]), *self.facts.command)
-
     def write(self, folder: Path) -> None:
         """Write train.json, without `out`: a folder may be moved."""
         values = to_json(self)
