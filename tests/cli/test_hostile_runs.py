@@ -87,7 +87,7 @@ FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "NaN": (lambda run: change_tensor(run / CHECKPOINT / FILES[0], lambda x: x.fill_(float("nan"))), "holds NaN"),
     "step": (lambda run: forge(run / CHECKPOINT, {"step": 10**400}), "state.json: step is"),
     "identity": (
-        lambda run: forge(run / CHECKPOINT, {"identity": {"training": {"seed": "x\n" * 99_999}}}),
+        lambda run: forge(run / CHECKPOINT, {"identity": {"training.seed": "x\n" * 99_999}}),
         "cannot be",
     ),
     "record that is deep": (lambda run: (run / "train.json").write_text("[" * 100_000), "train.json"),

@@ -250,9 +250,8 @@ def test_a_non_finite_step_stops_and_keeps_what_was_last_good(uninterrupted, tmp
             return good
         return good * torch.nan if where == "loss" else (good - good.detach()).abs().sqrt() + good.detach()
 
-    with pytest.raises(NonFiniteLoss, match=r"step 9 .* last good state is in .*step-00000006$") as error:
+    with pytest.raises(NonFiniteLoss, match=r"step 9 .* last good state is in .*step-00000006$"):
         run(tmp_path / "run", loss=loss)
-    assert error.value.step == 9
     run(tmp_path / "run", resume=True)
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
 

@@ -41,7 +41,7 @@ class Callbacks:
         learner, state = self.learner, self.learner.state
         with learner.meter.paused():  # which first checks the losses that wait on the device
             if not learner.is_finite():
-                raise self.diverged(state.step, f"step {state.step} left weights that are not finite")
+                raise self.diverged(f"step {state.step} left weights that are not finite")
             self.checkpoints.save(learner.weights, state)
             if state.best_step is None:
                 self._export()
@@ -55,11 +55,11 @@ class Callbacks:
             self.log.go_back(state)
         return f"{many}: gone back to step {state.step}, at {state.rates:g} times the learning rates"
 
-    def diverged(self, step: int, what: str) -> NonFiniteLoss:
+    def diverged(self, what: str) -> NonFiniteLoss:
         """Return the error to raise, with a hint and where the last good state is."""
         kept = newest_checkpoint(self.folder)
         state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
-        return NonFiniteLoss(step, f"{what}: try a smaller learning rate; {state}")
+        return NonFiniteLoss(f"{what}: try a smaller learning rate; {state}")
 
     def evaluate(self, evaluate: Evaluate) -> None:
         """Save, evaluate the EMA weights, and export them if they are the best; a resume begins with the evaluation."""

@@ -9,7 +9,7 @@ RUN/checkpoints/step-00001000/
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as brief
@@ -175,11 +175,11 @@ class Checkpoints:
 
 
 def _check_identity(run: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
-    old, new = dict(_leaves(stored)), dict(_leaves(wanted))
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            what = f"{name if name in new else brief(name)} = {brief(old.get(name))}, not {brief(new.get(name))}"
-            raise ValueError(f"{run} cannot be resumed: it has {what}")
+    for name in sorted(stored.keys() | wanted.keys()):
+        old, new = stored.get(name), wanted.get(name)
+        if old != new:
+            named = name if name in wanted else brief(name)
+            raise ValueError(f"{run} cannot be resumed: it has {named} = {brief(old)}, not {brief(new)}")
 
 
 def checkpoint_name(step: int) -> str:
@@ -207,11 +207,3 @@ def _digest_of_copies(tensors: Iterable[Tensor]) -> int:
         if not isinstance(tensor, DTensor):
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest()[:7])
-
-
-def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

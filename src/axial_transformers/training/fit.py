@@ -191,8 +191,8 @@ def _fit(
             try:
                 step(learner)
             except NonFiniteLoss as error:
-                raise between.diverged(error.step, str(error)) from None
-            left = learner.time.left(config.steps - state.step, meter.seconds_per_step)
+                raise between.diverged(str(error)) from None
+            left = learner.time.left(config.steps - state.step, state.seconds / state.step)
             progress.update(state.step, meter.shown(left))
             if state.step % config.log_every == 0:
                 log.write(state.step, learner.line())

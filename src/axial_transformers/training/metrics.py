@@ -4,13 +4,11 @@ import json
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from secrets import token_hex
-from statistics import median
 from types import TracebackType
 from typing import TextIO
 
@@ -27,8 +25,6 @@ from axial_transformers.training.divergence import add_step
 from axial_transformers.training.run_state import RunState
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
-TIMED = 10
-"""Reads of which the median is the time of a step; the first steps, some of which compile, are read one by one."""
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's metrics."""
@@ -39,11 +35,7 @@ Curve = list[tuple[float, float]]
 
 
 class NonFiniteLoss(ValueError):
-    """The loss, its gradient or the weights became infinite or not a number in the update numbered `step`."""
-
-    def __init__(self, step: int, message: str) -> None:
-        super().__init__(message)
-        self.step = step
+    """The loss, its gradient or the weights became infinite or not a number."""
 
 
 class Meter:
@@ -51,7 +43,7 @@ class Meter:
 
     Args:
         batch_size: examples of a step, over all processes.
-        every: steps between reads, after the first ones.
+        every: steps between reads.
         state: that of the run; it holds the sums of what is not logged yet.
     """
 
@@ -60,13 +52,12 @@ class Meter:
         self._device, self._batch_size, self._every = device, batch_size, every
         self._unread: list[tuple[int, Tensor]] = []
         self._state, self._steps = state, 0
-        self._seconds: deque[float] = deque(maxlen=TIMED)
-        self._last_read = self._last_line = time.monotonic()
+        self._last_line = time.monotonic()
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
         """Add the scalars of a step; NonFiniteLoss if those of this step, or of one not read yet, are not finite."""
         self._unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
-        if len(self._unread) >= (self._every if len(self._seconds) == TIMED else 1):
+        if len(self._unread) >= self._every:
             self.read()
 
     def read(self) -> None:
@@ -76,25 +67,17 @@ class Meter:
         self._unread = []
         for step, (nats, norm) in zip(steps, torch.stack(scalars).tolist(), strict=True):
             if not (math.isfinite(nats) and math.isfinite(norm)):
-                raise NonFiniteLoss(step, f"step {step} has a loss of {nats:g} with a gradient of norm {norm:g}")
+                raise NonFiniteLoss(f"step {step} has a loss of {nats:g} with a gradient of norm {norm:g}")
             self._steps += 1
             self._state.unlogged_steps += 1
             self._state.unlogged_nats += nats
             self._state.unlogged_norms += norm
             add_step(self._state, step, nats, norm)
-        now = time.monotonic()
-        self._seconds.append((now - self._last_read) / len(steps))
-        self._last_read = now
-
-    @property
-    def seconds_per_step(self) -> float:
-        """The median of the newest times; 0 before any."""
-        return median(self._seconds) if self._seconds else 0.0
 
     def shown(self, left: float) -> str:
         """Return the seconds that are left, and the newest bits/dim, as text for a terminal."""
         bits = f"  {self.newest_line['bits_per_dim']:.3f} bits/dim" if self.newest_line else ""
-        return f"{timedelta(seconds=round(left))} left{bits}" if self._seconds else ""
+        return f"{timedelta(seconds=round(left))} left{bits}"
 
     def line(self) -> dict[str, float]:
         """Return means over the steps since the previous line."""
@@ -120,9 +103,7 @@ class Meter:
         self.read()
         start = time.monotonic()
         yield
-        away = time.monotonic() - start
-        self._last_read += away
-        self._last_line += away
+        self._last_line += time.monotonic() - start
 
 
 class MetricsLog:

@@ -1,11 +1,12 @@
 """A run as rows (name, value); `...` marks code."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path, PurePath
+from textwrap import shorten
 from typing import Any
 
 from axial_transformers.data.kinds import kind_of
@@ -16,7 +17,7 @@ from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
 from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, RunRecord, read_run
-from axial_transformers.wording import counted, engineering
+from axial_transformers.wording import counted
 
 WIDTH = 62
 
@@ -25,7 +26,7 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
     """Return the rows of a run's data."""
     rows, model = {} if run.source is None else {"source": f"`{run.source}`"}, run.model
     if facts.class_names is not None:
-        rows["classes"] = f"{len(facts.class_names)}: {_shortened(facts.class_names)}"
+        rows["classes"] = f"{len(facts.class_names)}: {shorten(', '.join(facts.class_names), WIDTH)}"
     kind = kind_of(model, run.data.axes)
     if facts.validation is not None:
         evaluated = f" ({run.validate_on:,} are evaluated)" if run.validate_on < facts.validation else ""
@@ -34,8 +35,6 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
         rows["examples"] = f"{count}: {facts.train:,} train, {facts.validation:,} validation{evaluated}, {test}"
     shape, channels = " x ".join(map(str, model.shape)), counted(model.channels, "channel")
     rows["each"] = f"{shape}, {channels}, values {model.lowest}..{model.highest}"
-    if facts.skipped:
-        rows["left out"] = counted(len(facts.skipped), "damaged record")
     return rows
 
 
@@ -101,14 +100,7 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
     return {**found["data"], **found["training"]}, result, to_json(record.run.training)
 
 
-def describe_upload(folder: Path, card: str, repository: str, revision: str | None) -> str:
+def describe_upload(repository: str, revision: str | None) -> str:
     """Return in a line what `push_to_hub` sends, and where."""
-    sizes = {name: (folder / name).stat().st_size for name in (model_folders.CONFIG, model_folders.WEIGHTS)}
-    sizes[hub.CARD] = len(card.encode())
-    files = ", ".join(f"{name} ({engineering(size)}B)" for name, size in sizes.items())
+    files = f"{model_folders.CONFIG}, {model_folders.WEIGHTS}, {hub.CARD}"
     return f"{files} to {hub.address(repository)}, branch {revision or 'main'}"
-
-
-def _shortened(names: Sequence[str]) -> str:
-    text = ", ".join(names[:WIDTH])
-    return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."

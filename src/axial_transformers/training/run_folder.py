@@ -77,12 +77,9 @@ class RunRecord:
     @property
     def identity(self) -> dict[str, Any]:
         """Return the values that a resume must not change."""
-        training = to_json(self.run.training)
-        values = {
-            "data": {"fingerprint": self.facts.fingerprint},
-            "training": {name: training[name] for name in ("seed", "batch_size", "optimizer")},
-            "model": {**to_json(self.run.model), "model": self.facts.model_name},
-        }
+        values = {"data.fingerprint": self.facts.fingerprint, "model": self.facts.model_name}
+        values |= {f"training.{name}": getattr(self.run.training, name) for name in ("seed", "batch_size", "optimizer")}
+        values |= {f"model.{name}": value for name, value in to_json(self.run.model).items()}
         return dict(json.loads(json.dumps(values)))
 
     def write(self, folder: Path) -> None:
@@ -137,22 +134,17 @@ def raw_weights(folder: str | Path, expected: "Mapping[str, Tensor]") -> "tuple[
 
 @contextmanager
 def opened_run(folder: Path, resume: bool) -> Iterator[None]:
-    """Lock `folder` for training, and remove half-written files; remove a new folder to which nothing was written."""
+    """Lock `folder` for training, and remove half-written files."""
     _require_usable(folder, resume)
-    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with folder_held(folder):
-            _require_usable(folder, resume)  # again: another process may have trained in it since
-            for stray in _strays(folder):
-                if stray.is_dir() and not stray.is_symlink():
-                    shutil.rmtree(stray)
-                else:
-                    stray.unlink(missing_ok=True)  # it was in such a folder
-            yield
-    finally:
-        if is_new and folder.is_dir() and {*folder.iterdir()} <= {folder / LOCK}:
-            shutil.rmtree(folder, ignore_errors=True)
+    with folder_held(folder):
+        _require_usable(folder, resume)  # again: another process may have trained in it since
+        for stray in _strays(folder):
+            if stray.is_dir() and not stray.is_symlink():
+                shutil.rmtree(stray)
+            else:
+                stray.unlink(missing_ok=True)  # it was in such a folder
+        yield
 
 
 def _require_usable(folder: Path, resume: bool) -> None:
