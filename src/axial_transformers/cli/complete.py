@@ -42,8 +42,7 @@ def main(options: Complete) -> None:
     if suffix_of(options.output) in LOSSLESS:
         save_examples(options.output, values, look, scale, fps, scan, trained.model.config.floats)
     else:
-        note = APPROXIMATE if options.approximate else ""
-        save_completions(options.output, known, mask.numpy(), values, look, scale, fps, note)
+        save_completions(options.output, known, mask.numpy(), values, look, scale, fps)
     print(options.output)
 
 

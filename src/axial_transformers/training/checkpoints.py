@@ -81,8 +81,12 @@ def read_checkpoint(
     state = RunState.read(path)
     if state.step != _step(path):
         raise ValueError(f"{path / STATE} is of step {brief(state.step)}")
-    if identity is not None:
-        _check_identity(run, state.identity, identity)
+    wanted = state.identity if identity is None else identity
+    for name in sorted(state.identity.keys() | wanted.keys()):
+        old, new = state.identity.get(name), wanted.get(name)
+        if old != new:
+            named = name if name in wanted else brief(name)
+            raise ValueError(f"{run} cannot be resumed: it has {named} = {brief(old)}, not {brief(new)}")
     return state, {name: read_tensors(path / name, tensors) for name, tensors in expected.items()}
 
 
@@ -150,7 +154,9 @@ class Checkpoints:
         if self.processes.rank_zero:
             found, tensors = read_checkpoint(self.run, path, expected, state.identity)
         else:
-            found, tensors = RunState.read(path), {file: _empty(own) for file, own in expected.items()}
+            found, tensors = RunState.read(path), Tensors()
+            for file, own in expected.items():
+                tensors[file] = {name: torch.empty(each.shape) for name, each in own.items()}
         vars(state).update(vars(found))
         weights.restore(tensors)
         self.processes.broadcast_tensors(each for own in weights.tensors().values() for each in own.values())
@@ -174,14 +180,6 @@ class Checkpoints:
         vars(state).update(changed)
 
 
-def _check_identity(run: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for name in sorted(stored.keys() | wanted.keys()):
-        old, new = stored.get(name), wanted.get(name)
-        if old != new:
-            named = name if name in wanted else brief(name)
-            raise ValueError(f"{run} cannot be resumed: it has {named} = {brief(old)}, not {brief(new)}")
-
-
 def checkpoint_name(step: int) -> str:
     """Return the name of the folder of a checkpoint."""
     return f"step-{step:08d}"
@@ -190,10 +188,6 @@ def checkpoint_name(step: int) -> str:
 def _newest_first(run: Path) -> list[Path]:
     found = (run / CHECKPOINTS).glob("step-*")
     return sorted((path for path in found if path.name[5:].isdecimal() and path.is_dir()), key=_step, reverse=True)
-
-
-def _empty(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: torch.empty(each.shape) for name, each in tensors.items()}
 
 
 def _step(path: Path) -> int:

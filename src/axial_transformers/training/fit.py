@@ -152,8 +152,6 @@ def fit(  # noqa: PLR0913
         if config.wandb and find_spec("wandb") is None:
             raise ValueError(f"training.wandb={config.wandb} needs the package wandb: pip install wandb")
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
-            if begun is not None:
-                run = replace(run, start_from=begun.run.start_from)
             if run.start_from and newest_checkpoint(run.out) is None:
                 for line in start.start_from(model, read_model(run.start_from), run.start_from):
                     progress.say(line)

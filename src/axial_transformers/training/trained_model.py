@@ -132,8 +132,6 @@ def check_recorded(folder: str | Path, source: str) -> None:
     path = Path(source.split("::")[0])  # file::dataset
     if not os.path.lexists(path):
         raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new path after the folder")
-    if not (path.is_file() or path.is_dir()):
-        raise ValueError(f"{folder} is of {shown}, which is no file and no folder: name the data after the folder")
     log.info("reading %s, the data that %s names", shown, folder)
 
 
