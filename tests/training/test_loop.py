@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.training import NonFiniteLoss, RunConfig, TrainConfig, raw_weights, read_run, train
+from axial_transformers.training import NonFiniteLoss, RunConfig, TrainConfig, read_run, train
 from axial_transformers.training.checkpoints import Checkpoints
 from axial_transformers.training.optimizer import learning_rate
 
@@ -201,23 +201,11 @@ def test_the_best_checkpoint_is_kept_when_it_is_not_among_the_newest(tmp_path):
         assert all(torch.equal(best[name], exported[name]) for name in exported)
 
 
-@pytest.mark.parametrize(
-    ("file", "damage"),
-    [
-        ("model.safetensors", "cut off"),
-        ("ema.safetensors", "empty"),
-        ("optimizer.safetensors", "missing"),
-        ("state.json", "cut off"),
-        ("state.json", "missing"),
-    ],
-)
-def test_a_damaged_checkpoint_is_named_and_without_it_the_run_goes_on(uninterrupted, tmp_path, file, damage):
+@pytest.mark.parametrize("file", ["model.safetensors", "ema.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_named_and_without_it_the_run_goes_on(uninterrupted, tmp_path, file):
     shutil.copytree(uninterrupted, tmp_path / "run")
     path = tmp_path / "run/checkpoints/step-00000024" / file
-    content = path.read_bytes()
-    path.unlink()
-    if damage != "missing":
-        path.write_bytes(content[:-9] if damage == "cut off" else b"")
+    path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises((OSError, ValueError), match=str(path)):
         run(tmp_path / "run", resume=True)
     shutil.rmtree(path.parent)
@@ -225,16 +213,11 @@ def test_a_damaged_checkpoint_is_named_and_without_it_the_run_goes_on(uninterrup
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
 
 
-@pytest.mark.parametrize("resume", [False, True])
-def test_leftovers_of_a_kill_are_removed(uninterrupted, tmp_path, resume):
-    if resume:
-        shutil.copytree(uninterrupted, tmp_path / "run")
-        (tmp_path / "run/checkpoints/.step-00000042.abc.part").mkdir()
-        (tmp_path / "run/checkpoints/.step-00000042.abc.part/.state.12.part.json").touch()
-    else:
-        (tmp_path / "run").mkdir()
-    (tmp_path / "run/.train.12.part.json").touch()
-    assert run(tmp_path / "run", resume=resume).step == CONFIG.steps
+def test_leftovers_of_a_kill_are_removed(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    (tmp_path / "run/checkpoints/.step-00000042.abc.part").mkdir()
+    (tmp_path / "run/checkpoints/.step-00000042.abc.part/.state.12.part.json").touch()
+    run(tmp_path / "run", resume=True)
     assert not list((tmp_path / "run").rglob("*.part*"))
 
 
@@ -268,14 +251,6 @@ def test_weights_that_are_not_finite_are_no_good_state(uninterrupted, tmp_path, 
     assert AxialTransformer.from_pretrained(tmp_path / "run")
     run(tmp_path / "run", resume=True)
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
-
-
-def test_raw_weights_are_those_of_the_newest_checkpoint(uninterrupted):
-    name, found = raw_weights(uninterrupted, model().state_dict())
-    assert name == "step-00000024"
-    stored = load_file(uninterrupted / "checkpoints" / name / "model.safetensors")
-    assert found.keys() == stored.keys()
-    assert all(torch.equal(found[key], stored[key]) for key in stored)
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +64,6 @@ def test_a_page_is_made_of_a_run_that_lacks_images_and_curves(run):
     page = write_page(run).read_text()
     assert "training.batch_size" in page
     assert "Curves" not in page
-
-
-def test_text_of_a_run_is_text_on_its_page(run):
-    record = read_run(run)
-    facts = replace(record.facts, command=("<script>",))
-    replace(record, run=replace(record.run, source="<script>\udcff"), facts=facts).write(run)
-    page = write_page(run).read_text()
-    assert "<script" not in page
-    assert "&lt;script&gt;\\udcff" in page
 
 
 def test_nothing_from_outside_the_folder_is_shown(run, tmp_path):
