@@ -112,9 +112,7 @@ def test_every_setting_changes_the_run(tmp_path):
     [
         ({"shard": True, "optimizer": "muon"}, "training.optimizer=muon needs whole matrices"),
         ({"batch_size": 9, "accumulate": 2}, "training.accumulate=2 does not divide training.batch_size=9"),
-        ({"device": "meta"}, "device=meta computes nothing"),
         ({"device": "cuda:77"}, "device=cuda:77 is not on this machine"),
-        ({"compile": "float32"}, "training.compile must be "),
         ({"ema_decay": 1.0}, "training.ema_decay must be at least 0 and below 1, not 1.0"),
         ({"wandb": "project"}, "^training.wandb=project needs the package wandb: pip install wandb$"),
     ],

@@ -23,12 +23,10 @@ CONFIG = TrainConfig(steps=6, batch_size=4, device="cpu", log_every=3, save_ever
 MODEL = AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer_layers=2, inner_layers=1)
 
 
-def run(
-    folder: Path, config: TrainConfig = CONFIG, model: type[AxialTransformer] = AxialTransformer
-) -> list[dict[str, float]]:
+def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
     torch.manual_seed(0)
     values = np.random.default_rng(1).integers(0, 4, (9, 3, 2, 1), dtype=np.uint8)
-    train(model(MODEL), Examples(values, [str(i) for i in range(9)], num_values=4), config, folder)
+    train(AxialTransformer(MODEL), Examples(values, [str(i) for i in range(9)], num_values=4), config, folder)
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 

