@@ -13,7 +13,7 @@ from PIL import Image
 import axial_transformers as axial
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import for_display, with_alpha
-from axial_transformers.pictures.grids import above, gap_of, sheet
+from axial_transformers.pictures.grids import above, contact_sheet, gap_of
 
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "first_picture.png"
 ROWS, DRAWN, SCALE, APART = 6, 4, 2, 12
@@ -29,7 +29,8 @@ def main() -> None:
     filled = axial.complete(model, images, rows=14, count=DRAWN, seed=0)
     known = np.zeros(images.shape[1:], bool)
     known[:14] = True
-    grid = sheet(with_alpha(for_display(samples.numpy())), columns=DRAWN + 2, scale=SCALE, gap=gap_of(SCALE))
+    tiles = with_alpha(for_display(samples.numpy()))
+    grid = Image.fromarray(contact_sheet(tiles, DRAWN + 2, SCALE, gap_of(SCALE)))
     left = above(grid, [("samples", 0.5)])
     right = completion_sheet(images.numpy(), known, filled.numpy(), scale=SCALE, strips=False)
     assert left.size == right.size

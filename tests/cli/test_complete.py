@@ -22,7 +22,7 @@ def test_what_is_known_stays(axial: Axial, trained, tmp_path):
     assert not np.array_equal(filled[:, 5:], whole[:, 5:])
 
 
-def test_other_masks_need_approximate_and_are_captioned(axial: Axial, refused, trained, tmp_path):
+def test_other_masks_need_approximate(axial: Axial, refused, trained, tmp_path):
     mask = np.random.default_rng(0).random((8, 8)) < 0.5
     np.save(tmp_path / "mask.npy", mask)
     argv = ["complete", trained, "--mask", tmp_path / "mask.npy", "--examples", 2]
@@ -31,9 +31,6 @@ def test_other_masks_need_approximate_and_are_captioned(axial: Axial, refused, t
     axial(*argv, "--approximate", "--output", tmp_path / "c.npz", "--count", 1)
     filled, whole = np.load(tmp_path / "c.npz")["images"], load("digits", split="test").values[[0, 148], ..., 0]
     assert np.array_equal(filled[:, mask], whole[:, mask])
-    axial(*argv, "--approximate", "--output", tmp_path / "c.png", "--count", 1, "--scale", 2)
-    with Image.open(tmp_path / "c.png") as picture:
-        assert picture.height > 2 * 18  # the caption
 
 
 def test_classes_are_named_and_decide(axial: Axial, gray):

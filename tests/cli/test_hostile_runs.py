@@ -1,6 +1,5 @@
 """A folder that pretends to be a run: one line, status 2, nothing changed in it or anywhere else."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -52,22 +51,16 @@ def refused(refused: Refused, tmp_path: Path) -> Refused:
 
 
 def forge(checkpoint: Path, changes: dict[str, Any]) -> None:
-    """Make a record say other things and its checksums right again."""
+    """Make a record say other things."""
     record = json.loads((checkpoint / "state.json").read_text()) | changes
-    record["files"] = changes.get("files") or {
-        name: hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() for name in FILES
-    }
-    del record["sha256"]
-    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-    (checkpoint / "state.json").write_text(json.dumps({**record, "sha256": digest}))
+    (checkpoint / "state.json").write_text(json.dumps(record))
 
 
 def change_tensor(file: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Change one tensor of a checkpoint, whose checksums stay right."""
+    """Change one tensor of a checkpoint."""
     tensors = load_file(file)
     name, tensor = next((name, tensor) for name, tensor in tensors.items() if tensor.ndim)
     save_file(tensors | {name: change(tensor)}, file)
-    forge(file.parent, {})
 
 
 def edit(run: Path, settings: dict[str, Any]) -> None:
@@ -92,10 +85,9 @@ FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "shape": (lambda run: change_tensor(run / CHECKPOINT / FILES[0], lambda x: x.new_zeros(3, 3)), "is [3, 3], not"),
     "dtype": (lambda run: change_tensor(run / CHECKPOINT / FILES[2], lambda x: x.to(torch.int32)), "I32"),
     "NaN": (lambda run: change_tensor(run / CHECKPOINT / FILES[0], lambda x: x.fill_(float("nan"))), "holds NaN"),
-    "step": (lambda run: forge(run / CHECKPOINT, {"step": 10**400}), "no intact checkpoint"),
-    "files": (lambda run: forge(run / CHECKPOINT, {"files": {FILES[0]: "../../etc/passwd"}}), "no intact checkpoint"),
+    "step": (lambda run: forge(run / CHECKPOINT, {"step": 10**400}), "state.json: step is"),
     "identity": (
-        lambda run: forge(run / CHECKPOINT, {"identity": {"training": {"seed": "x\n" * 99_999}}}),
+        lambda run: forge(run / CHECKPOINT, {"identity": {"training.seed": "x\n" * 99_999}}),
         "cannot be",
     ),
     "record that is deep": (lambda run: (run / "train.json").write_text("[" * 100_000), "train.json"),
@@ -138,13 +130,3 @@ def test_a_run_that_names_no_data_is_evaluated_on_data_that_is_named(axial: Axia
     assert "train.json names no data" in refused("train", run)
     assert "does not know its data" in refused("evaluate", run)
     assert json.loads(axial("evaluate", run, "digits", "--json").out)["weights"] == "EMA"
-
-
-def test_lines_of_a_log_that_are_no_records_are_left_out(axial: Axial, run: Path):
-    lines = ["[]", "{}", '{"step": null}', '{"step": 1e999}', f'{{"step": {10**400}}}', "[" * 100_000, "\xff"]
-    whole = (run / "metrics.jsonl").read_text()
-    (run / "metrics.jsonl").write_bytes((whole + "\n".join([*lines, "x" * (3 << 20)])).encode("latin-1"))
-    assert axial("train", run, "--training.steps", "6").status == 0
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert steps == sorted(steps)
-    assert len(steps) > whole.count("\n")

@@ -54,7 +54,7 @@ def test_when_a_process_is_killed_the_other_ends_and_the_run_goes_on_without_it(
         assert workers[1 - killed].returncode == 2
         lost = f"axial train: process {1 - killed} of 2 has lost another, which says why if it could: "
         said = errors.splitlines()  # a thread of gloo may still write after the last line
-        assert lost + "the run can be resumed, with any number of processes" in said
+        assert lost + "start all of them again" in said
     before = newest_step(folder)
     status, _, errors = axial("train", folder, "--training.steps", before + 2)
     assert status == 0

@@ -1,7 +1,5 @@
 """Repairs of checksums after a mutation, so that it reaches the code behind them."""
 
-import hashlib
-import json
 import struct
 import zipfile
 import zlib
@@ -12,16 +10,6 @@ from axial_transformers.storage.tensorflow import masked_crc32c, reader
 BETWEEN = b"\n----\n"
 """Separates two files that are one input."""
 _LINE, _CHUNKS_AT, _SIZES_AT = 10, 46, 59  # of an archive's header, as in docs/reference/archive_format.md
-
-
-def of_json(name: str, content: bytes) -> bytes:
-    """The checksum in the state.json of a checkpoint."""
-    with suppress(ValueError, RecursionError, AttributeError, TypeError):
-        found = json.loads(content)
-        if found.pop("sha256", None):
-            sha256 = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
-            return json.dumps({**found, "sha256": sha256}).encode()
-    return content
 
 
 def of_png(name: str, content: bytes) -> bytes:

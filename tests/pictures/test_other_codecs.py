@@ -36,11 +36,6 @@ def test_images_are_coded_as_files_and_on_a_sheet():
     assert {"WebP", "xz"} < {*found}
 
 
-def test_images_of_several_sizes_have_no_sheet():
-    found = sizes_of([smooth(8, side, 3).astype(np.uint8) for side in (6, 9)])
-    assert [*found["PNG"]] == ["one file each"]
-
-
 def test_tiles_are_compared_as_the_whole_images_that_they_come_from():
     images = [smooth(7, 5, 1).astype(np.uint8), smooth(3, 9, 1).astype(np.uint8)]
     sizes = [image.shape[:2] for image in images]

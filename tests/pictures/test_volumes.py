@@ -72,14 +72,11 @@ def test_marks_and_heat_lie_on_the_pixels_of_their_positions(shape):
         (Look(257), 3, "volume"),
         (Look(4096, axes="NTHW"), 3, "clip"),
         (Look(axes="NDHW"), 3, "volume"),
-        (Look(axes="NHWL"), 3, "volume"),
         (Look(axes="NTDHW"), 4, "volume"),
         (Look(axes="NTDHW"), 3, "volume"),
-        (Look(4096, axes="NTCHW"), 3, "clip"),
         (Look(4096, axes="NTHWC"), 3, "clip"),
         (Look(), 5, "volume"),
         (Look(65536), 2, "neither"),
-        (Look(65536), 1, "neither"),
     ],
 )
 def test_three_axes_are_a_clip_if_they_have_time_or_8_bits(look, axes, expected):
@@ -167,27 +164,16 @@ def test_heat_maps_go_through_the_position_of_the_most_bits(shape, tmp_path):
     np.testing.assert_array_equal(stored, bits.mean(axis=-1))
 
 
-def test_heat_maps_of_images_are_no_arrays(tmp_path):
-    save_scores(
-        None, [{"a": 1}], tmp_path / "maps", [BitsOfExample(0, "0.png", noise(4, 5, 1), np.ones((4, 5, 1)))], DEEP
-    )
-    assert {path.name for path in (tmp_path / "maps").iterdir()} == {"0001-0.png", "scores.html"}
-
-
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
 @pytest.mark.parametrize(
     ("shape", "axes", "stored"),
     [
         ((7, 1), None, (4, 7)),
-        ((7, 7, 1), None, (4, 7, 7)),
-        ((7, 2, 1), None, (4, 7, 2)),
         ((5, 6, 3), None, (4, 5, 6, 3)),
         ((6, 24, 32, 1), None, (4, 6, 24, 32)),
         ((6, 24, 3, 1), None, (4, 6, 24, 3, 1)),  # else it were [N, H, W, C]
         ((9, 9, 7, 1), None, (4, 9, 9, 7, 1)),  # else it could be
-        ((3, 9, 9, 1), None, (4, 3, 9, 9, 1)),
         ((2, 3, 4, 5, 1), None, (4, 2, 3, 4, 5, 1)),
-        ((2, 3, 4, 5, 3), None, (4, 2, 3, 4, 5, 3)),
         ((9, 9, 7, 1), "NDHW", (4, 9, 9, 7)),
         ((2, 3, 4, 5, 1), "NTDHW", (4, 2, 3, 4, 5)),
         ((5, 6, 3), "NCHW", (4, 3, 5, 6)),
@@ -206,9 +192,7 @@ def test_arrays_are_written_as_the_data_were_and_read_again(tmp_path, suffix, sh
     np.testing.assert_array_equal(load(path, DataConfig(axes=axes if own else None), "all").values, values)
 
 
-def test_labels_need_an_npz_file(tmp_path):
-    with pytest.raises(ValueError, match=r"does not end in \.npz"):
-        save_arrays(tmp_path / "a.npy", noise(2, 3, 4, 1), labels=np.arange(2))
+def test_arrays_of_another_suffix_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"does not end in \.npz"):
         save_arrays(tmp_path / "a.txt", noise(2, 3, 4, 1))
     assert not list(tmp_path.iterdir())

@@ -95,16 +95,6 @@ def test_memory_is_unknown_where_nothing_tells_it(monkeypatch, tmp_path):
     assert metrics.peak_memory(torch.device("cpu")) == 0
 
 
-def test_peak_memory_without_proc_is_in_bytes(monkeypatch, tmp_path):
-    cpu, status = torch.device("cpu"), tmp_path / "status"
-    status.write_text("Name:\tpython\n")  # as some sandboxes have it
-    monkeypatch.setattr(metrics, "STATUS", status)
-    of_linux = metrics.peak_memory(cpu)
-    assert of_linux > 100e6  # torch is loaded
-    monkeypatch.setattr(sys, "platform", "darwin")  # counts bytes, not kilobytes
-    assert metrics.peak_memory(cpu) == pytest.approx(of_linux / 1024, rel=0.2)
-
-
 def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
     class Console(io.TextIOWrapper):
         def isatty(self) -> bool:

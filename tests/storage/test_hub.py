@@ -109,20 +109,18 @@ def test_a_dry_run_sends_nothing_and_its_card_can_be_edited_and_pushed(hub: Hub,
     assert axial("push", folder, "alice/small", "--licence", "mit").status == 2
 
 
-def test_a_cards_table_tells_only_the_name_of_private_data(hub: Hub, axial: Axial, trained: Path, tmp_path: Path):
+def test_a_card_tells_neither_the_data_nor_the_command(hub: Hub, axial: Axial, trained: Path, tmp_path: Path):
     folder = tmp_path / "run"
     folder.mkdir()
     for file in ("config.json", "model.safetensors"):
         (folder / file).write_bytes((trained / file).read_bytes())
     record = json.loads((trained / "train.json").read_text())
-    for source in ("/home/alice/secret/x|y", "https://alice:secret@host/secret/x|y?secret=1", "C:\\secret\\x|y"):
-        record["run"] |= {"source": source, "start_from": source}
-        record["facts"]["command"] = ["train", source, f"--out={source}", "--training.steps", "5"]
-        (folder / "train.json").write_text(json.dumps(record))
-        _, card, _ = axial("push", folder, "alice/small", "--dry-run")
-        assert "secret" not in card
-        assert card.count("`x\\|y`") == 2
-        assert "`axial train 'x\\|y' '--out=x\\|y' --training.steps 5`" in card
+    record["run"] |= {"source": "/home/alice/secret/photos", "start_from": "/home/alice/secret/x|y"}
+    record["facts"]["command"] = ["train", "/home/alice/secret/photos"]
+    (folder / "train.json").write_text(json.dumps(record))
+    _, card, _ = axial("push", folder, "alice/small", "--dry-run")
+    assert "secret" not in card
+    assert card.count("`x\\|y`") == 1
 
 
 def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial, trained: Path):

@@ -8,6 +8,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from axial_transformers import recipes
 from axial_transformers.decoding.sampling import cache_numbers
+from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -55,6 +56,8 @@ def test_weights_moments_and_averages_are_exact():
     assert (found.parameters, sum(parameters(MODEL).values())) == (numbers, numbers)
     assert (found.weights, found.gradients, found.average, found.moments) == (*(4 * numbers,) * 3, 8 * numbers)
     assert found.memory == 20 * numbers + found.saved
+    matrices = sum(weight.numel() for weight in matrices_of_blocks(AxialTransformer(MODEL)))
+    assert costs_of(MODEL, dataclasses.replace(TRAINING, optimizer="muon")).moments == 8 * numbers - 4 * matrices
     shared = costs_of(MODEL, dataclasses.replace(TRAINING, shard=True), devices=2)
     assert (shared.weights, shared.moments, shared.saved) == (2 * numbers, 4 * numbers, found.saved)
 

@@ -6,7 +6,6 @@ import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from axial_transformers.data import Examples
 from axial_transformers.data.workers import ahead
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import TrainConfig, batches, config, fit, step, train
+from axial_transformers.training import TrainConfig, batches, callbacks, config, step, train
 from tests.small_models import small_config
 
 MODEL = small_config((4,), num_classes=3, dropout=0.2)
@@ -71,7 +70,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         record(step, "arithmetic", "deterministic")
         record(step, "checkpoint_blocks", answer=lambda model: None)
         record(step, "compile_blocks", answer=lambda model: None)
-        patch.setattr(fit, "RunPage", lambda *given: MagicMock())
+        patch.setattr(callbacks, "write_page", lambda *given: None)
         patch.setattr("os.fsync", lambda descriptor: None)
         record(batches, "ahead", 2, answer=lambda draw, order, workers: ahead(draw, order, 0))
         train(
@@ -113,9 +112,7 @@ def test_every_setting_changes_the_run(tmp_path):
     [
         ({"shard": True, "optimizer": "muon"}, "training.optimizer=muon needs whole matrices"),
         ({"batch_size": 9, "accumulate": 2}, "training.accumulate=2 does not divide training.batch_size=9"),
-        ({"device": "meta"}, "device=meta computes nothing"),
         ({"device": "cuda:77"}, "device=cuda:77 is not on this machine"),
-        ({"compile": "float32"}, "training.compile must be "),
         ({"ema_decay": 1.0}, "training.ema_decay must be at least 0 and below 1, not 1.0"),
         ({"wandb": "project"}, "^training.wandb=project needs the package wandb: pip install wandb$"),
     ],

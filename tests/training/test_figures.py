@@ -4,18 +4,14 @@ import dataclasses
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
-from axial_transformers import progress
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.progress import Bar, bar
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.metrics import Meter, MetricsLog
 from axial_transformers.training.run_state import RunState
@@ -27,12 +23,10 @@ CONFIG = TrainConfig(steps=6, batch_size=4, device="cpu", log_every=3, save_ever
 MODEL = AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer_layers=2, inner_layers=1)
 
 
-def run(
-    folder: Path, config: TrainConfig = CONFIG, model: type[AxialTransformer] = AxialTransformer
-) -> list[dict[str, float]]:
+def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
     torch.manual_seed(0)
     values = np.random.default_rng(1).integers(0, 4, (9, 3, 2, 1), dtype=np.uint8)
-    train(model(MODEL), Examples(values, [str(i) for i in range(9)], num_values=4), config, folder)
+    train(AxialTransformer(MODEL), Examples(values, [str(i) for i in range(9)], num_values=4), config, folder)
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -48,18 +42,15 @@ def test_bits_are_nats_divided_by_ln_2_and_lines_are_means():
 MEASURE = """
 import torch
 from axial_transformers.training.metrics import peak_memory
-print(peak_memory(torch.device("cpu")))
-held = torch.ones(50_000_000)
-print(peak_memory(torch.device("cpu")))
-del held
-print(peak_memory(torch.device("cpu")))
+before = peak_memory(torch.device("cpu"))
+torch.ones(50_000_000)
+print(peak_memory(torch.device("cpu")) - before)
 """
 
 
-def test_peak_memory_rises_with_what_is_held_and_never_falls():
+def test_peak_memory_counts_what_was_held():
     ran = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
-    before, risen, after = map(int, ran.stdout.split())
-    assert before + 100e6 < risen == pytest.approx(after, rel=0.01)
+    assert int(ran.stdout) == pytest.approx(200e6, rel=0.1)
 
 
 def test_tensorboard_has_every_figure(tmp_path):
@@ -94,21 +85,3 @@ def test_weights_and_biases_gets_metrics_and_samples_under_one_identity(tmp_path
     again, shown, _ = fake.calls[-3:]
     assert again == first
     assert shown == (7, {"samples": ("image", (2, 3))})
-
-
-def test_progress_keeps_steps_and_time_left_on_narrow_terminals(monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    console = Console(stderr=True)
-    monkeypatch.setattr(progress, "stderr_console", lambda: console)
-    shown_metrics = f"1:02:03 left  3.210 bits/dim  12.3 steps/s{'  more metrics' * 9}"
-    with Bar("training") as display:
-        display.start(1_000_000)
-        display.update(123_456, shown_metrics)
-        for _ in bar("validation pictures")(range(2)):
-            time.sleep(0.2)  # the screen is drawn ten times a second
-    shown = capsys.readouterr().err
-    assert "123456/1000000" in shown
-    assert "1:02:03 left" in shown
-    assert "0/2" in shown
-    assert "more metrics  more metrics" not in shown

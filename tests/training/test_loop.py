@@ -3,10 +3,7 @@
 import json
 import shutil
 import signal
-import sys
-import time
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from safetensors.torch import load_file
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.training import NonFiniteLoss, RunConfig, TrainConfig, raw_weights, read_run, train
+from axial_transformers.training import NonFiniteLoss, RunConfig, TrainConfig, read_run, train
 from axial_transformers.training.checkpoints import Checkpoints
 from axial_transformers.training.optimizer import learning_rate
 
@@ -79,31 +76,6 @@ def uninterrupted(tmp_path_factory) -> Path:
     return folder
 
 
-def wait_for_lines(folder: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while not (folder / "metrics.jsonl").exists() or len((folder / "metrics.jsonl").read_bytes().splitlines()) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no process is forked there")
-def test_sigterm_saves_and_ends(uninterrupted, tmp_path):
-    def slow_loss(*inputs, **more):
-        time.sleep(0.05)  # so that the signal comes before the end
-        return random_slice_loss(*inputs, **more)
-
-    process = get_context("fork").Process(target=run, args=(tmp_path / "run",), kwargs={"loss": slow_loss})
-    process.start()
-    wait_for_lines(tmp_path / "run", 3)
-    process.terminate()
-    process.join()
-    assert process.exitcode == 0
-    newest = max((tmp_path / "run/checkpoints").iterdir())
-    assert int(newest.name[-8:]) == lines(tmp_path / "run")[-1]["step"] < 24
-    run(tmp_path / "run", resume=True)
-    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
-
-
 def test_ctrl_c_ends_after_the_step_at_hand_and_a_second_at_once(tmp_path):
     before = signal.getsignal(signal.SIGINT)
 
@@ -132,18 +104,13 @@ def assert_alike(folder: Path, other: Path) -> None:
     assert steps_of(folder, "validation_bits_per_dim") == steps_of(other, "validation_bits_per_dim")
 
 
-def test_a_kill_during_an_evaluation_costs_no_step(uninterrupted, tmp_path):
-    def killed(averaged, step, fill):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("when", ["during", "just after"])
+def test_a_kill_around_an_evaluation_costs_no_step_and_logs_it_once(uninterrupted, tmp_path, monkeypatch, when):
+    def evaluate(averaged, step, fill):
+        if when == "during":
+            raise KeyboardInterrupt
+        return score(averaged, step, fill)
 
-    with pytest.raises(KeyboardInterrupt):
-        train(model(), examples(), CONFIG, tmp_path / "run", evaluate=killed)
-    assert max((tmp_path / "run/checkpoints").iterdir()).name == "step-00000010"
-    run(tmp_path / "run", resume=True)
-    assert_alike(tmp_path / "run", uninterrupted)
-
-
-def test_a_kill_just_after_an_evaluation_has_it_logged_once(uninterrupted, tmp_path, monkeypatch):
     def save(checkpoints, weights, state):
         if state.evaluated_step == 10:
             raise KeyboardInterrupt
@@ -152,9 +119,10 @@ def test_a_kill_just_after_an_evaluation_has_it_logged_once(uninterrupted, tmp_p
     unkilled = Checkpoints.save
     monkeypatch.setattr(Checkpoints, "save", save)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "run")
+        train(model(), examples(), CONFIG, tmp_path / "run", evaluate=evaluate)
     monkeypatch.undo()
-    assert steps_of(tmp_path / "run", "validation_bits_per_dim") == [10]
+    assert steps_of(tmp_path / "run", "validation_bits_per_dim") == ([] if when == "during" else [10])
+    assert max((tmp_path / "run/checkpoints").iterdir()).name == "step-00000010"
     run(tmp_path / "run", resume=True)
     assert_alike(tmp_path / "run", uninterrupted)
 
@@ -201,38 +169,23 @@ def test_the_best_checkpoint_is_kept_when_it_is_not_among_the_newest(tmp_path):
         assert all(torch.equal(best[name], exported[name]) for name in exported)
 
 
-@pytest.mark.parametrize(
-    ("file", "damage"),
-    [
-        *((f"{name}.safetensors", "a bit") for name in ("model", "ema", "optimizer")),
-        *(("state.json", damage) for damage in ("cut off", "a bit", "empty", "missing")),
-        *(("ema.safetensors", damage) for damage in ("cut off", "empty", "missing")),
-    ],
-)
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(uninterrupted, tmp_path, capsys, file, damage):
+@pytest.mark.parametrize("file", ["model.safetensors", "ema.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_named_and_without_it_the_run_goes_on(uninterrupted, tmp_path, file):
     shutil.copytree(uninterrupted, tmp_path / "run")
     path = tmp_path / "run/checkpoints/step-00000024" / file
-    content = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    else:
-        flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
-        path.write_bytes({"cut off": content[:-9], "a bit": flipped, "empty": b""}[damage])
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises((OSError, ValueError), match=str(path)):
+        run(tmp_path / "run", resume=True)
+    shutil.rmtree(path.parent)
     run(tmp_path / "run", resume=True)
-    assert "step-00000024 is damaged" in capsys.readouterr().err
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
 
 
-@pytest.mark.parametrize("resume", [False, True])
-def test_leftovers_of_a_kill_are_removed(uninterrupted, tmp_path, resume):
-    if resume:
-        shutil.copytree(uninterrupted, tmp_path / "run")
-        (tmp_path / "run/checkpoints/.step-00000042.abc.part").mkdir()
-        (tmp_path / "run/checkpoints/.step-00000042.abc.part/.state.12.part.json").touch()
-    else:
-        (tmp_path / "run").mkdir()
-    (tmp_path / "run/.train.12.part.json").touch()
-    assert run(tmp_path / "run", resume=resume).step == CONFIG.steps
+def test_leftovers_of_a_kill_are_removed(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    (tmp_path / "run/checkpoints/.step-00000042.abc.part").mkdir()
+    (tmp_path / "run/checkpoints/.step-00000042.abc.part/.state.12.part.json").touch()
+    run(tmp_path / "run", resume=True)
     assert not list((tmp_path / "run").rglob("*.part*"))
 
 
@@ -248,9 +201,8 @@ def test_a_non_finite_step_stops_and_keeps_what_was_last_good(uninterrupted, tmp
             return good
         return good * torch.nan if where == "loss" else (good - good.detach()).abs().sqrt() + good.detach()
 
-    with pytest.raises(NonFiniteLoss, match=r"step 9 .* last good state is in .*step-00000006$") as error:
+    with pytest.raises(NonFiniteLoss, match=r"step 9 .* last good state is in .*step-00000006$"):
         run(tmp_path / "run", loss=loss)
-    assert error.value.step == 9
     run(tmp_path / "run", resume=True)
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
 
@@ -269,30 +221,12 @@ def test_weights_that_are_not_finite_are_no_good_state(uninterrupted, tmp_path, 
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
 
 
-def test_nothing_but_damaged_checkpoints_is_an_error(uninterrupted, tmp_path):
-    shutil.copytree(uninterrupted, tmp_path / "run")
-    for record in tmp_path.glob("run/checkpoints/*/state.json"):
-        record.write_text("{}")
-    with pytest.raises(OSError, match="no intact checkpoint"):
-        run(tmp_path / "run", resume=True)
-
-
-def test_raw_weights_are_those_of_the_newest_checkpoint(uninterrupted):
-    name, found = raw_weights(uninterrupted, model().state_dict())
-    assert name == "step-00000024"
-    stored = load_file(uninterrupted / "checkpoints" / name / "model.safetensors")
-    assert found.keys() == stored.keys()
-    assert all(torch.equal(found[key], stored[key]) for key in stored)
-
-
-@pytest.mark.parametrize("value", [np.nan, -np.inf])
-def test_a_metric_that_is_not_finite_is_no_best_one_and_the_run_goes_on(tmp_path, value):
+def test_a_metric_that_is_not_finite_is_no_best_one_and_the_run_goes_on(tmp_path):
     def broken(averaged: AxialTransformer, step: int, fill: Any) -> dict[str, float]:
-        return {"bits_per_dim": value}
+        return {"bits_per_dim": -np.inf}
 
     half = replace(CONFIG, steps=12)
-    with pytest.warns(UserWarning, match=rf"step 10 is evaluated to bits_per_dim {value:g}, which is no best one"):
-        result = train(model(), examples(), half, tmp_path / "run", evaluate=broken)
+    result = train(model(), examples(), half, tmp_path / "run", evaluate=broken)
     assert (result.ending, result.best_step, result.best_bits_per_dim) == ("finished", None, None)
     assert run(tmp_path / "run", resume=True).best_step in (20, 24)
 

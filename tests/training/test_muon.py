@@ -14,8 +14,7 @@ from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training import optimizer as muon_module
-from axial_transformers.training.costs import costs_of
-from axial_transformers.training.optimizer import Muon, learning_rate, moments, optimizers, orthogonalised
+from axial_transformers.training.optimizer import Muon, optimizers, orthogonalised
 
 MODEL = AxialTransformerConfig(
     shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1
@@ -80,13 +79,11 @@ def test_steps_are_those_of_torchs_muon_with_each_matrix_by_itself(monkeypatch, 
 def test_muon_has_the_matrices_of_blocks_and_adam_all_else():
     found = model()
     names = {parameter: name for name, parameter in found.named_parameters()}
-    adam, muon = ({names[each] for group in one.param_groups for each in group["params"]}
+    adam, muon = ([names[each] for group in one.param_groups for each in group["params"]]
                   for one in optimizers(found, CONFIG))  # fmt: skip
-    assert adam | muon == set(names.values())
-    assert not adam & muon
-    kinds = ("qkv", "out", "expand", "contract")
-    assert muon == {name for name in names.values() if name.endswith(tuple(f".{kind}.weight" for kind in kinds))}
-    assert len(muon) == 4 * MODEL.layers
+    assert sorted(adam + muon) == sorted(names.values())
+    kinds = (".qkv.weight", ".out.weight", ".expand.weight", ".contract.weight")
+    assert {*muon} == {name for name in names.values() if name.endswith(kinds)}
     assert [count for each, count in matrices_of_blocks(found).items() if len(each) == 24] == [3] * MODEL.layers
 
 
@@ -97,20 +94,4 @@ def test_a_resumed_run_has_the_weights_and_momenta_of_a_whole_one(tmp_path):
     for one, other in zip(whole, resumed, strict=True):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
-    momenta = {name: tensor for name, tensor in whole[2].items() if name.endswith(".momentum_buffer")}
-    assert len(momenta) == 4 * MODEL.layers
-    assert all(tensor.abs().max() > 0 for tensor in momenta.values())
-
-
-def test_the_estimate_of_memory_counts_muons_one_moment():
-    found = model()
-    both = optimizers(found, CONFIG)
-    numbers = sum(each.numel() for name, each in moments(found, both).items() if not name.endswith(".step"))
-    settled = dataclasses.replace(CONFIG, precision="float32", device="cpu")
-    assert costs_of(MODEL, settled).moments == 4 * numbers
-
-
-def test_a_linear_schedule_falls_evenly_to_zero_after_the_warm_up():
-    config = dataclasses.replace(CONFIG, steps=10, warmup_steps=2, schedule="linear")
-    rates = [learning_rate(step, config) / config.learning_rate for step in range(11)]
-    assert rates == pytest.approx([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0])
+    assert any(name.endswith(".momentum_buffer") for name in whole[2])

@@ -97,12 +97,13 @@ def alone(tmp_path_factory) -> Path:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("parts", [2, pytest.param(1, marks=SLOW)])
-def test_two_processes_train_as_one_does(alone, tmp_path, parts):
-    together = run(tmp_path / "run", 2, accumulate=parts)
+@pytest.mark.parametrize(("optimizer", "parts"), [("adam", 2), pytest.param("muon", 1, marks=SLOW)])
+def test_two_processes_train_as_one_does(tmp_path, optimizer, parts):
+    alone = run(tmp_path / "alone", 1, optimizer=optimizer)
+    together = run(tmp_path / "run", 2, optimizer=optimizer, accumulate=parts)
     one, two = losses(alone), losses(together)
     assert len(one) == len(two) == USUAL.steps
-    assert ((one - two).abs() / one).max() < 1e-5
+    assert ((one - two).abs() / one).max() < {"adam": 1e-5, "muon": 1e-4}[optimizer]
     assert examples_seen(together, 2, parts) == examples_seen(alone, 1)
     x = torch.randint(0, 4, (3, 6, 2))
     a, b = (AxialTransformer.from_pretrained(folder)(x) for folder in (alone, together))
@@ -120,9 +121,6 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, first, 
     folder = run(tmp_path / "run", first, **options, steps=9)
     before = examples_seen(folder, first)
     assert json.loads((folder / "shards-0.json").read_text()) == (first > 1 and options.get("shard", False))
-    best = max(folder.glob("checkpoints/step-*"))  # the loss falls: the newest is the best
-    average, exported = load_file(best / "ema.safetensors"), load_file(folder / "model.safetensors")
-    assert all(torch.equal(average[name], exported[name]) for name in average)
     run(folder, then, **options)
     assert ((losses(alone) - losses(folder)).abs() / losses(alone)).max() < 1e-5
     torch.testing.assert_close(losses(folder, "gradient_norm"), losses(alone, "gradient_norm"), rtol=1e-3, atol=0)
@@ -133,18 +131,6 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, first, 
     # A key's bias changes no output: its gradient is what rounding leaves, and Adam makes steps of that.
     tolerance = {name: 1e-2 if name.endswith("qkv.bias") else 1e-4 for name in expected}
     assert all(torch.allclose(checkpoint[name], expected[name], atol=tolerance[name]) for name in expected)
-
-
-@pytest.mark.slow
-def test_processes_that_divide_muons_matrices_train_as_one_does(tmp_path):
-    alone, two = (run(tmp_path / str(count), count, optimizer="muon", steps=6) for count in (1, 2))
-    run(two, 2, optimizer="muon", steps=8)
-    run(alone, 1, optimizer="muon", steps=8)
-    assert ((losses(alone) - losses(two)).abs() / losses(alone)).max() < 1e-4
-    one, other = (load_file(each / "checkpoints" / "step-00000008" / "optimizer.safetensors") for each in (alone, two))
-    momenta = [name for name in one if name.endswith("momentum_buffer")]
-    assert len(momenta) > 4
-    assert all(torch.allclose(one[name], other[name], atol=1e-4) for name in momenta)
 
 
 @pytest.mark.usefixtures("no_hub")

@@ -26,17 +26,13 @@ USUAL = TrainConfig(
     evaluate_every=10**6, sample_every=10**6, save_every=10**6, log_every=1,
 )  # fmt: skip
 
-SETTINGS = ("optimizer", "shard", "accumulate", "checkpoint_blocks", "precision")
 PAIRS = [
-    dict(zip(SETTINGS, values, strict=True))
-    for values in (
-        ("muon", False, 1, False, "float32"),
-        ("muon", False, 2, True, "bfloat16"),
-        ("adam", True, 1, True, "float32"),
-        ("adam", True, 2, False, "bfloat16"),
-        ("adam", False, 2, True, "float32"),
-        ("adam", False, 1, False, "bfloat16"),
-    )
+    {"optimizer": "muon"},
+    {"optimizer": "muon", "accumulate": 2, "checkpoint_blocks": True, "precision": "bfloat16"},
+    {"shard": True, "checkpoint_blocks": True},
+    {"shard": True, "accumulate": 2, "precision": "bfloat16"},
+    {"accumulate": 2, "checkpoint_blocks": True},
+    {"precision": "bfloat16"},
 ]
 """Each pair of values of two settings, but muon in shards."""
 
@@ -83,9 +79,9 @@ def assert_equal_in_all(ranks: list[dict[str, Tensor]]) -> None:
         assert not differ, differ
 
 
-@pytest.mark.parametrize("options", PAIRS, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.parametrize("options", PAIRS, ids=lambda options: "-".join(options))
 def test_all_processes_have_the_same_weights(tmp_path, options):
-    ranks = trained(tmp_path / "run", 4 - options["accumulate"], **options)
+    ranks = trained(tmp_path / "run", 4 - options.get("accumulate", 1), **options)
     assert_equal_in_all(ranks)
     before = dict(random_model(MODEL, torch.float32).named_parameters())
     assert all((ranks[0][name] - each).abs().max() > 1e-3 for name, each in before.items() if name in ranks[0])

@@ -110,6 +110,3 @@ def test_the_command_takes_the_model_of_the_weights_and_the_shape_of_the_data(ax
     assert record.run.start_from == str(tmp_path / "trained")
     layers = record.run.model.outer_layers
     assert record.run.model == replace(SMALL, num_values=256, shape=(3, 5), num_classes=4, outer_layers=layers)
-    assert "started from" in axial("inspect", tmp_path / "run").out
-    status, _, said = axial("train", "digits", "--from", tmp_path / "trained")
-    assert (status, said.count("\n")) == (2, 1)

@@ -53,15 +53,11 @@ def run(folder: Path, now: list[float], of_step: float, config: TrainConfig = CO
     )  # fmt: skip
 
 
-def test_the_last_evaluation_and_samples_come_after_the_minutes(tmp_path, now):
-    result = run(tmp_path / "run", now, of_step=2.0)
-    assert (result.ending, result.step, result.evaluated_step) == ("time limit", 30, 30)
-    assert result.seconds == 60 + 15 + 5
-
-
-def test_a_slow_step_is_made(tmp_path, now):
-    result = run(tmp_path / "run", now, of_step=100.0)
-    assert (result.ending, result.step, result.best_step) == ("time limit", 1, 1)
+@pytest.mark.parametrize(("of_step", "steps"), [(2.0, 30), (100.0, 1)])
+def test_the_last_evaluation_and_samples_come_after_the_minutes(tmp_path, now, of_step, steps):
+    result = run(tmp_path / "run", now, of_step)
+    assert (result.ending, result.step, result.evaluated_step) == ("time limit", steps, steps)
+    assert result.seconds == of_step * steps + 15 + 5
 
 
 def test_the_learning_rate_falls_to_zero_by_then_and_a_resume_goes_on_from_the_time_of_its_checkpoint(tmp_path, now):

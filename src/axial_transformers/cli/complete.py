@@ -41,8 +41,7 @@ def main(options: Complete) -> None:
     if suffix_of(options.output) in LOSSLESS:
         save_examples(options.output, values, look, options.scale, scan, trained.model.config.floats)
     else:
-        note = APPROXIMATE * options.approximate
-        save_completions(options.output, known, mask.numpy(), values, look, options.scale, note)
+        save_completions(options.output, known, mask.numpy(), values, look, options.scale)
     print(options.output)
 
 

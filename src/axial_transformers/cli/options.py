@@ -53,14 +53,11 @@ else:
 
 
 def products_in(precision: Precision, device: "torch.device") -> "torch.autocast":
-    """Return the context for products of this precision; warn where bfloat16 is slow."""
+    """Return the context for products of this precision."""
     import torch
 
     from axial_transformers.machine import multiplies_bfloat16
-    from axial_transformers.training.config import warn_if_slow
 
-    if precision == "bfloat16":
-        warn_if_slow("precision", device)
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" and multiplies_bfloat16(device) else "float32"
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")

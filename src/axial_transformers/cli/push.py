@@ -10,7 +10,7 @@ def main(options: Push) -> None:
     """Run the command."""
     model = read_model(options.folder.absolute())  # no hub id
     card = card_of(options.folder, model, options.repository, options.licence)
-    sent = describe_upload(options.folder, card, options.repository, options.revision)
+    sent = describe_upload(options.repository, options.revision)
     say(f"{'would upload' if options.dry_run else 'uploading'} {sent}{', private' * options.private}")
     if options.dry_run:
         print(card, end="")

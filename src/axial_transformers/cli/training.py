@@ -129,9 +129,7 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, split, bar("reading"))
     suitable = suited(run, examples).changed({"data.grid": examples.grid or run.data.grid})
-    to_follow = f"let the model follow the data: {command('train', source)}"
-    resizing = "data.size and data.fit"
-    check_shape(examples, suitable.model, source, run.recipe or "the model", resizing, to_follow)
+    check_shape(examples, suitable.model, source)
     check_values(examples, suitable.model, source, advise=True)
     return suitable, examples
 

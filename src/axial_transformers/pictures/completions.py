@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.pictures.display import Look, Pixels, for_display, marks_for_display, unseen, with_alpha
-from axial_transformers.pictures.grids import WIDTH, above, below, beside, enlargement, gap_of, sheet
+from axial_transformers.pictures.grids import WIDTH, above, beside, contact_sheet, enlargement, gap_of
 from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
 
 LONG = 6
@@ -21,14 +21,12 @@ def save_completions(
     filled: NDArray[np.integer],
     look: Look,
     scale: int | None = None,
-    note: str = "",
 ) -> None:
-    """Write `completion_sheet` as an image or a movie, with a note below."""
+    """Write `completion_sheet` as an image or a movie."""
     look = look.over(known)
 
     def page(at: int | slice, strips: bool | None) -> Image.Image:
-        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], look, scale=scale, strips=strips)
-        return below(drawn, note) if note else drawn
+        return completion_sheet(known[:, at], mask[at], filled[:, at], look, scale=scale, strips=strips)
 
     if output.suffix in MOVIES:
         save_movie(output, np.stack([np.asarray(page(t, strips=False)) for t in range(len(mask))]))
@@ -61,7 +59,7 @@ def completion_sheet(
     columns = 1 if strips else count + 2
     least = max(WIDTH, WIDEST_TITLE * columns)
     scale = scale or enlargement(columns * width, len(tiles) // columns * height, least)
-    grid = sheet(tiles, columns=columns, scale=scale, gap=gap_of(scale))
+    grid = Image.fromarray(contact_sheet(tiles, columns, scale, gap_of(scale)))
     if strips:
         return beside(grid, ["known", *["completion"] * count, "original"] * len(known))
     return above(grid, [("known", 0.5 / columns), ("completions", 0.5), ("original", 1 - 0.5 / columns)])

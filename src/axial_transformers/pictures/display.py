@@ -32,7 +32,6 @@ _FINER = 3
 """Lines are drawn larger and shrunk, which smooths them."""
 _LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f")
 _PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
-_MAX_DOTS = 64
 
 
 @dataclass(frozen=True)
@@ -209,10 +208,7 @@ def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDAr
     across = (np.arange(len(levels)) + 0.5) * (size[0] / len(levels))
     for line, colour in zip(levels.T, _LINES):
         down = margin + (1 - line) * (size[1] - 2 * margin)
-        points = list(zip(across.tolist(), down.tolist()))
-        draw.line(points, fill=colour, width=2 * _FINER - 1, joint="curve")
-        for x, y in points if len(points) <= _MAX_DOTS else []:
-            draw.circle((x, y), 2 * _FINER, fill=colour)
+        draw.line(list(zip(across.tolist(), down.tolist())), fill=colour, width=2 * _FINER - 1, joint="curve")
     return np.asarray(paper.reduce(_FINER))
 
 

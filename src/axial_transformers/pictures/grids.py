@@ -1,14 +1,13 @@
-"""Grids of images, with titles and captions."""
+"""Grids of images, with titles."""
 
 import math
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from axial_transformers.pictures.display import Look, Pixels, colour, for_display
+from axial_transformers.pictures.display import Look, colour, for_display
 
 WIDTH, MAX_HEIGHT = 512, 4096
 LETTER = (7, 14)
@@ -62,20 +61,6 @@ def contact_sheet(
     tiles[:count, : height * scale, : width * scale] = pictures.repeat(scale, 1).repeat(scale, 2)
     sheet = tiles.reshape(rows, columns, tall, wide, *channels).swapaxes(1, 2)
     return sheet.reshape(rows * tall, columns * wide, *channels)[: rows * tall - gap, : columns * wide - gap]
-
-
-def sheet(tiles: Pixels, columns: int, scale: int = 6, gap: int = 6) -> Image.Image:
-    """Return tiles [N, H, W, 4] as one enlarged image."""
-    return Image.fromarray(contact_sheet(tiles, columns, scale, gap))
-
-
-def below(picture: Image.Image, text: str) -> Image.Image:
-    """Return the image with a caption under it."""
-    lines = textwrap.wrap(text, max(10, picture.width // LETTER[0]))
-    page = _on_paper(picture, bottom=LETTER[1] * len(lines))
-    for i, line in enumerate(lines):
-        _write(page, (2, picture.height + LETTER[1] * (2 * i + 1) // 2), line, "lm")
-    return page
 
 
 def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Image:

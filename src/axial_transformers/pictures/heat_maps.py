@@ -14,7 +14,7 @@ from PIL import Image
 from axial_transformers.data.scans import Scan, write_scan
 from axial_transformers.pictures import html
 from axial_transformers.pictures.display import HEAT, Look, Pixels, as_row, colour, for_display, joined, with_alpha
-from axial_transformers.pictures.grids import enlargement, gap_of, image_grid, sheet, with_scale
+from axial_transformers.pictures.grids import contact_sheet, enlargement, gap_of, image_grid, with_scale
 from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
 
@@ -59,8 +59,9 @@ def save_scores(
             for number, each in enumerate(maps, start=1):
                 bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
                 path = aside / f"{number:04d}-{bare}.png"
-                heat_map(each.values, each.bits, look, each.tile).save(path)
-                shown[each.rank] = html.stored_figure(path, f"{each.rank + 1}: {each.name}")
+                picture = heat_map(each.values, each.bits, look, each.tile)
+                picture.save(path)
+                shown[each.rank] = html.figure(picture, f"{each.rank + 1}: {each.name}")
                 if look.is_volume(each.bits.ndim - 1):
                     mean = each.bits.mean(axis=-1, dtype=np.float32)
                     like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
@@ -100,7 +101,7 @@ def heat_map(
         over[:, :, ::width, :3] //= 2
         edge = over[:, *tile]
         edge[:, [0, -1]] = edge[:, :, [0, -1]] = 255
-    page = sheet(np.concatenate([plain, over]), columns, scale, gap_of(scale))
+    page = Image.fromarray(contact_sheet(np.concatenate([plain, over]), columns, scale, gap_of(scale)))
     return with_scale(page, HEAT, hottest(look.num_values), "bits")
 
 
@@ -120,7 +121,7 @@ def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look
     for start in range(0, len(values), columns):
         part = slice(start, start + columns)
         shown = image_grid(values[part], columns, scale, look)
-        below = sheet(heat[part], columns, scale or 1, gap)
+        below = Image.fromarray(contact_sheet(heat[part], columns, scale or 1, gap))
         height = below.height if scale else max(12, shown.height // 8)
         strips += [shown, below.resize((shown.width - 2 * gap, height), Image.Resampling.NEAREST)]
     page = Image.new("RGB", (strips[0].width, sum(strip.height for strip in strips)), "white")

@@ -41,19 +41,6 @@ def folder_held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def holder(folder: Path) -> str | None:
-    """Return the process that has locked the folder; None without one."""
-    if not (folder / HOLDER).is_file():
-        return None
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return _said_by(folder)
-    lock.release()
-    return None
-
-
 def _said_by(folder: Path) -> str:
     with suppress(OSError), (folder / HOLDER).open("rb") as file:
         said = file.read(200).decode("utf-8", "replace")

@@ -26,7 +26,7 @@ from enum import IntEnum
 from functools import lru_cache, partial
 from itertools import count
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from jaxtyping import Bool, Int, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from axial_transformers.data import Examples
 from axial_transformers.data.windows import Windows
 from axial_transformers.data.workers import ahead
 from axial_transformers.models import AxialTransformer
@@ -126,38 +127,14 @@ WORKERS = 2
 """Worker processes by default, for examples that are not in memory. Not measured."""
 
 
-class TrainingExamples(Protocol):
-    """A data set to train on, such as `data.Examples`."""
-
-    @property
-    def values(self) -> np.ndarray:
-        """Integers [N, *A, C]: an array, or an object whose `values[indices]` is one."""
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """Integer classes [N]; None if the examples have none."""
-
-    @property
-    def num_values(self) -> int:
-        """Number of values that a position of an example can take."""
-
-    @property
-    def lowest(self) -> int:
-        """The smallest of them."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of all examples, by which a resume recognises them."""
-
-
-def some_examples(examples: TrainingExamples, numbers: int) -> torch.Tensor:
+def some_examples(examples: Examples, numbers: int) -> torch.Tensor:
     """Return examples [n, *A, C] of about `numbers` numbers, evenly spaced; at least one."""
     count, each = len(examples.values), prod(examples.values.shape[1:])
     chosen = np.linspace(0, count - 1, max(1, min(count, numbers // each))).astype(np.int64)
     return torch.from_numpy(examples.values[chosen])
 
 
-def check_fit(model: AxialTransformer, examples: TrainingExamples, config: TrainConfig, processes: Processes) -> None:
+def check_fit(model: AxialTransformer, examples: Examples, config: TrainConfig, processes: Processes) -> None:
     """Raise ValueError if the model cannot train on these examples, with these settings, in these processes."""
     wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
     if not shape[0]:
@@ -201,7 +178,7 @@ class Batch(NamedTuple):
 
 
 def batch_at(
-    examples: TrainingExamples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
+    examples: Examples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
 ) -> Batch:
     """Return the batch at these positions: a pure function of its arguments.
 
@@ -238,7 +215,7 @@ def batch_at(
 
 
 def batches(
-    examples: TrainingExamples,
+    examples: Examples,
     slices: range,
     num_classes: int | None,
     config: TrainConfig,

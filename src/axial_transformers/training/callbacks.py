@@ -1,66 +1,26 @@
 """What a run does between its steps: save, evaluate, sample, write its page."""
 
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
 from datetime import timedelta
-from math import isfinite, prod
-from pathlib import Path
+from math import isfinite
 
 import torch
 
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import Look, save_grid
-from axial_transformers.training.batches import TrainingExamples, some_examples
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.divergence import MANY, WINDOW
 from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
 from axial_transformers.training.run_folder import export
-from axial_transformers.training.run_page import DATA, PAGE, write_page
+from axial_transformers.training.run_page import PAGE, write_page
 from axial_transformers.training.step import Learner
 
 Evaluate = Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]
 """Takes the EMA model, the step and `Processes.fill`, which divides work among processes; all processes call it."""
 Sample = Callable[[AxialTransformer, int], Mapping[str, Metric] | None]
 """Takes the EMA model and the step; may return metrics. Only the first process calls it."""
-EXAMPLES, MAX_VALUES = 24, 1 << 20
-INTERVAL = 60
-"""Seconds between two versions of the page of a run that trains."""
-
-
-class RunPage:
-    """The page of a run that trains, and the sheet of examples on it. After a failure, which only warns, it stays."""
-
-    def __init__(self, folder: Path | None, examples: TrainingExamples, axes: str | None) -> None:
-        self._folder, self._examples, self._axes, self._next = folder, examples, axes, 0.0
-
-    def write(self, status: str, last: bool = False) -> None:
-        """Write the page; unless it is the last one, only if the newest is old."""
-        if self._folder is None or (time.monotonic() < self._next and not last):
-            return
-        self._next = time.monotonic() + INTERVAL
-        try:
-            if not (self._folder / DATA).is_file():
-                write_examples(self._folder / DATA, self._examples, self._axes)
-            write_page(self._folder, status, refresh=None if last else INTERVAL)
-        except Exception as error:  # of any kind: what is only looked at stops no run
-            self._folder = None
-            warnings.warn(f"the run goes on, but its page, {PAGE}, could not be written: {error}", stacklevel=2)
-
-    def __enter__(self) -> "RunPage":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind:
-            self.write(f"ended by an error: {error or kind}", last=True)
-
-
-def write_examples(path: Path, examples: TrainingExamples, axes: str | None) -> None:
-    """Write a sheet of some examples, evenly spaced."""
-    numbers = min(MAX_VALUES, EXAMPLES * prod(examples.values.shape[1:]))
-    save_grid(path, some_examples(examples, numbers).numpy(), look=Look.of(examples, axes))
 
 
 class Callbacks:
@@ -69,9 +29,8 @@ class Callbacks:
     All processes of a run make the same calls at the same steps, since every method is a collective operation.
     """
 
-    def __init__(self, learner: Learner, checkpoints: Checkpoints, log: MetricsLog, page: RunPage) -> None:
-        self.learner, self.checkpoints, self.folder = learner, checkpoints, checkpoints.run
-        self.log, self.page = log, page
+    def __init__(self, learner: Learner, checkpoints: Checkpoints, log: MetricsLog) -> None:
+        self.learner, self.checkpoints, self.folder, self.log = learner, checkpoints, checkpoints.run, log
 
     def save(self) -> None:
         """Write a checkpoint; export its EMA weights if no evaluation has chosen the best.
@@ -82,7 +41,7 @@ class Callbacks:
         learner, state = self.learner, self.learner.state
         with learner.meter.paused():  # which first checks the losses that wait on the device
             if not learner.is_finite():
-                raise self.diverged(state.step, f"step {state.step} left weights that are not finite")
+                raise self.diverged(f"step {state.step} left weights that are not finite")
             self.checkpoints.save(learner.weights, state)
             if state.best_step is None:
                 self._export()
@@ -96,11 +55,11 @@ class Callbacks:
             self.log.go_back(state)
         return f"{many}: gone back to step {state.step}, at {state.rates:g} times the learning rates"
 
-    def diverged(self, step: int, what: str) -> NonFiniteLoss:
+    def diverged(self, what: str) -> NonFiniteLoss:
         """Return the error to raise, with a hint and where the last good state is."""
         kept = newest_checkpoint(self.folder)
         state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
-        return NonFiniteLoss(step, f"{what}: try a smaller learning rate; {state}")
+        return NonFiniteLoss(f"{what}: try a smaller learning rate; {state}")
 
     def evaluate(self, evaluate: Evaluate) -> None:
         """Save, evaluate the EMA weights, and export them if they are the best; a resume begins with the evaluation."""
@@ -109,11 +68,7 @@ class Callbacks:
         metrics = self._call(lambda average: evaluate(average, state.step, processes.fill), VALIDATION, True)
         bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]))
         state.evaluated_step = state.step
-        if not isfinite(bits_per_dim):
-            if processes.rank_zero:
-                said = f"step {state.step} is evaluated to bits_per_dim {bits_per_dim:g}, which is no best one"
-                warnings.warn(said, stacklevel=2)
-        elif state.best_bits_per_dim is None or bits_per_dim < state.best_bits_per_dim:
+        if isfinite(bits_per_dim) and (state.best_bits_per_dim is None or bits_per_dim < state.best_bits_per_dim):
             state.best_step, state.best_bits_per_dim = state.step, bits_per_dim
             self._export()
         self.checkpoints.save(self.learner.weights, state)
@@ -134,15 +89,20 @@ class Callbacks:
             learner.read_time()
             if metrics:
                 self.log.write(step, {prefix + name: value for name, value in metrics.items()})
-            self.page.write(self.status("training"))
+            self.write_page("training")
         return metrics
 
-    def status(self, state: str) -> str:
-        """Return the state, the step and the time of the run in words, for its page."""
-        learnt, steps = self.learner.state, self.learner.config.steps
-        left_out = f", {learnt.left_out:,} steps left out" if learnt.left_out else ""
-        time = timedelta(seconds=round(learnt.seconds))
-        return f"{state}, step {learnt.step:,} of {steps:,} after {time}{left_out}"
+    def write_page(self, status: str) -> None:
+        """Write the page of the run in the first process; a failure only warns."""
+        if not self.learner.processes.rank_zero:
+            return
+        state, steps = self.learner.state, self.learner.config.steps
+        left_out = f", {state.left_out:,} steps left out" if state.left_out else ""
+        time = timedelta(seconds=round(state.seconds))
+        try:
+            write_page(self.folder, f"{status}, step {state.step:,} of {steps:,} after {time}{left_out}")
+        except Exception as error:  # of any kind: what is only looked at stops no run
+            warnings.warn(f"the run goes on, but its page, {PAGE}, could not be written: {error}", stacklevel=2)
 
     def _export(self) -> None:
         first = self.learner.processes.rank_zero

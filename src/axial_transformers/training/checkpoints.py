@@ -1,4 +1,4 @@
-"""The checkpoints of a run; a resume takes the newest intact one.
+"""The checkpoints of a run; a resume takes the newest.
 
 RUN/checkpoints/step-00001000/
   model.safetensors      raw weights
@@ -9,8 +9,7 @@ RUN/checkpoints/step-00001000/
 
 import hashlib
 import shutil
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as brief
@@ -60,12 +59,8 @@ class Weights:
         set_moments(self.model, self.optimizers, tensors[OPTIMISER])
 
 
-class OtherRun(ValueError):
-    """A checkpoint is not of the run to resume."""
-
-
 def newest_checkpoint(run: Path) -> Path | None:
-    """Return the newest checkpoint of a run, intact or not."""
+    """Return the newest checkpoint of a run."""
     return next(iter(_newest_first(run)), None)
 
 
@@ -79,37 +74,24 @@ def read_checkpoint(
         identity: of the run that the checkpoint must be of; None: any.
 
     Raises:
-        OtherRun: it is of another run.
-        ValueError, OSError: it is damaged.
+        ValueError, OSError: it is of another run, or damaged.
     """
-    state = RunState.read(_file(run, path / STATE).parent)
+    for name in (STATE, *expected):
+        require_inside(path / name, run)
+    state = RunState.read(path)
     if state.step != _step(path):
-        raise ValueError(f"{STATE} is of step {state.step}")
-    if identity is not None:
-        _check_identity(run, state.identity, identity)
-    return state, {name: _read(_file(run, path / name), state, tensors) for name, tensors in expected.items()}
-
-
-def _newest_intact(
-    run: Path, expected: Tensors, identity: dict[str, Any]
-) -> tuple[RunState | None, Tensors, dict[Path, Exception]]:
-    """Return what `read_checkpoint` does of the newest intact one, and why newer ones are damaged."""
-    damaged: dict[Path, Exception] = {}
-    for path in _newest_first(run):
-        try:
-            return *read_checkpoint(run, path, expected, identity), damaged
-        except OtherRun:
-            raise
-        except (OSError, ValueError, RecursionError) as error:
-            damaged[path] = error
-    if damaged:
-        newest = next(iter(damaged.values()))
-        raise OSError(f"{run / CHECKPOINTS} holds no intact checkpoint ({newest}): remove it to start again")
-    return None, {}, damaged
+        raise ValueError(f"{path / STATE} is of step {brief(state.step)}")
+    wanted = state.identity if identity is None else identity
+    for name in sorted(state.identity.keys() | wanted.keys()):
+        old, new = state.identity.get(name), wanted.get(name)
+        if old != new:
+            named = name if name in wanted else brief(name)
+            raise ValueError(f"{run} cannot be resumed: it has {named} = {brief(old)}, not {brief(new)}")
+    return state, {name: read_tensors(path / name, tensors) for name, tensors in expected.items()}
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest two, in case one is damaged, and the best."""
+    """The checkpoints of one run: the newest two and the best."""
 
     def __init__(self, run: Path, processes: Processes) -> None:
         self.run, self.processes = run, processes
@@ -127,11 +109,11 @@ class Checkpoints:
             self._require_equal(weights.model, state.step)
             files = {file: full_tensors(tensors, first, host) for file, tensors in weights.tensors().items()}
         if first:
-            intact = newest_checkpoint(self.run)
+            before = newest_checkpoint(self.run)
             try:
                 self._write(path, state, files)
             except OSError as error:
-                rest = f"; {intact} is intact: make room, then resume" if intact else ""
+                rest = f"; {before} is there: make room, then resume" if before else ""
                 raise OSError(f"{path} could not be written ({error}){rest}") from error
 
     def _require_equal(self, model: AxialTransformer, step: int) -> None:
@@ -145,40 +127,40 @@ class Checkpoints:
 
     def _write(self, path: Path, state: RunState, files: Tensors) -> None:
         if not files:
-            replace(state, files=RunState.read(path).files).write(path)
+            state.write(path)
         else:
             with folder_written_whole(path) as aside:
                 for name, tensors in files.items():
                     write_tensors(aside / name, tensors)
-                replace(state, files={name: _sha256(aside / name) for name in files}).write(aside)
+                state.write(aside)
         for old in _newest_first(self.run)[KEPT:] if not state.left_out_at else ():  # the run may go back
             if _step(old) != state.best_step:
                 shutil.rmtree(old)
 
     def restore(self, weights: Weights, state: RunState) -> None:
-        """Set weights and state to the newest intact checkpoint, if there is one; a collective operation.
+        """Set weights and state to the newest checkpoint, if there is one; a collective operation.
 
-        The first process reads the tensors for all. It names damaged newer checkpoints on stderr, and removes them.
+        The first process reads the tensors for all.
 
         Raises:
-            OtherRun: the newest checkpoint is of another run: other data, seed, batch size, optimizer or model.
-            OSError: every checkpoint is damaged.
+            ValueError: it is of another run (other data, seed, batch size, optimizer or model), or damaged.
+            OSError: one of its files is missing.
         """
-        expected = weights.tensors()
-        found, tensors, damaged = None, Tensors(), dict[Path, Exception]()
-        if self.processes.rank_zero:
-            found, tensors, damaged = _newest_intact(self.run, expected, state.identity)
-        step = int(self.processes.broadcast(found.step if found else -1))
+        newest, expected = newest_checkpoint(self.run), weights.tensors()
+        step = int(self.processes.broadcast(_step(newest) if newest else -1))
         if step < 0:
             return
         path = self.run / CHECKPOINTS / checkpoint_name(step)
-        vars(state).update(vars(found or RunState.read(path)))
-        weights.restore(tensors or {file: _empty(own) for file, own in expected.items()})
+        if self.processes.rank_zero:
+            found, tensors = read_checkpoint(self.run, path, expected, state.identity)
+        else:
+            found, tensors = RunState.read(path), Tensors()
+            for file, own in expected.items():
+                tensors[file] = {name: torch.empty(each.shape) for name, each in own.items()}
+        vars(state).update(vars(found))
+        weights.restore(tensors)
         self.processes.broadcast_tensors(each for own in weights.tensors().values() for each in own.values())
         self.processes.barrier()
-        for each, reason in damaged.items():
-            print(f"{each} is damaged ({reason}): gone back to {path.name}", file=sys.stderr)
-            shutil.rmtree(each)
 
     def go_back(self, weights: Weights, state: RunState) -> None:
         """Restore the newest checkpoint before the steps left out, at half the rates; a collective operation.
@@ -198,14 +180,6 @@ class Checkpoints:
         vars(state).update(changed)
 
 
-def _check_identity(run: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
-    old, new = dict(_leaves(stored)), dict(_leaves(wanted))
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            what = f"{name if name in new else brief(name)} = {brief(old.get(name))}, not {brief(new.get(name))}"
-            raise OtherRun(f"{run} cannot be resumed: it has {what}")
-
-
 def checkpoint_name(step: int) -> str:
     """Return the name of the folder of a checkpoint."""
     return f"step-{step:08d}"
@@ -216,30 +190,8 @@ def _newest_first(run: Path) -> list[Path]:
     return sorted((path for path in found if path.name[5:].isdecimal() and path.is_dir()), key=_step, reverse=True)
 
 
-def _file(run: Path, path: Path) -> Path:
-    if not require_inside(path, run).is_file():
-        raise FileNotFoundError(f"{path.name} is missing")
-    return path
-
-
-def _read(path: Path, state: RunState, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    tensors = read_tensors(path, expected)
-    if _sha256(path) != state.files.get(path.name):
-        raise ValueError(f"{path.name} is not what was written")
-    return tensors
-
-
-def _empty(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: torch.empty(each.shape) for name, each in tensors.items()}
-
-
 def _step(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest_of_copies(tensors: Iterable[Tensor]) -> int:
@@ -249,11 +201,3 @@ def _digest_of_copies(tensors: Iterable[Tensor]) -> int:
         if not isinstance(tensor, DTensor):
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest()[:7])
-
-
-def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -126,8 +126,6 @@ class TrainConfig:
             raise ValueError(f"training.deterministic=True needs {needed}")
         if precision == "auto":
             precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
-        if precision == "bfloat16":
-            warn_if_slow("training.precision", device)
         compile = self.compile if isinstance(self.compile, bool) else on_cuda or self.compile == precision
         if compile and (reason := why_not_compiled(device)):
             warnings.warn(f"blocks are not compiled: {reason}", stacklevel=2)
@@ -142,14 +140,6 @@ class TrainConfig:
         import torch
 
         return torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
-
-
-def warn_if_slow(setting: str, device: "torch.device") -> None:
-    """Warn where a CPU has no instructions for products in bfloat16."""
-    from axial_transformers.machine import multiplies_bfloat16
-
-    if device.type == "cpu" and not multiplies_bfloat16(device):
-        warnings.warn(f"{setting}=bfloat16 is slow on this processor: take {setting}=float32", stacklevel=3)
 
 
 def find_device(name: str) -> "torch.device":

@@ -35,6 +35,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from axial_transformers.data import Examples
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
@@ -43,12 +44,12 @@ from axial_transformers.models import AxialTransformer, start
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
-from axial_transformers.training.batches import TrainingExamples, check_fit, some_examples
-from axial_transformers.training.callbacks import Callbacks, Evaluate, RunPage, Sample
+from axial_transformers.training.batches import check_fit, some_examples
+from axial_transformers.training.callbacks import Callbacks, Evaluate, Sample
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import goes_back
-from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss, progress_metrics
+from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
 from axial_transformers.training.run_config import RunConfig
@@ -64,7 +65,7 @@ FITTED_NUMBERS = 1 << 19
 
 def train(  # noqa: PLR0913
     model: AxialTransformer,
-    examples: TrainingExamples,
+    examples: Examples,
     config: TrainConfig,
     folder: str | Path,
     *,
@@ -94,7 +95,7 @@ def train(  # noqa: PLR0913
             "bits_per_dim" decides the best. `likelihood.evaluate(..., fill=fill)` divides its work among them.
         sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics, and images uint8
             [H, W] or [H, W, 3] for Weights & Biases.
-        resume: continue from the newest intact checkpoint, if there is any.
+        resume: continue from the newest checkpoint, if there is any.
         start_from: a model for the first weights, as `from_pretrained` names it. Shape and classes may differ
             (`models.start`).
         source, data: where the examples came from, for later commands, such as `axial evaluate`.
@@ -127,7 +128,7 @@ def train(  # noqa: PLR0913
 
 def fit(  # noqa: PLR0913
     model: AxialTransformer,
-    examples: TrainingExamples,
+    examples: Examples,
     run: RunConfig,
     *,
     begun: RunRecord | None = None,
@@ -151,18 +152,13 @@ def fit(  # noqa: PLR0913
         if config.wandb and find_spec("wandb") is None:
             raise ValueError(f"training.wandb={config.wandb} needs the package wandb: pip install wandb")
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
-            if begun is not None:
-                run = replace(run, start_from=begun.run.start_from)
             if run.start_from and newest_checkpoint(run.out) is None:
                 for line in start.start_from(model, read_model(run.start_from), run.start_from):
                     progress.say(line)
             elif newest_checkpoint(run.out) is None:
                 model.fit_values(some_examples(examples, FITTED_NUMBERS))
-            config = _same_arithmetic(config, processes)
             facts = replace(facts or Facts.of(examples, model), processes=processes.count, machine=machine_facts())
-            record = RunRecord(
-                run=replace(run, training=config, model=model.config), facts=replace(facts, model_name=model.name)
-            )
+            record = RunRecord(run=replace(run, model=model.config), facts=replace(facts, model_name=model.name))
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(run.out, processes)
             learner = prepared(model, examples, config, processes, checkpoints, loss, record.identity)
@@ -170,31 +166,22 @@ def fit(  # noqa: PLR0913
                 raise ValueError(f"{run.out} has made {made} steps already, more than training.steps={config.steps}")
             if processes.rank_zero:
                 record.write(run.out)
-            return _fit(learner, examples, record, checkpoints, evaluate, sample, progress)
-
-
-def _same_arithmetic(config: TrainConfig, processes: Processes) -> TrainConfig:
-    """Return the settings that decide how numbers are rounded, as the first process chooses them for all."""
-    half = processes.broadcast(float(config.precision == "bfloat16"))
-    compile = not processes.any(not config.compile)  # one may lack what the others have
-    return replace(config, precision="bfloat16" if half else "float32", compile=compile)
+            return _fit(learner, checkpoints, evaluate, sample, progress)
 
 
 def _fit(
     learner: Learner,
-    examples: TrainingExamples,
-    record: RunRecord,
     checkpoints: Checkpoints,
     evaluate: Evaluate | None,
     sample: Sample | None,
     progress: Display,
 ) -> RunState:
     config, state, meter = learner.config, learner.state, learner.meter
-    folder = record.run.out if learner.processes.rank_zero else None
-    log, page = MetricsLog(folder, state, config), RunPage(folder, examples, record.run.data.axes)
-    between, interrupts = Callbacks(learner, checkpoints, log, page), Interrupts()
-    with deaths_of_workers(), interrupts, closing(learner), log, page, progress:
-        _begin(between, folder, progress)
+    interrupts, folder = Interrupts(), checkpoints.run if learner.processes.rank_zero else None
+    log = MetricsLog(folder, state, config)
+    between = Callbacks(learner, checkpoints, log)
+    with deaths_of_workers(), interrupts, closing(learner), log, progress:
+        _begin(between, progress)
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
                 between.evaluate(evaluate)
@@ -202,9 +189,9 @@ def _fit(
             try:
                 step(learner)
             except NonFiniteLoss as error:
-                raise between.diverged(error.step, str(error)) from None
-            left = learner.time.left(config.steps - state.step, meter.seconds_per_step)
-            progress.update(state.step, progress_metrics(left, config.batch_size, meter))
+                raise between.diverged(str(error)) from None
+            left = learner.time.left(config.steps - state.step, state.seconds / state.step)
+            progress.update(state.step, meter.shown(left))
             if state.step % config.log_every == 0:
                 log.write(state.step, learner.line())
             if state.step % config.save_every == 0:
@@ -215,18 +202,17 @@ def _fit(
                 progress.say(between.go_back())
         state.ending = ending
         _finish(between, evaluate, sample, progress)
-        page.write(between.status(ending), last=True)
+        between.write_page(ending)
     return state
 
 
-def _begin(between: Callbacks, folder: Path | None, progress: Display) -> None:
+def _begin(between: Callbacks, progress: Display) -> None:
     """Write the first page, and show where the run begins."""
     learner, state = between.learner, between.learner.state
     state.ending = None
     with learner.meter.paused():
-        between.page.write(between.status("training"))
-    if folder:
-        progress.say(f"curves and samples: {folder / PAGE}")
+        between.write_page("training")
+    progress.say(f"curves and samples: {between.folder / PAGE}")
     progress.start(learner.config.steps, state.step)
     if state.step:
         progress.say(f"resumed at step {state.step}")

@@ -3,17 +3,14 @@
 import json
 import math
 import os
-import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from secrets import token_hex
-from statistics import median
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -28,9 +25,6 @@ from axial_transformers.training.divergence import add_step
 from axial_transformers.training.run_state import RunState
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
-MAX_LINE = 1 << 20
-TIMED = 10
-"""Reads of which the median is the time of a step; the first steps, some of which compile, are read one by one."""
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's metrics."""
@@ -41,11 +35,7 @@ Curve = list[tuple[float, float]]
 
 
 class NonFiniteLoss(ValueError):
-    """The loss, its gradient or the weights became infinite or not a number in the update numbered `step`."""
-
-    def __init__(self, step: int, message: str) -> None:
-        super().__init__(message)
-        self.step = step
+    """The loss, its gradient or the weights became infinite or not a number."""
 
 
 class Meter:
@@ -53,7 +43,7 @@ class Meter:
 
     Args:
         batch_size: examples of a step, over all processes.
-        every: steps between reads, after the first ones.
+        every: steps between reads.
         state: that of the run; it holds the sums of what is not logged yet.
     """
 
@@ -62,13 +52,12 @@ class Meter:
         self._device, self._batch_size, self._every = device, batch_size, every
         self._unread: list[tuple[int, Tensor]] = []
         self._state, self._steps = state, 0
-        self._seconds: deque[float] = deque(maxlen=TIMED)
-        self._last_read = self._last_line = time.monotonic()
+        self._last_line = time.monotonic()
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
         """Add the scalars of a step; NonFiniteLoss if those of this step, or of one not read yet, are not finite."""
         self._unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
-        if len(self._unread) >= (self._every if len(self._seconds) == TIMED else 1):
+        if len(self._unread) >= self._every:
             self.read()
 
     def read(self) -> None:
@@ -78,20 +67,17 @@ class Meter:
         self._unread = []
         for step, (nats, norm) in zip(steps, torch.stack(scalars).tolist(), strict=True):
             if not (math.isfinite(nats) and math.isfinite(norm)):
-                raise NonFiniteLoss(step, f"step {step} has a loss of {nats:g} with a gradient of norm {norm:g}")
+                raise NonFiniteLoss(f"step {step} has a loss of {nats:g} with a gradient of norm {norm:g}")
             self._steps += 1
             self._state.unlogged_steps += 1
             self._state.unlogged_nats += nats
             self._state.unlogged_norms += norm
             add_step(self._state, step, nats, norm)
-        now = time.monotonic()
-        self._seconds.append((now - self._last_read) / len(steps))
-        self._last_read = now
 
-    @property
-    def seconds_per_step(self) -> float:
-        """The median of the newest times; 0 before any."""
-        return median(self._seconds) if self._seconds else 0.0
+    def shown(self, left: float) -> str:
+        """Return the seconds that are left, and the newest bits/dim, as text for a terminal."""
+        bits = f"  {self.newest_line['bits_per_dim']:.3f} bits/dim" if self.newest_line else ""
+        return f"{timedelta(seconds=round(left))} left{bits}"
 
     def line(self) -> dict[str, float]:
         """Return means over the steps since the previous line."""
@@ -117,9 +103,7 @@ class Meter:
         self.read()
         start = time.monotonic()
         yield
-        away = time.monotonic() - start
-        self._last_read += away
-        self._last_line += away
+        self._last_line += time.monotonic() - start
 
 
 class MetricsLog:
@@ -153,10 +137,10 @@ class MetricsLog:
         if self._path.is_file():
             with (
                 written_whole(self._path) as aside,
-                self._path.open(encoding="utf-8", errors="replace") as old,
+                self._path.open(encoding="utf-8") as old,
                 aside.open("w", encoding="utf-8") as new,
             ):
-                new.writelines(line for line in _lines_of(old) if _moment(line) <= resumed)
+                new.writelines(line for line in old if _moment(line) <= resumed)
         return self._path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
@@ -197,30 +181,15 @@ def _identity(folder: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def progress_metrics(left: float, batch_size: int, meter: Meter) -> str:
-    """Return a line for the terminal, the most important first: the seconds that are left, then the meter's metrics."""
-    if not meter.seconds_per_step:
-        return ""
-    rate, line = 1 / meter.seconds_per_step, meter.newest_line
-    text = f"{timedelta(seconds=round(left))} left  {rate:.3g} steps/s  {rate * batch_size:.0f} examples/s"
-    if line:
-        text += f"  {line['bits_per_dim']:.3f} bits/dim  {line['peak_memory_bytes'] / 1e9:.1f} GB"
-    return text
-
-
 def peak_memory(device: torch.device) -> int:
-    """Return the most bytes in use: of tensors on CUDA, otherwise resident."""
+    """Return the most bytes in use: of tensors on CUDA, otherwise resident; 0 where Linux does not tell it."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    with suppress(OSError):  # on Linux, getrusage would count a parent's memory too
+    with suppress(OSError):  # getrusage would count a parent's memory too
         for line in STATUS.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    try:
-        import resource
-    except ImportError:  # Windows has no such module
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return 0
 
 
 def forget_peak_memory(device: torch.device) -> None:
@@ -236,26 +205,19 @@ def read_curves(folder: Path) -> dict[str, Curve]:
     if not path.is_file():
         return {}
     curves: dict[str, Curve] = {}
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for metrics in map(_metrics, _lines_of(file)):
+    with path.open(encoding="utf-8") as file:
+        for metrics in map(_metrics, file):
             step = metrics.pop("step", math.inf)
             for name, value in metrics.items() if step < math.inf else ():
                 curves.setdefault(name, []).append((step, value))
     return curves
 
 
-def _lines_of(file: TextIO) -> Iterator[str]:
-    """Yield the lines of a file that may be of others; what is longer than a line of metrics comes in parts."""
-    return iter(lambda: file.readline(MAX_LINE), "")
-
-
 def _metrics(line: str) -> dict[str, float]:
-    try:
-        found: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    numbers = found.items() if isinstance(found, dict) else ()
-    return {name: float(value) for name, value in numbers if type(value) in (int, float) and abs(value) < 1e300}
+    """Return the numbers of a line; none of a line that is cut off or no record."""
+    with suppress(ValueError, AttributeError):
+        return {name: float(value) for name, value in json.loads(line).items() if isinstance(value, int | float)}
+    return {}
 
 
 def _moment(line: str) -> tuple[float, bool]:

@@ -196,33 +196,26 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
 
 def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """Return the optimizers' state by parameter ("head.weight.exp_avg"), sharded alike; zeros before any gradient."""
-    states = {parameter: state for each in optimizers for parameter, state in each.state.items()}
-    found = {
-        f"{name}.{kind}": tensor
-        for name, parameter in model.named_parameters()
-        for kind, tensor in states.get(parameter, {}).items()
-    }
-    kinds = {
-        parameter: ("momentum_buffer",) if isinstance(each, Muon) else ("step", "exp_avg", "exp_avg_sq")
-        for each in optimizers
-        for group in each.param_groups
-        for parameter in group["params"]
-    }
-    empty = {
-        f"{name}.{kind}": torch.zeros(()) if kind == "step" else torch.zeros_like(parameter)
-        for name, parameter in model.named_parameters()
-        for kind in kinds[parameter]
-        if f"{name}.{kind}" not in found
-    }
-    return found | empty
+    owners, found = _owners(optimizers), {}
+    for name, parameter in model.named_parameters():
+        owner = owners[parameter]
+        for kind in ("momentum_buffer",) if isinstance(owner, Muon) else ("step", "exp_avg", "exp_avg_sq"):
+            tensor = owner.state[parameter].get(kind)
+            if tensor is None:
+                tensor = torch.zeros(()) if kind == "step" else torch.zeros_like(parameter)
+            found[f"{name}.{kind}"] = tensor
+    return found
 
 
 def set_moments(model: nn.Module, optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """Invert `moments`."""
-    owners = {parameter: each for each in optimizers for group in each.param_groups for parameter in group["params"]}
-    parameters = dict(model.named_parameters())
+    owners, parameters = _owners(optimizers), dict(model.named_parameters())
     for key, tensor in tensors.items():
         name, _, kind = key.rpartition(".")
         parameter = parameters[name]
         state = owners[parameter].state[parameter]
         state[kind] = (sharded_like(tensor, parameter) if tensor.ndim else tensor).to(parameter.device)
+
+
+def _owners(optimizers: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
+    return {parameter: each for each in optimizers for group in each.param_groups for parameter in group["params"]}

@@ -2,9 +2,9 @@
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,16 +19,8 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.training import augmentation
 from axial_transformers.training.processes import Processes
 
-
-class Loss(Protocol):
-    """A training loss, such as `random_slice_loss`."""
-
-    def __call__(self, model: AxialTransformer, x: Tensor, /, *, label: Tensor | None, channel: Tensor) -> Tensor:
-        """Return the mean nats/dim, a scalar, of x [B, *A, C] with label [B], for the slices channel [B].
-
-        With distribution augmentation, it also gets cond [B, *A, D].
-        """
-        ...
+Loss = Callable[..., Tensor]
+"""A training loss, such as `random_slice_loss`; see `fit.train`."""
 
 
 class Objective(nn.Module):

@@ -74,13 +74,9 @@ class Processes:
 
     Args:
         device: the device of this process, as `find_device` returns it.
-        hint: advice to the user when another process is lost.
     """
 
-    def __init__(
-        self, device: torch.device, hint: str = "the run can be resumed, with any number of processes"
-    ) -> None:
-        self.hint = hint
+    def __init__(self, device: torch.device) -> None:
         self.rank, self.count, self.device = rank(), int(os.environ.get("WORLD_SIZE", 1)), device
         self._ours = False
 
@@ -176,9 +172,8 @@ class Processes:
                 dist.destroy_process_group()
             self._ours = False
         if lost:
-            raise ConnectionError(
-                f"process {self.rank} of {self.count} has lost another, which says why if it could: {self.hint}"
-            ) from error
+            said = f"process {self.rank} of {self.count} has lost another, which says why if it could"
+            raise ConnectionError(f"{said}: start all of them again") from error
 
 
 def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
@@ -200,5 +195,5 @@ def _leave() -> None:
 
 
 def processes_on(device: str) -> Processes:
-    """Return processes, not entered yet, that share work which cannot be resumed, such as sampling."""
-    return Processes(find_device(device), hint="start all of them again")
+    """Return processes, not entered yet, that share work."""
+    return Processes(find_device(device))

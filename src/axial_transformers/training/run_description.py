@@ -1,13 +1,13 @@
 """A run as rows (name, value); `...` marks code."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path, PurePath
+from textwrap import shorten
 from typing import Any
-from urllib.parse import urlsplit
 
 from axial_transformers.data.kinds import kind_of
 from axial_transformers.models import AxialTransformer
@@ -17,7 +17,7 @@ from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
 from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, RunRecord, read_run
-from axial_transformers.wording import counted, engineering
+from axial_transformers.wording import counted
 
 WIDTH = 62
 
@@ -26,7 +26,7 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
     """Return the rows of a run's data."""
     rows, model = {} if run.source is None else {"source": f"`{run.source}`"}, run.model
     if facts.class_names is not None:
-        rows["classes"] = f"{len(facts.class_names)}: {_shortened(facts.class_names)}"
+        rows["classes"] = f"{len(facts.class_names)}: {shorten(', '.join(facts.class_names), WIDTH)}"
     kind = kind_of(model, run.data.axes)
     if facts.validation is not None:
         evaluated = f" ({run.validate_on:,} are evaluated)" if run.validate_on < facts.validation else ""
@@ -35,8 +35,6 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
         rows["examples"] = f"{count}: {facts.train:,} train, {facts.validation:,} validation{evaluated}, {test}"
     shape, channels = " x ".join(map(str, model.shape)), counted(model.channels, "channel")
     rows["each"] = f"{shape}, {channels}, values {model.lowest}..{model.highest}"
-    if facts.skipped:
-        rows["left out"] = counted(len(facts.skipped), "damaged record")
     return rows
 
 
@@ -48,7 +46,7 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
         training["started from"] = f"`{run.start_from}`"
     training["training"] = (
         f"{config.steps:,} steps of {config.batch_size}, learning rate {config.learning_rate:g}, {config.schedule}, "
-        f"{config.precision}, seed {config.seed}"
+        f"{config.precision}, seed {config.seed}, processes: {facts.processes}"
     )
     if seconds := curves.get("seconds"):
         step, time = seconds[-1]
@@ -58,8 +56,8 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
         errors = dict(curves.get(f"{VALIDATION}standard_error", []))
         error = f" ± {errors[step]:.2g} (standard error)" if step in errors else ""
         training["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
-    if record.command is not None:
-        training["command"] = f"`{shlex.join(record.command)}`"
+    if facts.command:
+        training["command"] = f"`{shlex.join(('axial', *facts.command))}`"
     examples = {"training examples": f"{facts.train:,}, SHA-256 `{facts.fingerprint}`"}
     return {
         "data": describe_data(run, facts) | examples,
@@ -90,34 +88,19 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
     record = read_run(folder)
     if record is None:
         return {}, None, None
-    curves, name = read_curves(folder), "its data"
-    run, facts = record.run, record.facts
-    if run.source is not None:
-        name = _last_part(run.source) or name
-        run = replace(run, source=name)
-    if run.start_from is not None:
-        run = replace(run, start_from=_last_part(run.start_from))
-    command = facts.command and tuple(map(_last_part, facts.command))
-    public = replace(record, run=run, facts=replace(facts, command=command, class_names=None, skipped=()))
+    curves, run = read_curves(folder), record.run
+    public = replace(
+        record,
+        run=replace(run, source=None, start_from=run.start_from and PurePath(run.start_from).name),
+        facts=replace(record.facts, command=None, class_names=None, skipped=()),
+    )
     found, best = describe_run(public, curves), best_validation(curves)
-    result = None if best is None else Result(data=name, split="validation", bits_per_dim=best[1])
+    data = run.recipe or "its data"
+    result = None if best is None else Result(data=data, split="validation", bits_per_dim=best[1])
     return {**found["data"], **found["training"]}, result, to_json(record.run.training)
 
 
-def describe_upload(folder: Path, card: str, repository: str, revision: str | None) -> str:
+def describe_upload(repository: str, revision: str | None) -> str:
     """Return in a line what `push_to_hub` sends, and where."""
-    sizes = {name: (folder / name).stat().st_size for name in (model_folders.CONFIG, model_folders.WEIGHTS)}
-    sizes[hub.CARD] = len(card.encode())
-    files = ", ".join(f"{name} ({engineering(size)}B)" for name, size in sizes.items())
+    files = f"{model_folders.CONFIG}, {model_folders.WEIGHTS}, {hub.CARD}"
     return f"{files} to {hub.address(repository)}, branch {revision or 'main'}"
-
-
-def _shortened(names: Sequence[str]) -> str:
-    text = ", ".join(names[:WIDTH])
-    return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."
-
-
-def _last_part(word: str) -> str:
-    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-    path = urlsplit(value).path if "://" in value else value
-    return f"{option}{equals}{PurePath(path.replace(chr(92), '/')).name or path}"

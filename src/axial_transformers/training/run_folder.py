@@ -6,7 +6,7 @@ RUN/
   metrics.jsonl, tensorboard/      metrics of its steps
   wandb.txt                        its identity at Weights & Biases
   samples/step-*.png               sample grids
-  index.html, data.png, bits.png   see `run_page`
+  index.html, bits.png             see `run_page`
   checkpoints/                     see `checkpoints`
   .lock, .holder                   see `storage.locks`
 """
@@ -31,8 +31,8 @@ from axial_transformers.training.run_config import RUN_RECORD, RunConfig
 if TYPE_CHECKING:  # records are read without torch
     from torch import Tensor
 
+    from axial_transformers.data import Examples
     from axial_transformers.models import AxialTransformer
-    from axial_transformers.training.batches import TrainingExamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +56,14 @@ class Facts:
     """What `machine_facts` says."""
 
     @classmethod
-    def of(cls, examples: "TrainingExamples", model: "AxialTransformer") -> Self:
+    def of(cls, examples: "Examples", model: "AxialTransformer") -> Self:
         """Return what training examples and a model tell."""
-        from axial_transformers.data import Examples
-
-        of_files = ("class_names", "skipped") if isinstance(examples, Examples) else ()
         return cls(
             fingerprint=examples.fingerprint,
-            train=len(examples.values),
+            train=len(examples),
             parameters=sum(each.numel() for each in model.parameters()),
-            **{name: getattr(examples, name) for name in of_files},
+            class_names=examples.class_names,
+            skipped=examples.skipped,
         )
 
 
@@ -79,21 +77,10 @@ class RunRecord:
     @property
     def identity(self) -> dict[str, Any]:
         """Return the values that a resume must not change."""
-        training = to_json(self.run.training)
-        values = {
-            "data": {"fingerprint": self.facts.fingerprint},
-            "training": {name: training[name] for name in ("seed", "batch_size", "optimizer")},
-            "model": {**to_json(self.run.model), "model": self.facts.model_name},
-        }
+        values = {"data.fingerprint": self.facts.fingerprint, "model": self.facts.model_name}
+        values |= {f"training.{name}": getattr(self.run.training, name) for name in ("seed", "batch_size", "optimizer")}
+        values |= {f"model.{name}": value for name, value in to_json(self.run.model).items()}
         return dict(json.loads(json.dumps(values)))
-
-    @property
-    def command(self) -> tuple[str, ...] | None:
-        """Return the command that began the run; None if it began from Python."""
-        if not self.facts.command:
-            return None
-        several = f"torchrun --nproc-per-node {self.facts.processes} -m axial_transformers"
-        return (*(several.split() if self.facts.processes > 1 else ["axial"]), *self.facts.command)
 
     def write(self, folder: Path) -> None:
         """Write train.json, without `out`: a folder may be moved."""
@@ -141,31 +128,23 @@ def raw_weights(folder: str | Path, expected: "Mapping[str, Tensor]") -> "tuple[
     newest = newest_checkpoint(Path(folder))
     if newest is None:
         raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
-    try:
-        _, tensors = read_checkpoint(Path(folder), newest, {WEIGHTS: expected})
-    except ValueError as error:
-        raise ValueError(f"{newest} is damaged ({error})") from error
+    _, tensors = read_checkpoint(Path(folder), newest, {WEIGHTS: expected})
     return newest.name, tensors[WEIGHTS]
 
 
 @contextmanager
 def opened_run(folder: Path, resume: bool) -> Iterator[None]:
-    """Lock `folder` for training, and remove half-written files; remove a new folder to which nothing was written."""
+    """Lock `folder` for training, and remove half-written files."""
     _require_usable(folder, resume)
-    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with folder_held(folder):
-            _require_usable(folder, resume)  # again: another process may have trained in it since
-            for stray in _strays(folder):
-                if stray.is_dir() and not stray.is_symlink():
-                    shutil.rmtree(stray)
-                else:
-                    stray.unlink(missing_ok=True)  # it was in such a folder
-            yield
-    finally:
-        if is_new and folder.is_dir() and {*folder.iterdir()} <= {folder / LOCK}:
-            shutil.rmtree(folder, ignore_errors=True)
+    with folder_held(folder):
+        _require_usable(folder, resume)  # again: another process may have trained in it since
+        for stray in _strays(folder):
+            if stray.is_dir() and not stray.is_symlink():
+                shutil.rmtree(stray)
+            else:
+                stray.unlink(missing_ok=True)  # it was in such a folder
+        yield
 
 
 def _require_usable(folder: Path, resume: bool) -> None:

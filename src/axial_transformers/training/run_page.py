@@ -1,26 +1,25 @@
 """RUN/index.html: the samples, curves, data and settings of a run."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+from PIL import Image
+
 from axial_transformers.pictures import html
 from axial_transformers.storage.files import require_inside, written_whole
-from axial_transformers.storage.locks import holder
 from axial_transformers.training.metrics import VALIDATION, read_curves
 from axial_transformers.training.run_description import describe_run
 from axial_transformers.training.run_folder import RunRecord, read_run
 
-PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
+PAGE, BITS = "index.html", "bits.png"
 GRIDS = 6
 
 
 def write_page(
     folder: Path,
-    status: str | None = None,
-    refresh: int | None = None,
+    status: str = "not running",
     target: Path | None = None,
     sections: Sequence[html.Section] = (),
 ) -> Path:
@@ -31,29 +30,23 @@ def write_page(
     path = target or require_inside(folder / PAGE, folder)
     first, samples, *others = _sections(folder, record, status)
     with written_whole(path) as aside:
-        html.write_page(aside, path.resolve().parent.name, [first, samples, *sections, *others], refresh)
+        html.write_page(aside, path.resolve().parent.name, [first, samples, *sections, *others])
     return path
 
 
-def _sections(folder: Path, record: RunRecord, status: str | None) -> list[html.Section]:
-    run, curves, trainer, name = record.run, read_curves(folder), holder(folder), shlex.quote(str(folder))
+def _sections(folder: Path, record: RunRecord, status: str) -> list[html.Section]:
+    run, curves = record.run, read_curves(folder)
     described = describe_run(record, curves)
-    status = status or (f"training, by {trainer}" if trainer else "not running")
     state = {"state": status, "written": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"}
     bits = {"training": curves.get("bits_per_dim"), "validation": curves.get(f"{VALIDATION}bits_per_dim")}
     grids = sorted((folder / "samples").glob("step-*.png"), reverse=True)
-    steps = (
-        f"axial evaluate {name}             # measure bits/dim\n"
-        f"axial sample {name} --count 64    # sample new examples\n"
-        f"axial train {name}                # go on with the run"
-    )
     model = {"model": record.facts.model_name, **run.model.describe(), "parameters": f"{record.facts.parameters:,}"}
     settings = {f"model.{key}": value for key, value in asdict(run.model).items()}
     settings |= {f"training.{key}": value for key, value in asdict(run.training).items()}
 
     def figures(*paths: Path) -> list[html.Figure]:
         inside = [require_inside(path, folder) for path in paths if path.is_file()]
-        return [html.stored_figure(path, path.stem if path in grids else "") for path in inside]
+        return [html.figure(Image.open(path), path.stem if path in grids else "") for path in inside]
 
     return [
         html.Section(facts=state | described["training"]),
@@ -73,7 +66,6 @@ def _sections(folder: Path, record: RunRecord, status: str | None) -> list[html.
             text="Validation examples. Below each are the bits of its positions, given those before.",
             images=figures(folder / BITS),
         ),
-        html.Section(title="Next steps", code=steps if run.source else ""),
-        html.Section(title="Data", facts=described["data"], images=figures(folder / DATA)),
+        html.Section(title="Data", facts=described["data"]),
         html.Section(title="Settings", facts=model | described["machine"] | settings),
     ]

@@ -1,8 +1,6 @@
 """Where a run is: its numbers, which a checkpoint keeps in state.json beside the tensors."""
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -45,26 +43,18 @@ class RunState:
     """Factor of all learning rates."""
     identity: dict[str, Any] = field(default_factory=dict)
     """Data, seed, batch size, optimizer and model: what must not change over a run's life."""
-    files: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of each file of tensors in the checkpoint."""
 
     def write(self, folder: Path) -> None:
-        """Write state.json, which also has its own SHA-256."""
-        text = json.dumps({**vars(self), "sha256": _sha256(vars(self))}, indent=2) + "\n"
+        """Write state.json."""
         with written_whole(folder / STATE) as aside:
-            aside.write_text(text, encoding="utf-8")
+            aside.write_text(json.dumps(vars(self), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read state.json; ValueError for any other content than what was written."""
-        content = read_object(folder / STATE, "a training state")
-        if content.pop("sha256", None) != _sha256(content):
-            raise ValueError(f"{STATE} is not what was written")
-        known = {name: content.pop(name, None) for name in ("identity", "files")}
-        if not all(isinstance(each, dict) for each in known.values()):
-            raise ValueError(f"{STATE} names no run, or no files")
-        return replace(from_json(cls, content, STATE), **known)
-
-
-def _sha256(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        """Read state.json; ValueError for other names or types."""
+        path = folder / STATE
+        content = read_object(path, "a training state")
+        identity = content.pop("identity", None)
+        if not isinstance(identity, dict):
+            raise ValueError(f"{path} names no run")
+        return replace(from_json(cls, content, path), identity=identity)

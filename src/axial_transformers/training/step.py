@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axial_transformers.data import Examples
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks, restore_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import arithmetic
 from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.torch_private import whole_graphs
-from axial_transformers.training.batches import Batch, Purpose, TrainingExamples, batches, random_bits
+from axial_transformers.training.batches import Batch, Purpose, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, Weights
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import limit_of, renew_limit
@@ -121,7 +122,7 @@ class Learner:
 
 def prepared(
     model: AxialTransformer,
-    examples: TrainingExamples,
+    examples: Examples,
     config: TrainConfig,
     processes: Processes,
     checkpoints: Checkpoints | None = None,

@@ -99,23 +99,12 @@ def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> t
     raise ValueError(f"{source} has no {' or '.join(splits)} examples: take split=all, or other data")
 
 
-def check_shape(
-    examples: Examples,
-    config: AxialTransformerConfig,
-    source: str,
-    name: str = "the model",
-    resizing: str = "data.fit=crop, stretch or tiles",
-    otherwise: str = "",
-) -> None:
+def check_shape(examples: Examples, config: AxialTransformerConfig, source: str) -> None:
     """Raise ValueError, with advice, where examples and model differ in shape."""
     here, there = [*examples.shape, examples.channels], [*config.shape, config.channels]
-    if here == there:
-        return
-    mode = {1: "data.mode=gray", 3: "data.mode=rgb", 4: "data.mode=rgba"}.get(config.channels, "")
-    ways = [resizing] * (here[:-1] != there[:-1]) + [mode] * (mode != "" and here[-1] != there[-1])
-    advice = [f"fit pictures with {' and '.join(ways)}"] * bool(ways) + [otherwise] * bool(otherwise)
-    said = f"{source} holds {here} values an example, {name} is of {there}"
-    raise ValueError(": ".join([said, *filter(None, [", or ".join(advice)])]))
+    if here != there:
+        ways = "data.size, data.fit=crop, stretch or tiles, and data.mode=gray, rgb or rgba change images"
+        raise ValueError(f"{source} holds {here} values an example, the model is of {there}: {ways}")
 
 
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
@@ -143,8 +132,6 @@ def check_recorded(folder: str | Path, source: str) -> None:
     path = Path(source.split("::")[0])  # file::dataset
     if not os.path.lexists(path):
         raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new path after the folder")
-    if not (path.is_file() or path.is_dir()):
-        raise ValueError(f"{folder} is of {shown}, which is no file and no folder: name the data after the folder")
     log.info("reading %s, the data that %s names", shown, folder)
 
 
