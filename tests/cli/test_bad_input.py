@@ -34,7 +34,8 @@ SAMPLING = SHADES | {"scale": "0", "fps": "0", "seed": "x", "temperature": "-1",
 WRONG: dict[str, dict[str, str]] = {
     "train": READING | {
         "samples": "-1", "validate-on": "0",
-        "data.offsets": "some", "data.validation-fraction": "1", "data.test-fraction": "-1", "data.seed": "x",
+        "data.offsets": "some", "data.palette": "blue",
+        "data.validation-fraction": "1", "data.test-fraction": "-1", "data.seed": "x",
         "data.num-values": "1", "data.grid": "0 0", "model.grid": "0 0",
         "model.shape": "0", "model.channels": "0", "model.num-values": "1", "model.num-classes": "0",
         "model.known-channels": "-1", "model.layout": "none",

@@ -124,8 +124,8 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
             )
             raise ValueError(f"{path} is text: save its numbers as an array, as by python -c {shlex.quote(code)}")
         raise ValueError(
-            f"{path} is neither a folder nor an .npz, .npy, .parquet, .tar, picture, video or TFRecord file: give one,"
-            " or digits"
+            f"{path} is neither a folder nor an .npz, .npy, .parquet, .tar, picture, video, scan or TFRecord file: give"
+            " one, or digits"
         )
     if part_of_file(path.stem) != split or split == "train":
         examples = _share(path, examples, config, split, {"train": [path]})
@@ -207,7 +207,8 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
         raise _without_frames(folder)
     raise ValueError(
         f"{folder} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
-        " no TFRecord files, no arrays (.npz, .npy) and no .parquet or .tar files: give another folder"
+        f" no TFRecord files, no arrays (.npz, .npy), no scans ({', '.join(scans.SUFFIXES)}) and no .parquet or .tar"
+        " files: give another folder"
     )
 
 
