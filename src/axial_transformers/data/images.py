@@ -47,11 +47,12 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
     """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     options.require_one_size()
+    some = files if options.mode == "auto" else files[:: max(1, len(files) // 1000)]
     kinds, deep, fault = list[PixelKind](), list[Path | Member](), None
-    some = files[:: max(1, len(files) // 1000)]
+    finds_alpha = options.mode == "auto" and options.background is None
     for file in some:
         try:
-            kinds.append(_kind(file, options.palette))
+            kinds.append(_kind(file, options, finds_alpha and "rgba" not in kinds))
         except PictureError as error:
             fault = fault or error
         else:
@@ -64,27 +65,18 @@ def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> Pixel
         return "gray16"
     if options.mode != "auto":
         return options.mode
-    others = files if len(some) < len(files) else ()
-    if options.background is None and any(_is(file, "rgba", options.palette) for file in files):
-        return "rgba"
-    return "rgb" if "rgb" in kinds or any(_is(file, "rgb", options.palette) for file in others) else "gray"
+    return "rgba" if "rgba" in kinds else "rgb" if "rgb" in kinds else "gray"
 
 
-def _is(file: Path | Member, kind: PixelKind, palette: Palette) -> bool:
-    try:
-        if kind != "rgba":
-            return _kind(file, palette) == kind
-        with opened(file) as image:
-            of_indices = palette == "indices" and image.mode in ("P", "PA")
-            return not is_gray16(image) and not of_indices and is_transparent(image)
-    except PictureError:
-        return False
-
-
-def _kind(file: Path | Member, palette: Palette) -> PixelKind:
+def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelKind:
     with opened(file) as image:
-        gray = ("1", "L", "LA", "La", *(("P", "PA") if palette == "indices" else ()))
-        return "gray16" if is_gray16(image) else "gray" if image.mode in gray else "rgb"
+        if is_gray16(image):
+            return "gray16"
+        if options.palette == "indices" and image.mode in ("P", "PA"):
+            return "gray"
+        if finds_alpha and is_transparent(image):
+            return "rgba"
+        return "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
 
 
 def decoded(

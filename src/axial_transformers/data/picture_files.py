@@ -99,8 +99,8 @@ def say_conversion(image: ImageFile.ImageFile) -> None:
     """Say what Pillow changes about the values of an opened image when it decodes it."""
     if image.mode not in _AS_STORED and not is_gray16(image):
         say(f"images of mode {image.mode} are converted to RGB or gray by Pillow")
-    elif re.search(r"\bL;[24]", str(image.tile)):
-        say("gray images of 2 or 4 bits are scaled to 0..255 by Pillow")
+    elif re.search(r"\bL;[24I]", str(image.tile)):
+        say("gray images of 2 or 4 bits, or with 0 for white, are brought to 0..255 by Pillow, 0 for black")
 
 
 def upright_size(file: Path, image: Image.Image) -> tuple[int, int]:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -176,13 +177,22 @@ def is_dicom(path: Path) -> bool:
         return named or file.read(132)[128:] == b"DICM"
 
 
-def holds_dicom(folder: Path) -> bool:
-    """Return True for a folder of DICOM files, or whose first sub-folder is one, but for folders of splits."""
+def holds_dicom(folder: Path, below: bool = False) -> bool:
+    """Return True for a folder of DICOM files, and for one with slices of a series in its first sub-folder.
+
+    Sub-folders that are splits, or hold images of a series each, are read on their own.
+    """
     _, folders, names = next(os.walk(folder), ("", [], []))
+    found = [*islice(filter(is_dicom, (folder / name for name in sorted(names))), 2)]
+    if found:
+        return not below or (len(found) > 1 and _series_of(found[0]) == _series_of(found[1]))
     inside = sorted(name for name in folders if not name.startswith("."))
-    if any(is_dicom(folder / name) for name in names):
-        return True
-    return bool(inside) and not any(map(part_of_folder, inside)) and holds_dicom(folder / inside[0])
+    return bool(inside) and not any(map(part_of_folder, inside)) and holds_dicom(folder / inside[0], below=True)
+
+
+def _series_of(file: Path) -> Any:
+    with parsing(file):
+        return package("pydicom", file).dcmread(file, specific_tags=["SeriesInstanceUID"]).get("SeriesInstanceUID")
 
 
 def read_tiff(path: Path) -> Scan:
@@ -203,6 +213,8 @@ def read_tiff(path: Path) -> Scan:
 def read_hdf5(path: Path, name: str) -> Scan:
     """Return the dataset of this name, or the only one; read where it is sliced if it is large."""
     h5py, names = package("h5py", path), list[str]()
+    if not h5py.is_hdf5(path):
+        refuse(path, "is no HDF5 file, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
     file = h5py.File(path, "r")  # open as long as its dataset
     file.visititems(lambda each, item: names.append(each) if isinstance(item, h5py.Dataset) else None)
     return _of_dataset(file[_chosen(path, name, names)])
