@@ -260,9 +260,7 @@ def test_what_pillow_converts_is_said_once(tmp_path):
 def test_bands_that_no_picture_has_are_no_picture(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((6, 6, 5), np.uint8), photometric="rgb", extrasamples=[0, 0])
     _save(tmp_path / "b.png", _pixels())
-    with pytest.warns(
-        UserWarning, match=r"skipped: .*a\.tif has 5 bands, more than pictures have: alone, it is read as"
-    ):
+    with pytest.warns(UserWarning, match=r"skipped: .*a\.tif has 5 bands, as no picture: alone, it is read as"):
         assert data.load(tmp_path, DataConfig(skip_bad=1), "all").names == ["b.png"]
 
 

@@ -181,8 +181,8 @@ def test_series_in_sub_folders_are_read_or_listed(tmp_path):
         assert load(tmp_path, DataConfig(size=(5, 3, 4)), "all").values.shape == (1, 5, 3, 4, 1)
     dicom_series(tmp_path / "DICOM" / "S2", values, "", SeriesInstanceUID="1.2.3")
     (tmp_path / "DICOM" / "S2" / "report").unlink()
-    places = ", ".join(f"{tmp_path}/DICOM/{name} (5)" for name in ("S1", "S2"))
-    assert f"holds 2 series of slices: {places}: give a folder or file of one series" in _line(tmp_path)
+    places = ", ".join(f"{tmp_path}/DICOM/{name}/00 and 4 more" for name in ("S1", "S2"))
+    assert f"holds 2 series of slices ({places}): give a folder or file of one series" in _line(tmp_path)
     _agree(read_scan(tmp_path / "DICOM" / "S2"), values, "DHW")
     for split in ("train", "test"):
         dicom_series(tmp_path / split, values)
@@ -275,9 +275,11 @@ def test_frames_of_one_dicom_file_are_sorted_by_their_positions(tmp_path, packed
     _agree(scan, values[::-1], "DHW")
     assert (scan.scale, scan.offset) == (2, -5)
     assert np.allclose(scan.header.get_best_affine(), [[-3, 0, 0, -10], [0, -2, 0, -20], [0, 0, 4, 1], [0, 0, 0, 1]])
-    (tmp_path / "times").write_bytes(dicom(values, packed))
-    assert is_scan(tmp_path / "times")
-    _agree(read_scan(tmp_path / "times"), values, "THW")
+    (tmp_path / "of times").mkdir()
+    (tmp_path / "of times" / "a").write_bytes(dicom(values, packed))
+    for path in (tmp_path / "of times", tmp_path / "of times" / "a"):
+        assert is_scan(path)
+        _agree(read_scan(path), values, "THW")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
@@ -346,7 +348,11 @@ def test_interleaved_bands_of_tiff_are_channels(tmp_path, bands, photometric, dt
     assert np.array_equal(examples.values[[1]][0], values[:4, 3:6])
 
 
-@pytest.mark.parametrize("values", [_values(4, 5, dtype="float32"), _values(4, 5, 3, dtype="uint16")], ids=["F", "RGB"])
+@pytest.mark.parametrize(
+    "values",
+    [_values(4, 5, dtype="float32"), _values(4, 5, 3, dtype="uint16"), _values(4, 5, dtype="int8"), _values(4, 5)],
+    ids=["F", "RGB", "int8", "int16"],
+)
 def test_numbers_that_no_picture_holds_are_those_of_a_scan(tmp_path, values):
     tifffile.imwrite(tmp_path / "a.tif", values, photometric="rgb" if values.ndim == 3 else "minisblack")
     assert is_scan(tmp_path / "a.tif")
@@ -399,7 +405,7 @@ def test_hdf5_is_read_under_other_names(tmp_path, suffix):
     assert is_scan(f"{tmp_path}/t2m{suffix}::t2m")
     _agree(read_scan(f"{tmp_path}/t2m{suffix}::t2m"), values, "DHW")
     assert load(f"{tmp_path}/t2m{suffix}::t2m", DataConfig(size=(1, 4, 5)), "all").values.shape == (3, 1, 4, 5, 1)
-    assert f"('t2m', 'time'): name one, as in t2m{suffix}::name" in _line(tmp_path / f"t2m{suffix}")
+    assert f"(t2m, time): name one, as in t2m{suffix}::name" in _line(tmp_path / f"t2m{suffix}")
 
 
 @pytest.mark.parametrize("dtype", _ORDERS[:-1])
@@ -421,7 +427,7 @@ def test_names_are_listed_where_one_must_be_given(tmp_path):
             file[name] = _values(4, 5)
             group.create_array(name, data=_values(4, 5))
     for suffix in (".h5", ".zarr"):
-        assert "holds 2 arrays ('x', 'y'): name one, as in" in _line(tmp_path / f"a{suffix}")
+        assert "holds 2 arrays (x, y): name one, as in" in _line(tmp_path / f"a{suffix}")
         assert "holds 2 arrays" in _line(f"{tmp_path / 'a'}{suffix}::z")
         assert read_scan(f"{tmp_path / 'a'}{suffix}::y").values.shape == (4, 5)
     with h5py.File(tmp_path / "b.h5", "w"):

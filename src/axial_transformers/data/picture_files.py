@@ -64,14 +64,15 @@ def is_picture(file: Path) -> bool:
 
 def unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
     """Return why Pillow shows only a part of an image, or None."""
-    bands = image.tag_v2.get(277, 1) if isinstance(image, TiffImagePlugin.TiffImageFile) else 1
+    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
+    bands, is_signed = tags.get(277, 1), 2 in tags.get(339, ())  # SamplesPerPixel, SampleFormat
     with _decoding(file):
         if _has_deep_colour(image):
             return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
         if image.mode == "F" or (image.mode.startswith("I") and not is_gray16(image)):
             return f"has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first"
-        if bands > len(image.getbands()):
-            return f"has {bands} bands, more than pictures have: alone, it is read as a scan"
+        if bands > len(image.getbands()) or is_signed:
+            return f"has {bands} bands{' of signed values' * is_signed}, as no picture: alone, it is read as a scan"
         if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
             videos = ", or set frames, and it is read as a video" if image.format == "GIF" else ""
             return f"holds several images: save each as a file of its own, or all as one array .npz{videos}"

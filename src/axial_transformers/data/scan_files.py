@@ -96,7 +96,8 @@ def read_dicom(path: Path) -> Scan:
         header.set_xyzt_units("mm")
     if colours:
         header.set_data_dtype("RGB")
-    axes = ("T" if positions is None and path.is_file() else "D") + ("HWC" if colours else "HW")
+    times = positions is None and len({file for file, *_ in slices}) == 1
+    axes = ("T" if times else "D") + ("HWC" if colours else "HW")
     values, axes = (values[0], axes[1:]) if len(slices) == 1 else (values, axes)
     scale, offset = float(tags["RescaleSlope"] or 1), float(tags["RescaleIntercept"] or 0)
     return Scan(values, axes, scale, offset, ".nii.gz", header, [slices[i][:2] for i in order])
@@ -126,11 +127,8 @@ def _require_one_series(path: Path, slices: Sequence[_Slice]) -> None:
     for file, _, tags in slices:
         series.setdefault(str(tags["SeriesInstanceUID"]), []).append(file)
     if len(series) > 1:
-        folders = [{file.parent for file in files} for files in series.values()]
-        apart = len(set.union(*folders)) == sum(map(len, folders)) == len(series)
-        places = [f"{files[0].parent if apart else files[0]} ({len(files)})" for files in series.values()]
-        listed = ", ".join(places[:20]) + ", ..." * (len(places) > 20)
-        refuse(path, f"holds {len(series)} series of slices: {listed}: give a folder or file of one series")
+        listed = _listed([f"{files[0]} and {len(files) - 1} more" for files in series.values()])
+        refuse(path, f"holds {len(series)} series of slices ({listed}): give a folder or file of one series")
     for file, _, tags in slices:
         for name in _ALIKE:
             value, first = tags[name], slices[0][2][name]
@@ -241,9 +239,12 @@ def _chosen(path: Path, name: str, names: Sequence[str]) -> str:
     if not name and len(names) == 1:
         return names[0]
     if name.strip("/") not in names:
-        listed = ", ".join(map(repr, names[:20])) + ", ..." * (len(names) > 20)
-        refuse(path, f"holds {len(names)} arrays ({listed}): name one, as in {path.name}::name")
+        refuse(path, f"holds {len(names)} arrays ({_listed(names)}): name one, as in {path.name}::name")
     return name.strip("/")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + ", ..." * (len(names) > 20)
 
 
 def suffix_of(path: Path) -> str:
