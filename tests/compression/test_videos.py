@@ -43,7 +43,7 @@ def test_videos_come_back_with_frames_rate_and_names(tmp_path, model):
     (source / "in" / "b.MKV").write_bytes(lossless_movie(moving(1), Fraction(5)))
     (source / "c.webm").write_bytes(lossless_movie(moving(3), Fraction(1, 2)))
     (source / "colour.mkv").write_bytes(lossless_movie(moving(2, colours=(3,)), Fraction(8)))
-    (source / "torn.mkv").write_bytes(lossless_movie(moving(9), Fraction(8))[:-250])
+    (source / "torn.mkv").write_bytes(b"torn" * 99)
     (source / "notes.txt").write_text("notes")
     kept = ["colour.mkv", "notes.txt", "torn.mkv"]
     written = compress_files(model, source, tmp_path / "a.axl")
