@@ -74,7 +74,7 @@ def test_settings_of_data_replace_those_of_the_run(gray):
 SETTINGS = {
     "out": "elsewhere", "validate-on": "4", "samples": "3",
     "data.size": "8", "data.frames": "2",
-    "data.mode": "gray", "data.background": "white",
+    "data.mode": "gray", "data.background": "white", "data.palette": "indices",
     "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
     "data.num-values": "5", "data.grid": "0.5 0", "data.axes": "NHWC", "data.key": "other",
     "data.column": "other", "data.label-column": "other", "data.skip-bad": "2",

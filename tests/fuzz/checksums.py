@@ -1,7 +1,6 @@
 """Repairs of checksums after a mutation, so that it reaches the code behind them."""
 
 import struct
-import zipfile
 import zlib
 from contextlib import suppress
 
@@ -10,37 +9,6 @@ from axial_transformers.storage.tensorflow import masked_crc32c, reader
 BETWEEN = b"\n----\n"
 """Separates two files that are one input."""
 _LINE, _CHUNKS_AT, _SIZES_AT = 10, 46, 59  # of an archive's header, as in docs/reference/archive_format.md
-
-
-def of_png(name: str, content: bytes) -> bytes:
-    """Those of the chunks of a PNG file."""
-    mended, start = bytearray(content), 8
-    while content[:4] == b"\x89PNG" and start + 12 <= len(content):
-        end = start + 8 + struct.unpack_from(">I", mended, start)[0]
-        if end + 4 > len(content):
-            break
-        struct.pack_into(">I", mended, end, zlib.crc32(mended[start + 4 : end]))
-        start = end + 4
-    return bytes(mended)
-
-
-def of_zip(name: str, content: bytes) -> bytes:
-    """Those, and the sizes, of the members of a ZIP archive, where its central directory leads to them."""
-    mended, entry = bytearray(content), content.find(b"PK\1\2")
-    while entry >= 0 and entry + 46 <= len(mended):
-        method, size = struct.unpack_from("<H8xI", mended, entry + 10)
-        (start,) = struct.unpack_from("<I", mended, entry + 42)
-        if mended[start : start + 4] == b"PK\3\4" and start + 30 <= len(mended):
-            body = start + 30 + sum(struct.unpack_from("<HH", mended, start + 26))
-            unpacked = bytes(mended[body : body + size])
-            if method == zipfile.ZIP_DEFLATED:
-                with suppress(zlib.error):
-                    unpacked = zlib.decompressobj(-15).decompress(unpacked, 1 << 22)
-            for at in (start + 14, entry + 16):
-                struct.pack_into("<I", mended, at, zlib.crc32(unpacked))
-                struct.pack_into("<I", mended, at + 8, len(unpacked))
-        entry = content.find(b"PK\1\2", entry + 1)
-    return bytes(mended)
 
 
 def of_archive(name: str, content: bytes) -> bytes:
@@ -60,19 +28,6 @@ def of_archive(name: str, content: bytes) -> bytes:
         start += size
     struct.pack_into("<I", fixed, end, zlib.crc32(fixed[:end]))
     return bytes(fixed)
-
-
-def of_records(name: str, content: bytes) -> bytes:
-    """Those of the records of a TFRecord file."""
-    mended, start = bytearray(content), 0
-    while start + 16 <= len(mended):
-        end = start + 12 + struct.unpack_from("<Q", mended, start)[0]
-        if end + 4 > len(mended):
-            break
-        struct.pack_into("<I", mended, start + 8, masked_crc32c(bytes(mended[start : start + 8])))
-        struct.pack_into("<I", mended, end, masked_crc32c(bytes(mended[start + 12 : end])))
-        start = end + 4
-    return bytes(mended)
 
 
 def of_block(body: bytes) -> bytes:

@@ -1,16 +1,14 @@
-"""Everything of the product that parses files: sound files of each kind, and how they are read."""
+"""Parsers of files that come from others: sound files of each kind, and how they are read."""
 
-import gzip
 import io
 import json
 import os
 import shutil
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,27 +27,19 @@ from axial_transformers.compression import (
     open_archive,
 )
 from axial_transformers.compression.embedded_model import fingerprint
-from axial_transformers.data import DataConfig, bair_videos, load, save_arrays
-from axial_transformers.data.arrays import load_arrays
-from axial_transformers.data.images import decoded, kind_of_images
-from axial_transformers.data.picture_files import Member
-from axial_transformers.data.scans import is_scan, read_scan, write_scan
+from axial_transformers.data import DataConfig, save_arrays
 from axial_transformers.importers.official import import_official_to
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import save_clips
 from axial_transformers.storage.byte_reader import ByteReader
-from axial_transformers.storage.tensorflow import TensorBundle, find_prefix, read_records
+from axial_transformers.storage.tensorflow import TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
 from axial_transformers.training.run_state import RunState
 from tests.fuzz import checksums
-from tests.fuzz.mutations import INTEGERS, TEXTS, mutated, mutated_json
+from tests.fuzz.mutations import INTEGERS, mutated, mutated_json
 from tests.paths import DATA
-from tests.scan_writer import make_scan
-from tests.shard_writer import array
 from tests.small_models import random_model, small_config
 from tests.tensor_bundle_writer import entry, header, table_bytes, varint, write_bundle
-from tests.tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 7, 3), np.uint8)
 _AS_IS = DataConfig()
@@ -78,108 +68,6 @@ def put(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
-
-
-def images(place: Path) -> Parser:
-    Image.init()
-    exif = Image.Exif()
-    exif[0x112] = 6
-    more: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(255 - PIXELS)]}
-    kinds: list[tuple[str, str, dict[str, Any]]] = [
-        *((mode, ".png", {}) for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
-        *((mode, ".jpg", {"quality": 90}) for mode in ("L", "RGB", "CMYK")),
-        *((mode, ".bmp", {}) for mode in ("1", "L", "P", "RGB")),
-        *(("RGB", ".tif", {"compression": packing}) for packing in ("raw", "tiff_lzw", "tiff_adobe_deflate", "jpeg")),
-        ("RGB", ".jpg", {"progressive": True, "exif": exif}), ("RGB", ".webp", {"exif": exif}),
-        ("RGB", ".gif", more), ("RGB", ".tif", more), ("RGB", ".webp", more), ("RGBA", ".webp", {}),
-        ("1", ".tif", {"compression": "group4"}), ("I;16", ".tif", {}), ("RGB", ".webp", {"lossless": True}),
-        ("RGB", ".ppm", {}), ("L", ".pgm", {}), ("1", ".pbm", {}),
-    ]  # fmt: skip
-
-    def saved(mode: str, suffix: str, options: dict[str, Any]) -> tuple[str, bytes]:
-        file, deep = io.BytesIO(), Image.fromarray(PIXELS[..., 0].astype(np.uint16) * 257)
-        image = deep if mode == "I;16" else Image.fromarray(PIXELS).convert(mode)
-        image.save(file, Image.registered_extensions()[suffix], **options)
-        return f"a{suffix}", file.getvalue()
-
-    return Parser(
-        seeds=[saved(*kind) for kind in kinds], mend=checksums.of_png,
-        parse=lambda name, content: decoded(file := Member(content, name), kind_of_images([file], _AS_IS)).size,
-    )  # fmt: skip
-
-
-def _hostile_npy(draw: Random) -> tuple[str, bytes]:
-    """A header that is well-formed, but says extreme things."""
-    types = (
-        "|u1",
-        "<u2",
-        "|b1",
-        "|O",
-        "<f8",
-        "<i8",
-        "|V0",
-        "|S0",
-        "<M8[s]",
-        "|u1" * 500,
-        "(2,)|u1",
-        ">u4",
-        "<U9999999999",
-    )
-    types += ("<U9999999999", "[('a', '|O')]", "i" * 5000, "'|u1'", "<c16", "")
-    sizes = [draw.choice((*TEXTS, "True", "None", "(1,)", "2", "3", "6", "7")) for _ in range(draw.randrange(7))]
-    shape = draw.choice((f"({', '.join(sizes)},)", "(" * 90 + ")" * 90, "()", "[2, 3]", "(0, 5, 5)", "(" * 9000))
-    order = draw.choice(("False", "True", "0", "[]"))
-    head = f"{{'descr': {draw.choice(types)!r}, 'fortran_order': {order}, 'shape': {shape}, }}"
-    text = head.encode() + b" " * draw.choice((0, 16, 70_000)) + b"\n"
-    version = draw.choice((1, 1, 1, 2, 3))
-    length = len(text).to_bytes(4, "little")[: 2 if version == 1 else 4]
-    return "a.npy", b"\x93NUMPY" + bytes([version, 0]) + length + text + bytes(draw.choice((0, 1, 6, 126, 252)))
-
-
-def npy_files(place: Path) -> Parser:
-    arrays = PIXELS[None], PIXELS.astype(np.uint16), PIXELS[..., 0] > 5, np.asfortranarray(PIXELS.astype(np.int64))
-
-    def parse(name: str, content: bytes) -> object:
-        return load_arrays([put(place / name, content)], _AS_IS).values.shape
-
-    return Parser(seeds=[("a.npy", array(values)) for values in arrays], parse=parse, hostile=_hostile_npy)
-
-
-def array_files(place: Path) -> Parser:
-    path, contents = place / "a.npz", []
-    for values, labels in ((PIXELS[None].repeat(2, 0), np.arange(2)), (PIXELS[None] * np.uint16(3), None)):
-        save_arrays(path, values, labels)
-        contents.append(path.read_bytes())
-
-    def parse(name: str, content: bytes) -> object:
-        found = load_arrays([put(path, content)], _AS_IS)
-        return found.values.shape, found.values.tobytes()
-
-    def hostile(draw: Random) -> tuple[str, bytes]:
-        """A header that says extreme things, packed; or zeros, packed many times over."""
-        file, packing = io.BytesIO(), draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
-        with zipfile.ZipFile(file, "w", packing) as out:
-            for name in draw.choice((["images.npy"], ["images.npy", "labels.npy"], ["a/../b.npy", ".npy"])):
-                zeros = array(np.zeros((5, 1000, 1000), np.uint8))
-                out.writestr(name, _hostile_npy(draw)[1] if draw.random() < 0.7 else zeros)
-        return "a.npz", file.getvalue()
-
-    originals = [parse("a.npz", content) for content in contents]
-    return Parser(
-        seeds=[("a.npz", content) for content in contents], parse=parse, mend=checksums.of_zip, hostile=hostile,
-        right=lambda name, result: result in originals,
-    )  # fmt: skip
-
-
-def videos(place: Path) -> Parser:
-    seeds = []
-    for suffix in (".mp4", ".gif", ".mkv"):
-        save_clips(place / f"a{suffix}", np.random.default_rng(0).integers(0, 256, (1, 6, 16, 16, 3), np.uint8))
-        seeds.append((f"a{suffix}", (place / f"a{suffix}").read_bytes()))
-    return Parser(
-        seeds=seeds, hostile=lambda draw: (draw.choice(seeds)[0], draw.choice(seeds)[1]),
-        parse=lambda name, content: load(put(place / name, content), DataConfig(frames=2), "all").values.shape,
-    )  # fmt: skip
 
 
 def containers(place: Path) -> Parser:
@@ -452,33 +340,6 @@ def json_files(place: Path) -> Parser:
     return Parser(seeds=[*seeds.items()], parse=parse)
 
 
-def tfrecord(place: Path) -> Parser:
-    path, frames = place / "a.tfrecord", np.random.default_rng(0).integers(0, 256, (1, 64, 64, 3), np.uint8)
-    small = [example({"0/action": floats_feature([0.5]), "x": bytes_feature(b"abc")}), b"", b"abcdefgh"]
-    contents = {"records": b"".join(map(framed, small)), "bair": framed(video_record(frames)) * 2}
-
-    def parse(name: str, content: bytes) -> object:
-        put(path, content)
-        if name == "records":
-            return list(read_records(path))
-        return [b"".join(frame.tobytes() for frame in video) for video in bair_videos.read_videos(path)]
-
-    def hostile(draw: Random) -> tuple[str, bytes]:
-        """Messages of many small or nested fields."""
-        field = draw.choice((b"\x0a\0", b"\x08\x01", b"\x12\0", varint(1 << 40 | 2) + b"\0", b"\x0d" + bytes(4)))
-        message = field * draw.choice((1, 100, 10_000, 60_000))
-        for _ in range(draw.randrange(5)):
-            message = draw.choice((b"\x0a", b"\x12")) + varint(len(message)) + message
-        key = draw.choice(("0/image_aux1/encoded", "7" * 5000 + "/action", "\u0663/action", ""))
-        return "bair", framed(draw.choice((message, example({key: bytes_feature(message)})))) * draw.choice((1, 2))
-
-    known = {frames.tobytes(), *small}
-    return Parser(
-        seeds=[*contents.items()], parse=parse, mend=checksums.of_records, hostile=hostile,
-        right=lambda name, result: set(result) <= known,
-    )  # fmt: skip
-
-
 def bundles(place: Path) -> Parser:
     """TensorFlow checkpoints: files of a tiny one; whole imports of the authors' layout."""
     generator = np.random.default_rng(0)
@@ -541,33 +402,6 @@ def _changed(variables: dict[str, np.ndarray], draw: Random) -> dict[str, np.nda
     return {**variables, **changed}
 
 
-def _scans(place: Path, kinds: tuple[str, ...]) -> Parser:
-    """Scans by the libraries of their formats; files in a folder of Zarr are mutated one by one."""
-    for kind in kinds:
-        make_scan(place / kind, PIXELS[..., 0].reshape(3, 2, 7).astype(np.int16))
-    files = {file.relative_to(place).as_posix(): file for file in place.rglob("*") if file.is_file()}
-    seeds = [(name, file.read_bytes()) for name, file in files.items()]
-
-    def parse(name: str, content: bytes) -> object:
-        if ".zarr" in name:
-            for other, sound in seeds:
-                put(place / other, sound)
-        path = put(place / name, content)
-        is_scan(path)
-        found = read_scan(next((folder for folder in path.parents if folder.suffix == ".zarr"), path))
-        corner = found.values[(slice(9),) * found.values.ndim]
-        write_scan(place / "written" / "a.nii", corner, found)
-        return corner.shape
-
-    def structured(name: str, content: bytes, draw: Random) -> bytes:
-        if name.endswith(".gz"):
-            return gzip.compress(mutated(gzip.decompress(content), content, draw))
-        is_json = name.endswith(("json", ".zarray"))
-        return mutated_json(content, draw) if is_json else mutated(content, content, draw)
-
-    return Parser(seeds=seeds, parse=parse, structured=structured)
-
-
 def drawn(parser: Parser, draw: Random) -> tuple[str, bytes, bool]:
     """A name, an input, and whether its checksums may have been mended."""
     if parser.hostile and draw.random() < parser.hostile_share:
@@ -582,13 +416,7 @@ def drawn(parser: Parser, draw: Random) -> tuple[str, bytes, bool]:
 
 
 PARSERS: dict[str, Callable[[Path], Parser]] = {
-    "images": images, "npy": npy_files,
-    "arrays": array_files, "video": videos, "container": containers, "archive": archives,
-    "embedded-model": embedded_models, "model-folder": model_folders,
-    "json": json_files, "tfrecord": tfrecord, "tf-bundle": bundles,
-    "nifti": partial(_scans, kinds=("a.nii", "a.nii.gz", "second.nii")),
-    "dicom": partial(_scans, kinds=("a.dcm", "packed.dcm", "frames.dcm")),
-    "tiff": partial(_scans, kinds=("a.tif", "packed.tif", "ome.tif", "imagej.tif")),
-    "hdf5": partial(_scans, kinds=("a.h5", "packed.h5")), "zarr": partial(_scans, kinds=("a.zarr", "second.zarr")),
+    "container": containers, "archive": archives, "embedded-model": embedded_models, "model-folder": model_folders,
+    "json": json_files, "tf-bundle": bundles,
 }  # fmt: skip
 """Each is made with an empty folder, to work in."""

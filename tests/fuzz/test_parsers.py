@@ -20,7 +20,7 @@ from tests.fuzz.parsers import PARSERS, drawn
 from tests.fuzz.worker import Worker
 
 settings.register_profile("long", max_examples=1000)
-SLOW = {"archive": 20, "embedded-model": 20, "model-folder": 20, "video": 30, "tf-bundle": 60}
+SLOW = {"archive": 20, "embedded-model": 20, "model-folder": 20, "tf-bundle": 60}
 """Inputs of parsers that take long; 100 of each other."""
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.compression.description import CHANNELS, Description, HeldArray, HeldImage
-from axial_transformers.data import DataConfig, load, scans
+from axial_transformers.data import DataConfig, load, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
 from axial_transformers.data.blocks_of_arrays import Sliced, range_of_array
 from axial_transformers.data.npy import array_names, read_array
@@ -112,6 +112,8 @@ def read_contents(
     suffix = file.suffix.lower()
     if scans.is_scan(source):
         return _of_scan(source, config)
+    if suffix in tables.SUFFIXES:
+        return _of_table(file, config)
     if suffix in (".npy", ".npz") and not (suffix == ".npz" and is_batch(file, array_names(file))):
         return _of_array(file, config, data)
     if len(config.shape) == 2 and (suffix in SUFFIXES or _holds_images(file)):
@@ -192,8 +194,8 @@ def _image_in(file: Path) -> Image.Image | None:
     if file.suffix.lower() not in SUFFIXES:
         return None
     with suppress(PictureError), opened(file) as header:
-        image = upright(file, header)
-        if is_gray16(image):
+        deep, image = is_gray16(header), upright(file, header)
+        if deep:
             return None if image.has_transparency_data else Image.fromarray(np.asarray(image).astype(np.uint16))
         if image.mode in ("P", "PA") or "transparency" in image.info:
             return image.convert("RGBA" if image.has_transparency_data else "RGB")
@@ -239,6 +241,20 @@ def _of_array(path: Path, config: AxialTransformerConfig, data: DataConfig) -> C
     return replace(
         contents, description=replace(contents.description, stored=stored), read_stored=lambda: packed, input_size=size
     )
+
+
+def _of_table(path: Path, config: AxialTransformerConfig) -> Contents:
+    """Return the numbers of a table; its text is stored."""
+    table = tables.read_table(path)
+    columns = tuple(zip(table.names, ("int" if whole else "float" for whole in table.whole)))
+    held = HeldArray(path.name, "values", "|u1", (1,), None, columns=columns)
+    contents = _coded(path, table.values, held, "NL", config)
+    stored = ((f"{path.name} without numbers", len(table.rest)),)
+    said = [f"1 table returns with equal numbers and text, not equal bytes: {', '.join(table.names)}"]
+    return replace(
+        contents, description=replace(contents.description, stored=stored), read_stored=lambda: [table.rest],
+        input_size=path.stat().st_size, said=said,
+    )  # fmt: skip
 
 
 def _npy(array: NDArray[Any]) -> bytes:

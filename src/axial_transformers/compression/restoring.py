@@ -19,7 +19,7 @@ from axial_transformers.compression.container import ArchiveError, DamagedError
 from axial_transformers.compression.contents import FORMATS
 from axial_transformers.compression.description import HeldArray
 from axial_transformers.compression.reader import ArchiveReader
-from axial_transformers.data import scans
+from axial_transformers.data import scans, tables
 from axial_transformers.data.scan_files import suffix_of
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import Progress
@@ -47,9 +47,8 @@ def restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool
     kept = suffix_of(Path((array or images[0]).name))
     if array and single and suffix_of(target) not in (".npy", ".npz", kept):
         raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
-    if array and stored and (suffix_of(target) if single else kept) != ".npz":
-        left_out = ", ".join(name.removesuffix(".npy") for name, _ in stored)
-        log.info(f"left out, since only .npz files hold several arrays: {left_out}")
+    if array and stored and (suffix_of(target) if single else kept) not in (".npz", *tables.SUFFIXES):
+        log.info(f"left out, since such files do not hold it: {', '.join(name for name, _ in stored)}")
     examples = reader.examples(description.example_sizes(reader.config), first, salvage, progress)
     lost = list[str]()
     with written_whole(target, replace=False) if single else folder_written_whole(target) as place:
@@ -132,6 +131,9 @@ def write_array(
                 for name, content in parts:
                     with whole.open(name, "w", force_zip64=True) as member:
                         member.writelines(content)
+        elif path.suffix.lower() in tables.SUFFIXES:
+            rest = b"".join(next(iter(parts))[1])
+            tables.write_table(path, array, [kind == "int" for _, kind in held.columns], rest)
         elif path.suffix != ".npy":
             header = scans.header_of(b64decode(held.header)) if held.header else None
             like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, Indices
-from axial_transformers.data.scan_files import parsing
+from axial_transformers.data.parsing import parsing
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.data.windows import Windows, windowed
 

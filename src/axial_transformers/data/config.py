@@ -14,6 +14,7 @@ _LETTERS = "CTDHWL"
 HUB = re.compile(r"hf:(?P<path>[^/@]+/[^/@]+)(/(?P<name>[^/@]+))?(@(?P<revision>.+))?")
 """A data set of the hub, hf:OWNER/NAME[/SUBSET][@REVISION]."""
 Split = Literal["train", "validation", "test", "all"]
+Palette = Literal["colours", "indices"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,10 @@ class DataConfig:
 
     background: Literal["white", "black"] | None = None
     """Colour behind transparent images, which then have no alpha. None: of rgba, opaque ones have an alpha of 255."""
+
+    palette: Palette = "colours"
+    """What images with a palette are read as. colours: its colours. indices: the stored numbers, such as those of
+    classes, as one gray channel; they are resized without mixing."""
 
     validation_fraction: Annotated[float, SHARE] = 0.1
     """Share of the examples for validation where the source has no such part: the end of arrays; of folders, by a hash

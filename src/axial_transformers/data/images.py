@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from axial_transformers.data.config import DataConfig
+from axial_transformers.data.config import DataConfig, Palette
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import FitError, Selection, gather
 from axial_transformers.data.npy import read_array
@@ -20,6 +20,7 @@ from axial_transformers.data.picture_files import (
     is_gray16,
     is_transparent,
     opened,
+    say_conversion,
     upright,
 )
 from axial_transformers.data.windows import windowed_tiles
@@ -35,7 +36,7 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
     """
 
     def read(file: Path) -> list[tuple[NDArray[np.integer], list[str]]]:
-        return [fitted(file, decoded(file, kind, options.background), options)]
+        return [fitted(file, decoded(file, kind, options.background, options.palette), options)]
 
     examples = gather(selection, read, options.skip_bad, progress)
     if kind == "gray16":
@@ -46,11 +47,12 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
     """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     options.require_one_size()
+    some = files if options.mode == "auto" else files[:: max(1, len(files) // 1000)]
     kinds, deep, fault = list[PixelKind](), list[Path | Member](), None
-    some = files[:: max(1, len(files) // 1000)]
+    finds_alpha = options.mode == "auto" and options.background is None
     for file in some:
         try:
-            kinds.append(_kind(file))
+            kinds.append(_kind(file, options, finds_alpha and "rgba" not in kinds))
         except PictureError as error:
             fault = fault or error
         else:
@@ -63,44 +65,40 @@ def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> Pixel
         return "gray16"
     if options.mode != "auto":
         return options.mode
-    if options.background is None and any(map(_shows_through, files)):
-        return "rgba"
-    return "rgb" if "rgb" in kinds or (len(some) < len(files) and any(map(_is_rgb, files))) else "gray"
+    return "rgba" if "rgba" in kinds else "rgb" if "rgb" in kinds else "gray"
 
 
-def _is_rgb(file: Path | Member) -> bool:
-    try:
-        return _kind(file) == "rgb"
-    except PictureError:
-        return False
-
-
-def _shows_through(file: Path | Member) -> bool:
-    try:
-        with opened(file) as image:
-            return not is_gray16(image) and is_transparent(file, image)
-    except PictureError:
-        return False
-
-
-def _kind(file: Path | Member) -> PixelKind:
+def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelKind:
     with opened(file) as image:
-        return "gray16" if is_gray16(image) else "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
+        if is_gray16(image):
+            return "gray16"
+        if options.palette == "indices" and image.mode in ("P", "PA"):
+            return "gray"
+        if finds_alpha and is_transparent(image):
+            return "rgba"
+        return "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
 
 
-def decoded(file: Path | Member, kind: PixelKind, background: str | None = None) -> Image.Image:
+def decoded(
+    file: Path | Member, kind: PixelKind, background: str | None = None, palette: Palette = "colours"
+) -> Image.Image:
     """Return the upright image in mode I (16-bit), L, RGB or RGBA, before the background."""
+    deep = kind == "gray16"
     with opened(file) as header:
-        deep = kind == "gray16"
         if is_gray16(header) != deep:
             raise PictureError(f"{file}: 8-bit and 16-bit images do not mix: convert one kind, or remove it")
+        say_conversion(header)
         image = upright(file, header)
-    if kind != "rgba" and is_transparent(file, image):
-        if background is None or deep:
-            raise PictureError(f"{file} is transparent in places: data.background=white flattens it")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, background), image.convert("RGBA"))
-    mode = {"gray16": "I", "gray": "L"}.get(kind, kind.upper())
-    return image if image.mode == mode else image.convert(mode)
+        if palette == "indices" and image.mode in ("P", "PA"):
+            if kind != "gray":
+                raise PictureError(f"{file} has a palette, and others colours: use data.palette=colours")
+            return Image.frombytes("L", image.size, image.getchannel(0).tobytes())
+        if kind != "rgba" and is_transparent(image):
+            if background is None or deep:
+                raise PictureError(f"{file} is transparent in places: data.background=white flattens it")
+            image = Image.alpha_composite(Image.new("RGBA", image.size, background), image.convert("RGBA"))
+        mode = {"gray16": "I", "gray": "L"}.get(kind, kind.upper())
+        return image if image.mode == mode else image.convert(mode)
 
 
 def fitted(
@@ -112,6 +110,8 @@ def fitted(
     """Return examples [n, H, W, C] cut from one image, and the position of each as a suffix."""
     size = options.size
     assert not isinstance(size, tuple)
+    if options.palette == "indices":
+        resampling = Image.Resampling.NEAREST
     if size is not None and options.fit == "exact" and image.size != (size, size):
         sizes = f"{file} is {image.width}x{image.height} pixels, not {size}x{size}"
         raise FitError(f"{sizes}: remove it, or use data.fit=crop, stretch or tiles")

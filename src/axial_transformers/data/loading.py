@@ -1,7 +1,5 @@
 """Loading: from the name of a source to the examples of a split."""
 
-import json
-import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -117,25 +115,13 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
     elif suffix in video.SUFFIXES:
         raise _without_frames(path)
     else:
-        if suffix == ".csv":
-            read, written = json.dumps(str(path)), json.dumps(f"{path.stem}.npy")
-            code = (
-                f"import numpy as np; np.save({written}, np.loadtxt({read}, delimiter=',', skiprows={_titles(path)}))"
-            )
-            raise ValueError(f"{path} is text: save its numbers as an array, as by python -c {shlex.quote(code)}")
         raise ValueError(
-            f"{path} is neither a folder nor an .npz, .npy, .parquet, .tar, picture, video or TFRecord file: give one,"
-            " or digits"
+            f"{path} is neither a folder nor an .npz, .npy, .csv, .tsv, .parquet, .tar, picture, video, scan or"
+            " TFRecord file: give one, or digits"
         )
     if part_of_file(path.stem) != split or split == "train":
         examples = _share(path, examples, config, split, {"train": [path]})
     return _fitted(path, examples, config) if of_arrays else examples
-
-
-def _titles(path: Path) -> int:
-    """Return 1 if the first line of a text has letters, which are the names of columns."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return int(any(map(str.isalpha, file.readline(1 << 12))))
 
 
 def _load_volumes(selection: Selection, config: DataConfig, progress: Progress) -> Examples:
@@ -207,7 +193,8 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
         raise _without_frames(folder)
     raise ValueError(
         f"{folder} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
-        " no TFRecord files, no arrays (.npz, .npy) and no .parquet or .tar files: give another folder"
+        f" no TFRecord files, no arrays (.npz, .npy), no scans ({', '.join(scans.SUFFIXES)}) and no .parquet or .tar"
+        " files: give another folder"
     )
 
 

@@ -1,8 +1,6 @@
-"""Reading .npy and .npz files that may be hostile: nothing is unpickled, and claimed sizes are checked."""
+"""Arrays in .npy and .npz files, read by numpy without pickles; and tables, which are arrays [rows, columns]."""
 
 import errno
-import io
-import math
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,37 +11,42 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-_HEADER_LIMIT = 1 << 16
-UNPACKED_LIMIT = 1 << 28  # bytes that an array may always unpack to
-RATIO_LIMIT = 100  # highest compression of a larger one: deflate reaches 1032 on zeros
+from axial_transformers.data import tables
+from axial_transformers.data.parsing import parsing
 
-SUFFIXES = (".npy", ".npz")
+SUFFIXES = (".npy", ".npz", *tables.SUFFIXES)
 
 
 def array_names(path: Path) -> list[str]:
-    """Return the names of a file's arrays; `arr_0` for .npy."""
-    if path.suffix.lower() == ".npy":
+    """Return the names of a file's arrays; `arr_0` for .npy and tables."""
+    if path.suffix.lower() != ".npz":
         return ["arr_0"]
-    with _reading(path), zipfile.ZipFile(path) as archive:
+    with parsing(path), zipfile.ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
 def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of one array, checked against the file's size."""
-    with _opened(path, name) as (stream, size, where):
-        return _header(stream.read(_HEADER_LIMIT), size, where)
+    """Return shape and type of one array."""
+    if path.suffix.lower() in tables.SUFFIXES:
+        values = read_array(path, name)
+        return values.shape, values.dtype
+    with _opened(path, name) as stream:
+        version = npy_format.read_magic(stream)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    return shape, dtype
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:
     """Return one array; those of .npy files are mapped."""
-    with _opened(path, name) as (stream, size, where):
-        _header(stream.read(_HEADER_LIMIT), size, where)
-        if path.suffix.lower() == ".npy":
+    if path.suffix.lower() in tables.SUFFIXES:
+        return tables.read_table(path).values
+    if path.suffix.lower() == ".npy":
+        with parsing(path):
             return np.asarray(mapped(lambda mode: np.load(path, mmap_mode=mode, allow_pickle=False)))
-        stream.seek(0)
+    with _opened(path, name) as stream:
         array: NDArray[Any] = npy_format.read_array(stream, allow_pickle=False)
-        stream.read(1)  # the end of the stream is where its checksum is compared
-        return array
+    return array
 
 
 def mapped(map_in: Callable[[Literal["c", "r"]], NDArray[Any]]) -> NDArray[Any]:
@@ -56,63 +59,12 @@ def mapped(map_in: Callable[[Literal["c", "r"]], NDArray[Any]]) -> NDArray[Any]:
         return map_in("r")
 
 
-class _BadArrayError(ValueError):
-    """The message is complete."""
-
-
 @contextmanager
-def _reading(path: Path | str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # parsers of damaged files raise errors of every kind
-        if isinstance(error, _BadArrayError) or (isinstance(error, OSError) and error.filename):
-            raise
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"{path} cannot be read as arrays ({reason}): save it again with numpy, as uint8") from error
-
-
-@contextmanager
-def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int, str]]:
-    with _reading(path):
+def _opened(path: Path, name: str) -> Iterator[IO[bytes]]:
+    with parsing(path):
         if path.suffix.lower() == ".npy":
             with path.open("rb") as file:
-                yield file, path.stat().st_size, str(path)
+                yield file
         else:
-            with zipfile.ZipFile(path) as archive:
-                member = _member(archive, path, name)
-                with archive.open(member) as stream:
-                    yield stream, member.file_size, f"{path}: array {name!r}"
-
-
-def _member(archive: zipfile.ZipFile, path: Path, name: str) -> zipfile.ZipInfo:
-    member = archive.getinfo(name + ".npy")
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise _BadArrayError(f"{path}: array {name!r} is packed in a way numpy never does: save it again with np.savez")
-    packed = min(member.compress_size, path.stat().st_size)
-    if member.file_size > max(UNPACKED_LIMIT, RATIO_LIMIT * packed):
-        raise _BadArrayError(
-            f"{path}: array {name!r} would grow from {packed:,} to {member.file_size:,} bytes:"
-            " refused as a decompression bomb; if it is honest, save it uncompressed with np.savez"
-        )
-    return member
-
-
-def _header(start: bytes, size: int, where: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    stream = io.BytesIO(start)
-    version = npy_format.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = npy_format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, _, dtype = npy_format.read_array_header_2_0(stream)
-    else:
-        raise _BadArrayError(f"{where} has format version {version}, not 1.0 or 2.0: save it again as plain uint8")
-    if dtype.hasobject:
-        raise _BadArrayError(f"{where} holds Python objects, which are never unpickled: save it as a uint8 array")
-    claimed = math.prod(shape) * dtype.itemsize
-    held = size - stream.tell()
-    if claimed != held or any(length < 0 for length in shape):
-        raise _BadArrayError(
-            f"{where} claims shape {list(shape)} of {dtype}, {claimed:,} bytes, but holds {held:,}:"
-            " damaged or cut off; copy or save it again"
-        )
-    return shape, dtype
+            with zipfile.ZipFile(path) as archive, archive.open(name + ".npy") as member:
+                yield member

@@ -1,22 +1,27 @@
-"""Image files: formats, sizes and pixel types are checked before anything is decoded."""
+"""Image files, decoded by Pillow: what it would read in part is refused, and what it converts is said."""
 
 import io
 import re
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
+from axial_transformers.data.parsing import ParsingError, parsing
+from axial_transformers.progress import say
+
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
-MAX_PIXELS = 1 << 26
+MAX_PIXELS = 178_956_970
+"""Pillow refuses larger images."""
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # none whose decoder starts other programs
 _DEEP_COLOUR = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|CMYK);16[BLN]")  # Pillow would drop the low bytes
+_AS_STORED = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa")
 
 
-class PictureError(ValueError):
+class PictureError(ParsingError):
     """An image file is damaged, or of a kind that is not read."""
 
 
@@ -34,82 +39,85 @@ class Member(io.BytesIO):
 
 
 @contextmanager
-def opened(
-    file: Path | Member, formats: tuple[str, ...] = _FORMATS, of_any_kind: bool = False
-) -> Iterator[ImageFile.ImageFile]:
-    """Yield the image in a file, of which only the header is read; unless `of_any_kind`, check `unread_part`."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(file, formats=formats)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # decoders of damaged files raise errors of every kind
-        raise _damaged(file, error) from error
-    with image:
+def opened(file: Path | Member) -> Iterator[ImageFile.ImageFile]:
+    """Yield the image in a file, of which only the header is read; PictureError if Pillow shows only a part of it."""
+    with _decoding(file), Image.open(file, formats=_FORMATS) as image:
         if image.format == "TIFF":
-            image.filename = (
-                ""  # given a name, Pillow maps the file, and takes the sizes of one to be turned for swapped
-            )
-        if image.width * image.height > MAX_PIXELS:
-            size = f"{image.width}x{image.height}"
-            raise PictureError(f"{file} is {size} pixels, above {MAX_PIXELS:,}: cut or shrink it first")
-        if image.format == "TIFF" and (held := _pixels_of_tiles(image)) < image.width * image.height:
-            raise _damaged(file, ValueError(f"it claims {image.width}x{image.height} pixels, and holds {held:,}"))
-        if not of_any_kind and (problem := unread_part(file, image)):
+            image.filename = ""  # with a name, Pillow maps the file, and mistakes the size of one that is to be turned
+        if problem := _unread_part(file, image):
             raise PictureError(f"{file} {problem}")
         yield image
 
 
-def _pixels_of_tiles(image: ImageFile.ImageFile) -> int:
-    boxes = [tile.extents for tile in image.tile if tile.extents]
-    return sum((right - left) * (bottom - top) for left, top, right, bottom in boxes)
+def _decoding(file: Path | Member) -> AbstractContextManager[None]:
+    return parsing(file, "is not a whole image", error=PictureError)
 
 
-def unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
-    """Return why Pillow shows only a part of an image, or None."""
+def is_picture(file: Path) -> bool:
+    """Return True if Pillow reads all of a file."""
     try:
+        with opened(file):
+            return True
+    except PictureError:
+        return False
+
+
+def _unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
+    """Return why Pillow shows only a part of an image, or None."""
+    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
+    bands, is_signed = tags.get(277, 1), 2 in tags.get(339, ())  # SamplesPerPixel, SampleFormat
+    with _decoding(file):
         if _has_deep_colour(image):
             return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
         if image.mode == "F" or (image.mode.startswith("I") and not is_gray16(image)):
             return f"has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first"
+        if bands > len(image.getbands()) or is_signed:
+            return f"has {bands} bands{' of signed values' * is_signed}, as no picture: alone, it is read as a scan"
         if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
             videos = ", or set frames, and it is read as a video" if image.format == "GIF" else ""
             return f"holds several images: save each as a file of its own, or all as one array .npz{videos}"
-    except Exception as error:  # as in opened
-        raise _damaged(file, error) from error
     return None
 
 
-def upright(file: Path | Member, image: Image.Image) -> Image.Image:
-    """Decode an opened image, and turn it by its EXIF orientation."""
-    try:
+def upright(file: Path | Member, image: ImageFile.ImageFile) -> Image.Image:
+    """Decode an opened image, and turn it by its EXIF orientation; the numbers of PGM and PPM are those stored."""
+    highest, maxval = 65535 if image.mode == "I" else 255, _maxval(image)
+    with _decoding(file):
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
-    except Exception as error:  # as in opened
-        raise _damaged(file, error) from error
-    return image
+    if maxval in (None, highest):
+        return image
+    pixels = np.asarray(image)
+    return Image.fromarray(np.rint(pixels * (maxval / highest)).astype(pixels.dtype))  # which Pillow has scaled
+
+
+def _maxval(image: ImageFile.ImageFile) -> int | None:
+    arguments = image.tile[0].args if image.format == "PPM" and image.tile and image.mode != "F" else None
+    return arguments[-1] if isinstance(arguments, tuple) else None
+
+
+def say_conversion(image: ImageFile.ImageFile) -> None:
+    """Say what Pillow changes about the values of an opened image when it decodes it."""
+    if image.mode not in _AS_STORED and not is_gray16(image):
+        say(f"images of mode {image.mode} are converted to RGB or gray by Pillow")
+    elif re.search(r"\bL;[24I]", str(image.tile)):
+        say("gray images of 2 or 4 bits, or with 0 for white, are brought to 0..255 by Pillow, 0 for black")
 
 
 def upright_size(file: Path, image: Image.Image) -> tuple[int, int]:
     """Return width and height of `upright`, by the header."""
     exif = Image.Exif()
-    try:
+    with _decoding(file):
         exif.load(image.info.get("exif", b""))  # image.getexif() would decode a PNG
-    except Exception as error:  # as in opened
-        raise _damaged(file, error) from error
     width, height = image.size
     return (height, width) if exif.get(ExifTags.Base.Orientation) in (5, 6, 7, 8) else (width, height)
 
 
-def is_transparent(file: Path | Member, image: Image.Image) -> bool:
+def is_transparent(image: Image.Image) -> bool:
     """Return True if a pixel is not opaque."""
-    try:
-        if not image.has_transparency_data:
-            return False
-        return is_gray16(image) or image.convert("RGBA").getchannel("A").getextrema() != (255, 255)
-    except Exception as error:  # as in opened
-        raise _damaged(file, error) from error
+    if not image.has_transparency_data:
+        return False
+    return is_gray16(image) or image.convert("RGBA").getchannel("A").getextrema() != (255, 255)
 
 
 def is_gray16(image: Image.Image) -> bool:
@@ -122,12 +130,4 @@ def _has_deep_colour(image: ImageFile.ImageFile) -> bool:
         return False
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         return max(image.tag_v2.get(TiffImagePlugin.BITSPERSAMPLE, (1,))) > 8
-    if image.format == "PPM" and image.tile:
-        arguments = image.tile[0].args
-        return isinstance(arguments, tuple) and isinstance(arguments[-1], int) and arguments[-1] > 255
-    return bool(_DEEP_COLOUR.search(str(image.tile)))
-
-
-def _damaged(file: Path | Member, error: Exception) -> PictureError:
-    reason = " ".join(str(error).replace(str(file), "it").split())[:200] or type(error).__name__
-    return PictureError(f"{file} is not a whole image ({reason}): replace or remove it")
+    return (_maxval(image) or 0) > 255 or bool(_DEEP_COLOUR.search(str(image.tile)))

@@ -98,7 +98,8 @@ class Rows(OnDemand):
     def _example(self, cell: Any) -> NDArray[np.integer]:
         if self.kind is None:
             return example_of(integers(cell, self.found), self.column.source, self.options)[0]
-        (example,), _ = fitted(cell, decoded(cell, self.kind, self.options.background), self.options)
+        image = decoded(cell, self.kind, self.options.background, self.options.palette)
+        (example,), _ = fitted(cell, image, self.options)
         return example
 
     def consecutive(self, chosen: slice) -> NDArray[np.integer]:
@@ -108,8 +109,8 @@ class Rows(OnDemand):
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield how the rows are read, and what they hold: images are not decoded."""
         options = self.options
-        read = options.size, options.fit, options.background, options.axes, options.frames, options.stride
-        yield f"{read}".encode()
+        of_images = options.size, options.fit, options.background, options.palette
+        yield f"{(*of_images, options.axes, options.frames, options.stride)}".encode()
         for rows in self.column.batches():
             for cell in self.column.read(rows):
                 yield cell.getbuffer() if isinstance(cell, Member) else np.ascontiguousarray(cell).data

@@ -1,38 +1,32 @@
-"""Parsers of scans, which may be hostile: claimed sizes are checked, and nothing is unpickled (see `scans`)."""
+"""Readers of NIfTI, DICOM, TIFF, HDF5 and Zarr, each by a library of the extra `scientific` (see `scans`)."""
 
-import gzip
-import io
-import logging
-import math
-import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from axial_transformers.data.npy import RATIO_LIMIT, UNPACKED_LIMIT, mapped
-from axial_transformers.storage import MissingPackageError, require_extra
-from axial_transformers.storage.typed_json import read_object
+from axial_transformers.data.npy import mapped
+from axial_transformers.data.parsing import ParsingError, parsing
+from axial_transformers.data.splits import part_of_folder
+from axial_transformers.progress import say
+from axial_transformers.storage import require_extra
 
 _AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}
 _TIFF_AXES = {"X": "W", "Y": "H", "Z": "D", "T": "T", "C": "C", "S": "C"}
-_PACKINGS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
-_STEPS = {"bytes", "crc32c", "delta", "shuffle", "transpose"}
-_HDF5_STEPS = {2, 3}  # shuffle and checksum
-_NUMBERS = re.compile(r"[<>|][biuf]\d|bool|u?int(8|16|32|64)|float(16|32|64)")
-_Slices = list[tuple[Path, int, dict[str, Any]]]
-_DEFLATED = b"1.2.840.10008.1.2.1.99"
+_AT_ONCE = 1 << 28
+"""Bytes of a dataset that is read at once; a larger one is read where it is sliced."""
+_Slice = tuple[Path, int, dict[str, Any]]
 _ALIKE = (
-    *("SeriesInstanceUID", "Rows", "Columns", "SamplesPerPixel", "BitsAllocated", "PixelRepresentation"),
+    *("Rows", "Columns", "SamplesPerPixel", "BitsAllocated", "PixelRepresentation", "PhotometricInterpretation"),
     *("ImageOrientationPatient", "PixelSpacing", "RescaleSlope", "RescaleIntercept"),
 )
+"""Attributes of DICOM that the slices of a series share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,99 +44,88 @@ class Scan:
     """The suffix of files that `write_scan` makes like this one: .nii, .nii.gz, .tif or .npy."""
     header: Any = field(default=None, repr=False)
     """The geometry of NIfTI and DICOM, as a NIfTI header."""
-    slices: Sequence[tuple[Path, int]] = field(default=(), repr=False)
-    """Of DICOM, the file of each slice and its number among the frames of that file."""
 
 
 def read_nifti(path: Path) -> Scan:
     """Return stored values; axes of length 1 behind the second are dropped, vectors become channels."""
-    nibabel, suffix = package("nibabel", path), suffix_of(path)
-    if suffix == ".nii":
-        content = mapped(lambda mode: np.memmap(path, np.uint8, mode))
-    else:
-        content = np.frombuffer(unzipped(path), np.uint8)
-    head = content[:540].tobytes()
-    header = nibabel.Nifti2Header(head) if head[4:7] == b"n+2" else nibabel.Nifti1Header(head[:348])
-    shape, dtype, start = header.get_data_shape()[::-1], header.get_data_dtype(), int(header["vox_offset"])
-    while len(shape) > 2 and shape[0] == 1:
-        shape = shape[1:]
-    axes = _AXES.get(len(shape), "CTDHW" if len(shape) == 5 else "?")
-    if dtype.names:  # RGB
-        shape, axes, dtype = (*shape, len(dtype.names)), axes + "C", np.dtype(np.uint8)
-    _require_sound(path, shape, dtype, axes, len(content))
-    size = math.prod(shape) * dtype.itemsize
-    if not 0 <= start <= len(content) - size:
-        refuse(path, f"claims {size:,} bytes of values from byte {start:,}, but has {len(content):,}: it is cut off")
-    values = content[start : start + size].view(dtype).reshape(shape)
-    if axes[0] == "C":
+    nibabel = package("nibabel", path)
+    image = nibabel.load(path)
+    values = mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T
+    while values.ndim > 2 and len(values) == 1:
+        values = values[0]
+    axes = _AXES.get(values.ndim, "?")
+    if values.dtype.names:  # RGB
+        values = values.view(np.uint8).reshape(*values.shape, len(values.dtype.names))
+        axes += "C"
+    elif values.ndim == 5:
         values, axes = np.moveaxis(values, 0, -1), "TDHWC"
         while len(values) == 1 and values.ndim > 3:
             values, axes = values[0], axes[1:]
-    scale, offset = header.get_slope_inter()
-    return Scan(values, axes, 1.0 if scale is None else scale, offset or 0.0, suffix, header)
+    image.header.extensions.clear()
+    scale, offset = float(image.dataobj.slope), float(image.dataobj.inter)
+    return Scan(values, axes, scale, offset, suffix_of(path), image.header)
 
 
 def read_dicom(path: Path) -> Scan:
     """Return the slices of a series, sorted along their normal; one slice has no depth."""
-    pixel_array, nibabel = package("pydicom", path).pixels.pixel_array, package("nibabel", path)
-    files = [path] if path.is_file() else sorted(filter(is_dicom, path.iterdir()))
-    held, slices = sum(file.stat().st_size for file in files), _Slices()
-    for file in files:
-        with parsing(file):
-            slices += _slices(file, held)
+    pydicom, nibabel = package("pydicom", path), package("nibabel", path)
+    files = [path] if path.is_file() else sorted(filter(is_dicom, path.rglob("*")))
+    slices = [each for file in files for each in _slices(file)]
     if not slices:
-        refuse(path, "holds no DICOM file")
-    _require_alike(path, slices)
+        refuse(path, "holds no DICOM file with an image")
+    _require_one_series(path, slices)
     tags = slices[0][2]
-    shape = len(slices), *(int(tags[name] or 1) for name in ("Rows", "Columns", "SamplesPerPixel"))
-    _require_sound(path, shape, np.dtype(f"u{max(1, tags['BitsAllocated'] // 8)}"), "DHWC", held)
     order, positions = _in_order(path, slices)
     whole, values = None, np.empty(0)
     for target, (file, frame, _) in zip(np.argsort(order), slices):
         with parsing(file):
-            whole = _dataset(file) if frame == 0 else whole
-            pixels = pixel_array(whole, index=frame)
+            whole = pydicom.dcmread(file) if frame == 0 else whole
+            pixels = pydicom.pixels.pixel_array(whole, index=frame, raw=True)
             values = values if values.size else np.empty((len(slices), *pixels.shape), pixels.dtype)
             values[target] = pixels
+    colours = values.ndim > 3
+    if colours and str(tags["PhotometricInterpretation"]).startswith("YBR_FULL"):
+        say(f"its channels are {tags['PhotometricInterpretation']}, not RGB, as they are stored")
     header = nibabel.Nifti1Header()
     if positions is not None:
         header.set_sform(_affine(positions, tags["ImageOrientationPatient"], tags["PixelSpacing"] or (1, 1)), 1)
         header.set_qform(header.get_sform(), 1)
         header.set_xyzt_units("mm")
-    if shape[3] > 1:
+    if colours:
         header.set_data_dtype("RGB")
-    axes = ("T" if positions is None and len(files) == 1 else "D") + ("HW" if shape[3] == 1 else "HWC")
+    times = positions is None and len({file for file, *_ in slices}) == 1
+    axes = ("T" if times else "D") + ("HWC" if colours else "HW")
     values, axes = (values[0], axes[1:]) if len(slices) == 1 else (values, axes)
     scale, offset = float(tags["RescaleSlope"] or 1), float(tags["RescaleIntercept"] or 0)
-    return Scan(values, axes, scale, offset, ".nii.gz", header, [slices[i][:2] for i in order])
+    return Scan(values, axes, scale, offset, ".nii.gz", header)
 
 
-def _dataset(file: Path, **options: Any) -> Any:
-    content = file.read_bytes()
-    if _DEFLATED in content:  # pydicom would unpack it without a bound
-        refuse(file, "is a deflated DICOM file: convert it, as by dcmconv +te")
-    return import_module("pydicom").dcmread(io.BytesIO(content), **options)
-
-
-def _slices(file: Path, held: int) -> _Slices:
+def _slices(file: Path) -> list[_Slice]:
     """Return each frame of a file, with its attributes: of the file, or of the functional groups of the frame."""
-    found = _dataset(file, stop_before_pixels=True)
-    frames, slices = int(found.get("NumberOfFrames") or 1), _Slices()
-    if not (found.get("Rows") and found.get("Columns") and found.get("BitsAllocated")):
-        refuse(file, "holds no image: give the files of the images only")
-    if not 1 <= frames <= held:
-        refuse(file, f"claims {frames:,} frames, but has {held:,} bytes: it is damaged")
-    tags = {name: found.get(name) for name in (*_ALIKE, "ImagePositionPatient", "InstanceNumber")}
-    shared = found.get("SharedFunctionalGroupsSequence") or []
-    for frame in range(frames):
-        own = (found.get("PerFrameFunctionalGroupsSequence") or [])[frame : frame + 1]
-        items = [each.value[0] for group in (*shared, *own) for each in group if each.VR == "SQ" and each.value]
-        of_groups = {name: item.get(name) for item in items for name in tags if name in item}
-        slices.append((file, frame, {**tags, "InstanceNumber": tags["InstanceNumber"] or 0, **of_groups}))
+    with parsing(file):
+        found = import_module("pydicom").dcmread(file, stop_before_pixels=True)
+        if not found.get("Rows"):
+            if file.name.upper() != "DICOMDIR":
+                say(f"{file.name} holds no image, and is left out")
+            return []
+        names = *_ALIKE, "SeriesInstanceUID", "ImagePositionPatient", "InstanceNumber"
+        tags = {name: found.get(name) for name in names}
+        shared, slices = found.get("SharedFunctionalGroupsSequence") or [], list[_Slice]()
+        for frame in range(int(found.get("NumberOfFrames") or 1)):
+            own = (found.get("PerFrameFunctionalGroupsSequence") or [])[frame : frame + 1]
+            items = [each.value[0] for group in (*shared, *own) for each in group if each.VR == "SQ" and each.value]
+            of_groups = {name: item.get(name) for item in items for name in tags if name in item}
+            slices.append((file, frame, {**tags, **of_groups}))
     return slices
 
 
-def _require_alike(path: Path, slices: _Slices) -> None:
+def _require_one_series(path: Path, slices: Sequence[_Slice]) -> None:
+    series = dict[str, list[Path]]()
+    for file, _, tags in slices:
+        series.setdefault(str(tags["SeriesInstanceUID"]), []).append(file)
+    if len(series) > 1:
+        listed = _listed([f"{files[0]} and {len(files) - 1} more" for files in series.values()])
+        refuse(path, f"holds {len(series)} series of slices ({listed}): give a folder or file of one series")
     for file, _, tags in slices:
         for name in _ALIKE:
             value, first = tags[name], slices[0][2][name]
@@ -152,14 +135,14 @@ def _require_alike(path: Path, slices: _Slices) -> None:
                 refuse(path, f"mixes slices of {name} {both}: give a folder with one series")
 
 
-def _in_order(path: Path, slices: _Slices) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
+def _in_order(path: Path, slices: Sequence[_Slice]) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
     """Return the order of slices along their normal, and their positions [n, 3] so sorted, or None without."""
     facing, found = slices[0][2]["ImageOrientationPatient"], [tags["ImagePositionPatient"] for *_, tags in slices]
     positions = np.array(found, np.float64) if facing and all(found) else None
     if positions is not None:
         along = positions @ np.cross(*np.array(facing, np.float64).reshape(2, 3))
     else:
-        along = np.array([tags["InstanceNumber"] + frame for _, frame, tags in slices], np.float64)
+        along = np.array([(tags["InstanceNumber"] or 0) + frame for _, frame, tags in slices], np.float64)
     order = np.argsort(along, kind="stable")
     steps = np.diff(along[order])
     usual = np.median(steps) if len(steps) else 1.0
@@ -181,92 +164,70 @@ def _affine(positions: NDArray[np.float64], facing: Any, spacing: Any) -> NDArra
 
 
 def is_dicom(path: Path) -> bool:
-    """Return True for .dcm, and for DICOM files without a suffix."""
-    if path.suffix or path.name == "DICOMDIR" or not path.is_file():
-        return path.suffix.lower() == ".dcm"
+    """Return True for .dcm, and for DICOM files without a suffix, or with numbers as one."""
+    named = path.suffix.lower() == ".dcm"
+    if path.name.startswith(".") or not (named or path.suffix[1:].isdigit() or not path.suffix) or not path.is_file():
+        return False
     with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
+        return named or file.read(132)[128:] == b"DICM"
+
+
+def holds_dicom(folder: Path, below: bool = False) -> bool:
+    """Return True for a folder of DICOM files, and for one with slices of a series in its first sub-folder.
+
+    Sub-folders that are splits, or hold images of a series each, are read on their own.
+    """
+    _, folders, names = next(os.walk(folder), ("", [], []))
+    found = [*islice(filter(is_dicom, (folder / name for name in sorted(names))), 2)]
+    if found:
+        return not below or (len(found) > 1 and _series_of(found[0]) == _series_of(found[1]))
+    inside = sorted(name for name in folders if not name.startswith("."))
+    return bool(inside) and not any(map(part_of_folder, inside)) and holds_dicom(folder / inside[0], below=True)
+
+
+def _series_of(file: Path) -> Any:
+    with parsing(file):
+        return package("pydicom", file).dcmread(file, specific_tags=["SeriesInstanceUID"]).get("SeriesInstanceUID")
 
 
 def read_tiff(path: Path) -> Scan:
     """Return the only series of a file, mapped if it is contiguous."""
-    tifffile = package("tifffile", path)
-    with tifffile.TiffFile(path, is_mmstack=False, is_ndtiff=False) as file:  # these open other files
-        others = {*re.findall(r"FileName\s*=\s*[\"']([^\"']*)", file.ome_metadata or "")} - {path.name}
-        if others or len(file.series) != 1:
-            refuse(path, "is part of several files, or holds no array or several: save one array in one file")
-        series = file.series[0]
+    with package("tifffile", path).TiffFile(path) as file:
+        if len(file.series) != 1:
+            refuse(path, f"holds {len(file.series)} arrays: save one array in one file")
+        series, start = file.series[0], file.series[0].dataoffset
         axes, free = "", [letter for letter in "DTC" if letter not in map(_TIFF_AXES.get, series.axes)]
         for code in reversed(series.axes):
             axes = (_TIFF_AXES.get(code) or (free.pop(0) if free else "?")) + axes
-        size = path.stat().st_size
-        _require_sound(path, series.shape, series.dtype, axes, size)
-        if (strips := len(series.pages) * math.prod(series.keyframe.chunked)) > size:
-            refuse(path, f"claims {strips:,} strips of pixels, but has {size:,} bytes: it is damaged")
-        if series.dataoffset is None:
+        if start is None:
             return Scan(series.asarray(), axes, suffix=".tif")
-        dtype = series.dtype.newbyteorder(file.byteorder)
-        start, shape = series.dataoffset, series.shape
-        return Scan(mapped(lambda mode: np.memmap(path, dtype, mode, start, shape)), axes, suffix=".tif")
-
-
-def has_pages(path: Path) -> bool:
-    """Return True if a TIFF file has a second page, or is none that pillow reads."""
-    try:
-        with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
-            image.seek(1)
-    except EOFError:
-        return False
-    except Exception:  # parsers of damaged files raise errors of every kind
-        return True
-    return True
+        dtype, shape = series.dtype.newbyteorder(file.byteorder), series.shape
+    return Scan(mapped(lambda mode: np.memmap(path, dtype, mode, start, shape)), axes, suffix=".tif")
 
 
 def read_hdf5(path: Path, name: str) -> Scan:
-    """Return the dataset of this name, or the only one; read in blocks if it is large."""
+    """Return the dataset of this name, or the only one; read where it is sliced if it is large."""
     h5py, names = package("h5py", path), list[str]()
+    if not h5py.is_hdf5(path):
+        refuse(path, "is no HDF5 file, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
     file = h5py.File(path, "r")  # open as long as its dataset
     file.visititems(lambda each, item: names.append(each) if isinstance(item, h5py.Dataset) else None)
-    found = file[_chosen(path, name, names)]
-    if found.external or found.is_virtual:
-        refuse(path, f"refers to other files in {found.name!r}: save it as one file")
-    plan = found.id.get_create_plist()
-    if sum(plan.get_filter(i)[0] not in _HDF5_STEPS for i in range(plan.get_nfilters())) > 1:
-        refuse(path, f"packs {found.name!r} more than once: refused as a decompression bomb")
-    return _of_blocks(path, found, found.chunks or found.shape, path.stat().st_size, 1 << 20)
+    return _of_dataset(file[_chosen(path, name, names)])
 
 
 def read_zarr(path: Path, name: str) -> Scan:
-    """Do the same for a folder of Zarr, whose metadata is checked before Zarr reads it."""
-    zarr, arrays = package("zarr", path), dict[str, tuple[int, dict[str, Any]]]()
-    files = [file for file in path.rglob("*") if file.is_file()]
-    for file in files:
-        if file.name in (".zarray", "zarr.json"):
-            found = read_object(file, "metadata of Zarr")
-            if found.get("node_type", "array") == "array":
-                arrays[file.parent.relative_to(path).as_posix()] = (2 if file.name == ".zarray" else 3), found
-    name = _chosen(path, name or ("." if "." in arrays else ""), list(arrays))
-    version, about = arrays[name]
-    kind = about.get("dtype" if version == 2 else "data_type")
-    steps = [*(about.get("filters") or []), about.get("compressor")] if version == 2 else about["codecs"]
-    packings = [each["id" if version == 2 else "name"] for each in steps if each is not None]
-    packings = [each for each in packings if each not in _STEPS]
-    if not ({*packings} <= _PACKINGS and len(packings) < 2 and isinstance(kind, str) and _NUMBERS.fullmatch(kind)):
-        refuse(path, f"holds {name!r} of type {kind!r}, packed by {packings}: save numbers, packed once, as by zstd")
-    found = zarr.open_array(path / name, mode="r", zarr_format=version)
-    return _of_blocks(path, found, found.chunks, sum(file.stat().st_size for file in files), 1 << 13)
+    """Do the same for a folder of Zarr."""
+    zarr = package("zarr", path)
+    root = zarr.open(path, mode="r")
+    members = [("", root)] if isinstance(root, zarr.Array) else root.members(max_depth=None)
+    arrays = {each: found for each, found in members if isinstance(found, zarr.Array)}
+    return _of_dataset(arrays[_chosen(path, name, sorted(arrays))])
 
 
-def _of_blocks(path: Path, found: Any, block: Sequence[int], held: int, many: int) -> Scan:
+def _of_dataset(found: Any) -> Scan:
     last = found.ndim == 5 or (found.ndim in (3, 4) and found.shape[-1] <= 4)
     axes = _AXES.get(found.ndim - last, "?") + "C" * last
-    for shape in (found.shape, block):
-        _require_sound(path, shape, found.dtype, axes, held)
-    blocks = math.prod(-(-length // part) for length, part in zip(found.shape, block))
-    if blocks > many and math.prod(block) < 1 << 10:
-        refuse(path, f"is cut into {blocks:,} blocks of shape {list(block)}: save it with larger ones")
-    small = blocks <= many and found.size * found.dtype.itemsize <= UNPACKED_LIMIT
-    return Scan(found[...] if small else found, axes)
+    return Scan(found[...] if found.size * found.dtype.itemsize <= _AT_ONCE else found, axes)
 
 
 def _chosen(path: Path, name: str, names: Sequence[str]) -> str:
@@ -275,9 +236,12 @@ def _chosen(path: Path, name: str, names: Sequence[str]) -> str:
     if not name and len(names) == 1:
         return names[0]
     if name.strip("/") not in names:
-        listed = ", ".join(map(repr, names[:20])) + ", ..." * (len(names) > 20)
-        refuse(path, f"holds {len(names)} arrays ({listed}): name one, as in {path.name}::name")
+        refuse(path, f"holds {len(names)} arrays ({_listed(names)}): name one, as in {path.name}::name")
     return name.strip("/")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + ", ..." * (len(names) > 20)
 
 
 def suffix_of(path: Path) -> str:
@@ -291,50 +255,6 @@ def package(name: str, path: Path) -> Any:
     return import_module(name)
 
 
-class ScanError(ValueError):
-    """One line about a scan that cannot be read or written."""
-
-
 def refuse(path: Path, what: str) -> NoReturn:
-    """Raise ScanError."""
-    raise ScanError(f"{path} {what}")
-
-
-@contextmanager
-def parsing(path: Path, done: str = "read") -> Iterator[None]:
-    """Turn a parser's errors of every kind into one line that names the path; silence its warnings and logs."""
-    with warnings.catch_warnings(), ExitStack() as restored:
-        warnings.simplefilter("ignore")
-        for logger in map(logging.getLogger, ("nibabel.global", "pydicom", "tifffile")):
-            restored.callback(setattr, logger, "disabled", logger.disabled)
-            logger.disabled = True
-        try:
-            yield
-        except Exception as error:
-            of_system = isinstance(error, OSError) and (error.filename or done == "written")
-            if of_system or isinstance(error, ScanError | MissingPackageError):
-                raise
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise ScanError(f"{path} cannot be {done} ({reason}): it may be damaged; copy or save it again") from error
-
-
-def unzipped(path: Path) -> bytearray:
-    """Return the content of a gzip file; ValueError for a decompression bomb."""
-    content, limit = bytearray(), max(UNPACKED_LIMIT, RATIO_LIMIT * path.stat().st_size)
-    with gzip.open(path) as file:
-        while block := file.read(1 << 24):
-            content += block
-            if len(content) > limit:
-                refuse(path, f"grows beyond {limit:,} bytes: refused as a decompression bomb; if honest, unpack it")
-    return content
-
-
-def _require_sound(path: Path, shape: Sequence[int], dtype: np.dtype[Any], axes: str, held: int) -> None:
-    if dtype.kind not in "biuf" or min(shape, default=0) < 1:
-        refuse(path, f"holds an array of shape {list(shape)} and type {dtype}: save one of integers or floats")
-    if len(set(axes)) < len(shape) or "?" in axes:
-        refuse(path, f"holds an array of shape {list(shape)}, whose axes are unclear: save it with fewer axes")
-    claimed = math.prod(shape) * dtype.itemsize
-    if claimed > max(UNPACKED_LIMIT, RATIO_LIMIT * held):
-        advice = "refused as a decompression bomb; if it is honest, save it uncompressed"
-        refuse(path, f"would grow from {held:,} to {claimed:,} bytes: {advice}")
+    """Raise ParsingError."""
+    raise ParsingError(f"{path} {what}")

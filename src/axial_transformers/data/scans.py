@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data import scan_files
-from axial_transformers.data.scan_files import Scan, is_dicom, package, parsing, refuse, suffix_of
+from axial_transformers.data.parsing import parsing, saying_once
+from axial_transformers.data.picture_files import is_picture
+from axial_transformers.data.scan_files import Scan, package, refuse, suffix_of
 from axial_transformers.storage.files import source_path, written_whole
 
 __all__ = ["SUFFIXES", "WRITTEN", "Scan", "bare", "is_scan", "parted", "read_scan", "write_scan"]
@@ -20,7 +22,7 @@ _READERS = {
     ".dcm": scan_files.read_dicom,
 }
 _READERS_OF_DATASETS = {
-    **dict.fromkeys((".h5", ".hdf5"), scan_files.read_hdf5),
+    **dict.fromkeys((".h5", ".hdf5", ".he5", ".nc", ".nc4", ".mat"), scan_files.read_hdf5),
     ".zarr": scan_files.read_zarr,
 }
 SUFFIXES = (*_READERS, *_READERS_OF_DATASETS)
@@ -29,23 +31,23 @@ WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
 
 
 def is_scan(path: str | Path) -> bool:
-    """Return True for a file or `file::dataset` that `read_scan` is for.
+    """Return True for a file, a folder of DICOM or `file::dataset` that `read_scan` is for.
 
-    Names decide, but a TIFF file needs a second page, and a folder one DICOM file: .dcm, or DICOM without a suffix.
+    Names decide, but a TIFF file is one if Pillow does not read all of it: pages, bands, or bits.
     """
     file, _ = parted(path)
     suffix = suffix_of(file)
     if suffix in (".tif", ".tiff"):
-        return file.is_file() and scan_files.has_pages(file)
-    return suffix in SUFFIXES or (file.is_dir() and any(map(is_dicom, file.iterdir())))
+        return file.is_file() and not is_picture(file)
+    return suffix in SUFFIXES or scan_files.is_dicom(file) or (file.is_dir() and scan_files.holds_dicom(file))
 
 
 def read_scan(path: str | Path) -> Scan:
     """Return the scan in a file, in a folder with one DICOM series, or in `file::dataset` of HDF5 or Zarr.
 
     Raises:
-        ValueError: one line for files that are damaged, hold no numbers, claim sizes far above their own, or are not
-            one scan; and without the extra `scientific`.
+        ValueError: one line for files that are damaged, hold no numbers, or are not one scan; and without the extra
+            `scientific`.
         OSError: for files that cannot be opened.
     """
     file, name = parted(path)
@@ -53,12 +55,19 @@ def read_scan(path: str | Path) -> Scan:
     if source_path(file).is_dir() and suffix != ".zarr":
         suffix = ".dcm"
     file.stat()  # names a missing file
-    with parsing(file):
+    with parsing(file), saying_once(file):
         if suffix in _READERS_OF_DATASETS:
-            return _READERS_OF_DATASETS[suffix](file, name)
-        if suffix in _READERS:
-            return _READERS[suffix](file)
-        refuse(file, f"is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files")
+            scan = _READERS_OF_DATASETS[suffix](file, name)
+        elif suffix in _READERS or scan_files.is_dicom(file):
+            scan = _READERS.get(suffix, scan_files.read_dicom)(file)
+        else:
+            refuse(file, f"is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files")
+        values, array = scan.values, f"holds an array of shape {list(scan.values.shape)} and type {scan.values.dtype}"
+        if values.dtype.kind not in "biuf" or min(values.shape, default=0) < 1:
+            refuse(file, f"{array}: give one of integers or floats, of no length 0")
+        if len({*scan.axes} - {"?"}) < values.ndim:
+            refuse(file, f"{array}, whose axes are unclear: save it with fewer axes")
+    return scan
 
 
 def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
@@ -67,11 +76,10 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
     NIfTI keeps the affine and what values mean. The type is that of the scan, or the smallest that holds all values.
 
     Raises:
-        ValueError: one line for other suffixes, and for values that the format cannot hold.
-        OSError: where the file cannot be written. Nothing is left behind.
+        ValueError: one line for other suffixes, and for values that the format cannot hold. Nothing is left behind.
     """
     values, suffix = _typed(np.asarray(values), like.values.dtype), suffix_of(path)
-    with written_whole(path) as aside, parsing(path, "written"):
+    with written_whole(path) as aside, parsing(path, "cannot be written", ""):
         if suffix in (".nii", ".nii.gz"):
             content = _nifti_image(path, values, like).to_bytes()
             aside.write_bytes(gzip.compress(content, 6, mtime=0) if suffix == ".nii.gz" else content)

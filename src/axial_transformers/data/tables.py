@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
+    """Do as `_read_table`, once for a file that stays as it is."""
+    return _read_table(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(2)
+def _read_table(path: Path, changed: int) -> Table:
     """Return the columns of numbers in the rows without a gap; a warning says what else there is.
 
     A first row without numbers has the titles. Columns of times are left out: what has such a title, or is no number.

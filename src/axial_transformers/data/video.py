@@ -1,7 +1,6 @@
 """Videos: files, folders of frames and TFRecord files, cut into clips; frames encoded."""
 
 import io
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -15,16 +14,19 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import bair_videos, picture_files
-from axial_transformers.data.config import DataConfig
+from axial_transformers.data.config import DataConfig, Palette
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import FitError, Selection, gather, natural_key
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
+from axial_transformers.data.parsing import ParsingError, parsing
 from axial_transformers.data.windows import windowed_clips
-from axial_transformers.progress import Progress
+from axial_transformers.progress import Progress, say
 from axial_transformers.storage import require_extra
 
 if TYPE_CHECKING:
     import av
+
+SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif")
 
 
 def pyav() -> ModuleType:
@@ -82,24 +84,6 @@ def _too_short(video: Path, length: int, options: DataConfig) -> ValueError:
     return ValueError(f"{video} has {length} frames, too few for a clip of {wanted}: remove it, or lower frames")
 
 
-_CONTAINERS = {
-    ".mp4": "mov",
-    ".m4v": "mov",
-    ".mov": "mov",
-    ".mkv": "matroska",
-    ".webm": "matroska",
-    ".avi": "avi",
-    ".gif": "gif",
-}
-"""No other demuxer is tried: some open other files and hosts."""
-
-SUFFIXES = tuple(_CONTAINERS)
-
-_MAX_PIXELS = 1 << 25  # of a frame; 8K has just fewer
-_LIMITS = {"max_pixels": str(_MAX_PIXELS)}
-_GIF_ENDS = b"\x3b"
-
-
 def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
     """Return clips [N, T, H, W, C] of videos, or whole videos to cut later if `offsets` are random.
 
@@ -112,7 +96,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
     def read(video: Path) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
         if not _holds_records(video):
-            yield from cut(video, frames_of(video, kind, options.background), options)
+            yield from cut(video, frames_of(video, kind, options.background, options.palette), options)
             return
         for number, frames in enumerate(bair_videos.read_videos(video)):
             for examples, suffixes in cut(video, (_in_kind(frame, kind) for frame in frames), options):
@@ -153,21 +137,12 @@ def is_frame(file: Path) -> bool:
     return suffix in picture_files.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
 
 
-def frame_rate(video: Path) -> Fraction | None:
-    """Return the frames per second of a video file, or None."""
-    av = pyav()
-    try:
-        with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
-            rate = container.streams.video[0].average_rate
-            return None if rate is None else Fraction(rate)
-    except Exception as error:  # as in _decoded
-        raise ValueError(f"{video} is not a video ({type(error).__name__}): replace or remove it") from error
-
-
-def frames_of(video: Path, kind: PixelKind, background: str | None = None) -> Iterator[Image.Image]:
+def frames_of(
+    video: Path, kind: PixelKind, background: str | None = None, palette: Palette = "colours"
+) -> Iterator[Image.Image]:
     """Yield the frames of a file or a folder, in mode I (16-bit), L, RGB or RGBA; of a folder, on the background."""
     if video.is_dir():
-        return (decoded(frame, kind, background) for frame in frames_in(video))
+        return (decoded(frame, kind, background, palette) for frame in frames_in(video))
     return (_in_kind(frame, kind) for frame in _decoded(video))
 
 
@@ -191,33 +166,17 @@ def _holds_records(video: Path) -> bool:
 
 def _decoded(video: Path) -> Iterator[Image.Image]:
     av = pyav()
-    try:
-        with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
-            if not container.streams.video:
-                raise _VideoError(f"{video} holds no video: remove it")
-            track = container.streams.video[0]
-            if track.width * track.height > _MAX_PIXELS:
-                raise _VideoError(f"{video} is {track.width}x{track.height} pixels, above {_MAX_PIXELS:,}: shrink it")
-            track.codec_context.options = _LIMITS
-            track.codec_context.thread_count = 1
-            end = begin = 0.0
-            for number, frame in enumerate(container.decode(track)):
-                if frame.is_corrupt:
-                    raise _VideoError(f"{video} is damaged at frame {number}: replace or remove it")
-                if frame.time is not None:
-                    begin = begin if number else frame.time
-                    end = frame.time + float((frame.duration or 0) * (frame.time_base or 0))
-                yield _picture(video, frame)
-            _check_end(video, container, track, end - begin)
-    except (_VideoError, FileNotFoundError):
-        raise
-    except Exception as error:  # decoders of damaged files raise errors of every kind
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"{video} is not a whole video ({reason}): replace or remove it") from error
-
-
-class _VideoError(ValueError):
-    """The message is complete."""
+    with parsing(video, "is not a whole video"), video.open("rb") as stream, av.open(stream) as container:
+        if not container.streams.video:
+            raise ParsingError(f"{video} holds no video: remove it")
+        track = container.streams.video[0]
+        track.codec_context.thread_count = 1
+        for number, frame in enumerate(container.decode(track)):
+            if frame.is_corrupt:
+                raise ParsingError(f"{video} is damaged at frame {number}: replace or remove it")
+            if not number and max(component.bits for component in frame.format.components) > 8:
+                say(f"{video} has more than 8 bits a channel: its frames are converted to 8")
+            yield _picture(video, frame)
 
 
 def _picture(video: Path, frame: "av.VideoFrame") -> Image.Image:
@@ -226,45 +185,15 @@ def _picture(video: Path, frame: "av.VideoFrame") -> Image.Image:
     elif any(component.is_alpha for component in frame.format.components):
         pixels = frame.to_ndarray(format="rgba")
         if pixels[..., 3].min() < 255:
-            raise _VideoError(f"{video} is transparent in places: flatten it onto a background first")
+            raise ParsingError(f"{video} is transparent in places: flatten it onto a background first")
         pixels = pixels[..., :3]
     else:
         pixels = frame.to_ndarray(format="rgb24")
     return Image.fromarray(np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90))))
 
 
-def _check_end(video: Path, container: "av.container.InputContainer", track: "av.VideoStream", seconds: float) -> None:
-    """Raise _VideoError where the frames end early: demuxers take a cut for the end."""
-    whole = True
-    if _format(video) == "gif":
-        with video.open("rb") as stream:
-            stream.seek(-1, os.SEEK_END)
-            whole = stream.read() == _GIF_ENDS
-    elif track.duration is not None and track.time_base is not None:
-        whole = seconds > float(track.duration * track.time_base) - _slack(track)
-    elif container.duration is not None and len(container.streams) == 1:
-        whole = seconds > container.duration / pyav().time_base - _slack(track)
-    if not whole:
-        raise _VideoError(f"{video} is cut off: replace or remove it")
-
-
-def _slack(track: "av.VideoStream") -> float:
-    return 0.1 + float(3 / (track.average_rate or 10))
-
-
-def _format(video: Path) -> str:
-    return _CONTAINERS[video.suffix.lower()]
-
-
-def lossless_movie(frames: NDArray[np.uint8], rate: Fraction) -> bytes:
-    """Return an .mkv file of frames [T, H, W] or [T, H, W, 3]."""
-    file = io.BytesIO()
-    write_lossless(file, frames, rate, gray=frames.ndim == 3)
-    return file.getvalue()
-
-
 def write_lossless(file: Path | io.BytesIO, frames: Iterable[NDArray[np.uint8]], rate: Fraction, *, gray: bool) -> None:
-    """Write frames one after the other as `lossless_movie` does."""
+    """Write frames [H, W] or [H, W, 3] one after the other as an .mkv file."""
     encode(file, frames, rate, "ffv1", "gray" if gray else "bgr0", {}, "matroska")
 
 

@@ -1,0 +1,51 @@
+"""What libraries raise and warn of: one line with the name of the file."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from axial_transformers.progress import say
+from axial_transformers.storage import MissingPackageError
+
+_LOGGERS = ("nibabel.global", "pydicom", "tifffile")
+
+
+class ParsingError(ValueError):
+    """One line about a file that cannot be read or written; the message is complete."""
+
+
+@contextmanager
+def parsing(
+    path: object,
+    fault: str = "cannot be read",
+    advice: str = ": replace or remove it",
+    error: type[ParsingError] = ParsingError,
+) -> Iterator[None]:
+    """Turn the errors of a library into one line that names the file; those of the system that do so stay."""
+    try:
+        yield
+    except Exception as raised:  # libraries raise errors of every kind
+        of_system = isinstance(raised, OSError) and raised.filename
+        if of_system or isinstance(raised, ParsingError | MissingPackageError):
+            raise
+        reason = " ".join(str(raised).replace(str(path), "it").split())[:200] or type(raised).__name__
+        raise error(f"{path} {fault} ({reason}){advice}") from raised
+
+
+@contextmanager
+def saying_once(path: object) -> Iterator[None]:
+    """Say each warning of a library, and each line of its log, once and with the name of the file."""
+    with ExitStack() as stack:
+        caught = stack.enter_context(warnings.catch_warnings(record=True))
+        for logger in map(logging.getLogger, _LOGGERS):
+            logger.addFilter(_warn)
+            stack.callback(logger.removeFilter, _warn)
+        yield
+    for line in dict.fromkeys(" ".join(str(each.message).split()) for each in caught):
+        say(f"{path}: {line}")
+
+
+def _warn(record: logging.LogRecord) -> bool:
+    warnings.warn(record.getMessage(), stacklevel=2)
+    return False

@@ -1,0 +1,140 @@
+"""Bad input: each gives one clear line that names the file."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from axial_transformers import data
+from axial_transformers.data import DataConfig
+
+_PIXELS = np.random.default_rng(0).integers(0, 256, (16, 16, 3)).astype(np.uint8)
+
+
+def _line(path: Path, config: DataConfig | None = None) -> str:
+    with pytest.raises(ValueError) as caught:
+        data.load(path, config, split="all")
+    line = str(caught.value)
+    assert "\n" not in line
+    assert str(path) in line
+    return line
+
+
+def _png(folder: Path, name: str = "good.png", pixels: np.ndarray = _PIXELS) -> Path:
+    folder.mkdir(exist_ok=True)
+    Image.fromarray(pixels).save(folder / name)
+    return folder / name
+
+
+def test_a_source_without_a_name_is_not_the_current_folder(tmp_path, monkeypatch):
+    _png(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert len(data.load(".", split="all")) == 1
+    with pytest.raises(ValueError, match="the name of the source is empty"):
+        data.load("", split="all")
+
+
+def test_an_image_of_another_size_is_named_with_a_hint(tmp_path):
+    _png(tmp_path)
+    _png(tmp_path, "other.png", _PIXELS[:5])
+    line = _line(tmp_path)
+    assert all(words in line for words in ("other.png is 16x5", "good.png is 16x16", "crop, stretch or tiles"))
+    line = _line(tmp_path, DataConfig(size=16))
+    assert all(words in line for words in ("other.png is 16x5 pixels, not 16x16", "data.fit=crop"))
+    assert "smaller than one 6x6 tile" in _line(tmp_path, DataConfig(size=6, fit="tiles"))
+    assert len(data.load(tmp_path, DataConfig(size=6, fit="crop"), "all")) == 2
+
+
+def test_pixels_of_types_that_do_not_mix_are_named(tmp_path):
+    _png(tmp_path, "a.png", _PIXELS[..., 0].astype(np.uint16))
+    assert "16-bit gray" in _line(tmp_path, DataConfig(mode="rgb"))
+    _png(tmp_path, "a.tiff", _PIXELS[..., 0].astype(np.float32))
+    assert "a.tiff has pixels of type F" in _line(tmp_path)
+
+
+def test_an_empty_folder_is_named_with_all_formats(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    line = _line(tmp_path)
+    formats = ".png", ".pgm", ".mp4", ".nii.gz", ".dcm", ".tif", ".nc", ".zarr", ".npy", ".parquet", ".tar"
+    assert all(suffix in line for suffix in formats)
+    assert "scan" in _line(tmp_path / "notes.txt")
+
+
+def _npy(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=True)
+    return file.getvalue()
+
+
+class _Trap:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+_SOUND = _npy(np.ones((3, 4, 5), np.uint8))
+_BAD_NPY = {
+    "cut off": (_SOUND[:-1], "cannot be read"),
+    "no header": (_SOUND[:8], "cannot be read"),
+    "junk": (b"hello", "cannot be read"),
+    "empty": (b"", "cannot be read"),
+    "objects": (_npy(np.array([[[_Trap()]]], object)), "cannot be read"),
+    "structured": (_npy(np.zeros((10, 10), [("a", "u1")])), "uint8"),
+    "floats": (_npy(np.geomspace(1, 2, 10).reshape(2, 5)), "not at equal steps"),
+    "complex": (_npy(np.zeros((2, 5), np.complex64)), "complex64"),
+    "one axis": (_npy(np.zeros(100, np.uint8)), "shape"),
+    "no examples": (_npy(np.zeros((0, 5, 5), np.uint8)), "shape"),
+    "too large values": (_npy(np.array([[0, 1 << 30]])), "at most 65,536 values"),
+}
+
+
+@pytest.mark.parametrize("name", _BAD_NPY)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_bad_arrays_are_named(tmp_path, name, suffix):
+    content, words = _BAD_NPY[name]
+    path = tmp_path / f"bad{suffix}"
+    if suffix == ".npy":
+        path.write_bytes(content)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("images.npy", content)
+    assert words in _line(path)
+
+
+def test_npz_files_that_are_none_or_damaged_are_named(tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_text("hello")
+    assert "a.npz cannot be read" in _line(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes.txt", "hello")
+    assert "it holds nothing" in _line(path)
+    for packing in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(path, "w", packing) as archive:
+            archive.writestr("images.npy", _SOUND)
+            checksum = archive.getinfo("images.npy").CRC.to_bytes(4, "little")
+        path.write_bytes(path.read_bytes().replace(checksum, b"\0\1\2\3"))
+        assert "Bad CRC" in _line(path)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_arrays_of_either_byte_order_have_their_values(tmp_path, order, suffix):
+    values = np.random.default_rng(0).integers(-5, 999, (3, 4, 5)).astype(f"{order}i2")
+    path = tmp_path / f"a{suffix}"
+    np.save(path, values) if suffix == ".npy" else np.savez(path, images=values)
+    examples = data.load(path, split="all")
+    assert np.array_equal(examples.values[..., 0], values)
+    cut = data.load(path, DataConfig(size=(2, 4, 5)), split="all")
+    assert np.array_equal(cut.values[:][..., 0], values[None, :2])
+
+
+def test_labels_that_do_not_fit_are_named(tmp_path):
+    path, images = tmp_path / "a.npz", _PIXELS.reshape(4, 4, 16, 3)
+    for labels in (np.arange(3), np.arange(4.0), np.arange(4)[:, None].repeat(2, 1)):
+        np.savez(path, images=images, labels=labels)
+        assert "4 integers are needed" in _line(path)
+    for labels in (np.array([0, -1, 2, 3]), np.array([0, 1, 2, 10**12])):
+        np.savez(path, images=images, labels=labels)
+        assert "has labels" in _line(path)
