@@ -5,9 +5,9 @@ import lzma
 
 import numpy as np
 import pytest
-from axial_transformers.compression.files.source import Tiles, cut_tiles
 from PIL import Image
 
+from axial_transformers.compression.contents import Tiles
 from axial_transformers.pictures import other_codecs as module
 from axial_transformers.pictures.other_codecs import coded_sizes
 
@@ -39,7 +39,7 @@ def test_images_are_coded_as_files_and_on_a_sheet():
 def test_tiles_are_compared_as_the_whole_images_that_they_come_from():
     images = [smooth(7, 5, 1).astype(np.uint8), smooth(3, 9, 1).astype(np.uint8)]
     sizes = [image.shape[:2] for image in images]
-    tiles = Tiles(sizes, lambda i: cut_tiles(images[i][None], (4, 4)), (4, 4, 1))
+    tiles = Tiles(sizes, images.__getitem__, (4, 4, 1))
     assert tiles.values == 7 * 5 + 3 * 9
     assert coded_sizes(tiles.sizes, tiles.example, lambda name: iter) == sizes_of(images)
 

@@ -17,7 +17,7 @@ from axial_transformers.progress import say
 from axial_transformers.wording import counted
 
 SUFFIXES = (".csv", ".tsv")
-_SNIFFED = 1 << 16
+_LOOKED_AT = 20
 _GAPS = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
 _TIMES = re.compile(r"\b(time|date|timestamp|datetime)\b", re.IGNORECASE)
 _NUMBER_HERE = "\x1a"
@@ -101,10 +101,13 @@ def write_table(path: Path, values: NDArray[Any], whole: Sequence[bool], rest: b
 
 
 def _separator(text: str) -> str:
-    try:
-        return csv.Sniffer().sniff(text[:_SNIFFED], delimiters=",;\t| ").delimiter
-    except csv.Error:
-        return ","
+    """Return the separator that divides the first lines into equal numbers of cells."""
+    lines = text.splitlines()[:_LOOKED_AT]
+    for separator in ("\t", ";", "|"):
+        counts = {len(row) for row in csv.reader(lines, delimiter=separator) if row}
+        if len(counts) == 1 and counts != {1}:
+            return separator
+    return ","
 
 
 def _number(cell: str, separator: str) -> int | float | str | None:
