@@ -92,7 +92,7 @@ def test_a_folder_of_mixed_files_comes_back(tmp_path, gray, caplog):
     assert [(back / name).read_bytes() for name in stored] == [(source / name).read_bytes() for name in stored]
     assert len([path for path in back.rglob("*") if path.is_file()]) == 7
     said = caplog.text
-    assert "left out: 1 empty folder, 1 hidden file or folder, 1 link" in said
+    assert "left out: 1 empty folder, 1 hidden name, 1 linked folder" in said
     assert "with equal values, not equal bytes, return 3 files, 2 of them as .png" in said
     assert "stored, not coded by the model: 4 files, dogs/colour.bmp, not" in said
     only = there_and_back(gray, source, tmp_path / "only", only_data=True)

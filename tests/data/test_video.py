@@ -233,7 +233,7 @@ def test_a_damaged_video_is_left_out_whole_and_the_others_keep_their_classes(tmp
     content = torn.read_bytes()
     torn.write_bytes(content[:-9000] + bytes(6000) + content[-3000:])  # its first clips are whole
     config = DataConfig(frames=2)
-    with pytest.warns(UserWarning, match=r"skipped: .*b/1\.mp4 is "):
+    with pytest.warns(UserWarning, match=r"skipped, 1 of .*b/1\.mp4 is "):
         examples = data.load(tmp_path, config, "all")
     assert {name.split("#")[0] for name in examples.names} == {"a/0.mp4", "a/2.mp4", "b/3.mp4"}
     assert np.array_equal(examples.values.reshape(3, 40, 16, 16, 3)[2], moving(40, 16, 16, seed=3))

@@ -4,7 +4,6 @@ import io
 import os
 import zlib
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from axial_transformers.compression.description import CHANNELS, Description, He
 from axial_transformers.data import DataConfig, load, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
 from axial_transformers.data.blocks_of_arrays import Sliced, range_of_array
+from axial_transformers.data.folders import files_below
 from axial_transformers.data.npy import array_names, read_array
 from axial_transformers.data.picture_files import SUFFIXES, PictureError, is_gray16, opened, upright
 from axial_transformers.data.scan_files import suffix_of
@@ -165,18 +165,10 @@ def _files_of(path: Path) -> tuple[Path, list[Path], list[str]]:
     """Return the root and the files of a folder, or of one file, and lines about what is left out."""
     if not path.is_dir():
         return path.parent, [path], []
-    files, left_out = list[Path](), Counter[str]()
-    for root, folders, names in os.walk(path):
-        here = Path(root)
-        left_out["empty folder"] += not folders and not names
-        for name in (*folders, *names):
-            kind = "link" if (here / name).is_symlink() else "hidden file or folder" if name.startswith(".") else ""
-            left_out[kind] += bool(kind)
-            if not kind and name not in folders and (here / name).is_file():
-                files.append(here / name)
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-    counts = [counted(number, kind) for kind, number in left_out.items() if kind and number]
-    return path, sorted(files), [f"left out: {', '.join(counts)}"] if counts else []
+    found, left_out = files_below(path)
+    files = [file for file in found if not file.is_symlink()]
+    links = [f"left out: {counted(len(found) - len(files), 'link')}"] if len(files) < len(found) else []
+    return path, files, [left_out, *links] if left_out else links
 
 
 def _holds_images(path: Path) -> bool:

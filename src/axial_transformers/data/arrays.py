@@ -13,8 +13,9 @@ from PIL import Image
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, GrowingArray
-from axial_transformers.data.images import fitted, tiles
+from axial_transformers.data.images import fitted
 from axial_transformers.data.npy import array_header, array_names, read_array
+from axial_transformers.data.tiles import whole_tiles
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.storage.files import written_whole
 
@@ -91,7 +92,7 @@ def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Exam
         return examples
     if len(shape) < 2 or min(shape[-2:]) < size:
         raise ValueError(f"{where} has {list(shape)} positions, less than one {size}x{size} tile: give a smaller size")
-    values, suffixes = tiles(examples.values, size)
+    values, suffixes = whole_tiles(examples.values, size)
     return replace(
         examples,
         values=values,

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -11,56 +12,40 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.progress import Progress, say
+from axial_transformers.wording import counted
 
 RUN = {"train.json", "metrics.jsonl"}
+MAX_NAMED = 5
 
 
-def files_below(folder: Path) -> list[Path]:
-    """Return all files below a folder, sorted by path, without runs of `axial train`; links are followed once."""
-    found, roots = list[Path](), [folder.resolve()]
-    for root, folders, names in os.walk(folder, onerror=_say_unread, followlinks=True):
+def files_below(folder: Path) -> tuple[list[Path], str]:
+    """Return the files below a folder, sorted by path, and a line that counts what is left out, if anything is.
+
+    That is what is hidden, links to folders, empty folders, runs of `axial train`, and what cannot be read.
+    """
+    found, left_out = list[Path](), Counter[str]()
+    for root, folders, names in os.walk(folder, onerror=lambda _: left_out.update(["unreadable folder"])):
         here = Path(root)
+        left_out["empty folder"] += not folders and not names
         if here != folder and set(names) >= RUN:
+            left_out["training run"] += 1
             folders.clear()
-            say(f"skipped: {here} is a run of axial train, whose pictures are no data")
             continue
-        folders.sort()
-        for name in [name for name in folders if (here / name).is_symlink()]:
-            target = (here / name).resolve()
-            if roots[0].is_relative_to(target) or any(_is_read_below(root, target) for root in roots):
-                folders.remove(name)
-                say(f"skipped: {here / name} is a link to {target}, which is read already: it is not followed")
-            else:
-                roots.append(target)
-        for file in (here / name for name in names):
-            if file.is_file():
-                found.append(file)
-            elif file.is_symlink():
-                say(f"skipped: {file} is a link to nothing that can be read")
-    return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
-
-
-def is_hidden(path: Path) -> bool:
-    """Return True if a name begins with a dot."""
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _is_read_below(root: Path, target: Path) -> bool:
-    return target.is_relative_to(root) and not is_hidden(target.relative_to(root))
-
-
-def _say_unread(error: OSError) -> None:
-    say(f"skipped: {error.filename} cannot be read ({error.strerror})")
+        hidden = [name for name in (*folders, *names) if name.startswith(".")]
+        links = [name for name in folders if name not in hidden and (here / name).is_symlink()]
+        left_out["hidden name"] += len(hidden)
+        left_out["linked folder"] += len(links)
+        folders[:] = [name for name in folders if name not in (*hidden, *links)]
+        files = [here / name for name in names if name not in hidden]
+        found += [file for file in files if file.is_file()]
+        left_out["broken link"] += sum(file.is_symlink() and not file.exists() for file in files)
+    counts = ", ".join(counted(number, kind) for kind, number in left_out.items() if number)
+    return sorted(found, key=lambda file: file.relative_to(folder).as_posix()), counts and f"left out: {counts}"
 
 
 def natural_key(file: PurePath) -> list[str | int]:
     """Return a key that sorts batch_10 after batch_9."""
     return [int(word) if i % 2 else word for i, word in enumerate(re.split(r"(\d+)", file.name))]
-
-
-MAX_NAMED = 20
-_FILE = re.compile(r"^.+?\.\w+(?=[\s:])")
-"""The file that a fault begins with."""
 
 
 class FitError(ValueError):
@@ -117,44 +102,22 @@ def gather(
     )
 
 
-def usually_left_out(count: int) -> int:
-    """Return the default limit of files left out."""
-    return min(max(5, count // 5), (count - 1) // 2)
-
-
 def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad: int | None, in_all: int) -> None:
-    too_many = len(faults) > (usually_left_out(in_all) if skip_bad is None else skip_bad)
+    usual = min(max(5, in_all // 5), (in_all - 1) // 2)
+    too_many = len(faults) > (usual if skip_bad is None else skip_bad)
     if unfit:
         raise ValueError(listed([*unfit, *(faults if too_many else ())]))
     if too_many or not left:
         advice = f" (data.skip_bad={len(faults)} would leave out {len(faults)} of {in_all} files)" if left else ""
         raise ValueError(listed(faults) + advice)
-    causes = by_cause(faults)
-    for cause in causes[:MAX_NAMED]:
-        say(f"skipped: {cause}")
-    if len(causes) > MAX_NAMED:
-        say(f"skipped: more, {len(faults)} of {in_all} files")
+    if faults:
+        say(f"skipped, {len(faults)} of {in_all} files: {listed(faults)}")
 
 
 def listed(faults: Sequence[str]) -> str:
-    """Return one line about faults: the first 20 causes."""
-    if len(faults) == 1:
-        return faults[0]
-    causes = by_cause(faults)
-    more = [f"and {len(causes) - MAX_NAMED} more"] if len(causes) > MAX_NAMED else []
-    return f"{len(faults)} files are unfit: {'; '.join([*causes[:MAX_NAMED], *more])}"
-
-
-def by_cause(faults: Sequence[str]) -> list[str]:
-    """Return the first fault of each cause, with two more files of which it is true, and the number of the others."""
-    causes, lines = dict[str, list[str]](), list[str]()
-    for fault in faults:
-        causes.setdefault(_FILE.sub("", fault), []).append(fault)
-    for cause, (first, *others) in causes.items():
-        names = ", ".join(other.removesuffix(cause) for other in others[:2])
-        more = f" and {len(others) - 2:,} more" if len(others) > 2 else ""
-        lines.append(first + f" (also {names}{more})" * bool(others))
-    return lines
+    """Return one line about faults, of which the first ones are named."""
+    more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
+    return "; ".join([*faults[:MAX_NAMED], *more])
 
 
 def _different(file: Path, shape: tuple[int, ...], first: Path, first_shape: tuple[int, ...]) -> FitError:

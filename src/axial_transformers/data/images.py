@@ -1,9 +1,8 @@
 """Folders of images."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from axial_transformers.data.picture_files import (
     say_conversion,
     upright,
 )
+from axial_transformers.data.tiles import whole_tiles
 from axial_transformers.data.windows import windowed_tiles
 from axial_transformers.progress import Progress
 
@@ -128,31 +128,7 @@ def fitted(
         raise PictureError(
             f"{file} is {image.width}x{image.height} pixels, smaller than one {size}x{size} tile: remove it"
         )
-    return tiles(pixels[None], size)
-
-
-def tiles(values: NDArray[np.integer], size: int) -> tuple[NDArray[np.integer], list[str]]:
-    """Cut [N, .., H, W, C] into squares [N * n, .., size, size, C]; return them and the n positions #row,column."""
-    *outer, height, width, channels = values.shape
-    rows, columns = height // size, width // size
-    whole = values[..., : rows * size, : columns * size, :].reshape(*outer, rows, size, columns, size, channels)
-    squares = np.moveaxis(whole, (-5, -3), (1, 2)).reshape(-1, *outer[1:], size, size, channels)
-    return squares, [f"#{row},{column}" for row in range(rows) for column in range(columns)]
-
-
-def tile_of(name: str) -> tuple[str, tuple[int, int] | None]:
-    """Return the name without #row,column, and these; None: it is no tile."""
-    found = re.fullmatch(r"(.*)#(\d+),(\d+)", name, re.DOTALL)
-    return (found[1], (int(found[2]), int(found[3]))) if found else (name, None)
-
-
-def joined_tiles(squares: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
-    """Return the image [H, W, C] of tiles [n, h, w, C] with these names; a missing one is 0."""
-    corners = np.array([tile_of(name)[1] for name in names])
-    (rows, columns), (height, width, channels) = corners.max(axis=0) + 1, squares.shape[1:]
-    whole = np.zeros((rows, columns, height, width, channels), squares.dtype)
-    whole[tuple(corners.T)] = squares
-    return whole.swapaxes(1, 2).reshape(rows * height, columns * width, channels)
+    return whole_tiles(pixels[None], size)
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from axial_transformers.data.arrays import example_shape, in_tiles, is_one_array
 from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, cut
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import Selection, files_below, is_hidden, natural_key
+from axial_transformers.data.folders import Selection, files_below, natural_key
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -199,7 +199,10 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
 
 
 def _shown(folder: Path) -> list[Path]:
-    return [file for file in files_below(folder) if not is_hidden(file.relative_to(folder))]
+    files, left_out = files_below(folder)
+    if left_out:
+        say(f"{folder}: {left_out}")
+    return files
 
 
 def _scans(files: Sequence[Path]) -> list[Path]:

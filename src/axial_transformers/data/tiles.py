@@ -1,6 +1,9 @@
 """Tiles: examples cut into equal parts along their axes, and joined again."""
 
+import re
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,3 +37,27 @@ def join_tiles(tiles: NDArray[np.integer], lengths: tuple[int, ...]) -> NDArray[
 
 def _tiles_first(axes: int) -> tuple[int, ...]:
     return (0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1)
+
+
+def whole_tiles(values: NDArray[np.integer], side: int) -> tuple[NDArray[np.integer], list[str]]:
+    """Cut [N, .., H, W, C] into squares [N * n, .., S, S, C] inside; return also the n positions #row,column."""
+    *outer, height, width = values.shape[1:-1]
+    rows, columns = height // side, width // side
+    inside = values[..., : rows * side, : columns * side, :]
+    names = [f"#{row},{column}" for row in range(rows) for column in range(columns)]
+    return cut_tiles(inside, (*outer, side, side)), names
+
+
+def tile_of(name: str) -> tuple[str, tuple[int, int] | None]:
+    """Return the name without #row,column, and these; None: it is no tile."""
+    found = re.fullmatch(r"(.*)#(\d+),(\d+)", name, re.DOTALL)
+    return (found[1], (int(found[2]), int(found[3]))) if found else (name, None)
+
+
+def joined_tiles(squares: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+    """Return the image [H, W, C] of tiles [n, h, w, C] with these names; a missing one is 0."""
+    corners = np.array([tile_of(name)[1] for name in names])
+    (rows, columns), (height, width) = corners.max(axis=0) + 1, squares.shape[1:3]
+    grid = np.zeros((rows, columns, *squares.shape[1:]), squares.dtype)
+    grid[tuple(corners.T)] = squares
+    return join_tiles(grid.reshape(-1, *squares.shape[1:]), (rows * height, columns * width))[0]

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Integer
 
 from axial_transformers.data import Examples
-from axial_transformers.data.images import joined_tiles, tile_of
+from axial_transformers.data.tiles import joined_tiles, tile_of
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
