@@ -80,7 +80,7 @@ def test_files_that_are_no_data_are_stored_or_left_out_which_is_said_first(axial
     Path("photos/link").symlink_to("nowhere")
     done = axial("compress", model, "photos", "a.axl", "--force")
     assert done.err.splitlines()[:3] == [
-        "left out: 1 link",
+        "left out: 1 broken link",
         "with equal values, not equal bytes, return 1 file, 1 of them as .png",
         "stored, not coded by the model: 1 file, Thumbs.db",
     ]

@@ -85,7 +85,7 @@ def test_a_mapped_array_is_read_where_it_is_cut(tmp_path):
 def test_an_array_of_too_few_slabs_for_a_part_is_one_clear_line(tmp_path):
     np.save(tmp_path / "x.npy", numbered(5, 4, 4))
     options = DataConfig(size=(4, 4, 4))
-    with pytest.raises(ValueError, match=r"1 slabs of blocks \[4, 4, 4\], too few for a .*data.size=\(2, 2, 2\)"):
+    with pytest.raises(ValueError, match=r"1 slabs of blocks \[4, 4, 4\], too few for .*data.size=\(2, 2, 2\)"):
         data.load(tmp_path / "x.npy", options, "validation")
     assert len(data.load(tmp_path / "x.npy", options)) == 1
 

@@ -4,8 +4,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, picture_files, scans, video
 from axial_transformers.data.arrays import example_shape, in_tiles, is_one_array, load_arrays, volume_in
@@ -26,9 +27,22 @@ from axial_transformers.progress import Progress, say
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
 
-Parts = Mapping[Part, Sequence[Any]]
-"""Files, or parts of a data set."""
 FEW = 8
+
+
+class Source(NamedTuple):
+    """What a source holds, before it is read."""
+
+    name: object
+    parts: Mapping[Part, Sequence[Any]]
+    """Files or data sets whose names state these parts; what states none trains."""
+    read: Callable[[Sequence[Any]], Examples]
+    names: Mapping[Any, str] | None = None
+    """Names of single files, by whose hash the parts are chosen that nothing states; None: these parts are in order."""
+    test_share: float = 0.0
+    """Of the test part, where neither names nor options say."""
+    finish: Callable[[Examples], Examples] = lambda examples: examples
+    """What is done to the examples of a part."""
 
 
 def load(
@@ -64,7 +78,13 @@ def load(
     config = config or DataConfig()
     if split != "train":
         config = replace(config, offsets="fixed")
-    examples = _load(source, config, split, progress)
+    if split not in get_args(Split):
+        raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
+    if source == "digits":
+        examples = load_digits(split)
+    else:
+        opened = _opened(source, config, split, progress)
+        examples = opened.finish(_part(opened, config, split))
     if config.num_values not in (None, examples.num_values):
         values = f"values of {source} are 0..{examples.num_values - 1}; leave it out, or save them as an array"
         raise ValueError(f"data.num_values={config.num_values} is an option of arrays: {values}")
@@ -79,71 +99,129 @@ def load(
     return examples
 
 
-def _load(source: str | Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
-    if split not in get_args(Split):
-        raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
-    if source == "digits":
-        return load_digits(split)
+def _part(source: Source, config: DataConfig, split: Split) -> Examples:
+    """Read one split."""
+    if split == "all":
+        return source.read([*(source.names or chain(*source.parts.values()))])
+    if split in source.parts and split != "train":
+        return source.read(source.parts[split])
+    train = source.parts.get("train", [])
+    shares = (
+        0.0 if "validation" in source.parts else config.validation_fraction,
+        0.0 if "test" in source.parts else source.test_share if config.test_fraction is None else config.test_fraction,
+    )
+    if source.names is None:
+        if not train:
+            raise _empty(source, split)
+        return _share(source, source.read(train), config, split, shares)
+    assigned = hashed_parts([source.names[file] for file in train], config.seed, *shares)
+    chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
+    if not chosen:
+        raise _empty(source, split, "file" * (len(train) == 1))
+    return source.read(chosen)
+
+
+def _share(
+    source: Source, examples: Examples, config: DataConfig, split: Split, shares: tuple[float, float]
+) -> Examples:
+    """Return a part of examples in order; of blocks, whole slabs."""
+    values: object = examples.values
+    blocks = values if isinstance(values, Blocks) else None
+    bounds = blocks.bounds() if blocks else range(len(examples) + 1)
+    chosen = consecutive_part(len(bounds) - 1, split, *shares)
+    if chosen.start == chosen.stop:
+        if blocks:
+            slabs = f"{source.name} has {len(bounds) - 1} slabs of blocks {list(blocks.block)}, too few for {split}"
+            smaller = tuple(max(1, length // 2) for length in blocks.block)
+            raise EmptySplitError(f"{slabs}: cut it into smaller ones, as by data.size={smaller}")
+        raise _empty(source, split, "example" * (len(bounds) == 2))
+    start, stop = bounds[chosen.start], bounds[chosen.stop]
+    return blocks.between(start, stop).examples(config) if blocks else examples.part(slice(start, stop))
+
+
+def _empty(source: Source, split: Split, only: str = "") -> EmptySplitError:
+    ways_out = {
+        "train": "take another split",
+        "validation": "raise data.validation_fraction, or change data.seed",
+        "test": "set data.test_fraction, or give the test part as a source of its own with split=all",
+    }
+    if only and split != "test":
+        ways_out[split] = f"one {only} cannot both train and validate, give two or more"
+    stated = ", ".join(source.parts)
+    return EmptySplitError(f"{source.name} has no {split} examples (it states {stated}): {ways_out[split]}")
+
+
+def _opened(source: str | Path, config: DataConfig, split: Split, progress: Progress) -> Source:
     path = source_path(source)
     if scans.is_scan(path):
-        return _load_file(path, config, split, progress)
+        return Source(path, {"train": [path]}, partial(_volumes, path.parent, config, progress))
     if is_hub_dataset(source) or hugging_face.is_saved(path):
-        return _load_dataset(str(source), [], config, split, progress)
+        return _dataset(str(source), [], config, progress)
     if path.is_dir():
-        return _load_folder(path, config, split, progress)
+        return _folder(path, config, split, progress)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder (the bundled digits are called digits)")
-    return _load_file(path, config, split, progress)
+    return _file(path, config, split, progress)
 
 
-def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
+def _file(path: Path, config: DataConfig, split: Split, progress: Progress) -> Source:
     suffix = path.suffix.lower()
     if suffix in hugging_face.BUILDERS:
-        return _load_dataset(str(path), [path], config, split, progress)
-    of_arrays = suffix in npy.SUFFIXES and not is_one_array(config)
-    if of_arrays:
-        examples = load_arrays([path], config)
-    elif suffix in npy.SUFFIXES or scans.is_scan(path):
-        examples = _load_volumes(Selection(path.parent, [path]), config, progress)
-    elif suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
-        examples = _load_video(path, config, progress)
-    elif suffix in picture_files.SUFFIXES and split == "all":
-        kind = images.kind_of_images([path], config)
-        return images.load_images(Selection(path.parent, [path]), config, kind, progress)
-    elif suffix in picture_files.SUFFIXES:
-        raise ValueError(f"{path} is one picture, which has no {split} part: give a folder of pictures, or split all")
-    elif suffix in video.SUFFIXES:
+        return _dataset(str(path), [path], config, progress)
+    if suffix in picture_files.SUFFIXES and not (suffix in video.SUFFIXES and config.frames):
+        if split != "all":
+            raise ValueError(f"{path} is one picture without a {split} part: give a folder of pictures, or split all")
+        return Source(path, {"train": [path]}, partial(_images, path.parent, config, progress))
+    part = part_of_file(path.stem)
+    parts: Mapping[Part, Sequence[Path]] = {part if part == split and part else "train": [path]}
+    if suffix in npy.SUFFIXES:
+        return _of_arrays(path, path.parent, parts, config, progress)
+    if suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
+        return Source(path, parts, partial(_videos, path.parent, config, progress))
+    if suffix in video.SUFFIXES:
         raise _without_frames(path)
-    else:
-        raise ValueError(
-            f"{path} is neither a folder nor an .npz, .npy, .csv, .tsv, .parquet, .tar, picture, video, scan or"
-            " TFRecord file: give one, or digits"
-        )
-    if part_of_file(path.stem) != split or split == "train":
-        examples = _share(path, examples, config, split, {"train": [path]})
-    return _fitted(path, examples, config) if of_arrays else examples
+    raise ValueError(
+        f"{path} is neither a folder nor an .npz, .npy, .csv, .tsv, .parquet, .tar, picture, video, scan or TFRecord"
+        " file: give one, or digits"
+    )
 
 
-def _load_volumes(selection: Selection, config: DataConfig, progress: Progress) -> Examples:
-    volumes = {
-        file.relative_to(selection.root).as_posix(): _volume(file, config) for file in progress(selection.chosen)
-    }
+def _volumes(root: Path, config: DataConfig, progress: Progress, files: Sequence[Path]) -> Examples:
+    volumes = dict[str, Sliced]()
+    for file in progress(files):
+        scan = scans.read_scan(file) if scans.is_scan(file) else None
+        name = file.relative_to(root).as_posix()
+        volumes[name] = channels_last(scan.values, scan.axes) if scan else volume_in(file, config)
     return cut(volumes, config).examples(config)
 
 
-def _volume(file: Path, config: DataConfig) -> Sliced:
-    if not scans.is_scan(file):
-        return volume_in(file, config)
-    scan = scans.read_scan(file)
-    return channels_last(scan.values, scan.axes)
+def _of_arrays(
+    name: Path, root: Path, parts: Mapping[Part, Sequence[Path]], config: DataConfig, progress: Progress
+) -> Source:
+    def fitted(examples: Examples) -> Examples:
+        is_known = config.num_values is not None or (examples.num_values, examples.lowest) == (256, 0)
+        return in_tiles(name, examples if is_known else examples.in_own_range(name, None), config)
+
+    if is_one_array(config):
+        return Source(name, parts, partial(_volumes, root, config, progress))
+    return Source(name, parts, partial(load_arrays, options=config), finish=fitted)
 
 
-def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
+def _images(root: Path, config: DataConfig, progress: Progress, files: Sequence[Path]) -> Examples:
+    return images.load_images(Selection(root, files), config, images.kind_of_images(files, config), progress)
+
+
+def _videos(root: Path, config: DataConfig, progress: Progress, files: Sequence[Path]) -> Examples:
     if config.offsets == "random":
-        raise ValueError(
-            f"{path} is one source of clips: data.offsets=random needs a folder of several videos or files"
-        )
-    return video.load_videos(Selection(path.parent, [path]), config, video.kind_of_videos([path], config), progress)
+        raise ValueError(f"{files[0]} is one source of clips: data.offsets=random needs a folder of several videos")
+    return video.load_videos(Selection(root, files), config, video.kind_of_videos(files, config), progress)
+
+
+def _dataset(source: str, files: Sequence[Path], config: DataConfig, progress: Progress) -> Source:
+    parts: Mapping[Part, Sequence[Any]] = {
+        part: [dataset] for part, dataset in hugging_face.open_parts(source, files).items()
+    }
+    return Source(source, parts, partial(hugging_face.load_dataset, source=source, options=config, progress=progress))
 
 
 def files_of(folder: Path, config: DataConfig) -> tuple[str, list[Path], list[Path]]:
@@ -157,8 +235,8 @@ def files_of(folder: Path, config: DataConfig) -> tuple[str, list[Path], list[Pa
     pictures = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
     arrays = [file for file in shown if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
     kinds = {
-        "video": _videos(shown, config),
-        "scan": _scans(shown),
+        "video": _clips_among(shown, config),
+        "scan": _scans_among(shown),
         "image": pictures if config.frames is None else [],
         "array": sorted(arrays, key=natural_key),
     }
@@ -171,30 +249,33 @@ def files_of(folder: Path, config: DataConfig) -> tuple[str, list[Path], list[Pa
     return kind, files, [file for file in shown if not read & {file, file.parent}]
 
 
-def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
+def _folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Source:
     kind, files, others = files_of(folder, config)
     if files == [folder]:
-        return _share(folder, _load_video(folder, config, progress), config, split, {"train": files})
+        return Source(folder, {"train": files}, partial(_videos, folder.parent, config, progress))
     if kind == "video":
-        videos = partial(video.load_videos, options=config, kind=video.kind_of_videos(files, config), progress=progress)
-        return _load_each(folder, files, config, split, videos)
+        of_videos = video.kind_of_videos(files, config)
+        return _each(folder, files, lambda some: video.load_videos(some, config, of_videos, progress))
     if kind == "scan":
-        return _load_each(folder, files, config, split, partial(_load_volumes, config=config, progress=progress))
+        return _each(folder, files, lambda some: _volumes(folder, config, progress, some.chosen))
     if kind == "image":
-        several = partial(
-            images.load_images, options=config, kind=images.kind_of_images(files, config), progress=progress
-        )
-        return _load_each(folder, files, config, split, several)
+        of_images = images.kind_of_images(files, config)
+        return _each(folder, files, lambda some: images.load_images(some, config, of_images, progress))
     if kind == "array":
-        return _load_array_folder(folder, files, config, split)
+        stated = [(file, part_of_file(file.stem)) for file in files]
+        for file, part in stated:
+            if part is None and split != "all":
+                wanted = "does not name its split (train, validation, test): give the file itself, or rename it"
+                raise ValueError(f"{file} {wanted}")
+        return _of_arrays(folder, folder, _parts(stated), config, progress)
     if files:
-        return _load_dataset(str(folder), files, config, split, progress)
+        return _dataset(str(folder), files, config, progress)
     if any(file.suffix.lower() in video.SUFFIXES for file in others):
         raise _without_frames(folder)
     raise ValueError(
         f"{folder} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
-        f" no TFRecord files, no arrays (.npz, .npy), no scans ({', '.join(scans.SUFFIXES)}) and no .parquet or .tar"
-        " files: give another folder"
+        f" no TFRecord files, no arrays ({', '.join(npy.SUFFIXES)}), no scans ({', '.join(scans.SUFFIXES)}) and no"
+        " .parquet or .tar files: give another folder"
     )
 
 
@@ -205,14 +286,14 @@ def _shown(folder: Path) -> list[Path]:
     return files
 
 
-def _scans(files: Sequence[Path]) -> list[Path]:
+def _scans_among(files: Sequence[Path]) -> list[Path]:
     """Return the scans among files, but none beside pictures, where a TIFF file of several pages is an unfit one."""
     found = [file for file in files if scans.is_scan(file)]
     pictures = {file for file in files if file.suffix.lower() in picture_files.SUFFIXES}
     return found if pictures <= {*found} else []
 
 
-def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
+def _clips_among(files: Sequence[Path], config: DataConfig) -> list[Path]:
     records = [file for file in files if file.suffix.lower() in bair_videos.SUFFIXES]
     if config.frames is None:
         return records
@@ -220,34 +301,30 @@ def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
     return sorted([*records, *of_frames, *(file for file in files if file.suffix.lower() in video.SUFFIXES)])
 
 
-def _load_each(
-    folder: Path,
-    files: Sequence[Path],
-    config: DataConfig,
-    split: Split,
-    load_files: Callable[[Selection], Examples],
-) -> Examples:
+def _each(folder: Path, files: Sequence[Path], load_files: Callable[[Selection], Examples]) -> Source:
+    """Return a source of single files, in folders that may state their parts, and of classes in these."""
     relative = {file: file.relative_to(folder) for file in files}
-    stated = {file: part_of_folder(path.parts[0]) for file, path in relative.items() if len(path.parts) > 1}
-    has_splits = any(stated.values())
+    stated = [(file, part_of_folder(path.parts[0]) if path.parts[1:] else None) for file, path in relative.items()]
+    has_splits = any(part for _, part in stated)
     if has_splits:
-        for file in files:
-            if stated.get(file) is None:
+        for file, part in stated:
+            if part is None:
                 raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
         relative = {file: path.relative_to(path.parts[0]) for file, path in relative.items()}
-    parts = _parts(files, stated.get)
-    if split == "all":
-        chosen: Sequence[Path] = files
-    elif split in parts and split != "train":
-        chosen = parts[split]
-    else:
-        fractions = _fractions(config, parts, test_default=0.0 if has_splits else 0.1)
-        train = parts.get("train", [])
-        assigned = hashed_parts([relative[file].as_posix() for file in train], config.seed, *fractions)
-        chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
-    if not chosen:
-        raise _empty(folder, split, parts, "file" * (len(parts.get("train", ())) == 1))
-    return load_files(Selection(folder, chosen, *_classes(relative, chosen)))
+    names = {file: path.as_posix() for file, path in relative.items()}
+    test_share = 0.0 if has_splits else 0.1
+
+    def read(chosen: Sequence[Path]) -> Examples:
+        return load_files(Selection(folder, chosen, *_classes(relative, chosen)))
+
+    return Source(folder, _parts(stated), read, names, test_share)
+
+
+def _parts(stated: Sequence[tuple[Path, Part | None]]) -> dict[Part, list[Path]]:
+    parts = dict[Part, list[Path]]()
+    for file, part in stated:
+        parts.setdefault(part or "train", []).append(file)
+    return parts
 
 
 def _classes(relative: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
@@ -263,90 +340,8 @@ def _classes(relative: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tup
     return names, [numbers[relative[file].parts[0]] for file in chosen]
 
 
-def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
-    for file in files:
-        if split != "all" and part_of_file(file.stem) is None:
-            raise ValueError(
-                f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
-            )
-    parts = _parts(files, lambda file: part_of_file(file.stem))
-    if is_one_array(config):
-        return _load_parts(
-            folder, files, parts, lambda some: _load_volumes(Selection(folder, some), config, iter), config, split
-        )
-    examples = _load_parts(folder, files, parts, partial(load_arrays, options=config), config, split)
-    return _fitted(folder, examples, config)
-
-
-def _fitted(source: Path, examples: Examples, config: DataConfig) -> Examples:
-    """Return examples of arrays as tiles if wanted, with the range of their part of the array."""
-    is_known = config.num_values is not None or (examples.num_values, examples.lowest) == (256, 0)
-    return in_tiles(source, examples if is_known else examples.in_own_range(source, None), config)
-
-
-def _load_dataset(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
-    parts = {part: [dataset] for part, dataset in hugging_face.open_parts(source, files).items()}
-    load_rows = partial(hugging_face.load_dataset, source=source, options=config, progress=progress)
-    return _load_parts(source, [each for (each,) in parts.values()], parts, load_rows, config, split)
-
-
-def _load_parts(
-    source: Path | str,
-    files: Sequence[Any],
-    parts: Parts,
-    load_files: Callable[[Sequence[Any]], Examples],
-    config: DataConfig,
-    split: Split,
-) -> Examples:
-    if split == "all":
-        return load_files(files)
-    if split in parts and split != "train":
-        return load_files(parts[split])
-    if "train" not in parts:
-        raise _empty(source, split, parts)
-    return _share(source, load_files(parts["train"]), config, split, parts)
-
-
-def _parts(files: Sequence[Path], part_of: Callable[[Path], Part | None]) -> Parts:
-    parts = dict[Part, list[Path]]()
-    for file in files:
-        parts.setdefault(part_of(file) or "train", []).append(file)
-    return parts
-
-
-def _share(source: Path | str, examples: Examples, config: DataConfig, split: Split, parts: Parts) -> Examples:
-    values: object = examples.values
-    blocks = values if isinstance(values, Blocks) else None
-    bounds = blocks.bounds() if blocks else range(len(examples) + 1)
-    chosen = consecutive_part(len(bounds) - 1, split, *_fractions(config, parts, test_default=0.0))
-    if chosen.start == chosen.stop:
-        if blocks:
-            slabs = f"{source} has {len(bounds) - 1} slabs of blocks {list(blocks.block)}, too few for a {split} part"
-            smaller = tuple(max(1, length // 2) for length in blocks.block)
-            raise EmptySplitError(f"{slabs}: cut it into smaller ones, as by data.size={smaller}")
-        raise _empty(source, split, parts, "example" * (len(bounds) == 2))
-    start, stop = bounds[chosen.start], bounds[chosen.stop]
-    return blocks.between(start, stop).examples(config) if blocks else examples.part(slice(start, stop))
-
-
-def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
-    test = test_default if config.test_fraction is None else config.test_fraction
-    return 0.0 if "validation" in parts else config.validation_fraction, 0.0 if "test" in parts else test
-
-
 def _without_frames(path: Path) -> ValueError:
     return ValueError(f"{path} holds videos: set how many frames a clip has, for example data.frames=16")
-
-
-def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> EmptySplitError:
-    ways_out = {
-        "train": "take another split",
-        "validation": "raise data.validation_fraction, or change data.seed",
-        "test": "set data.test_fraction, or give the test part as a source of its own with split=all",
-    }
-    if only and split != "test":
-        ways_out[split] = f"one {only} cannot both train and validate, give two or more"
-    return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")
 
 
 MAX_OPENED = 1000
@@ -382,7 +377,7 @@ def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list
 def scan_axes(source: str | Path) -> dict[str, int]:
     """Return the letters and lengths of the axes of a scan, or of the first scan of a folder; none of other sources."""
     path = Path(source)
-    files = [path] if scans.is_scan(path) else _scans(_shown(path)) if path.is_dir() else []
+    files = [path] if scans.is_scan(path) else _scans_among(_shown(path)) if path.is_dir() else []
     for scan in map(scans.read_scan, files):
         return {letter: length for letter, length in zip(scan.axes, scan.values.shape, strict=True) if letter != "C"}
     return {}

@@ -1,7 +1,6 @@
 """Scans and measurements in scientific formats: NIfTI, DICOM, TIFF, HDF5 and Zarr, by the extra `scientific`."""
 
 import gzip
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from axial_transformers.data.picture_files import is_picture
 from axial_transformers.data.scan_files import Scan, package, refuse, suffix_of
 from axial_transformers.storage.files import source_path, written_whole
 
-__all__ = ["SUFFIXES", "WRITTEN", "Scan", "bare", "is_scan", "parted", "read_scan", "write_scan"]
+__all__ = ["SUFFIXES", "WRITTEN", "Scan", "is_scan", "parted", "read_scan", "write_scan"]
 
 _READERS = {
     **dict.fromkeys((".nii", ".nii.gz"), scan_files.read_nifti),
@@ -93,17 +92,6 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
             np.save(aside, values, allow_pickle=False)
         else:
             refuse(path, f"has no suffix of a scan that is written: give {', '.join(WRITTEN)}")
-
-
-def bare(scan: Scan) -> Scan:
-    """Return the scan with nothing in its header but geometry and type."""
-    if scan.header is None:
-        return scan
-    header = type(scan.header)()
-    for name in scan.header:
-        if name.startswith(("datatype", "bitpix", "pixdim", "xyzt_units", "q", "sform", "srow")):
-            header[name] = scan.header[name]
-    return replace(scan, header=header)
 
 
 def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
