@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sized
 from functools import cache
 from typing import Protocol, Self, TypeVar
@@ -49,12 +48,6 @@ def stderr_console() -> Console:
 def rank() -> int:
     """Return this process's number under torchrun; process 0 writes messages for all."""
     return int(os.environ.get("RANK", 0))
-
-
-def say(warning: str) -> None:
-    """Warn in one process only."""
-    if rank() == 0:
-        warnings.warn(warning, stacklevel=3)
 
 
 class Display:

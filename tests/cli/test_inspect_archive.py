@@ -57,7 +57,7 @@ def test_images_scans_and_examples_from_python_are_named(axial: Axial, model):
         Image.new("L", (7, 4), 9).save(f"photos/{name}.png")
     Path("photos/notes.txt").write_text("of the holidays")
     assert axial("compress", "model", "photos", "a.axl", "--force").status == 0
-    assert "holds 2 images with equal values: a.png, b.png; 1 stored file" in words_of(axial, "a.axl")
+    assert "holds 2 images with equal values; 1 stored file" in words_of(axial, "a.axl")
     random_model(small_config((2, 4, 4), num_values=250)).float().save_pretrained("volumes")
     make_scan(Path("a.nii.gz"), np.random.default_rng(0).integers(0, 250, (3, 5, 7)).astype(np.uint8))
     assert axial("compress", "volumes", "a.nii.gz", "b.axl", "--force").status == 0

@@ -227,8 +227,7 @@ class Compress:
     model: str | Path
     """Folder of a run or of an exported model, or a hub id. Leave it out, and one is trained."""
     source: Path
-    """What axial train reads: an image, a folder of images, an .npz, .npy or .csv file, a scan, videos ... Files return
-    with equal values, in the format in which they came or the nearest lossless one."""
+    """What axial train reads, or an image. Files return with equal values, in their or the nearest lossless format."""
     archive: Path | None = None
     """The file to write, NAME.axl."""
     _: KW_ONLY
@@ -244,13 +243,11 @@ class Compress:
     key: Annotated[str | None, Parameter(name="--data.key")] = None
     """Name of the array within an .npz file that the model codes; the others are stored."""
     embed: bool = True
-    """Store the model, with weights rounded so that weights and data together take few bytes. Without it, decompressing
-    needs MODEL."""
+    """Store the model, with rounded weights. Without it, decompressing needs MODEL."""
     only_data: bool = False
     """Leave out the files of a folder that are no data."""
     force: bool = False
-    """Replace the archive, but never a file of the source. Write one that is larger than the source, or than its
-    values by zlib; otherwise the command ends with status 1."""
+    """Replace the archive. Write one that is larger than the source, or than zlib of its values."""
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
@@ -290,8 +287,7 @@ class Decompress:
     archive: Path
     """The .axl file."""
     output: Path | None = None
-    """A new folder; for one image also a new file such as x.png; for an array, a table or a scan also a new file of its
-    suffix, or .npz or .npy."""
+    """A new folder, or for one image, an array, a table or a scan a new file, such as x.png or x.npz."""
     _: KW_ONLY
     salvage: bool = False
     """Write what intact chunks contain, name what is lost, and end with status 1. Lost values of arrays are 0."""

@@ -19,18 +19,15 @@ def main(options: Compress) -> None:
     """Run the command."""
     name, source, archive = options.words
     require_free(archive, source, options.force)
-    trained = open_model(name or fitted(options, source, archive), options.weights, "cpu")
+    model = name or fitted(options, source, archive)
+    trained = open_model(model, options.weights, "cpu")
     data = replace(trained.data, axes=options.axes or trained.data.axes, key=options.key or trained.data.key)
     written = compress_files(
         trained.model, source, archive, embed=options.embed, data=data, only_data=options.only_data,
         verify=options.verify, force=options.force, progress=bar("compressing"),
     )  # fmt: skip
-    tiles, codecs = written.contents.tiles, dict[str, int]()
-    if options.compare:
-        weights = 0 if options.embed or name is None else (locate(str(name)) / WEIGHTS).stat().st_size
-        codecs = _compared(written, weights)
-    size = written.size - written.stored_size
-    rate = 8 * size / tiles.values
+    tiles, codecs = written.contents.tiles, _compared(written, model) if options.compare else {}
+    rate = 8 * (written.size - written.stored_size) / tiles.values
     if options.json:
         metrics = {
             "archive": str(archive), "images": len(tiles), "bytes": written.size, "bits_per_dim": rate,
@@ -45,9 +42,10 @@ def main(options: Compress) -> None:
     print_rows({codec: f"{size:>13,} bytes  {bits[codec]:.4f} bits/dim" for codec, size in codecs.items()})
 
 
-def _compared(written: Written, weights: int) -> dict[str, int]:
+def _compared(written: Written, model: str | Path) -> dict[str, int]:
     """Return bytes of the archive with its weights, without the files that it stores, and of other codecs."""
     tiles = written.contents.tiles
+    weights = 0 if written.model_size else (locate(str(model)) / WEIGHTS).stat().st_size
     codecs = coded_sizes(tiles.sizes, tiles.example, bar)
     sizes = {f"{name}, {way}": size for name, ways in codecs.items() for way, size in ways.items()}
     sizes["archive, weights counted"] = written.size - written.stored_size + weights

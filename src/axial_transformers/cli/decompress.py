@@ -2,7 +2,7 @@
 
 from axial_transformers.cli.commands import Decompress
 from axial_transformers.cli.console import command, say
-from axial_transformers.compression import WrongModelError, decompress_files
+from axial_transformers.compression import decompress_files
 from axial_transformers.compression.restoring import require_target
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import open_model
@@ -15,14 +15,10 @@ def main(options: Decompress) -> None:
         example = command("decompress", archive, output, "restored/")
         raise ValueError(f"{archive} is a folder, and no archive: name archive and output, as in {example}")
     require_target(output)
-    try:
-        lost = decompress_files(
-            None if name is None else open_model(name, options.weights, "cpu").model, archive, output,
-            salvage=options.salvage, only=options.only, most_values=options.most_values, progress=bar("chunks"),
-        )  # fmt: skip
-    except WrongModelError as error:
-        example = f", as in {command('decompress', 'MODEL', archive, output)}" if name is None else ""
-        raise ValueError(f"{error}{example}") from error
+    lost = decompress_files(
+        None if name is None else open_model(name, options.weights, "cpu").model, archive, output,
+        salvage=options.salvage, only=options.only, most_values=options.most_values, progress=bar("chunks"),
+    )  # fmt: skip
     print(output)
     if lost:
         say(f"lost, {len(lost)}: {', '.join(lost)}")

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from axial_transformers.cli.train import from_model
 from axial_transformers.cli.training import facts_of, fit_examples, planned, read_training
 from axial_transformers.compression.archive import Limit, limit_of, tell
 from axial_transformers.compression.contents import read_contents
-from axial_transformers.data import Examples, load
+from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.data.scans import is_scan
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import bar
 from axial_transformers.recipes import of_own_data
-from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, SHARE_OF_MODEL, block_of, for_archive
+from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, block_of, for_archive
 from axial_transformers.training import RunConfig, RunRecord, read_run
 from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.metrics import Metric
@@ -50,22 +51,17 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
     tell(contents)
     limit, values = None if options.force else limit_of(contents, run.model), contents.tiles.values
     stored = len(contents.stored() or b"")
-    codec, of_value = _other_codec(examples)
     if begun is None and not run.start_from:
-        run = for_archive(run, of_value * values)
+        run = for_archive(run, _bytes_of_value(examples) * values)
     run, costs = planned(run, begun)
     of_model = BYTES_OF_WEIGHT * costs.parameters
     if begun is None:
         if limit:
             limit.check(of_model)
         say(f"a model of {source}, width {run.model.dim}: {costs.parameters:,} weights, about {of_model:,.0f} bytes")
-        say(f"{codec} takes about {of_value * values:,.0f} bytes, weights at most {SHARE_OF_MODEL:.0%} of that")
-
-    def foreseeing(usual: Evaluate) -> Evaluate:
-        return _foreseeing(usual, values, of_model + stored, limit)
 
     facts = replace(facts_of(run, examples, examples), command=("compress", str(source), str(archive)))
-    result = fit_examples(run, begun, examples, examples, facts, foreseeing)
+    result = fit_examples(run, begun, examples, examples, facts, partial(_foreseeing, values, of_model + stored, limit))
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
     say(f"{folder} keeps the training: the same command goes on with it, and without it begins anew")
@@ -87,19 +83,19 @@ def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig
         "training.minutes": minutes,
         "data.skip_bad": ANY_NUMBER,
     }
-    settings |= {"data.axes": options.axes} if options.axes else {}
-    settings |= {"data.key": options.key} if options.key else {}
-    size = options.size or _block_of_slices(source)
+    given = {"data.axes": options.axes, "data.key": options.key}
+    settings |= {name: value for name, value in given.items() if value is not None}
+    size = options.size or _block_of_slices(source, DataConfig(axes=options.axes, key=options.key))
     if size is not None:
         settings |= {"data.size": size} if len(size) > 1 else {"data.size": size[0], "data.fit": "tiles"}
     return run.changed(settings), None
 
 
-def _block_of_slices(source: Path) -> tuple[int, ...] | None:
+def _block_of_slices(source: Path, config: DataConfig) -> tuple[int, ...] | None:
     """Return the block of large images in one array that are slices of a volume: neighbours are alike, as rows are."""
     if source.suffix.lower() not in (".npy", ".npz") or is_scan(source):
         return None
-    values = load(source, split="all").values
+    values = load(source, config, "all").values
     if values.ndim != 4 or values.shape[-1] > 1 or max(values.shape[1:3]) <= MAX_WHOLE:
         return None
     some = values[: max(2, SAMPLED // prod(values.shape[1:]))].astype(np.int64)
@@ -107,7 +103,7 @@ def _block_of_slices(source: Path) -> tuple[int, ...] | None:
     return block_of(values.shape[:3]) if of_images < 1.5 * of_rows else None
 
 
-def _foreseeing(usual: Evaluate, values: int, others: float, limit: Limit | None) -> Evaluate:
+def _foreseeing(values: int, others: float, limit: Limit | None, usual: Evaluate) -> Evaluate:
     """Return a callback that evaluates, says how large the archive will be, and ends what would not pay."""
 
     def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
@@ -121,9 +117,8 @@ def _foreseeing(usual: Evaluate, values: int, others: float, limit: Limit | None
     return whole
 
 
-def _other_codec(examples: Examples) -> tuple[str, float]:
-    """Return the codec that takes the fewest bytes for a sample, and how many bytes a value."""
+def _bytes_of_value(examples: Examples) -> float:
+    """Return how many bytes a value the best of other codecs takes for a sample."""
     some = examples.spread(max(1, SAMPLED // prod(examples.values.shape[1:])))[:].values
     found = coded_sizes([examples.shape] * len(some), some.__getitem__, bar)
-    size, name = min((size, name) for name, ways in found.items() for size in ways.values())
-    return name, size / some.size
+    return min(size for ways in found.values() for size in ways.values()) / some.size

@@ -124,6 +124,4 @@ def _held(header: Header) -> tuple[str, str]:
             f"{array.name}: {array.dtype} {list(array.shape)}, with equal values{stored}",
             f"restored{suffix_of(Path(array.name))}",
         )
-    names = ", ".join(image.name for image in description.images[:3])
-    count = counted(len(description.images), "image")
-    return f"{count} with equal values: {names}{', ...' * (len(description.images) > 3)}{stored}", "restored/"
+    return f"{counted(len(description.images), 'image')} with equal values{stored}", "restored/"

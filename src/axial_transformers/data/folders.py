@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.examples import Examples, GrowingArray
-from axial_transformers.progress import Progress, say
+from axial_transformers.data.parsing import say
+from axial_transformers.progress import Progress
 from axial_transformers.wording import counted
 
 RUN = {"train.json", "metrics.jsonl"}

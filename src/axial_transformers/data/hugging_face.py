@@ -16,10 +16,11 @@ from axial_transformers.data.arrays import MAX_CLASSES, example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.images import PixelKind, kind_of_images
+from axial_transformers.data.parsing import say
 from axial_transformers.data.rows import Column, Rows
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange, range_of
-from axial_transformers.progress import Progress, say
+from axial_transformers.progress import Progress
 from axial_transformers.storage import require_extra
 from axial_transformers.wording import engineering
 

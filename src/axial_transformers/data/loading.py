@@ -14,6 +14,7 @@ from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_la
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import Selection, files_below, natural_key
+from axial_transformers.data.parsing import say
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -23,7 +24,7 @@ from axial_transformers.data.splits import (
     part_of_folder,
 )
 from axial_transformers.data.windows import WindowedExamples
-from axial_transformers.progress import Progress, say
+from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
 

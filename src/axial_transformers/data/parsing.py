@@ -5,10 +5,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from axial_transformers.progress import say
+from axial_transformers.progress import rank
 from axial_transformers.storage import MissingPackageError
 
 _LOGGERS = ("nibabel.global", "pydicom", "tifffile")
+
+
+def say(warning: str) -> None:
+    """Warn in one process only."""
+    if rank() == 0:
+        warnings.warn(warning, stacklevel=3)
 
 
 class ParsingError(ValueError):

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
-from axial_transformers.data.parsing import ParsingError, parsing
-from axial_transformers.progress import say
+from axial_transformers.data.parsing import ParsingError, parsing, say
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 MAX_PIXELS = 178_956_970

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.npy import mapped
-from axial_transformers.data.parsing import ParsingError, parsing
+from axial_transformers.data.parsing import ParsingError, parsing, say
 from axial_transformers.data.splits import part_of_folder
-from axial_transformers.progress import say
 from axial_transformers.storage import require_extra
 
 _AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.progress import say
+from axial_transformers.data.parsing import say
 from axial_transformers.wording import counted
 
 SUFFIXES = (".csv", ".tsv")

@@ -18,9 +18,9 @@ from axial_transformers.data.config import DataConfig, Palette
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import FitError, Selection, gather, natural_key
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
-from axial_transformers.data.parsing import ParsingError, parsing
+from axial_transformers.data.parsing import ParsingError, parsing, say
 from axial_transformers.data.windows import windowed_clips
-from axial_transformers.progress import Progress, say
+from axial_transformers.progress import Progress
 from axial_transformers.storage import require_extra
 
 if TYPE_CHECKING:
