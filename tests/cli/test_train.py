@@ -144,7 +144,7 @@ def test_a_run_below_its_pictures_is_no_part_of_the_data(axial: Axial, tmp_path,
     monkeypatch.chdir(tmp_path / "mine")
     assert axial("train", ".", *TINY, *QUICK, "--validate-on", 2, "--samples", 1).status == 0
     assert list((tmp_path / "mine/runs/mine").glob("**/*.png"))
-    with pytest.warns(UserWarning, match="mine is a run of axial train"):
+    with pytest.warns(UserWarning, match="mine: left out: 1 training run"):
         assert len(load(tmp_path / "mine", DataConfig(), "all")) == 8
     status, _, err = axial("train", "runs/mine", "--training.steps", 2)
     assert status == 0, err
@@ -173,7 +173,7 @@ def test_a_damaged_test_part_is_named_and_never_replaced_by_validation(axial: Ax
     train = ["train", "photos", *TINY, *ONE_STEP, "--samples", 1, "--out", "run"]
     for i in range(2):
         Path(f"photos/test/{i}.png").write_text("damaged")
-    assert "(also photos/test/1.png)" in refused(*train, "--data.skip-bad", 1)
+    assert "photos/test/1.png is not a whole" in refused(*train, "--data.skip-bad", 1)
     assert not Path("run").exists()
     picture("photos/test/0.png", 0)
     done = axial(*train)
