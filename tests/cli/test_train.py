@@ -178,7 +178,7 @@ def test_a_damaged_test_part_is_named_and_never_replaced_by_validation(axial: Ax
     picture("photos/test/0.png", 0)
     done = axial(*train)
     assert done.status == 0, done.err
-    assert done.err.count("warning: skipped: photos/test/1.png") == 1
+    assert done.err.count("warning: skipped, 1 of 3 files: photos/test/1.png") == 1
     Path("photos/test/0.png").write_text("damaged")
     damaged = axial("evaluate", "run")
     assert damaged.status == 2

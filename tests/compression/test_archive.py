@@ -102,12 +102,11 @@ def test_a_chunk_is_read_without_the_rest(gray, three_chunks):
     damaged = bytearray(archive)
     damaged[header.start(0) + 9] ^= 1
     damaged[header.start(2) + 9] ^= 1
-    assert torch.equal(decompress(gray, bytes(damaged), chunks=[1]), images[66:133])
-    assert torch.equal(decompress(gray, archive[: header.start(2)], chunks=[1]), images[66:133])
+    for part in (bytes(damaged), archive[: header.start(2)]):
+        (found,) = ArchiveReader(io.BytesIO(part), gray).images([1])
+        assert torch.equal(found, images[66:133])
     with pytest.raises(DamagedError, match="chunk 0 of 3"):
         decompress(gray, bytes(damaged))
-    with pytest.raises(ValueError, match=r"0\.\.2"):
-        decompress(gray, archive, chunks=[3])
 
 
 def test_another_model_is_refused(gray, three_chunks):

@@ -140,18 +140,16 @@ def decompress(
     label: Int[Tensor, " n"] | None = None,
     cond: Float[Tensor, "n *a d"] | None = None,
     *,
-    chunks: Iterable[int] | None = None,
     most_values: int | None = None,
     progress: Progress = iter,
 ) -> Integer[Tensor, "n *a c"]:
-    """Return the images [N, *A, C] of an archive, or of some of its chunks, on the CPU.
+    """Return the images [N, *A, C] of an archive, on the CPU.
 
     They are uint8 if all values of the model are in 0..255, else int64.
 
     Args:
         archive: its bytes, or an open binary file.
         label, cond: as for `compress`, for all images.
-        chunks: indices of the chunks to read; None: all.
         most_values: largest number of values in the header; bounds the time of a hostile archive.
         progress: wraps the loop over chunks.
 
@@ -160,15 +158,9 @@ def decompress(
         WrongConditionsError: label or cond do not match those of `compress`.
         OtherVersionError, TruncatedError, DamagedError: see `container`.
         ArchiveError: more than `most_values`.
-        ValueError: no such chunk.
     """
     file = io.BytesIO(archive) if isinstance(archive, bytes | bytearray | memoryview) else archive
-    reader = ArchiveReader(file, model, label, cond, most_values)
-    entries = reader.header.chunks
-    chosen = list(range(len(entries)) if chunks is None else chunks)
-    if any(not 0 <= i < len(entries) for i in chosen):
-        raise ValueError(f"chunks must be in 0..{len(entries) - 1}, not {chosen}")
-    return reader.read([i for i in chosen if entries[i].images], progress)
+    return ArchiveReader(file, model, label, cond, most_values).read(progress)
 
 
 def open_archive(

@@ -224,29 +224,17 @@ def _of_array(path: Path, config: AxialTransformerConfig, data: DataConfig) -> C
     """Return one array of an .npy or .npz file; the others of an .npz file are stored."""
     names = array_names(path)
     name = chosen_array(path, names, data if data.key in names else replace(data, key=None))
-    others = [each for each in names if each != name]
-    held = HeldArray(path.name, name, "|u1", (1,), None)
-    contents = _coded(path, read_array(path, name), held, data.axes, config)
-    packed = [_npy(read_array(path, each)) for each in others]
-    stored = tuple((f"{each}.npy", len(content)) for each, content in zip(others, packed))
-    size = path.stat().st_size
-    return replace(
-        contents, description=replace(contents.description, stored=stored), read_stored=lambda: packed, input_size=size
-    )
+    stored = [(f"{each}.npy", _npy(read_array(path, each))) for each in names if each != name]
+    return _coded(path, read_array(path, name), data.axes, config, path.name, name, stored)
 
 
 def _of_table(path: Path, config: AxialTransformerConfig) -> Contents:
     """Return the numbers of a table; its text is stored."""
     table = tables.read_table(path)
     columns = tuple(zip(table.names, ("int" if whole else "float" for whole in table.whole)))
-    held = HeldArray(path.name, "values", "|u1", (1,), None, columns=columns)
-    contents = _coded(path, table.values, held, "NL", config)
-    stored = ((f"{path.name} without numbers", len(table.rest)),)
-    said = [f"1 table returns with equal numbers and text, not equal bytes: {', '.join(table.names)}"]
-    return replace(
-        contents, description=replace(contents.description, stored=stored), read_stored=lambda: [table.rest],
-        input_size=path.stat().st_size, said=said,
-    )  # fmt: skip
+    said = f"1 table returns with equal numbers and text, not equal bytes: {', '.join(table.names)}"
+    stored = [(f"{path.name} without numbers", table.rest)]
+    return _coded(path, table.values, "NL", config, path.name, stored=stored, said=said, columns=columns)
 
 
 def _npy(array: NDArray[Any]) -> bytes:
@@ -258,47 +246,49 @@ def _npy(array: NDArray[Any]) -> bytes:
 def _of_scan(path: Path, config: AxialTransformerConfig) -> Contents:
     scan, (file, _) = scans.read_scan(path), scans.parted(path)
     own = "" if file.is_dir() and file.suffix != ".zarr" else suffix_of(file)
-    held = HeldArray(
-        file.name[: -len(own) or None] + scan.suffix, "values", "|u1", (1,), None, scan.axes, scan.scale, scan.offset,
-        "" if scan.header is None else b64encode(scan.header.binaryblock).decode(),
+    name = file.name[: -len(own) or None] + scan.suffix
+    same = "in the format in which it came" if own == scan.suffix else f"as {name}"
+    geometry = "" if scan.header is None else " and geometry"
+    return _coded(
+        file, scan.values, scan.axes, config, name,
+        said=f"1 scan returns {same}: equal values, type{geometry}, not equal bytes",
+        axes=scan.axes, scale=scan.scale, offset=scan.offset,
+        header="" if scan.header is None else b64encode(scan.header.binaryblock).decode(),
     )  # fmt: skip
-    contents = _coded(path, scan.values, held, scan.axes, config)
-    same = "in the format in which it came" if own == scan.suffix else f"as {held.name}"
-    header = "" if scan.header is None else " and geometry"
-    sizes = [each.stat().st_size for each in (file.rglob("*") if file.is_dir() else [file]) if each.is_file()]
-    said = [f"1 scan returns {same}: equal values, type{header}, not equal bytes"]
-    return replace(contents, input_size=sum(sizes), said=said)
 
 
 def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
     """Return what `load` makes of any other source, which returns as arrays in an .npz file."""
-    whole = replace(data, size=None, fit="exact", offsets="fixed", skip_bad=0)
-    examples = load(source, whole, "all")
+    examples = load(source, replace(data, size=None, fit="exact", offsets="fixed", skip_bad=0), "all")
     if examples.grid is not None:
         raise ValueError(f"{source} holds floats, which archives keep only from arrays and scans: save them as .npy")
-    held = HeldArray(f"{source.stem}.npz", "values", "|u1", (1,), None)
     stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]
-    axes = "N" + "?" * (examples.values.ndim - 2) + "C"
-    contents = _coded(source, examples.values, held, axes, config)
-    sizes = [file.stat().st_size for file in (_files_of(source)[1] if source.exists() else [])]
-    return replace(
-        contents, read_stored=lambda: [content for _, content in stored], input_size=sum(sizes),
-        description=replace(contents.description, stored=tuple((name, len(content)) for name, content in stored)),
-        said=[f"as arrays, in {held.name}, return {counted(len(examples), 'example')}"],
-    )  # fmt: skip
+    name, axes = f"{source.stem}.npz", "N" + "?" * (examples.values.ndim - 2) + "C"
+    said = f"as arrays, in {name}, return {counted(len(examples), 'example')}"
+    return _coded(source, examples.values, axes, config, name, stored=stored, said=said)
 
 
-def _coded(path: Path, array: Sliced, held: HeldArray, axes: str | None, config: AxialTransformerConfig) -> Contents:
-    """Return the examples of an array, whose description is completed."""
+def _coded(
+    path: Path,
+    array: Sliced,
+    letters: str | None,
+    config: AxialTransformerConfig,
+    name: str,
+    member: str = "values",
+    stored: Sequence[tuple[str, bytes]] = (),
+    said: str = "",
+    **about: Any,
+) -> Contents:
+    """Return the examples of an array whose axes have these letters; `about` are other fields of `HeldArray`."""
     shape, inner = tuple(map(int, array.shape)), len(config.shape)
-    if axes is None:
+    if letters is None:
         last = config.channels > 1 or (len(shape) > inner + 1 and shape[-1] == 1) or shape[inner:] == (1,)
         channels = len(shape) - 1 if last else None
-    elif len(axes) == len(shape):
-        channels = axes.index("C") if "C" in axes else None
+    elif len(letters) == len(shape):
+        channels = letters.index("C") if "C" in letters else None
     else:
-        raise ValueError(f"{path} has shape {list(shape)}, not the {len(axes)} axes of data.axes={axes}")
-    held = replace(held, dtype=np.dtype(array[(slice(0, 1),) * len(shape)].dtype).str, shape=shape, channels=channels)
+        raise ValueError(f"{path} has shape {list(shape)}, not the {len(letters)} axes of data.axes={letters}")
+    held = HeldArray(name, member, array[(slice(0, 1),) * len(shape)].dtype.str, shape, channels, **about)
     count = 1 if channels is None else shape[channels]
     if len(shape) - (channels is not None) < inner or count != config.channels:
         blocks = [*config.shape, config.channels]
@@ -315,4 +305,7 @@ def _coded(path: Path, array: Sliced, held: HeldArray, axes: str | None, config:
         return _within(integers(part, found), config, path)
 
     tiles = Tiles([size] * prod(outer), read, (*config.shape, config.channels))
-    return Contents(tiles, Description(array=held))
+    description = Description(array=held, stored=tuple((each, len(content)) for each, content in stored))
+    files = [each for each in (path.rglob("*") if path.is_dir() else [path]) if each.is_file()]
+    input_size = sum(each.stat().st_size for each in files)
+    return Contents(tiles, description, lambda: [content for _, content in stored], input_size, [said] if said else [])

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from math import prod
+from threading import Lock
 from typing import BinaryIO, Self
 
 import numpy as np
@@ -52,7 +53,7 @@ class ArchiveReader:
         _check_file(file)
         self.header, self._file = container.read_header(file), file
         _check_number(self.header, most_values)
-        self._given = Conditioning(label, cond)
+        self._given, self._reading = Conditioning(label, cond), Lock()
         if not self.header.carries_model:
             name = self.header.fingerprint.hex()[:16]
             if model is None:
@@ -101,10 +102,11 @@ class ArchiveReader:
     @property
     def values(self) -> Integer[Tensor, "n *a c"]:
         """All images [N, *A, C], as `decompress` returns them, decoded anew."""
-        return self.read([i for i, entry in enumerate(self.header.chunks) if entry.images])
+        return self.read()
 
-    def read(self, chunks: Sequence[int], progress: Progress = iter) -> Integer[Tensor, "n *a c"]:
-        """Return the images [n, *A, C] of chunks; see `decompress`."""
+    def read(self, progress: Progress = iter) -> Integer[Tensor, "n *a c"]:
+        """Return all images [N, *A, C]; see `decompress`."""
+        chunks = [i for i, entry in enumerate(self.header.chunks) if entry.images]
         for i in chunks:
             self.content(i)  # before the long work, to find damage early
         images = [some for _, some in zip(progress(chunks), self.images(chunks), strict=True) if some is not None]
@@ -119,24 +121,15 @@ class ArchiveReader:
     def content(self, chunk: int) -> bytes:
         """Return the bytes of a chunk."""
         _check_file(self._file)
-        return container.read_chunk(self._file, self.header, chunk)
+        with self._reading:
+            return container.read_chunk(self._file, self.header, chunk)
 
     def images(self, chunks: Sequence[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
         """Yield the images [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
 
-        def contents() -> Iterator[tuple[int, bytes | None]]:
-            for chunk in chunks:
-                try:
-                    yield chunk, self.content(chunk)
-                except ArchiveError:
-                    if not salvage:
-                        raise
-                    yield chunk, None
-
-        def decode(item: tuple[int, bytes | None]) -> Tensor | None:
-            chunk, content = item
+        def decode(chunk: int) -> Tensor | None:
             try:
-                return None if content is None else self._decoded(chunk, content)
+                return self._decoded(chunk, self.content(chunk))
             except ArchiveError:
                 if not salvage:
                     raise
@@ -146,7 +139,7 @@ class ArchiveReader:
             return  # the network may be large
         _ = self._network, self.labels  # once, not in each thread
         with without_dropout(self.model):
-            yield from work_on_chunks(decode, contents())
+            yield from work_on_chunks(decode, chunks)
 
     def _decoded(self, chunk: int, content: bytes) -> Tensor:
         entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
