@@ -180,6 +180,17 @@ def test_arrays_come_back_with_name_type_byte_order_and_shape(tmp_path, dtype, s
     assert found.tobytes() == array.tobytes()
 
 
+def test_minus_zero_comes_back_as_zero(tmp_path):
+    model = random_model(
+        small_config((3, 5), num_values=5, lowest=-2, grid=(0.5, 0.0), values="ordinal"), torch.float32
+    )
+    values = np.where(np.arange(30).reshape(2, 3, 5) % 3, 0.5, -0.0).astype(np.float32)
+    np.save(tmp_path / "a.npy", values)
+    found = np.load(there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy"))
+    assert np.array_equal(found, values)
+    assert not np.signbit(found).any()
+
+
 @pytest.mark.parametrize("axes", ["NCHW", "CNHW", "HWC"])
 def test_channels_may_be_any_axis(tmp_path, axes):
     model, shape = archiving_model(3), tuple({"N": 4, "C": 3, "H": 7, "W": 6}[letter] for letter in axes)

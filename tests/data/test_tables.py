@@ -1,0 +1,73 @@
+"""Tables: their numbers are read, and all of them comes back from an archive."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers import data
+from axial_transformers.compression import compress_files, decompress_files
+from axial_transformers.data.tables import read_table
+from tests.small_models import random_model, small_config
+
+WEATHER = '''time,station,"wind, m/s",temperature
+2026-01-01,north,3,-0.5
+2026-01-02,"a ""b""",,1.25
+2026-01-03,south,7,2.0
+2026-01-04,south,12,-0.0
+'''
+
+
+def test_columns_keep_their_names_and_what_is_left_out_is_said(tmp_path):
+    path = tmp_path / "weather.csv"
+    path.write_text(WEATHER)
+    with pytest.warns(UserWarning, match=r"no numbers or times \(time, station\) and 1 row with a gap"):
+        table = read_table(path)
+    assert (table.names, table.whole) == (("wind, m/s", "temperature"), (True, False))
+    np.testing.assert_array_equal(table.values, [[3, -0.5], [7, 2], [12, 0]])
+    examples = data.load(path, split="all")
+    assert (examples.shape, examples.grid) == ((2,), (0.5, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "values"),
+    [
+        ("a.csv", "1,2\n3,4\n", [[1, 2], [3, 4]]),
+        ("a.csv", "\ufeffx;y\r\n1,5;2\r\n2,5;4\r\n", [[1.5, 2], [2.5, 4]]),
+        ("a.tsv", "x\ty\n1\t2\n3\t4\n", [[1, 2], [3, 4]]),
+        ("a.csv", "x|y\n1|2\n\n3|4\n", [[1, 2], [3, 4]]),
+        ("a.csv", "x\n1\n2\n", [[1], [2]]),
+        ("a.csv", "date,x\n1,5\n2,6\n", [[5], [6]]),
+        ("a.csv", "x,y\n1,2\nNA,3\n5,6\n", [[1, 2], [5, 6]]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*left out")
+def test_separators_titles_decimal_commas_and_gaps_are_found(tmp_path, name, text, values):
+    (tmp_path / name).write_text(text)
+    np.testing.assert_array_equal(read_table(tmp_path / name).values, values)
+
+
+def test_a_table_without_numbers_is_one_line(tmp_path):
+    for text in ("", "a,b\n", "a,b\nc,d\n"):
+        (tmp_path / "a.csv").write_text(text)
+        with pytest.raises(ValueError, match="no column of numbers"):
+            read_table(tmp_path / "a.csv")
+
+
+@pytest.mark.filterwarnings("ignore:.*left out")
+def test_all_of_a_table_comes_back_from_an_archive(tmp_path):
+    path = tmp_path / "weather.csv"
+    path.write_text(WEATHER)
+    model = random_model(small_config((2,), num_values=40, lowest=-5, grid=(0.5, 0.0), values="ordinal"), torch.float32)
+    compress_files(model, path, tmp_path / "a.axl", force=True)
+    decompress_files(None, tmp_path / "a.axl", tmp_path / "back.csv")
+
+    def cells(file: Path) -> list[list[object]]:
+        rows = list(csv.reader(file.open()))
+        return [rows[0], *[[*row[:2], row[2] and int(row[2]), float(row[3])] for row in rows[1:]]]
+
+    assert cells(tmp_path / "back.csv") == cells(path)
+    decompress_files(None, tmp_path / "a.axl", tmp_path / "numbers.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "numbers.npy"), [[3, -0.5], [7, 2], [12, 0]])
