@@ -2,9 +2,9 @@
 
 python tools/budget.py [ARGUMENTS OF PYTEST]
 
-CPU time is that of pytest and of all processes that it starts. It is compared in seconds of the machine where the budget
-was set: a fixed piece of work, timed three times, tells how fast this one is. Up to 1.2 times the budget, the tests run a
-second time, since machines are shared.
+CPU time is that of pytest and of all processes that it starts. It is compared in seconds of the machine where the
+budget was set: a fixed piece of work, timed three times, tells how fast this one is. Up to 1.2 times the budget, the
+tests run a second time, since machines are shared.
 """
 
 import resource

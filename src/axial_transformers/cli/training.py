@@ -138,7 +138,7 @@ def _knowing(run: RunConfig, asked: RunConfig, part: Examples, where: str) -> Ru
     """Return the run whose model also knows the values of this part; ValueError if `asked` leaves no choice."""
     found, model = range_of_examples(part), run.model
     if found and found.grid == model.floats and {"model.lowest", "model.num_values"} <= {*asked.open}:
-        both = ValueRange.around([found, ValueRange(model.lowest, model.highest, model.floats)])
+        both = ValueRange.around([found, model.range])
         run = replace(run, model=replace(model, **both.counted(where)))
     check_values(part, run.model, where, advise=True)
     return run

@@ -202,9 +202,8 @@ def _values_of(image: Image.Image, config: AxialTransformerConfig, file: Path) -
 
 
 def _within(values: NDArray[Any], config: AxialTransformerConfig, where: Path) -> NDArray[np.integer]:
-    known = ValueRange(config.lowest, config.highest)
-    ValueRange.of(values).require_within(known, where)
-    return values.astype(known.type)
+    ValueRange.of(values)._replace(grid=config.floats).require_within(config.range, where)
+    return values.astype(config.range.type)
 
 
 def _returned(name: str, image: Image.Image, taken: set[str]) -> str:

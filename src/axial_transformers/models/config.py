@@ -10,6 +10,7 @@ from axial_transformers.storage.settings import SHARE, Bounds, check_settings
 
 if TYPE_CHECKING:
     from axial_transformers.data.grid import Grid
+    from axial_transformers.data.value_range import ValueRange
 
 MAXIMUM = 1 << 20
 """A damaged file must not allocate without limit."""
@@ -181,6 +182,13 @@ class AxialTransformerConfig:
     @property
     def highest(self) -> int:
         return self.lowest + self.num_values - 1
+
+    @property
+    def range(self) -> "ValueRange":
+        """Return the values that the model knows."""
+        from axial_transformers.data.value_range import ValueRange  # numpy is slow to import
+
+        return ValueRange(self.lowest, self.highest, self.floats)
 
     @property
     def floats(self) -> "Grid | None":

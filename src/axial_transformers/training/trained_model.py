@@ -110,7 +110,7 @@ def check_shape(examples: Examples, config: AxialTransformerConfig, source: str)
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
     """Raise ValueError where values in memory are beyond those of the model; others are checked when they are read."""
     if found := range_of_examples(examples):
-        found.require_within(ValueRange(config.lowest, config.highest, config.floats), source, advise)
+        found.require_within(config.range, source, advise)
 
 
 def range_of_examples(examples: Examples) -> ValueRange | None:
