@@ -81,16 +81,6 @@ def test_logits_under_autocast_tie_in_steps_of_training_only(training):
         assert model(x).dtype == torch.float32
 
 
-def test_an_lstm_on_a_cpu_ignores_autocast():
-    """Many processors have none in bfloat16: torch would raise there."""
-    lstm = random_model(VARIANTS["lstm"], torch.float32).inner_decoder
-    r, state = torch.randn(2, 3, 4, 8), lstm.start(2)
-    expected, first = lstm(r), lstm.step(r[:, 0, 0], 0, lstm.start(2))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(lstm(r), expected)
-        assert torch.equal(lstm.step(r[:, 0, 0], 0, state), first)
-
-
 def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
     model = random_model(VARIANTS["2d"], torch.float32)
     noise = sampling.noise_for(model.config, BATCH, seed=1)
@@ -125,18 +115,6 @@ def test_samples_their_order_and_known_values_equal_those_of_naive_decoding(conf
     assert not torch.equal(samples[0], x)
 
 
-@of_ten
-def test_the_values_to_be_replaced_do_not_matter(config):
-    model = random_model(config)
-    x, other = random_values(model, 2), random_values(model, 2, seed=1)
-    generated = blank(model, torch.ones_like(x)) == 0
-    follow = Follow(model, x)
-    decode(model, follow, x)
-    again = Follow(model, x)
-    decode(model, again, torch.where(generated, other, x))
-    assert torch.equal(follow.logits, again.logits)
-
-
 def flops(run) -> int:
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()
@@ -156,24 +134,6 @@ def test_a_whole_decode_costs_one_forward_pass(config):
     x = random_values(model, 2)
     forward = flops(lambda: model(x))
     assert 0 < flops(lambda: decode(model, Follow(model, x), x)) <= 1.05 * forward
-
-
-def test_a_naive_decode_costs_a_forward_pass_a_position():
-    model = random_model(small_config((2, 3)), torch.float32)
-    x = random_values(model, 1)
-    assert flops(lambda: decode_naively(model, Follow(model, x), x)) == 6 * flops(lambda: model(x))
-
-
-@pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm"])
-def test_examples_are_independent(name):
-    model = random_model(VARIANTS[name])
-    x, given = random_values(model, BATCH), random_given(model, BATCH)
-    noise = sampling.noise_for(model.config, len(x), seed=1)
-    together = decode(model, NoiseChoice(noise=noise), x, Conditioning(**given))
-    for i in range(BATCH):
-        one = slice(i, i + 1)
-        alone = {key: tensor[one] for key, tensor in given.items()}
-        assert torch.equal(decode(model, NoiseChoice(noise=noise[one]), x[one], Conditioning(**alone)), together[one])
 
 
 @pytest.mark.parametrize("name", ["3d channels", "lstm"])
@@ -208,23 +168,6 @@ def test_dropout_is_off_the_mode_is_restored_and_the_given_tensor_is_not_written
     assert model.training
     assert torch.equal(first.logits, second.logits)
     assert not given.any()
-
-
-@of_ten
-def test_progress_is_told_of_every_row_and_of_the_end(config):
-    model = random_model(config)
-    x, given = random_values(model, BATCH), random_given(model, BATCH)
-    seen = []
-
-    def progress(turns):
-        for turn in turns:
-            seen.append((turn, len(turns)))
-            yield turn
-        seen.append("the end")
-
-    decode(model, Follow(model, x), blank(model, x), Conditioning(**given), progress=progress)
-    rows = len(model.order) // model.layout.shape[-1]
-    assert seen == [*((row, rows) for row in range(rows)), "the end"]
 
 
 @pytest.mark.parametrize(
