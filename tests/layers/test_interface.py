@@ -7,12 +7,14 @@ import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import _normalised_over
 from axial_transformers.ops.axial_attention import axial_attention, full_attention
+from axial_transformers.ops.positions import rotation_table
 
 Options = axial.AttentionOptions
 LINES = {
     "plain": (Options(), {}),
     "causal window": (Options(window=3, dilation=2, kv_heads=1), {"causal": True}),
     "positions": (Options(rotary=100.0, relative=2, qk_norm=True), {}),
+    "rotations": (Options(), {"rotations": rotation_table(5, 4, 9.0)}),
 }
 
 
