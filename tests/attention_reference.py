@@ -74,32 +74,20 @@ def tied_axial_attention(
     - p runs over the columns that some row has.
     - R counts the rows that have a position.
     """
-    out: dict[tuple[int, ...], Tensor] = {}
-    for b, r, o, n in product(*(range(size) for size in q.shape[:-1])):
-        there, out[b, r, o, n] = key_mask[b], torch.zeros_like(v[b, r, o, n])
-        rows, exps = int(there.any(dim=1).sum()), {}
-        for p in range(k.shape[2]):
-            if there[:, p].any():
-                both = there[:, o] & there[:, p]
-                exps[p] = ((q[b, both, o, n] * k[b, both, p, n]).sum() / sqrt(rows * q.shape[-1])).exp()
-        for p in exps:
-            if there[r, p]:
-                out[b, r, o, n] = out[b, r, o, n] + exps[p] / sum(exps.values()) * v[b, r, p, n]
-    return _gather(out, v.shape)
+    there, rows = key_mask[..., None, None], key_mask.any(dim=2).sum(dim=1)[:, None, None, None].to(q)
+    scores = torch.einsum("bsonk,bspnk->bnop", q * there, k * there) / (rows * q.shape[-1]).sqrt()
+    exps = scores.exp() * key_mask.any(dim=1)[:, None, None]
+    return torch.einsum("bnop,brpnw->bronw", exps / exps.sum(dim=-1, keepdim=True), v * there)
 
 
 def rotary(
     x: Float[Tensor, "b *a n k"], coordinates: Float[Tensor, " b *a"], base: float = 10000.0
 ) -> Float[Tensor, "b *a n k"]:
     """Multiply numbers i and i + K/2 of a head, as one complex number, by exp(1j * coordinate * base^(-2i/K))."""
-    out = {}
     half = x.shape[-1] // 2
-    for *position, n in product(*(range(size) for size in x.shape[:-1])):
-        pairs = torch.complex(x[*position, n][:half], x[*position, n][half:])
-        angles = torch.stack([coordinates[*position] * base ** (-i / half) for i in range(half)])
-        turned = pairs * torch.polar(torch.ones_like(angles), angles)
-        out[*position, n] = torch.cat([turned.real, turned.imag])
-    return _gather(out, x.shape)
+    angles = coordinates[..., None, None] * base ** (-torch.arange(half).to(x) / half)
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.exp(1j * angles)
+    return torch.cat([turned.real, turned.imag], dim=-1)
 
 
 def full_attention(
@@ -109,14 +97,12 @@ def full_attention(
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
     """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p] over all positions p of the grid of k."""
-    of_q, of_k, of_v, out = _vectors(q), _vectors(k), _vectors(v), {}
-    for b, *position, n in of_q:
-        keys = [*product(*(range(size) for size in k.shape[1:-2]))]
-        seen = [p for p in keys if key_mask is None or key_mask[b, *p]]
-        out[b, *position, n] = _attend(
-            of_q[b, *position, n], [of_k[b, *p, n] for p in seen], [of_v[b, *p, n] for p in seen], of_v[b, *keys[0], n]
-        )
-    return _gather(out, (*q.shape[:-1], v.shape[-1]))
+    on_line = [x.flatten(1, -3) for x in (q, k, v)]
+    exps = (torch.einsum("bonk,bpnk->bonp", *on_line[:2]) / sqrt(q.shape[-1])).exp()
+    if key_mask is not None:
+        exps = exps * key_mask.flatten(1)[:, None, None]
+    weights = exps / exps.sum(dim=-1, keepdim=True)
+    return torch.einsum("bonp,bpnw->bonw", weights, on_line[2]).view(*q.shape[:-1], v.shape[-1])
 
 
 def position_sensitive_attention(
@@ -152,10 +138,8 @@ def position_sensitive_attention(
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
     """Return y[.., i, ..] = x[.., i - 1, ..], and 0 at i = 0."""
-    y = torch.zeros_like(x)
-    for i in range(1, x.shape[axis]):
-        y.select(axis, i).copy_(x.select(axis, i - 1))
-    return y
+    places = [x.select(axis, i - 1) if i else torch.zeros_like(x.select(axis, 0)) for i in range(x.shape[axis])]
+    return torch.stack(places, dim=axis)
 
 
 def _vectors(x: Tensor) -> dict[tuple[int, ...], Tensor]:

@@ -125,7 +125,7 @@ VARIANTS = {
     "centred channels": small_config((3, 2), 2, num_values=300, **CENTRED),
     "centred columns": small_config((2, 3), 3, "columns", convolution=1, **CENTRED),
     "centred rows": small_config((2, 3), 3, "rows", num_classes=3, **CENTRED),
-    "centred axis": small_config((2, 3), 4, "axis", num_values=65_536, **CENTRED),
+    "centred axis": small_config((2, 1), 3, "axis", num_values=65_536, **CENTRED),
     "centred frames": small_config((3, 2, 2), 2, "frames", **CENTRED),
     "centred raster": small_config((3, 2), 2, "raster", inner="lstm", **CENTRED),
     "centred volume": small_config((2, 3, 2), convolution=1, **CENTRED),
@@ -133,6 +133,25 @@ VARIANTS = {
     "centred after known channels": small_config((1, 4), 3, known_channels=1, **CENTRED),
 }
 """Every field of the configuration that changes the computation, at uneven sizes."""
+
+TEN = {
+    "raster": small_config((2, 3), 2, "raster", inner="lstm"),
+    "sequence": small_config((5,), inner="lstm", **CENTRED),
+    "image": small_config((3, 5), inner="lstm", convolution=1, num_classes=3),
+    "known frame": small_config((3, 4), 1, "frames", known_channels=1, values="ordinal"),
+    "volume": small_config((2, 1, 3), 2, inner="lstm", rotary=7.0, num_classes=3, known_channels=1),
+    "centred volume": small_config((2, 3, 2), 2, convolution=1, known_channels=1, num_values=300, **CENTRED),
+    "known channel": small_config(
+        (4,), 2, inner="lstm", convolution=1, rotary=7.0, num_classes=3, known_channels=1, values="ordinal"
+    ),
+    "columns": small_config((1, 4), 2, "columns", rotary=7.0, num_classes=3, **CENTRED),
+    "rows": small_config((5,), 1, "rows", convolution=1, rotary=7.0, num_classes=3),
+    "axis": small_config((2, 3, 2), 1, "axis", convolution=1, rotary=7.0, values="ordinal"),
+}
+"""Ten configurations with every layout, in which every two of these options occur together as far as they can: one, two
+or three axes; one or two channels; a layout that moves channels or not; the inner decoder; categorical, ordinal or
+centred values; a convolution, rotary positions, classes, known channels, or none. A greedy search found them;
+tests/models/test_config.py counts the pairs."""
 
 
 def random_given(model: AxialTransformer, batch: int, seed: int = 0) -> dict[str, Tensor]:

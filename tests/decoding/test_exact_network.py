@@ -1,10 +1,7 @@
 """The float32 network of a CPU: when it is taken, and that its numbers depend on nothing but model and data."""
 
 import copy
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,15 +10,13 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from axial_transformers.decoding.exact_network import ExactNetwork, network_of, obstacle
-from axial_transformers.engine import Known
+from axial_transformers.engine import GROUP, Known
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
-from axial_transformers.likelihood import bits_map, bits_per_dim, summarise
-from tests.engine.levels import levels
-from tests.paths import ROOT
-from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config
-
-NO_INTERVALS = np.zeros((0, 0, 0), np.int64)
+from axial_transformers.likelihood import bits_map, bits_per_dim, evaluate, summarise
+from axial_transformers.models import AxialTransformer
+from tests.engine.levels import door, levels
+from tests.small_models import TEN, by_formula, random_given, random_model, random_values, small_config
 
 
 class Doubled(nn.Linear):
@@ -85,13 +80,14 @@ def test_other_dtypes_devices_and_precisions_and_torch_compile_take_the_forward_
     assert network_of(model) == "torch.compile does not trace the engine"
 
 
-@pytest.mark.parametrize("kind", ["3d channels", "lstm", "classes"])
-def test_likelihoods_depend_on_neither_batch_nor_threads_nor_mode(kind):
-    model = random_model(VARIANTS[kind], torch.float32)
-    x, given = random_values(model, 37), random_given(model, 37)
+@pytest.mark.parametrize("name", ["volume", "columns"])
+def test_likelihoods_depend_on_neither_batch_nor_threads_nor_mode(name):
+    model = random_model(TEN[name], torch.float32)
+    x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
     whole = bits_per_dim(model, x, **given)
-    single = [bits_per_dim(model, x[i : i + 1], **{k: v[i : i + 1] for k, v in given.items()}) for i in range(37)]
-    assert torch.equal(whole, torch.cat(single))
+    for i in (0, GROUP - 1, GROUP, GROUP + 1):
+        one = slice(i, i + 1)
+        assert torch.equal(whole[one], bits_per_dim(model, x[one], **{k: v[one] for k, v in given.items()}))
     torch.set_num_threads(2)
     try:
         assert torch.equal(whole, bits_per_dim(model.train(), x, **given))
@@ -109,48 +105,39 @@ def test_the_mean_over_examples_is_added_in_order():
     assert summarise(bits).standard_error == pytest.approx(bits.std().item() / len(bits) ** 0.5)
 
 
-CODE = """
-import hashlib, torch
-from axial_transformers.likelihood import evaluate, bits_map
-from tests.small_models import by_formula, small_config
-from axial_transformers.models import AxialTransformer
-model = by_formula(AxialTransformer(small_config((5, 6), 2, dim=40, heads=2)).eval())
-x = torch.arange(7 * 60).view(7, 5, 6, 2) * 11 % 5
-result = evaluate(model, x, batch_size=3)
-print(hashlib.sha256(bits_map(model, x).numpy().tobytes()).hexdigest(), result.bits_per_dim, result.standard_error)
-"""
-
-
-def test_likelihoods_are_the_same_at_every_level():
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    found = set()
+def test_likelihoods_are_the_same_at_every_level(monkeypatch):
+    x, found = torch.arange(7 * 60).view(7, 5, 6, 2) * 11 % 5, set()
     for level in levels():
-        environment = {**os.environ, "PYTHONPATH": path, "AXIAL_CPU": level, "ATEN_CPU_CAPABILITY": "avx2"}
-        ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
-        found.add(ran.stdout.splitlines()[-1])
+        monkeypatch.setenv("AXIAL_CPU", level)
+        door.library.cache_clear()
+        assert door.library().level == level
+        model = by_formula(AxialTransformer(small_config((5, 6), 2, dim=40)).eval())
+        result = evaluate(model, x, batch_size=3)
+        found.add((bits_map(model, x).numpy().tobytes(), result.bits_per_dim, result.standard_error))
+    door.library.cache_clear()
     assert len(found) == 1
 
 
-def test_layers_that_the_configuration_does_not_have_are_refused_before_c_reads_them():
-    def changed(change):
-        model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
-        change(model.inner_decoder.blocks[0])
-        return model
-
-    for change in (
+@pytest.mark.parametrize(
+    "change",
+    [
         lambda block: setattr(block.feedforward, "contract", Dense(4000, 12)),
         lambda block: setattr(block.attention, "norm", nn.LayerNorm(4)),
         lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, True, key_dim=4)),
         lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, True, value_dim=400)),
         lambda block: setattr(block.attention, "attention", LineAttention(12, 4, -2, True)),
         lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, False)),
-    ):
-        assert obstacle(changed(change)).endswith("is not as the model's configuration has it")
+    ],
+)
+def test_layers_that_the_configuration_does_not_have_are_refused_before_c_reads_them(change):
+    model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
+    change(model.inner_decoder.blocks[0])
+    assert obstacle(model).endswith("is not as the model's configuration has it")
 
 
 def test_values_that_the_table_does_not_have_are_refused():
-    model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
-    network = ExactNetwork(model)
+    network = ExactNetwork(random_model(small_config((3, 5), 2, dim=12), torch.float32))
     context, values = np.zeros((1, 5, 12), np.float32), np.full((1, 5), 10**9)
+    known = Known(values, np.zeros((1, 5), np.float32), np.zeros((0, 0, 0), np.int64))
     with pytest.raises(ValueError, match=r"values must be in 0\.\.4"):
-        network.rows.take_known(context, Known(values, np.zeros((1, 5), np.float32), NO_INTERVALS))
+        network.rows.take_known(context, known)

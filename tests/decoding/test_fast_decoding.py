@@ -12,18 +12,16 @@ from axial_transformers.decoding import (
     Sampler,
     backend_choice,
     decode,
-    decode_naively,
     exact_network,
     gumbel,
     sampling,
 )
-from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformerConfig, Conditioning
 from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
-from tests.small_models import CENTRED, VARIANTS, random_given, random_model, random_values, small_config
+from tests.small_models import TEN, VARIANTS, random_given, random_model, random_values, small_config
 
 COMPILED, EAGER = (partial(backend_choice.choose_backend, compile=compile) for compile in (True, False))
-every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+of_ten = pytest.mark.parametrize("config", TEN.values(), ids=TEN)
 UNEVEN = (
     AxialTransformerConfig(  # neither rows, widths, heads nor values are multiples of what the kernels take at once
         shape=(3, 21), num_values=41, dim=42, heads=3, mlp_ratio=1.7, outer_layers=4, inner_layers=3
@@ -36,54 +34,48 @@ def assert_equal_samples(model, batch, **options):
     noise = sampling.noise_for(model.config, len(x), seed=1)
     choose = NoiseChoice(noise=noise, sampler=Sampler(**options))
     compiled, eager = (decode(model, choose, x, Conditioning(**given), backend=each) for each in (COMPILED, EAGER))
-    apart = 0 if model.config.num_values < 1 << 12 else model.config.num_values / 1000  # where rounding shows
-    torch.testing.assert_close(compiled, eager, rtol=0, atol=apart)
+    assert torch.equal(compiled, eager), options
 
 
-@every_variant
-@pytest.mark.parametrize("batch", [1, 3, 6])
-def test_samples_equal_the_eager_ones(config, batch):
-    assert_equal_samples(random_model(config, torch.float32), batch)
+@of_ten
+def test_samples_equal_the_eager_ones(config):
+    assert_equal_samples(random_model(config, torch.float32), 3)
 
 
-@pytest.mark.parametrize("batch", [1, 2, 7, 21])
 @pytest.mark.parametrize("inner", ["attention", "lstm"])
-def test_samples_equal_the_eager_ones_at_uneven_sizes(batch, inner):
+def test_samples_equal_the_eager_ones_at_uneven_sizes(inner):
     config = UNEVEN if inner == "attention" else replace(UNEVEN, inner="lstm", inner_layers=1)
-    assert_equal_samples(random_model(config, torch.float32), batch)
+    for batch in (1, 2, 7, 21):
+        assert_equal_samples(random_model(config, torch.float32), batch)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+@pytest.mark.parametrize("values", [41, 300])
+def test_restricted_samples_equal_the_eager_ones(values):
+    model = random_model(replace(UNEVEN, num_values=values), torch.float32)
+    for options in (
         {"temperature": 0.0},
         {"temperature": 1.7},
         {"top_k": 1},
-        {"top_k": 3},
         {"top_k": 100},
         {"top_p": 0.5},
         {"top_p": 1e-6},
         {"top_p": 1.0},
         {"top_k": 6, "top_p": 0.8, "temperature": 0.6},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("values", [41, 300])
-def test_restricted_samples_equal_the_eager_ones(options, values):
-    assert_equal_samples(random_model(replace(UNEVEN, num_values=values), torch.float32), 5, **options)
+    ):
+        assert_equal_samples(model, 5, **options)
 
 
 @pytest.mark.parametrize("logits", [[0.0] * 5, [-1e-9, 0.0, -200.0, -200.0, -200.0], [3.0, 3.0, 1.0, 3.0, 3.0]])
-@pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_p": 0.2}, {"top_k": 1}, {"top_k": 2, "top_p": 0.9}], ids=str)
-def test_samples_restricted_at_ties_equal_the_eager_ones(logits, options):
+def test_samples_restricted_at_ties_equal_the_eager_ones(logits):
     model = random_model(small_config((3, 4)), torch.float32)
     with torch.no_grad():
         model.head[1].weight.zero_()
         model.head[1].bias.copy_(torch.tensor(logits))
-    assert_equal_samples(model, 6, **options)
+    for options in ({"top_p": 0.5}, {"top_p": 0.2}, {"top_k": 1}, {"top_k": 2, "top_p": 0.9}):
+        assert_equal_samples(model, 6, **options)
 
 
-@every_variant
+@of_ten
 def test_completions_of_any_mask_equal_the_eager_ones(config):
     model = random_model(config, torch.float32)
     known, given = random_values(model, 2), random_given(model, 2)
@@ -126,16 +118,12 @@ def test_what_cannot_be_compiled_is_refused_where_it_is_asked_for_and_eager_else
     assert torch.equal(found, decode(model, choose, x, backend=EAGER))
 
 
-def test_attention_that_has_no_kernel_is_eager():
+def test_attention_that_has_no_kernel_is_eager_and_all_is_without_the_library(monkeypatch):
     config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
-    model = SparseTransformer(config).eval()
-    randomise(model, torch.Generator().manual_seed(0))
-    sampling.sample(model, 2)
+    sparse = SparseTransformer(config).eval()
+    sampling.sample(sparse, 2)
     with pytest.raises(ValueError, match="engine has no SparseTransformer"):
-        sampling.sample(model, 2, compile=True)
-
-
-def test_without_the_library_decoding_is_eager(monkeypatch):
+        sampling.sample(sparse, 2, compile=True)
     monkeypatch.setattr(exact_network, "library", lambda: None)
     model = random_model(small_config((3, 2)), torch.float32)
     sampling.sample(model, 2)
@@ -150,31 +138,17 @@ def test_a_known_value_that_the_model_does_not_have_is_refused():
         decode(model, NoiseChoice(noise=gumbel((*x.shape, 5)), known=x + 5), x, backend=COMPILED)
 
 
-@pytest.mark.parametrize("backend", [COMPILED, EAGER], ids=["compiled", "eager"])
-@pytest.mark.parametrize("fields", [{}, CENTRED], ids=["categorical", "centred"])
-def test_known_values_stay_and_the_others_are_sampled(fields, backend):
-    config = small_config((3, 2), 3, **fields)
-    model = random_model(config, torch.float32)
-    x, mask = random_values(model, 2), torch.rand(3, 2, 3, generator=torch.Generator().manual_seed(0)) < 0.5
-    choose = NoiseChoice(noise=sampling.noise_for(config, len(x), seed=1), known=torch.where(mask, x, -1))
-    found = decode(model, choose, x, backend=backend)
-    assert torch.equal(found, decode_naively(model, choose, x))
-    assert torch.equal(found[:, mask], x[:, mask])
-    assert not torch.equal(found, x)
-
-
 def test_the_engine_is_the_default_however_little_there_is_to_decode():
     model, choose = random_model(small_config((3, 2)), torch.float32), NoiseChoice(noise=gumbel((1, 3, 2, 1, 5)))
     assert isinstance(backend_choice.choose_backend(model, choose, 1).embed_value(torch.zeros(1, 2).long()), np.ndarray)
 
 
 def test_no_samples_need_no_backend():
-    model = random_model(small_config((3, 2)), torch.float32)
-    assert sampling.sample(model, 0, compile=True).shape == (0, 3, 2, 1)
+    assert sampling.sample(random_model(small_config((3, 2)), torch.float32), 0, compile=True).shape == (0, 3, 2, 1)
 
 
 @pytest.mark.gpu
-@every_variant
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_graphs_replay_what_eager_decoding_computes(config, dtype):
     device = torch.device("cuda")

@@ -7,16 +7,7 @@ import torch
 from axial_transformers.decoding import gumbel, noise, uniform
 
 KNOWN_ANSWERS = [
-    (
-        [0] * 4,
-        [0] * 2,
-        [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B],
-    ),
-    (
-        [2**64 - 1] * 4,
-        [2**64 - 1] * 2,
-        [0x87B092C3013FE90B, 0x438C3C67BE8D0224, 0x9CC7D7C69CD777B6, 0xA09CAEBF594F0BA0],
-    ),
+    ([0] * 4, [0] * 2, [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]),
     (
         [0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0, 0x082EFA98EC4E6C89],
         [0x452821E638D01377, 0xBE5466CF34E90C6C],
@@ -66,16 +57,12 @@ def test_the_noise_of_a_sample_depends_on_no_other_and_not_on_the_size_of_parts(
     assert kind((0, 3)).shape == (0, 3)
 
 
-def test_noise_is_standard_gumbel():
+def test_noise_is_standard_gumbel_or_uniform_without_both_ends():
     found = gumbel((1, 100_000))
     assert found.dtype == torch.float32
     assert found.isfinite().all()
-    assert distance(torch.exp(-torch.exp(-found[0]))) < 1.95 / 100_000**0.5  # Kolmogorov-Smirnov, 1 in 1000
-
-
-def test_noise_is_uniform_and_excludes_both_ends():
-    assert distance(uniform((100_000,))) < 1.95 / 100_000**0.5
-    assert distance(uniform((1, 100_000))[0]) < 1.95 / 100_000**0.5
+    for numbers in (torch.exp(-torch.exp(-found[0])), uniform((100_000,)), uniform((1, 100_000))[0]):
+        assert distance(numbers) < 1.95 / 100_000**0.5  # Kolmogorov-Smirnov, 1 in 1000
     for word in (0, 2**64 - 1):
         assert 0 < ((word >> 12) + 0.5) * 2.0**-52 < 1
 

@@ -33,8 +33,7 @@ from axial_transformers.engine.definition import (
 from axial_transformers.models.values import Features as FeaturesOfValues
 from tests.engine.test_exact_arithmetic import D, assert_same_bits, random_block, random_numbers
 
-VALUES = [2, 3, 17, 256, 1000, 65536]
-MIXTURES = [1, 3, 10]
+SIZES = pytest.mark.parametrize(("count", "mixtures", "scale"), [(2, 1, 5), (17, 10, 1), (256, 3, 5), (65536, 3, 1)])
 
 
 def random_outputs(ordinal: Ordinal, rows: int, scale: float, seed: int = 0) -> np.ndarray:
@@ -101,16 +100,14 @@ def known_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray, codes: np.ndarra
 
 
 def some_values(count: int) -> np.ndarray:
-    values = np.random.default_rng(count).integers(0, count, 20)
+    values = np.random.default_rng(count).integers(0, count, 6)
     return np.unique([0, 1, count - 2, count - 1, count // 2, *values])
 
 
-@pytest.mark.parametrize("scale", [1, 5])
-@pytest.mark.parametrize("mixtures", MIXTURES)
-@pytest.mark.parametrize("count", VALUES)
+@SIZES
 def test_nats_intervals_and_reading_equal_their_reference(count, mixtures, scale):
     ordinal = ordinal_of(count, mixtures)
-    for outputs in random_outputs(ordinal, 3, scale):
+    for outputs in random_outputs(ordinal, 2, scale):
         codes = some_values(count)
         expected, found = (known_of(arithmetic, ordinal, outputs, codes) for arithmetic in (reference, network))
         assert_same_bits([*expected], [*found])
@@ -124,9 +121,7 @@ def test_nats_intervals_and_reading_equal_their_reference(count, mixtures, scale
             assert stream.state.tolist() == [MIN_STATE + 3, len(words), 0]
 
 
-@pytest.mark.parametrize("scale", [1, 5])
-@pytest.mark.parametrize("mixtures", MIXTURES)
-@pytest.mark.parametrize("count", VALUES)
+@SIZES
 def test_nats_are_those_of_the_definition_and_the_integers_cost_less_than_a_thousandth_of_a_bit(count, mixtures, scale):
     ordinal, centre = ordinal_of(count, mixtures), (count - 1) // 2
     codes = np.arange(count)
@@ -142,8 +137,8 @@ def test_nats_are_those_of_the_definition_and_the_integers_cost_less_than_a_thou
         assert (probabilities * (PRECISION - np.log2(frequencies) - exact / np.log(2))).sum() < 0.001
 
 
-@pytest.mark.parametrize("log_precision", [-50, MIN_LOG_PRECISION, -6, 0, 5, 50])
-@pytest.mark.parametrize("mean", [-1000, -1, 0, 0.3, 1000])
+@pytest.mark.parametrize("log_precision", [-50, MIN_LOG_PRECISION, 5, 50])
+@pytest.mark.parametrize("mean", [-1000, 0.3, 1000])
 def test_every_value_has_a_frequency_for_any_outputs(log_precision, mean):
     ordinal = ordinal_of(65536, 2, most=5.0)
     outputs = np.array([50, -50, mean, 0.01, log_precision, -4], np.float32)
@@ -168,8 +163,8 @@ def test_the_integer_logistic_function_is_monotone_and_accurate():
 
 def test_outputs_that_are_not_finite_are_seen():
     ordinal = ordinal_of(17, 3)
-    for place in range(9):
-        for wrong in (np.nan, np.inf, -np.inf, 1e38):
+    for place in (0, 4, 8):
+        for wrong in (np.nan, -np.inf, 1e38):
             outputs = random_outputs(ordinal, 1, 1)[0]
             outputs[place] = wrong
             for arithmetic in (reference, network):
@@ -272,7 +267,7 @@ def sampled(ordinal: Ordinal, outputs: np.ndarray, uniforms: np.ndarray, tempera
     return values[:, 0]
 
 
-@pytest.mark.parametrize("count", [2, 17, 256])
+@pytest.mark.parametrize("count", [2, 256])
 def test_samples_have_the_models_distribution(count):
     ordinal, n = ordinal_of(count, 3), 200_000
     outputs = random_outputs(ordinal, 1, 1)[0]

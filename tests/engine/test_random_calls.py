@@ -4,6 +4,6 @@ from tests.fuzz import engine_calls
 
 
 def test_random_calls_give_the_bits_of_the_reference_or_an_error():
-    ends = engine_calls.main(60, seed=1)
-    assert sum(count for end, count in ends.items() if end.endswith("equal")) > 30
+    ends = engine_calls.main(30, seed=1)
+    assert sum(count for end, count in ends.items() if end.endswith("equal")) > 15
     assert sum(count for end, count in ends.items() if end.endswith("ValueError")) > 0

@@ -1,41 +1,31 @@
 """Attention along axes, over everything, and across tensors: agreement with references, and receptive fields."""
 
-from functools import partial
-from math import log
+from math import log, sqrt
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.layers.attention import (
-    AxialAttention,
-    ChannelsFirst,
-    CrossAttention,
-    FullAttention,
-)
+from axial_transformers.layers.attention import AxialAttention, CrossAttention, FullAttention
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.layers.lines import LineAttention
-from axial_transformers.ops import composed_attention, fused_attention, line_groups
-from axial_transformers.ops.attention_call import AttentionCall
-from axial_transformers.ops.axial_attention import axial_attention, full_attention
-from axial_transformers.ops.backends import attend
+from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
+from axial_transformers.ops import composed_attention
+from axial_transformers.ops.axial_attention import full_attention
 from tests import attention_reference as reference
 from tests.forced_backend import forced
 
-SHAPES = [(5,), (3, 5), (1, 4), (2, 3, 4)]
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+EXTENTS = {"size": {"size": 7}, "span": {"span": 3}, "causal": {"span": 3, "causal": True}}
 
 
-def normal(*shape, dtype=torch.float64):
-    return torch.randn(*shape, dtype=dtype)
+def randomised(layer: nn.Module) -> nn.Module:
+    """Weights of scale 1 in float64."""
+    randomise(layer)
+    return layer.double()
 
 
-def attend_lines(q, k, v, causal=False, key_mask=None):
-    """Attention along lines [m, heads, L, width] by torch's operations."""
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return attend(AttentionCall(q, k, v, 1, causal, key_mask, full=True)).transpose(1, 2)
+def normal(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
 
 
 def reaches(layer: nn.Module, shape: tuple[int, ...], dim: int = 4) -> torch.Tensor:
@@ -47,146 +37,70 @@ def reaches(layer: nn.Module, shape: tuple[int, ...], dim: int = 4) -> torch.Ten
     return jacobian.view(positions, dim, positions, dim).abs().amax((1, 3)) > 1e-12
 
 
-@DTYPES
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_axial_attention_equals_its_reference_forward_and_backward(shape, masked, causal, dtype):
-    q, k = (normal(2, *shape, 2, 3, dtype=dtype).requires_grad_() for _ in range(2))
-    v = normal(2, *shape, 2, 4, dtype=dtype).requires_grad_()
-    mask = torch.rand(2, *shape) > 0.4 if masked else None
-    for axis in range(1, len(shape) + 1):
-        fast = axial_attention(q, k, v, axis, causal, mask)
-        slow = reference.axial_attention(q, k, v, axis, causal, mask)
-        torch.testing.assert_close(fast, slow, rtol=0, atol=TOLERANCE[dtype])
-        g = torch.randn_like(slow)
-        for a, b in zip(torch.autograd.grad(fast, (q, k, v), g), torch.autograd.grad(slow, (q, k, v), g)):
-            torch.testing.assert_close(a, b, rtol=0, atol=5 * TOLERANCE[dtype])
-
-
-@DTYPES
 @pytest.mark.parametrize(("shape", "other"), [((5,), (5,)), ((2, 3), (4,)), ((2, 1, 2), (3, 2))], ids=str)
-def test_full_attention_equals_its_reference_on_any_two_grids(shape, other, dtype):
-    q = normal(2, *shape, 2, 3, dtype=dtype).requires_grad_()
-    k, v = normal(2, *other, 2, 3, dtype=dtype).requires_grad_(), normal(2, *other, 2, 4, dtype=dtype).requires_grad_()
+def test_full_attention_equals_its_reference_on_any_two_grids(shape, other):
+    q, k, v = (normal(2, *grid, 2, width).requires_grad_() for grid, width in ((shape, 3), (other, 3), (other, 4)))
     for mask in (None, torch.rand(2, *other) > 0.4):
         fast, slow = full_attention(q, k, v, mask), reference.full_attention(q, k, v, mask)
-        torch.testing.assert_close(fast, slow, rtol=0, atol=TOLERANCE[dtype])
+        torch.testing.assert_close(fast, slow, rtol=0, atol=1e-12)
         g = torch.randn_like(slow)
         for a, b in zip(torch.autograd.grad(fast, (q, k, v), g), torch.autograd.grad(slow, (q, k, v), g)):
-            torch.testing.assert_close(a, b, rtol=0, atol=5 * TOLERANCE[dtype])
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("piece", [2**20, 30], ids=["at once", "in pieces"])
-@pytest.mark.parametrize("backend", [fused_attention, composed_attention], ids=["fused", "composed"])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
-def test_every_kernel_has_the_right_gradients(backend, piece, causal, masked, monkeypatch):
-    monkeypatch.setitem(line_groups.PIECE, "cpu", piece)
-    q, k, v = (normal(3, 2, 4, width).requires_grad_() for width in (2, 2, 3))
-    mask = torch.tensor([[True, True, False, True], [False, True, True, False], [False] * 4]) if masked else None
-    with forced(backend):
-        out = attend_lines(q, k, v, causal, mask)
-        call = partial(attend_lines, causal=causal, key_mask=mask)
-        assert torch.autograd.gradcheck(call, (q, k, v), fast_mode=True, atol=1e-7)
-    allowed = torch.ones(4, 4).tril().bool() if causal else torch.ones(4, 4).bool()
-    expected = composed_attention.composed(q, k, v, None, allowed if mask is None else allowed & mask[:, None, None])
-    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+def parts_of(x, linear, widths, heads):
+    return [part.unflatten(-1, (heads, -1)) for part in linear(x).split(widths, dim=-1)]
 
 
-@pytest.mark.parametrize("keys", [28, 64, 600])
-def test_half_precision_is_as_near_as_half_precision_can_be(keys):
-    q, k, v = (normal(3, 2, keys, 8, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
-    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    out, expected = (
-        attend_lines(q, k, v, causal=True),
-        composed_attention.composed(*wide, None, torch.ones(keys, keys).tril().bool()),
-    )
-    assert out.dtype == torch.bfloat16
-    torch.testing.assert_close(out.double(), expected, rtol=0.03, atol=0.03)
-    g = torch.randn_like(out)
-    grads = torch.autograd.grad(out, (q, k, v), g)
-    for a, b in zip(grads, torch.autograd.grad(expected, wide, g.double())):
-        torch.testing.assert_close(a.double(), b, rtol=0.05, atol=0.05)
-
-
-def test_a_position_that_attends_to_nothing_gets_zeros_and_finite_gradients():
-    x = normal(1, 3, 4, 8, dtype=torch.float32).requires_grad_()
-    mask = torch.ones(1, 3, 4, dtype=torch.bool)
-    mask[0, 1] = False
-    layer = LineAttention(8, 2, axis=2)
-    out = layer(x, mask)
-    assert torch.equal(out[0, 1], layer.out.bias.expand(4, 8))
-    out.sum().backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    assert (layer.weights(x, mask)[0, 1] == 0).all()
-
-
-def test_what_is_masked_out_has_no_influence():
-    layer = AxialAttention(8, 2, axes=(1, 2))
-    randomise(layer)
-    mask = torch.rand(2, 3, 5) > 0.3
-    x = normal(2, 3, 5, 8, dtype=torch.float32)
-    changed = torch.where(mask[..., None], x, normal(2, 3, 5, 8, dtype=torch.float32))
-    assert torch.equal(layer(x, mask)[mask], layer(changed, mask)[mask])
-
-
-def layers() -> dict[str, nn.Module]:
-    return {
-        "full": FullAttention(8, 2, key_dim=4, value_dim=6),
-        "row": AxialAttention(8, 2, axes=2, key_dim=6, value_dim=4),
-        "sequence": AxialAttention(8, 2, axes=(2, 1), causal=(1,)),
-        "sum": AxialAttention(8, 2, axes=(1, 2), combine="sum"),
-    }
-
-
-@pytest.mark.parametrize("name", layers())
-def test_layers_are_their_equation_between_two_linear_layers(name):
-    """Weights times values, then the output projection: the definition, from `weights` and the layer's projections."""
-    layer = layers()[name]
-    randomise(layer)
-    layer.double()
-    x = normal(2, 3, 5, 8)
-
-    def by_hand(part, x, weights):
-        v = part.qkv(x)[..., -part.widths[2] :].unflatten(-1, (2, -1))
-        if isinstance(part, FullAttention):
-            return part.out(torch.einsum("bijnpq,bpqnk->bijnk", weights, v).flatten(-2))
-        equation = "bijnp,bpjnk->bijnk" if part.axis == 1 else "bijnp,bipnk->bijnk"
-        return part.out(torch.einsum(equation, weights, v).flatten(-2))
-
+@pytest.mark.parametrize("project", [False, True])
+@pytest.mark.parametrize("grid", [(3, 5, 2), (1, 7), (6,)], ids=str)
+@pytest.mark.parametrize("name", ["full", "cross", "sequence", "sum", *(f"equation 4 {extent}" for extent in EXTENTS)])
+def test_layers_are_their_operation_between_their_projections(name, grid, project):
+    x, axes, bias = normal(2, *grid, 4), tuple(range(len(grid), 0, -1)), {"bias": project, "project": project}
     if name == "full":
-        expected = by_hand(layer, x, layer.weights(x))
-    elif name == "sum":
-        expected = sum(by_hand(part, x, weights) for part, weights in zip(layer.layers.values(), layer.weights(x)))
+        layer = randomised(FullAttention(4, 2, 6, 8, **bias))
+        expected = layer.out(reference.full_attention(*parts_of(x, layer.qkv, [6, 6, 8], 2)).flatten(-2))
+        values = parts_of(x, layer.qkv, [6, 6, 8], 2)[2].flatten(1, -3)
+        attended = torch.einsum("b...np,bpnk->b...nk", layer.weights(x).flatten(-len(grid)), values)
+        torch.testing.assert_close(layer.out(attended.flatten(-2)), expected, rtol=0, atol=1e-12)
+        found = layer(x)
+    elif name == "cross":
+        layer, context = randomised(CrossAttention(4, 2, 3, 6, 8, **bias)), normal(2, 2, 4, 3)
+        tensors = [*parts_of(x, layer.q, [6], 2), *parts_of(context, layer.kv, [6, 8], 2)]
+        expected = layer.out(reference.full_attention(*tensors).flatten(-2))
+        attended = torch.einsum("b...np,bpnk->b...nk", layer.weights(x, context).flatten(-2), tensors[2].flatten(1, 2))
+        torch.testing.assert_close(layer.out(attended.flatten(-2)), expected, rtol=0, atol=1e-12)
+        found = layer(x, context)
+    elif name.startswith("equation 4"):
+        extent = EXTENTS[name.removeprefix("equation 4 ")]
+        options = {"normalisation": "scale" if project else "none", "shared_tables": project, "value_dim": 8, **bias}
+        layer = randomised(PositionSensitiveAxialAttention(4, 2, axes[0], key_dim=6, **options, **extent))
+        q, k, v = parts_of(x, layer.qkv, [6, 6, 8], 2)
+        tables, factor = [layer.query_table, layer.key_table, layer.value_table], 1.0 if project else sqrt(3)
+        scaled = q * factor, k, v, tables[0], factor * tables[1], tables[2]
+        expected = layer.out(reference.position_sensitive_attention(*scaled, axes[0], layer.causal).flatten(-2))
+        found = layer(x)
     else:
-        expected = x
-        for part, weights in zip(layer.layers.values(), layer.weights(x)):
-            expected = by_hand(part, expected, weights)
-    torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
+        layer = randomised(AxialAttention(4, 2, axes, name, key_dim=6, value_dim=8 if project else 4, **bias))
+        outs, found = [x], layer(x)
+        for axis, part in zip(axes, layer.layers.values()):
+            tensors = parts_of(x if name == "sum" else outs[-1], part.qkv, list(part.widths), 2)
+            outs.append(part.out(reference.axial_attention(*tensors, axis).flatten(-2)))
+        expected = sum(outs[1:]) if name == "sum" else outs[-1]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-def test_attention_weights_are_distributions_over_the_attended_positions():
-    x = normal(2, 3, 5, 8, dtype=torch.float32)
-    weights = LineAttention(8, 2, axis=2, causal=True).weights(x)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 5, 2))
-    assert (weights.movedim(-2, 1).triu(1) == 0).all()
-    assert FullAttention(8, 2).weights(x).shape == (2, 3, 5, 2, 3, 5)
-
-
-def test_cross_attention_of_a_tensor_with_itself_is_full_attention():
-    cross, full = CrossAttention(8, 2, key_dim=4, value_dim=6), FullAttention(8, 2, key_dim=4, value_dim=6)
-    for part in (cross, full):
-        randomise(part)
-    with torch.no_grad():
-        full.qkv.weight.copy_(torch.cat([cross.q.weight, cross.kv.weight]))
-        full.qkv.bias.copy_(torch.cat([cross.q.bias, cross.kv.bias]))
-    full.out.load_state_dict(cross.out.state_dict())
-    x = normal(2, 3, 5, 8, dtype=torch.float32)
-    torch.testing.assert_close(cross(x, x), full(x))
-    torch.testing.assert_close(cross.weights(x, x), full.weights(x))
-    assert CrossAttention(8, 2, context_dim=3)(x, normal(2, 7, 3, dtype=torch.float32)).shape == x.shape
+def test_rows_come_first_and_weights_are_named_by_axis_whatever_the_order():
+    layer, x = AxialAttention(4, 2), normal(1, 3, 5, 4).float()
+    randomise(layer)
+    rows, columns = layer.layers["axis_2"], layer.layers["axis_1"]
+    assert torch.equal(layer(x), columns(rows(x)))
+    stored = AxialAttention(4, 2, (1, 2, 1)).state_dict()
+    assert {name.split(".")[1] for name in stored} == {"axis_1", "axis_2", "axis_1_round_2"}
+    other = AxialAttention(4, 2, (2, 1, 1))
+    other.load_state_dict(stored)
+    assert [part.axis for part in other.layers.values()] == [2, 1, 1]
+    assert all(torch.equal(tensor, stored[name]) for name, tensor in other.state_dict().items())
 
 
 @pytest.mark.parametrize(("build", "exponent"), [(AxialAttention, 1.5), (FullAttention, 2.0)])
@@ -216,28 +130,3 @@ def test_a_layer_reaches_exactly_what_its_axes_lead_to(options, reached):
     positions = torch.meshgrid(*map(torch.arange, (3, 5, 3, 5)), indexing="ij")
     seen = reaches(AxialAttention(4, 2, **options), (3, 5)).view(3, 5, 3, 5)
     assert torch.equal(seen, reached(*positions))
-
-
-def test_channels_first_is_the_same_layer():
-    layer = AxialAttention(8, 2)
-    x = normal(2, 8, 3, 5, dtype=torch.float32)
-    assert torch.equal(ChannelsFirst(layer)(x), layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: AxialAttention(8, 2, axes=()), "at least one"),
-        (lambda: AxialAttention(8, 2, axes=(0, 1)), "axes must be 1..d"),
-        (lambda: AxialAttention(8, 2, axes=(1,), causal=(2,)), "causal"),
-        (lambda: AxialAttention(8, 2, combine="mean"), "combine"),
-        (lambda: AxialAttention(8, 2, value_dim=4, project=False), "without projections"),
-        (lambda: AxialAttention(8, 2, axes=3)(torch.zeros(1, 2, 2, 8)), "axis 3"),
-        (lambda: FullAttention(8, 2)(torch.zeros(1, 2, 2, 8), torch.ones(1, 2, dtype=torch.bool)), "key_mask"),
-        (lambda: full_attention(torch.zeros(1, 2, 1, 4), torch.zeros(1, 2, 1, 3), torch.zeros(1, 2, 1, 3)), "fit q"),
-        (lambda: axial_attention(*[torch.zeros(1, 2, 1, n) for n in (4, 3, 3)], axis=1), "share"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_the_reason(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

@@ -10,10 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import line_groups
+from axial_transformers.ops import fused_attention, line_groups
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.positions import rotation_table
 from tests import attention_reference as reference
+from tests.forced_backend import forced
 
 Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -62,6 +63,8 @@ def bias_of(kind, shape, axis, columns):
 
 CASES = [
     # shape, axis, causal, masked, heads of keys, window, dilation, bias
+    ((1, 4), 1, False, False, 4, None, 1, None),
+    ((2, 3, 4), 2, True, True, 4, None, 1, None),
     ((5,), 1, False, True, 4, None, 1, "all"),
     ((2, 4), 2, True, False, 2, None, 1, "examples"),
     ((4, 2), 1, True, True, 4, None, 1, "lines"),
@@ -92,6 +95,12 @@ def test_every_option_equals_the_reference_forward_and_backward(
         torch.testing.assert_close(fast, slow, **EXACT)
         for a, b in zip(torch.autograd.grad(fast, tensors, grad), expected):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
+    if (window, dilation, kind) == (None, 1, None):
+        with forced(fused_attention):
+            fused = axial.axial_attention(q, k, v, on, causal, mask)
+            torch.testing.assert_close(fused, slow, **EXACT)
+            for a, b in zip(torch.autograd.grad(fused, tensors, grad), expected):
+                torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("piece", [2**20, 20], ids=["at once", "in pieces"])
@@ -149,39 +158,15 @@ def test_dropout_sets_weights_to_zero_and_keeps_their_mean():
     assert torch.equal(layer.eval()(x), layer(x))
 
 
-@pytest.mark.parametrize("grid", [(9,), (2, 7)], ids=str)
-@pytest.mark.parametrize("causal", [False, True])
-def test_windowed_dilated_grouped_attention_is_its_formula(grid, causal):
-    """y_o = sum_j softmax_j(q_o . k_{o + 2j} / sqrt(K)) v_{o + 2j}, |j| <= 1, two heads of q to one of k and v."""
-    x = normal(2, *grid, 6)
-    options = Options(kv_heads=2, window=3, dilation=2)
-    layer = randomised(axial.LineAttention(6, 4, -2, causal, options, key_dim=8, value_dim=4))
-    q, k, v = np.split(affine(layer.qkv, array(x)), np.cumsum([8, 4]), axis=-1)
-    heads = np.zeros((2, *grid, 4))
-    for *line, o, n in product(range(2), *(range(size) for size in grid), range(4)):
-        positions = [p for p in (o - 2, o, o + 2) if 0 <= p < grid[-1] and (p <= o or not causal)]
-        g, line = n // 2, tuple(line)
-        scores = np.array([q[line][o, 2 * n : 2 * n + 2] @ k[line][p, 2 * g : 2 * g + 2] for p in positions]) / sqrt(2)
-        heads[(*line, o, n)] = softmax(scores) @ np.array([v[line][p, g] for p in positions])
-    np.testing.assert_allclose(array(layer(x)), affine(layer.out, heads), **EXACT)
-
-
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("given", ["indices", "line", "positions"])
 def test_rotary_positions_of_an_axis_are_their_formula(axis, given):
-    """Numbers i and i + K/2 as a complex number times exp(1j c base^(-2i/K))."""
-    x = normal(2, 3, 5, 2, 6)
-    length = (3, 5)[axis - 1]
+    x, length = normal(2, 3, 5, 2, 6), (3, 5)[axis - 1]
     c = {"indices": None, "line": normal(length) * 9, "positions": normal(2, 3, 5) * 9}[given]
-    by_position = torch.arange(length, dtype=torch.float64) if c is None else c
-    by_position = (
-        by_position if given == "positions" else by_position.view((-1, 1) if axis == 1 else (1, -1)).expand(2, 3, 5)
-    )
-    pairs = array(x)[..., :3] + 1j * array(x)[..., 3:]
-    turned = pairs * np.exp(1j * array(by_position)[..., None, None] * 100.0 ** (-np.arange(3) / 3))
-    out = axial.rotary(x, axis, c, base=100.0)
-    np.testing.assert_allclose(array(out), np.concatenate([turned.real, turned.imag], axis=-1), **EXACT)
-    torch.testing.assert_close(out, reference.rotary(x, by_position, 100.0), **EXACT)
+    whole = torch.arange(length, dtype=torch.float64) if c is None else c
+    if given != "positions":
+        whole = whole.view((-1, 1) if axis == 1 else (1, -1)).expand(2, 3, 5)
+    torch.testing.assert_close(axial.rotary(x, axis, c, base=100.0), reference.rotary(x, whole, 100.0), **EXACT)
     assert axial.rotary(x.bfloat16(), axis).dtype == torch.bfloat16
 
 
@@ -197,25 +182,6 @@ def test_attention_with_rotary_positions_depends_on_differences_of_coordinates_o
     assert torch.autograd.gradcheck(
         lambda x, c: axial.rotary(x, 1, c), (normal(1, 6, 1, 4).requires_grad_(), coordinates)
     )
-
-
-@pytest.mark.parametrize("window", [None, 5])
-def test_the_relative_bias_is_that_of_the_offset_and_clipped(window):
-    """Added to the scores of attention of equal keys, the weights are softmax_p(table[p - o])."""
-    layer = randomised(axial.LineAttention(2, 2, 1, options=Options(relative=1, window=window)))
-    with torch.no_grad():
-        layer.qkv.weight[:4] = 0
-        layer.qkv.bias[:4] = 0
-    x, table = normal(1, 6, 2), array(layer.table)
-    v = affine(layer.qkv, array(x))[0, :, 4:]
-    heads = np.zeros((6, 2))
-    for o, n in product(range(6), range(2)):
-        positions = [p for p in range(6) if window is None or abs(p - o) <= 2]
-        heads[o, n] = softmax(np.array([table[n, np.clip(p - o, -1, 1) + 1] for p in positions])) @ v[positions, n]
-    np.testing.assert_allclose(array(layer(x))[0], affine(layer.out, heads), **EXACT)
-    extra = normal(1, 1, 6, window or 6)
-    torch.testing.assert_close(layer(x, attn_bias=0 * extra), layer(x), **EXACT)
-    assert not torch.allclose(layer(x, attn_bias=extra), layer(x))
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "padded"])
@@ -242,23 +208,48 @@ def test_triangle_attention_is_alphafolds_algorithm(node, masked):
     np.testing.assert_allclose(array(layer(pairs, mask)), expected, **EXACT)
 
 
-def test_tied_attention_of_padded_alignments_is_the_formula_of_each_alignment_by_itself():
-    """Rao et al. 2021: softmax over columns of sum_r q_r k_r^T / sqrt(R K); an alignment: 2 x 5 positions of 3 x 6."""
-    layer = randomised(axial.TiedAxialAttention(4, 2))
-    x, sizes = normal(3, 3, 6, 4), [(2, 5), (3, 6), (1, 4)]
+OPTIONS = {
+    "grouped": Options(kv_heads=2, window=3, dilation=2),
+    "normalised and gated": Options(gate=True, qk_norm=True),
+    "relative": Options(relative=1),
+    "all": Options(kv_heads=1, window=5, gate=True, qk_norm=True, rotary=50.0, relative=1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_layer_is_the_reference_between_its_projections_with_every_option(name):
+    options, length = OPTIONS[name], 6
+    layer = randomised(axial.LineAttention(6, 4, -2, options=options, key_dim=8, value_dim=4))
+    x = normal(2, 2, length, 6)
+    heads = 4, layer.kv_heads, layer.kv_heads
+    q, k, v = (part.unflatten(-1, (n, -1)) for part, n in zip(layer.qkv(x).split(layer.widths, dim=-1), heads))
+    if options.qk_norm:
+        roots = [(part.square().mean(-1, keepdim=True) + np.finfo(float).eps).sqrt() for part in (q, k)]
+        q, k = q / roots[0] * layer.query_norm.weight, k / roots[1] * layer.key_norm.weight
+    if options.rotary:
+        coordinates = torch.arange(length, dtype=torch.float64).expand(2, 2, length)
+        q, k = (reference.rotary(part, coordinates, options.rotary) for part in (q, k))
+    bias, radius = None, options.relative
+    if radius is not None:
+        offsets = torch.arange(length) - torch.arange(length)[:, None]
+        if options.window:
+            offsets = torch.arange(options.window).expand(length, -1) - options.window // 2
+        bias = layer.table[:, offsets.clamp(-radius, radius) + radius].expand(2, 2, -1, -1, -1)
+    window = {"window": options.window, "dilation": options.dilation}
+    out = reference.axial_attention(q, k, v, 2, attn_bias=bias, **window).flatten(-2)
+    expected = layer.out(torch.sigmoid(layer.gate(x)) * out if options.gate else out)
+    torch.testing.assert_close(layer(x), expected, **EXACT)
+
+
+def test_a_padded_alignment_is_attended_as_if_it_were_alone():
+    layer, x, sizes = randomised(axial.TiedAxialAttention(4, 2)), normal(3, 3, 6, 4), [(2, 5), (3, 6), (1, 4)]
     mask = torch.zeros(3, 3, 6, dtype=torch.bool)
     for b, (rows, columns) in enumerate(sizes):
         mask[b, :rows, :columns] = True
     found = layer(x, mask)
     for b, (rows, columns) in enumerate(sizes):
-        q, k, v = np.split(affine(layer.qkv, array(x)[b, :rows, :columns]).reshape(rows, columns, 6, 2), 3, axis=2)
-        heads = np.zeros((rows, columns, 2, 2))
-        for n in range(2):
-            weights = softmax(sum(q[r, :, n] @ k[r, :, n].T for r in range(rows)) / sqrt(rows * 2))
-            for r in range(rows):
-                heads[r, :, n] = weights @ v[r, :, n]
-        expected = affine(layer.out, heads.reshape(rows, columns, 4))
-        np.testing.assert_allclose(array(found)[b, :rows, :columns], expected, **EXACT)
+        alone = layer(x[b : b + 1, :rows, :columns])
+        torch.testing.assert_close(found[b : b + 1, :rows, :columns], alone, **EXACT)
 
 
 def test_tied_attention_equals_its_reference_with_any_gaps_and_along_any_axis():
@@ -278,19 +269,6 @@ def test_tied_attention_equals_its_reference_with_any_gaps_and_along_any_axis():
     assert torch.autograd.gradcheck(
         lambda *qkv: axial.tied_axial_attention(*qkv, 2, 1, key_mask=mask), (q, k, v), fast_mode=True, atol=1e-7
     )
-
-
-def test_queries_and_keys_are_normalised_and_heads_gated():
-    layer = randomised(axial.LineAttention(4, 2, 1, options=Options(gate=True, qk_norm=True)))
-    x = normal(1, 5, 4)
-    q, k, v = (part.reshape(5, 2, 2) for part in np.split(affine(layer.qkv, array(x)[0]), 3, axis=-1))
-    q, k = (
-        part / np.sqrt((part**2).mean(-1, keepdims=True) + np.finfo(float).eps) * array(norm.weight)
-        for part, norm in ((q, layer.query_norm), (k, layer.key_norm))
-    )
-    heads = np.stack([softmax(q[:, n] @ k[:, n].T / sqrt(2)) @ v[:, n] for n in range(2)], axis=1).reshape(5, 4)
-    gated = sigmoid(affine(layer.gate, array(x)[0])) * heads
-    np.testing.assert_allclose(array(layer(x))[0], affine(layer.out, gated), **EXACT)
 
 
 STEPPED = {
@@ -382,49 +360,6 @@ def test_whole_branches_of_an_example_are_dropped_in_training_only():
     dropped = (found == 0).all(dim=(1, 2))
     assert dropped.double().mean().item() == pytest.approx(0.25, abs=0.08)
     torch.testing.assert_close(found[~dropped], kept[~dropped] / 0.75, **EXACT)
-
-
-QKV = [torch.zeros(1, 2, 4, 4, 2)] * 3
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (
-            lambda: axial.axial_attention(*QKV, 2, attn_bias=torch.zeros(1, 4, 3, 4)),
-            r"attn_bias must be \[1, 4, 4, 4\]",
-        ),
-        (lambda: axial.axial_attention(*QKV, 2, attn_bias=torch.zeros(1, 4, 4, 4), dilation=2), "needs a window"),
-        (lambda: axial.axial_attention(*QKV, 2, window=4), "odd"),
-        (lambda: axial.axial_attention(*QKV, 2, dilation=0), "dilation"),
-        (lambda: axial.axial_attention(*QKV, 2, dropout=1.0), "dropout"),
-        (lambda: axial.axial_attention(QKV[0], QKV[1][..., :3, :], QKV[2], 2), "divisor"),
-        (lambda: axial.tied_axial_attention(*QKV, 2, -3), "same axis"),
-        (lambda: axial.tied_axial_attention(QKV[0], QKV[1][..., :2, :], QKV[2], 2, 1), "share"),
-        (lambda: axial.rotary(torch.zeros(1, 3, 1, 3), 1), "even"),
-        (lambda: axial.rotary(QKV[0], 1, torch.zeros(3)), "coordinates must be"),
-        (lambda: axial.relative_bias(torch.zeros(2, 4), 3), "2R"),
-        (lambda: axial.LineAttention(8, 4, 1)(torch.zeros(1, 2, 8), coordinates=torch.zeros(2)), "rotary"),
-        (lambda: axial.LineAttention(8, 4, 1).start(1, (), 3), "causal=True"),
-        (
-            lambda: axial.LineAttention(8, 4, 1, options=Options(rotary=9.0), rotations=torch.zeros(3, 2)),
-            "given twice",
-        ),
-        (lambda: axial.AxialAttention(8, 2, options={3: Options(window=3)}), r"options \(3,\) must be among axes"),
-        (lambda: Options(relative=2, dilation=2), "need a window"),
-        (lambda: axial.TiedAxialAttention(8, 2, options=Options(window=3)), "only"),
-        (lambda: axial.TriangleAttention(8, node="middle"), "starting"),
-        (lambda: axial.AxialBlock(8, 2, axes=(1, 1)), "named once each"),
-        (lambda: axial.AxialBlock(8, 2, drop_path=1.0), "drop_path"),
-        (lambda: axial.AxialBlock(8, 2, causal=(3,)), "causal"),
-        (lambda: axial.AxialBlock(8, 2, options={3: Options()}), "options"),
-        (lambda: axial.AxialBlock(8, 2)(torch.zeros(1, 2, 2, 8), coordinates={3: torch.zeros(2)}), "coordinates"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(build, message):
-    with pytest.raises(ValueError, match=message) as error:
-        build()
-    assert "\n" not in str(error.value)
 
 
 def test_a_causal_layers_cache_starts_and_steps_on_the_meta_device():

@@ -1,9 +1,8 @@
-"""Axial-DeepLab's equation 4: by brute force, in every span; test_layers_formulas.py has it as it is printed."""
+"""Axial-DeepLab's equation 4: by brute force, in every span."""
 
 import pytest
 import torch
 
-from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.ops.axial_attention import position_sensitive_attention
 from tests import attention_reference as reference
@@ -16,12 +15,10 @@ def inputs(shape, rows, tables, dtype):
     return [x.requires_grad_() for x in (q, k, v, *tables)]
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("tables", [1, 2], ids=["shared", "a head"])
-@pytest.mark.parametrize("rows", [1, 3, 9, 13])
+@pytest.mark.parametrize(("rows", "tables", "causal"), [(1, 2, False), (3, 1, True), (3, 2, False), (9, 1, False)])
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 1, 4)], ids=str)
 def test_equation_4_agrees_with_brute_force(shape, rows, tables, causal):
-    """Spans 1 and 3 (banded on the longer axes), just global on five positions, and wider than any axis."""
+    """Spans 1 and 3 (banded on the longer axes), and just global on five positions, wider than the other axes."""
     single = inputs(shape, rows, tables, torch.float32)
     double = [x.detach().double().requires_grad_() for x in single]
     for axis in range(1, len(shape) + 1):
@@ -34,19 +31,6 @@ def test_equation_4_agrees_with_brute_force(shape, rows, tables, causal):
             for a, b in zip(torch.autograd.grad(fast, args, g.to(fast.dtype)), slow_grads):
                 expected = torch.zeros_like(a) if b is None else b
                 torch.testing.assert_close(a.double(), expected.double(), rtol=0, atol=10 * bound)
-
-
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "a head"])
-@pytest.mark.parametrize("extent", [{"size": 5}, {"span": 3}, {"span": 3, "causal": True}], ids=str)
-def test_the_layer_is_the_operation_between_its_projections(extent, shared):
-    layer = PositionSensitiveAxialAttention(8, 2, axis=-2, value_dim=6, shared_tables=shared, **extent).double()
-    randomise(layer)
-    x = torch.randn(2, 3, 5, 8, dtype=torch.float64)
-    q, k, v = (part.unflatten(-1, (2, -1)) for part in layer.qkv(x).split([4, 4, 6], dim=-1))
-    tables = layer.query_table, layer.key_table, layer.value_table
-    y = reference.position_sensitive_attention(q, k, v, *tables, axis=2, causal=extent.get("causal", False))
-    torch.testing.assert_close(layer(x), layer.out(y.flatten(-2)), rtol=0, atol=1e-12)
-    torch.testing.assert_close(layer.weights(x).sum(-1), torch.ones(2, 3, 5, 2, dtype=torch.float64))
 
 
 def test_published_normalisation_standardises_each_term_over_the_pairs_that_attend():

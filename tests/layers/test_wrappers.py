@@ -31,8 +31,7 @@ LAYERS = {
         f"PositionSensitiveAxialAttention {kind} {n}": lambda n=n, kind=kind: axial.PositionSensitiveAxialAttention(
             8, 2, n, span=3, normalisation=kind, value_dim=8
         )
-        for n in AXES
-        for kind in ("none", "scale", "batch")
+        for n, kind in zip(AXES, ("none", "scale", "batch"))
     },
 }
 of_each = pytest.mark.parametrize("name", LAYERS)

@@ -141,10 +141,3 @@ def test_a_mistake_in_one_process_ends_the_others_with_one_line(digits, tmp_path
     for rank, (status, out, err) in ((0, first), (2, third)):
         assert (status, out) == (2, "")
         assert err == f"axial evaluate: process {rank} of 3 {LOST}: start all of them again\n"
-
-
-def test_a_mistake_that_all_processes_make_is_said_once(digits, tmp_path):
-    argv = ["sample", str(digits), "--label", "eleven"]
-    first, second = fork(2, lambda: cli.main(argv), tmp_path)
-    assert (first[0], first[2].count("\n")) == (2, 1)
-    assert second == (2, "", "")

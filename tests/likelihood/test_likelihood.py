@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from axial_transformers.likelihood.bits import LOG2, bits_map, bits_per_dim, random_slice_loss, slice_nats
-from tests.small_models import VARIANTS, random_given, random_model, random_values, small_config, small_model
+from tests.small_models import TEN, random_given, random_model, random_values, small_config, small_model
 
-every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+of_ten = pytest.mark.parametrize("config", TEN.values(), ids=TEN)
 EXACT = {"rtol": 1e-12, "atol": 1e-10}
 
 
-@every_variant
+@of_ten
 def test_bits_are_the_product_of_conditionals(config):
     """-log2 of p(value | values before it), one position after the other, with noise for what is not yet there."""
     model = random_model(config)
@@ -34,10 +34,7 @@ def test_bits_are_the_product_of_conditionals(config):
 @pytest.mark.parametrize(
     "config",
     [
-        small_config((2, 2), num_values=2),
-        small_config((2, 2), num_values=3),
-        small_config((3,), num_values=4, inner="lstm"),
-        small_config((2, 1), 2, num_values=3),
+        small_config((2, 2), num_values=3, inner="lstm"),
         small_config((2,), 2, "rows", num_values=3),
         small_config((1, 2), 2, "columns", num_values=3),
         small_config((2,), 2, "axis", num_values=3),
@@ -63,7 +60,7 @@ def test_probabilities_given_known_channels_add_up_to_one():
         assert abs(torch.exp2(-bits_per_dim(model, x) * 2).sum().item() - 1) < 1e-12
 
 
-@every_variant
+@of_ten
 def test_the_loss_averaged_over_its_channels_is_the_exact_one(config):
     model = random_model(config)
     x, given = random_values(model, 2), random_given(model, 2)
@@ -87,15 +84,6 @@ def test_random_channels_are_uniform_over_those_that_carry_loss(monkeypatch):
     assert ((counts[2:] - 1000) ** 2 / 1000).sum() < 16.3  # chi-square of 3 degrees of freedom, 1 in 1000
 
 
-def test_a_seed_repeats_the_loss():
-    model = small_model((2, 3), 3)
-    x = random_values(model, 8)
-    first, again, other = (
-        random_slice_loss(model, x, generator=torch.Generator().manual_seed(seed)).item() for seed in (0, 0, 1)
-    )
-    assert first == again != other
-
-
 def test_the_loss_has_a_gradient_for_every_weight():
     model = small_model((2, 3), 2, num_classes=2)
     x = random_values(model, 8)
@@ -106,19 +94,9 @@ def test_the_loss_has_a_gradient_for_every_weight():
         assert parameter.grad.abs().max() > 0, name
 
 
-def test_known_channels_cost_nothing_and_do_not_count():
-    model = small_model((2, 3), 3, known_channels=1)
-    x = random_values(model, 2)
-    bits = bits_map(model, x)
-    assert not bits[..., 0].any()
-    assert (bits[..., 1:] > 0).all()
-    torch.testing.assert_close(bits_per_dim(model, x), bits.flatten(1).sum(1) / 12, **EXACT)
-
-
 @pytest.mark.parametrize("layout", ["frames", "channels"])
-@pytest.mark.parametrize("given", [1, 2])
-def test_given_frames_cost_nothing_and_do_not_count(layout, given):
-    model = small_model((3, 2, 1), 2, layout)
+def test_given_frames_cost_nothing_and_do_not_count(layout):
+    model, given = small_model((3, 2, 1), 2, layout), 2
     x = random_values(model, 2)
     rest = bits_map(model, x)[:, given:].flatten(1)
     assert rest.shape[1] == (3 - given) * 4
@@ -160,11 +138,11 @@ def test_bits_are_float64_and_a_half_precision_model_is_scored_in_float32():
     assert bits_per_dim(model, x).dtype == torch.float64
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
-def test_any_integer_dtype_means_the_same(dtype):
+def test_any_integer_dtype_means_the_same():
     model = small_model((2, 3), 2, num_classes=3)
     x, label = random_values(model, 2), torch.tensor([1, 2])
-    assert torch.equal(bits_per_dim(model, x.to(dtype), label.to(dtype)), bits_per_dim(model, x, label))
+    for dtype in (torch.uint8, torch.int8, torch.int32):
+        assert torch.equal(bits_per_dim(model, x.to(dtype), label.to(dtype)), bits_per_dim(model, x, label))
 
 
 @pytest.mark.parametrize(
@@ -172,15 +150,11 @@ def test_any_integer_dtype_means_the_same(dtype):
     [
         ({"x": torch.zeros(2, 2, 3, 1)}, "integers"),
         ({"x": torch.zeros(2, 3, 2, 1, dtype=torch.int64)}, r"\[B, 2, 3, 1\], not \[2, 3, 2, 1\]"),
-        ({"x": torch.zeros(2, 2, 3, dtype=torch.int64)}, r"\[B, 2, 3, 1\], not \[2, 2, 3\]"),
         ({"x": torch.full((2, 2, 3, 1), 5)}, r"0\.\.4; found 5\.\.5"),
-        ({"x": torch.full((2, 2, 3, 1), -1)}, r"0\.\.4; found -1\.\.-1"),
         ({"label": torch.tensor([0, 4])}, "label"),
-        ({"label": torch.tensor([-1, 0])}, "label"),
         ({"label": torch.tensor([0])}, "label"),
         ({"label": torch.tensor([0.0, 1.0])}, "label"),
         ({"cond": torch.zeros(2, 2, 3, 7)}, r"cond must be \[2, 2, 3, 8\]"),
-        ({"cond": torch.zeros(1, 2, 3, 8)}, r"cond must be \[2, 2, 3, 8\]"),
     ],
 )
 def test_what_is_not_the_models_is_refused(change, words):
@@ -188,6 +162,8 @@ def test_what_is_not_the_models_is_refused(change, words):
     arguments = {"x": torch.zeros(2, 2, 3, 1, dtype=torch.int64)} | change
     with pytest.raises(ValueError, match=words):
         bits_per_dim(model, **arguments)
+    with pytest.raises(ValueError, match="num_classes"):
+        bits_per_dim(small_model((2, 3)), random_values(model, 1), torch.tensor([0]))
 
 
 def test_labels_of_another_number_are_refused_where_images_are_split(monkeypatch):
@@ -195,15 +171,3 @@ def test_labels_of_another_number_are_refused_where_images_are_split(monkeypatch
     model = random_model(small_config((2, 3), num_classes=3))
     with pytest.raises(ValueError, match="label"):
         bits_per_dim(model, random_values(model, 2), torch.zeros(3, dtype=torch.int64))
-
-
-def test_labels_need_a_model_of_classes():
-    model = small_model((2, 3))
-    with pytest.raises(ValueError, match="num_classes"):
-        bits_per_dim(model, random_values(model, 1), torch.tensor([0]))
-
-
-@every_variant
-def test_an_empty_batch_has_no_bits(config):
-    model = random_model(config)
-    assert bits_per_dim(model, random_values(model, 0), **random_given(model, 0)).shape == (0,)

@@ -98,8 +98,8 @@ def test_all_positions_at_once_equal_one_at_a_time_over_its_attended_positions(a
         assert torch.allclose(out[:, :, i], torch.cat(expected, dim=1), atol=1e-12)
 
 
-@pytest.mark.parametrize(("shape", "channels"), [((3, 5), 1), ((2, 3), 2)])
-def test_cached_decoding_equals_the_naive_one(shape, channels):
+def test_cached_decoding_equals_the_naive_one():
+    shape, channels = (2, 3), 2
     for model in models(shape, channels, 2):
         noise = torch.rand(2, *shape, channels, 5, dtype=torch.float64) * 3
         x = torch.zeros(2, *shape, channels, dtype=torch.int64)
@@ -121,15 +121,15 @@ def test_a_baseline_is_saved_and_read_back(tmp_path):
         SparseTransformer.from_pretrained(tmp_path / "model")
 
 
-def test_rotary_positions_are_refused_where_there_are_none():
-    with pytest.raises(ValueError, match="rotary must be None: StridedAttention has no rotary positions"):
-        SparseTransformer(SparseTransformerConfig(shape=(2, 3), dim=8, heads=2, inner_layers=1, rotary=9.0))
-
-
-def test_sizes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="do not tile"):
-        BlockTransformer(BlockTransformerConfig(shape=(3, 5), blocks=((2, 5),), **SIZES))
-    with pytest.raises(ValueError, match="even"):
-        SparseTransformer(SparseTransformerConfig(shape=(3, 5), **(SIZES | {"heads": 1})))
-    with pytest.raises(ValueError, match="at least one shape"):
-        BlockTransformerConfig(shape=(3, 5), **SIZES)
+@pytest.mark.parametrize(
+    ("build", "options", "message"),
+    [
+        (SparseTransformer, {"rotary": 9.0}, "rotary must be None: StridedAttention has no rotary positions"),
+        (SparseTransformer, {"heads": 1}, "even"),
+        (BlockTransformer, {"blocks": ((2, 5),)}, "do not tile"),
+        (BlockTransformer, {}, "at least one shape"),
+    ],
+)
+def test_what_does_not_fit_is_refused(build, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(build.config_class(**{"shape": (3, 5), **SIZES} | options))

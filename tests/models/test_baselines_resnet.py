@@ -70,28 +70,23 @@ def test_weights_that_do_not_fit_are_refused_by_name(spoil, message):
         load_axial_deeplab(model, state)
 
 
-@pytest.mark.parametrize("shape", [(64, 64), (45, 37), (33, 64)], ids=str)
-def test_features_come_at_strides_4_to_32_for_any_size_up_to_the_trained_one(shape):
-    model = AxialResNet(
-        AxialResNetConfig(shape=(64, 64), blocks=(1, 1, 1, 1), width=8, channels=1, num_classes=3)
-    ).eval()
+SMALL = {"blocks": (1, 1, 1, 1), "width": 8, "channels": 1, "num_classes": 3}
+
+
+@pytest.mark.parametrize(("shape", "stride"), [((64, 64), 4), ((45, 37), 4), ((33, 64), 4), ((28, 28), 2)], ids=str)
+def test_features_come_at_strides_from_that_of_the_stem_for_any_size_up_to_the_trained_one(shape, stride):
+    model = AxialResNet(AxialResNetConfig(shape=(64, 64), stem_stride=stride, **SMALL)).eval()
     features = model.features(torch.randn(1, *shape, 1))
-    for stride, feature in zip((4, 8, 16, 32), features):
-        assert feature.shape[1:3] == tuple(-(-size // stride) for size in shape)
+    for level, feature in enumerate(features):
+        assert feature.shape[1:3] == tuple(-(-size // (stride << level)) for size in shape)
     assert [feature.shape[-1] for feature in features] == [32, 64, 128, 256]
 
 
 def test_with_a_span_any_size_works_and_without_one_larger_images_are_refused():
-    options = {"shape": (32, 32), "blocks": (1, 1, 1, 1), "width": 8, "channels": 1, "num_classes": 3}
     images = torch.randn(2, 40, 48, 1)
-    assert AxialResNet(AxialResNetConfig(span=5, **options))(images).shape == (2, 3)
+    assert AxialResNet(AxialResNetConfig(shape=(32, 32), span=5, **SMALL))(images).shape == (2, 3)
     with pytest.raises(ValueError, match="more than size"):
-        AxialResNet(AxialResNetConfig(**options))(images)
-
-
-def test_a_small_stem_halves_the_strides():
-    model = AxialResNet(AxialResNetConfig(shape=(28, 28), blocks=(1, 1, 1, 1), width=8, channels=1, stem_stride=2))
-    assert [f.shape[1] for f in model.features(torch.randn(1, 28, 28, 1))] == [14, 7, 4, 2]
+        AxialResNet(AxialResNetConfig(shape=(32, 32), **SMALL))(images)
 
 
 def test_published_networks_have_as_many_parameters_as_the_authors_networks():

@@ -21,7 +21,9 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("name", [*list(CONFIGS)[:2], pytest.param("block_transformer", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["image_transformer", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CONFIGS][1:])]
+)
 def test_a_run_is_resumed_evaluated_sampled_scored_and_inspected(name, axial, tmp_path, monkeypatch):
     values = np.random.default_rng(0).integers(0, 5, (20, 2, 3, 2), dtype=np.uint8)
     np.savez(tmp_path / "data.npz", images=values)

@@ -1,14 +1,16 @@
 """Fields that are not given are chosen by the others, and what is stored of them does not change."""
 
 import dataclasses
+from itertools import combinations, product
 
 import pytest
 import torch
 
 from axial_transformers.compression import fingerprint
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.storage.typed_json import from_json, to_json
-from tests.small_models import random_model, random_values, small_config
+from tests.small_models import TEN, random_model, random_values, small_config
 
 SMALL = {"dim": 8, "heads": 2, "num_values": 5}
 
@@ -32,32 +34,6 @@ def test_any_shape_has_layers_by_default_that_fit_it(fields, encoder, outer):
     assert None not in (to_json(config)["encoder_layers"], to_json(config)["outer_layers"])
     assert from_json(AxialTransformerConfig, to_json(config), "here") == config
     AxialTransformer(config)
-
-
-def test_layers_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="3 channels need a channel encoder"):
-        AxialTransformerConfig(shape=(4, 4), channels=3, encoder_layers=0)
-    with pytest.raises(ValueError, match=r"outer_layers\[0\] is 4, but one round over 3 axes is 3 layers"):
-        AxialTransformerConfig(shape=(4, 4, 4), outer_layers=4)
-
-
-def test_frames_need_a_second_axis():
-    with pytest.raises(ValueError, match=r"model.layout=frames needs frames and at least one more axis, not \(4,\)"):
-        AxialTransformerConfig(shape=(4,), layout="frames")
-
-
-@pytest.mark.parametrize(
-    ("axes", "reach", "positions"),
-    [(3, 8, None), (4, 4, None), (4, 5, "6,655"), (4, 8, "39,304"), (8, 2, "156,250")],
-)
-def test_the_window_of_a_convolution_is_bounded(axes, reach, positions):
-    fields = {"shape": (2,) * axes, "convolution": reach}
-    if positions is None:
-        assert AxialTransformerConfig(**fields).convolution == reach
-        return
-    with pytest.raises(ValueError, match="more than 4,096: choose a smaller one") as error:
-        AxialTransformerConfig(**fields)
-    assert f"convolution={reach} over {axes} axes sees {positions} positions" in str(error.value)
 
 
 def test_the_largest_value_is_one_to_the_channel_encoder():
@@ -95,6 +71,16 @@ def test_only_a_model_with_rotary_positions_has_rotations():
         ({"centred": True}, "model.centred needs values with an order"),
         ({"known_channels": 1}, r"model.known_channels must be in 0\.\.0, not 1"),
         ({"inner_layers": 1024}, "add up to 1028, more than 1024"),
+        ({"channels": 3, "encoder_layers": 0}, "3 channels need a channel encoder"),
+        ({"shape": (4, 4, 4), "outer_layers": 4}, r"outer_layers\[0\] is 4, but one round over 3 axes is 3 layers"),
+        (
+            {"shape": (4,), "layout": "frames"},
+            r"model.layout=frames needs frames and at least one more axis, not \(4,\)",
+        ),
+        (
+            {"shape": (2,) * 4, "convolution": 5},
+            "=5 over 4 axes sees 6,655 positions, more than 4,096: choose a smaller",
+        ),
     ],
 )
 def test_fields_out_of_range_and_fields_that_contradict_each_other_are_refused(fields, message):
@@ -120,3 +106,24 @@ def test_fingerprints_do_not_depend_on_how_the_layers_were_given(fields, given):
 def test_without_layers_an_outer_decoder_has_no_convolution():
     config = small_config((2, 3, 4), outer_layers=(0, 2), convolution=1)
     assert [outer.convolution is None for outer in AxialTransformer(config).outer_decoders] == [True, False]
+
+
+def test_ten_variants_have_every_two_options_together():
+    options = [
+        {
+            "axes": len(config.shape),
+            "channels": config.channels,
+            "layout": config.layout == "channels",
+            "values": (config.values, config.centred),
+            "inner": config.inner,
+            **{
+                name: bool(getattr(config, name)) for name in ("convolution", "rotary", "num_classes", "known_channels")
+            },
+        }
+        for config in TEN.values()
+    ]
+    for first, second in combinations(options[0], 2):
+        found = {(each[first], each[second]) for each in options}
+        assert found == {*product(*({each[name] for each in options} for name in (first, second)))}, (first, second)
+    assert {config.layout for config in TEN.values()} == LAYOUTS.keys()
+    assert {len(config.shape) for config in TEN.values()} == {1, 2, 3}

@@ -9,7 +9,7 @@ from axial_transformers.layers.lines import LineAttention
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, axial_transformer, stacks
 from axial_transformers.models.layouts import LAYOUTS
-from tests.small_models import random_values, small_config, small_model
+from tests.small_models import VARIANTS, random_model, random_values, small_config, small_model
 
 SHAPES = [(1, 7), (7, 1), (3, 5), (5,), (2, 3, 4), (2, 2, 3, 2)]
 by_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
@@ -34,10 +34,12 @@ def test_logits_depend_on_every_earlier_position_and_on_no_other(shape, layout):
         assert leaks_and_holes(model) == (0, 0), (channels, inner, planes)
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_more_rounds_change_no_dependency(layers):
-    model = small_model((3, 4), 2, encoder_layers=2 * layers, outer_layers=4 * layers, inner_layers=2 * layers)
-    assert leaks_and_holes(model) == (0, 0)
+WHOLE = {name: config for name, config in VARIANTS.items() if config.num_values <= 300 and config.outer_layers != 0}
+
+
+@pytest.mark.parametrize("config", WHOLE.values(), ids=WHOLE)
+def test_no_variant_has_a_leak_or_a_hole(config):
+    assert leaks_and_holes(random_model(config)) == (0, 0)
 
 
 @by_shape

@@ -9,8 +9,7 @@ from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding import NoiseChoice, decode, decode_naively
 from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
-from axial_transformers.likelihood.dependencies import check, influence
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import AxialTransformer
 from tests.small_models import CENTRED, random_model, random_values, small_config, small_model
 
 
@@ -47,12 +46,14 @@ def test_samples_and_completions_hold_values_of_the_data(fields, compile):
     assert torch.equal(naive, sampled[1])
 
 
-@pytest.mark.parametrize(("lowest", "dtype"), [(-3, torch.int64), (200, torch.uint8), (254, torch.int64)])
+@pytest.mark.parametrize(
+    ("lowest", "dtype"), [(-3, torch.int64), (0, torch.uint8), (251, torch.uint8), (252, torch.int64)]
+)
 def test_samples_are_bytes_where_all_values_are(lowest, dtype):
     _, moved = pair(lowest=lowest)
     found = sample(moved, 2)
     assert found.dtype == dtype
-    assert lowest <= found.min() <= found.max() < lowest + 5
+    assert lowest <= int(found.min()) <= int(found.max()) < lowest + 5
 
 
 @pytest.mark.parametrize(("lowest", "fields"), [(-3, {}), (200, {}), (-40_000, CENTRED)])
@@ -66,25 +67,7 @@ def test_archives_give_back_values_of_the_data(lowest, fields):
     )
 
 
-def test_known_channels_are_values_of_the_data():
-    model = small_model((2, 3), 2, lowest=-3, known_channels=1, encoder_layers=2)
-    known = random_values(model, 3) - 3
-    assert torch.equal(sample(model, known=known)[..., 0], known[..., 0])
-
-
-def test_no_position_depends_on_a_later_one():
-    model = small_model((2, 3), 2, "columns", lowest=-3)
-    found = check(influence(model, random_values(model, 1) - 3))
-    assert (found.leaks, found.holes) == (0, 0)
-
-
 def test_values_of_others_are_refused():
     model = small_model((2, 3), lowest=-1024, num_values=4096)
     with pytest.raises(ValueError, match=r"x must be in -1024\.\.3071; found -1025\.\.3071"):
         bits_per_dim(model, torch.tensor([-1025, 3071, 0, 0, 0, 0]).view(1, 2, 3, 1))
-
-
-@pytest.mark.parametrize("lowest", [-(1 << 31) - 1, (1 << 31) - 200])
-def test_values_have_32_bits(lowest):
-    with pytest.raises(ValueError, match="lowest"):
-        AxialTransformerConfig(shape=(2, 3), lowest=lowest)

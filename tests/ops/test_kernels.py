@@ -47,15 +47,17 @@ def assert_near(got, expected, dtype):
 @pytest.mark.parametrize(
     ("shape", "heads", "width", "value_width"),
     [
-        *(((2, 7), *widths) for widths in [(2, 32, 32), (3, 5, 20), (1, 40, 7)]),
+        ((2, 7), 2, 32, 32),
+        ((3, 9, 7), 2, 16, 16),
         ((2, 3, 5, 2), 3, 5, 20),
         ((1, 1, 33), 2, 32, 32),
-        ((1, 1, 33), 2, 5, 20),
         ((1, 38, 1), 1, 40, 7),
     ],
     ids=str,
 )
-def test_compiled_attention_equals_its_reference(shape, heads, width, value_width, causal):
+def test_compiled_attention_equals_its_reference(shape, heads, width, value_width, causal, monkeypatch):
+    """Lengths that fill a tile or not, and lines that do not fill the last vector."""
+    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
     packing = (heads, heads * width, heads * width, heads * value_width)
     numbers = torch.randn(*shape, sum(packing[1:])).bfloat16()  # of both dtypes
     wide = numbers.double().requires_grad_()
@@ -71,24 +73,6 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
                 assert out.dtype == dtype
                 assert_near(out, expected, dtype)
                 assert_near(torch.autograd.grad(out, qkv, grad.to(dtype))[0], expected_gradient, dtype)
-
-
-@needs_engine
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_of_short_lines_equals_its_reference(causal, monkeypatch):
-    """Lengths that do not fill a tile, and lines that do not fill the last vector."""
-    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
-    heads, widths, shape = 2, (2 * 16, 2 * 16, 4 * 16), (3, 9, 7)
-    numbers = torch.randn(*shape, sum(widths)).bfloat16()  # of both dtypes
-    wide, grad = numbers.double().requires_grad_(), torch.randn(*shape, heads, 2 * 16).bfloat16()
-    for axis in (1, 2):
-        expected = reference.axial_attention(*unpacked(wide, (heads, *widths)), axis, causal)
-        (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
-        for dtype in TOLERANCE:
-            qkv = numbers.to(dtype).requires_grad_()
-            out = attend_packed(qkv, heads, widths, axis, causal)
-            assert_near(out, expected, dtype)
-            assert_near(torch.autograd.grad(out, qkv, grad.to(dtype))[0], expected_gradient, dtype)
 
 
 @needs_engine
@@ -149,9 +133,10 @@ def test_a_bias_of_all_lines_equals_its_reference(shape, axis, causal, examples,
 
 @needs_engine
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("length", [1, 3, 17, 33])
-@pytest.mark.parametrize(("width", "value_width"), [(1, 8), (12, 33), (33, 12)])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("length", "width", "value_width", "causal"),
+    [(1, 1, 8, False), (3, 33, 12, True), (17, 12, 33, False), (33, 12, 33, True), (33, 1, 8, False)],
+)
 def test_a_mask_and_a_bias_for_each_line_equal_the_reference_whatever_lies_at_absent_keys(
     length, width, value_width, causal, dtype
 ):
@@ -305,7 +290,6 @@ TABLES = tuple(torch.zeros(127, 1, 4) for _ in range(3))
         (compiled_attention, call(64, torch.float64, **ON_CPU), "float32"),
         (compiled_attention, call(8), "runs on a CPU"),
         (compiled_attention, call(127, device="cpu", lines=16), "few scores"),
-        (compiled_attention, call(128, device="cpu", lines=16), None),
         (compiled_attention, call(31, device="cpu", lines=264), "few scores"),  # lines below 32 count as 32
         (compiled_attention, call(31, device="cpu", lines=265), None),
         (compiled_attention, call(64, key_mask=torch.ones(1, 64, 64) > 0, **ON_CPU), None),

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from axial_transformers.layers.lines import LineAttention
 from axial_transformers.ops import compiled_attention, composed_attention
 from axial_transformers.ops.attention_call import packed_call
 from axial_transformers.ops.axial_attention import axial_attention
@@ -46,14 +45,3 @@ def test_packed_attention_rotates_queries_and_keys_forward_and_backward(way, hea
         above = random(*found.shape, seed=1)
         got, wanted = (torch.autograd.grad((y * above).sum(), x)[0] for y in (found, expected))
         torch.testing.assert_close(got.double(), wanted.double(), rtol=tolerance, atol=2 * tolerance)
-
-
-def test_weights_and_outputs_of_a_rotated_layer_agree():
-    layer = LineAttention(8, 2, axis=2, rotations=rotation_table(4, 4, 9.0))
-    plain = LineAttention(8, 2, axis=2)
-    plain.load_state_dict({name: tensor for name, tensor in layer.state_dict().items() if name != "rotations"})
-    x = random(2, 3, 4, 8)
-    values = layer.qkv(x)[..., 16:].unflatten(-1, (2, 4))
-    expected = layer.out(torch.einsum("bhwnl,bhlnk->bhwnk", layer.weights(x), values).flatten(-2))
-    torch.testing.assert_close(layer(x), expected)
-    assert (layer(x) - plain(x)).abs().max() > 1e-3
