@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shutil
 import struct
 import zlib
@@ -27,22 +26,14 @@ from axial_transformers.compression import (
     open_archive,
 )
 from axial_transformers.compression.embedded_model import fingerprint
-from axial_transformers.data import DataConfig, save_arrays
-from axial_transformers.importers.official import import_official_to
+from axial_transformers.data import save_arrays
 from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.byte_reader import ByteReader
-from axial_transformers.storage.tensorflow import TensorBundle, find_prefix
-from axial_transformers.storage.typed_json import from_json, read_object, to_json
-from axial_transformers.training import TrainConfig, read_run
-from axial_transformers.training.run_state import RunState
 from tests.fuzz import checksums
 from tests.fuzz.mutations import INTEGERS, mutated, mutated_json
-from tests.paths import DATA
 from tests.small_models import random_model, small_config
-from tests.tensor_bundle_writer import entry, header, table_bytes, varint, write_bundle
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 7, 3), np.uint8)
-_AS_IS = DataConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,88 +311,6 @@ def model_folders(place: Path) -> Parser:
     return Parser(seeds=[*files.items()], parse=parse, structured=structured, hostile=hostile)
 
 
-def json_files(place: Path) -> Parser:
-    """The records of a run and of a checkpoint, and every configuration."""
-    run = next(iter(sorted(Path(os.environ["AXIAL_FUZZ_RUN"]).glob("checkpoints/step-*")))).parents[1]
-    kinds: dict[str, Any] = {"model.json": _model().config, "data.json": _AS_IS, "training.json": TrainConfig()}
-    seeds = {name: json.dumps(to_json(kind)).encode() for name, kind in kinds.items()}
-    seeds["train.json"] = (run / "train.json").read_bytes()
-    seeds["state.json"] = next(iter(run.glob("checkpoints/step-*/state.json"))).read_bytes()
-
-    def parse(name: str, content: bytes) -> None:
-        path = put(place / name, content)
-        if name == "train.json":
-            read_run(place)
-        elif name == "state.json":
-            RunState.read(place)
-        else:
-            from_json(type(kinds[name]), read_object(path, "a configuration"), path)
-
-    return Parser(seeds=[*seeds.items()], parse=parse)
-
-
-def bundles(place: Path) -> Parser:
-    """TensorFlow checkpoints: files of a tiny one; whole imports of the authors' layout."""
-    generator = np.random.default_rng(0)
-    variables = {f"a/b{i}": generator.random((2, i), np.float32) for i in range(3)} | {"global_step": np.array(7)}
-    write_bundle(place / "model.ckpt", variables.items())
-    (place / "checkpoint").write_text('model_checkpoint_path: "model.ckpt"\n')
-    files = {file.name: file.read_bytes() for file in place.iterdir()}
-    official = TensorBundle(find_prefix(DATA / "official_c"))
-    theirs = {name: official.read(name) for name in official.entries}
-
-    def parse(name: str, content: bytes) -> object:
-        if name == "official":
-            shutil.rmtree(room := place / "room", ignore_errors=True)
-            write_bundle(
-                put(room / "none", b"").parent / "model.ckpt", sorted(_changed(theirs, Random(content)).items())
-            )
-            return import_official_to(room, room / "model", heads=2, raw=True).config.dim
-        for file in files:
-            put(place / file, content if file == name else files[file])
-        bundle = TensorBundle(find_prefix(place))
-        return {variable: bundle.read(variable, verify=True).tobytes() for variable in bundle.entries}
-
-    def hostile(draw: Random) -> tuple[str, bytes]:
-        """Imports of other variables; thousands of handles of one block, tensors of extreme shape or number."""
-        if draw.random() < 0.1:
-            return "official", draw.randbytes(8)
-        end = struct.pack("<II", 0, 1)
-        if draw.random() < 0.5:
-            place = varint(0) + varint(len(end))
-            line = varint(0) + varint(1) + varint(len(place)) + b"z" + place
-            return "model.ckpt.index", _table([end], line * draw.choice((2, 1000, 20_000)) + end)
-        shape = tuple(draw.choice(INTEGERS) for _ in range(draw.choice((0, 1, 2, 9, 1000))))
-        tensor = entry(1, shape, draw.choice(INTEGERS), draw.choice((4, *INTEGERS)), 0)
-        head = {b"": header(draw.choice((1, 1, 2, 10_000, *INTEGERS)))}
-        return "model.ckpt.index", table_bytes({**head, **{f"{i:05}".encode(): tensor for i in range(50)}})
-
-    original = parse("checkpoint", files["checkpoint"])
-    return Parser(
-        seeds=[*files.items()], parse=parse, mend=checksums.of_table, hostile=hostile,
-        right=lambda name, result: name == "checkpoint" or result == original,
-    )  # fmt: skip
-
-
-def _table(blocks: list[bytes], of_index: bytes) -> bytes:
-    """A LevelDB table of these blocks' bytes, which may be anything."""
-    out, places = b"", []
-    for body in (*blocks, struct.pack("<II", 0, 1), of_index):
-        places.append(varint(len(out)) + varint(len(body)))
-        out += checksums.of_block(body)
-    return out + (places[-2] + places[-1]).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
-
-
-def _changed(variables: dict[str, np.ndarray], draw: Random) -> dict[str, np.ndarray]:
-    """Variables of which some are of another shape, type or value."""
-    extremes = np.array(np.inf), np.array(np.nan), np.array([1, 2]), np.array(1e300), np.array(-(1 << 63)), np.zeros(0)
-    changed = {"global_step": draw.choice(extremes)} if draw.random() < 0.6 else {}
-    for name in draw.sample(sorted(variables), draw.choice((0, 1, 2))):
-        values = variables[name]
-        changed[name] = draw.choice((values.astype(np.float64), values[None], values[:0], values.T, np.array(3)))
-    return {**variables, **changed}
-
-
 def drawn(parser: Parser, draw: Random) -> tuple[str, bytes, bool]:
     """A name, an input, and whether its checksums may have been mended."""
     if parser.hostile and draw.random() < parser.hostile_share:
@@ -417,6 +326,5 @@ def drawn(parser: Parser, draw: Random) -> tuple[str, bytes, bool]:
 
 PARSERS: dict[str, Callable[[Path], Parser]] = {
     "container": containers, "archive": archives, "embedded-model": embedded_models, "model-folder": model_folders,
-    "json": json_files, "tf-bundle": bundles,
 }  # fmt: skip
 """Each is made with an empty folder, to work in."""

@@ -153,7 +153,13 @@ class Bench:
         self.commands = self._commands()
         for argv in (
             [*self.commands["train"].argv[:-1], str(self.given / "model")],
-            ["compress", str(self.given / "model"), str(self.given / "pictures"), str(self.given / "pictures.axl")],
+            [
+                "compress",
+                str(self.given / "model"),
+                str(self.given / "pictures"),
+                str(self.given / "pictures.axl"),
+                "--force",
+            ],
         ):
             assert Process(argv, self.given).wait() == 0, argv
         self._known = dict[str, Undisturbed]()
@@ -170,7 +176,7 @@ class Bench:
             "score": Command(score, {"scores.csv": Path.read_text, "maps": _pictures}),
             "sample": Command(["sample", model, "--count", "8", "--output", "samples.npz"], {"samples.npz": _arrays}),
             "complete": Command([*rows, "completions.npz"], {"completions.npz": _arrays}),
-            "compress": Command(["compress", model, pictures, "new.axl"], {"new.axl": Path.read_bytes}),
+            "compress": Command(["compress", model, pictures, "new.axl", "--force"], {"new.axl": Path.read_bytes}),
             "decompress": Command(
                 ["decompress", model, str(self.given / "pictures.axl"), "again"], {"again": _pictures}
             ),

@@ -1,10 +1,7 @@
 """What is chosen by the machine: the precision, compiled blocks, how threads wait."""
 
-import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -16,10 +13,6 @@ from axial_transformers.training import TrainConfig, read_run
 from tests.conftest import GIGABYTE, TINY, Axial
 
 WITH_BFLOAT16, WITHOUT = True, False
-TO_AVX2 = {
-    **{"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
-    "AXIAL_CPU": "v3",
-}
 
 
 @pytest.fixture
@@ -59,11 +52,6 @@ def test_recipes_whose_blocks_are_faster_compiled_in_bfloat16_have_them_so_there
         TrainConfig(compile="float32")
 
 
-@pytest.mark.parametrize("name", recipes.NAMED)
-def test_every_recipe_leaves_the_precision_to_the_machine(name):
-    assert recipes.NAMED[name]().training.precision == "auto"
-
-
 def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_begun_in(axial: Axial, tmp_path, on):
     on(WITH_BFLOAT16)
     begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]
@@ -79,12 +67,6 @@ def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_beg
     assert (again.precision, again.compile) == ("bfloat16", record.run.training.compile) == ("bfloat16", False)
 
 
-def test_an_lstm_trains_in_bfloat16_on_every_processor(axial: Axial, tmp_path):
-    begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]
-    lstm = ["--model.inner", "lstm", "--training.precision", "bfloat16"]
-    assert axial("train", "digits", *TINY, *begin, *lstm, "--out", tmp_path / "run").status == 0
-
-
 def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
     for given in ({}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "active"}):
         for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
@@ -94,18 +76,6 @@ def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
         assert cli.main(["--version"]) == 0
         found = {name: os.environ[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in os.environ}
         assert found == (given or {"GOMP_SPINCOUNT": "1000"})
-
-
-@pytest.mark.slow
-def test_what_is_chosen_follows_variables_that_limit_the_instructions():
-    code = "import json; from axial_transformers.machine import machine_facts; print(json.dumps(machine_facts()))"
-    command = [sys.executable, "-c", code]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment | TO_AVX2)
-    found = json.loads(ran.stdout)
-    assert found["torch"].endswith(("AVX2", "DEFAULT", "NO AVX"))
-    assert found["precision auto, cpu"] == "float32"
-    assert found["limits"] == "ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 AXIAL_CPU=v3"
 
 
 def test_free_memory_is_within_the_limit_of_the_process(at_most_a_gigabyte_more):

@@ -16,10 +16,7 @@ def code_cells(notebook: Path) -> list[dict]:
     return [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
 
 
-def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 2
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

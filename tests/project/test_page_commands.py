@@ -39,35 +39,6 @@ EXEMPT = {
     r"train digits_small .*": "a recipe that the page tells how to write",
 }
 """Commands that run nowhere here, by pattern, and why."""
-SLOW = {
-    "compress photos32 my_photos/ my_photos.axl",
-    "complete clips32 my_clips_of_32x32.npz --frames 1 --output continued.mp4",
-    "complete clips32 clips64_test.npz --frames 1 --data.size 32 --data.fit crop",
-    "train clips32 clips64_train.npz",
-    "train clips32_frames clips64_train.npz",
-    "evaluate runs/clips32_frames clips64_test.npz --split all --given-frames 1",
-    "train my_images/ --from photos32 --training.steps 250",
-    "train photos32 my_images/ --from photos32",
-    "train imagenet64 shards/",
-    "train shards/ --data.size 64 --data.fit crop",
-    "evaluate runs/shards",
-    "inspect imagenet64 --model.mlp-ratio 4",
-    "inspect imagenet64_released",
-    "train brain.nii.gz --data.size 16 32 32",
-    "train spectra.npy --data.size 8 8 200",
-}
-"""Commands that take about a second of CPU time or more, and those that need what these make."""
-
-
-SLOW_PAGES = {
-    *("docs/how-to/many_gpus.md", "docs/tutorials/video.md", "docs/results.md", "docs/paper_in_miniature.md"),
-    *("docs/explanation/how_the_model_works.md", "docs/tutorials/fine_tune.md"),
-}
-"""Pages whose commands take more than a second together."""
-
-
-def is_slow(page: str, words: list[str]) -> bool:
-    return page in SLOW_PAGES or " ".join(words) in SLOW
 
 
 def is_mention(verb: str, words: list[str]) -> bool:
@@ -77,35 +48,22 @@ def is_mention(verb: str, words: list[str]) -> bool:
     return verb not in WITHOUT_ARGUMENTS and (not words or (verb != "inspect" and words[0].startswith("-")))
 
 
-def cases() -> tuple[dict[str, list[list[str]]], dict[str, int]]:
-    """The commands to run by page, each on the first page that has it; and counts of all."""
+def cases() -> dict[str, list[list[str]]]:
+    """The commands to run by page, each on the first page that has it."""
     runs: dict[str, list[list[str]]] = {}
-    counts = dict.fromkeys(("found", "mentions", "run by other tests", "exempt", "again", "run"), 0)
     seen = set()
     pages = {str(page.relative_to(ROOT)): page for page in PAGES}
     for name in sorted(pages, key=lambda name: name not in ELSEWHERE):
         for _, verb, *words in (each for each in commands(pages[name]) if each[0] == "axial"):
             line = " ".join([verb, *words])
-            if is_mention(verb, words):
-                kind = "mentions"
-            elif any(re.fullmatch(pattern, line) for pattern in EXEMPT):
-                kind = "exempt"
-            elif line in seen:
-                kind = "again"
-            elif name in ELSEWHERE:
-                kind = "run by other tests"
-            else:
-                kind = "run"
+            elsewhere = name in ELSEWHERE or any(re.fullmatch(pattern, line) for pattern in EXEMPT)
+            if not (is_mention(verb, words) or elsewhere or line in seen):
                 runs.setdefault(name, []).append([verb, *words])
             seen.add(line)
-            counts["found"] += 1
-            counts[kind] += 1
-    return runs, counts
+    return runs
 
 
-RUNS, COUNTS = cases()
-
-
+RUNS = cases()
 VOLUMES = {
     "spectra.npy": (16, 8, 200), "scans/fields.npy": (32, 8, 200), "halves/diffusion.npy": (5, 16, 128),
 }  # fmt: skip
@@ -204,21 +162,14 @@ def made_small(words: list[str]) -> list[str]:
     return [*words, *TINY[:depth], *layers, *few]
 
 
-@pytest.mark.parametrize(
-    ("page", "slow"),
-    [
-        pytest.param(page, slow, id=f"{page}{' slow' * slow}", marks=[pytest.mark.slow] * slow)
-        for page in RUNS
-        for slow in (False, True)
-        if any(is_slow(page, words) == slow for words in RUNS[page])
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUNS)
 @pytest.mark.usefixtures("no_hub")
-def test_the_commands_of_a_page_run(page: str, slow: bool, data: Path, home: Path, axial: Axial):
+def test_the_commands_of_a_page_run(page: str, data: Path, home: Path, axial: Axial):
     for path in data.iterdir():
         if path.name != "models":
             (home / path.name).symlink_to(path)
-    for words in (words for words in RUNS[page] if is_slow(page, words) == slow):
+    for words in RUNS[page]:
         if words[0] == "train" and "runs/" not in words[1]:  # another command of the page may have begun it
             shutil.rmtree(Path("runs") / re.split(r"[^\w]", Path(words[1]).name)[0], ignore_errors=True)
         provide(words, data, axial)
@@ -229,9 +180,7 @@ def test_the_commands_of_a_page_run(page: str, slow: bool, data: Path, home: Pat
 def test_every_exemption_is_of_a_command_that_a_page_has():
     every = [" ".join(words) for page in PAGES for program, *words in commands(page) if program == "axial"]
     assert [pattern for pattern in EXEMPT if not any(re.fullmatch(pattern, line) for line in every)] == []
-    assert SLOW - set(every) == set()
-    assert COUNTS["run"] >= 80
-    assert COUNTS["mentions"] + COUNTS["exempt"] < COUNTS["found"] / 2
+    assert sum(map(len, RUNS.values())) >= 80
 
 
 @pytest.mark.parametrize("card", sorted(PACKAGE.glob("pretrained/*/README.md")), ids=lambda card: card.parent.name)

@@ -17,7 +17,7 @@ from axial_transformers.cli import main
 from axial_transformers.compression import description
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
-from axial_transformers.training import freed_memory, metrics
+from axial_transformers.training import metrics
 from tests.paths import ROOT
 
 SOURCE = ROOT / "src" / "axial_transformers"
@@ -110,12 +110,6 @@ def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
     assert console.buffer.getvalue().splitlines()[-1] == b"\\u2028\xb1"
 
 
-def test_an_allocator_that_cannot_be_asked_is_no_error(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(freed_memory.ctypes, "CDLL", None)  # not callable: it is not asked
-    freed_memory.keep_freed_memory()
-
-
 def test_a_hub_id_is_one_as_a_path_of_windows_too(monkeypatch):
     asked = []
     monkeypatch.setattr(model_folders.hub, "download", lambda name, *_: asked.append(name) or Path("nowhere"))
@@ -141,7 +135,6 @@ def test_no_module_of_one_system_is_imported_with_the_package():
 
 def test_text_is_read_and_written_in_one_encoding_everywhere():
     """Without one it is that of the system, which on Windows is none that has every letter."""
-    assert [*unnamed_encodings('p.read_text(); p.open("w"); p.open(errors="replace"); p.open("rb")')] == [1] * 3
     found = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in SOURCE.rglob("*.py")

@@ -52,15 +52,3 @@ def test_few_sentences_are_long():
 def test_readme_is_one_screen_and_the_site_is_not_a_book():
     assert words((ROOT / "README.md").read_text()) <= WORDS_OF_README
     assert sum(words(page.read_text()) for page in SITE) <= WORDS_OF_SITE
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("One two. Three `a b c` four!", ["One two.", "Three code four!"]),
-        ("```sh\nnot this\n```\n- an item\n- another one", ["an item", "another one"]),
-        ("| a b | c |\n|---|---|\n| d [e](http://x.y) | 3 |", ["a b", "c", "d e"]),
-    ],
-)
-def test_prose_is_found(text, expected):
-    assert [*sentences(text)] == expected

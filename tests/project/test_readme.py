@@ -60,18 +60,7 @@ def test_the_commands_of_the_readme_run_in_its_order(axial: Axial):
             assert np.array_equal(np.asarray(before), np.asarray(after))
 
 
-def test_the_commands_of_the_readme_run_on_arrays(axial: Axial):
-    values = (np.arange(12 * 70 * 68).reshape(12, 70, 68) // 7 % 256).astype(np.uint8)
-    np.savez("my_photos.npz", values)
-    np.savez("scans.npz", values[:2, :33, :65])
-    arrays = {"my_photos/": "my_photos.npz", "scans/": "scans.npz"}
-    for words in commands("README.md"):
-        done = axial(*made_small([arrays.get(word, word) for word in words]))
-        assert done.status == 0, (words, done.err)
-    with np.load("again/my_photos.npz") as again:
-        assert np.array_equal(again["arr_0"], values)
-
-
+@pytest.mark.slow
 def test_the_commands_of_the_quickstart_run_in_its_order(axial: Axial, monkeypatch: pytest.MonkeyPatch):
     random_model(small_config((8, 8), num_values=17, num_classes=10)).float().save_pretrained("demo/run")
     for words in commands("docs/quickstart.md"):

@@ -28,9 +28,6 @@ OVERRIDES = {
     name: shlex.split(words) for name, words in re.findall(r"^\| (?!the tests)([^|]+) \| `(--[^`]+)` \|$", PAGE, re.M)
 }
 COSTS = dict(re.findall(r"^\| `(\w+)` \| (\d.*)\|$", PAGE, re.M))
-DEAR = ("imagenet64", "bair", "_released", "_newer", "_transformer")
-"""Runs that differ from those of every test run in sizes, which the stand-ins have not, or that take long."""
-
 SIDE = 8
 
 
@@ -49,8 +46,7 @@ def steps() -> list:
         for training, evaluation in zip(lines[::2], lines[1::2], strict=True):
             run = run_of(training)
             assert shlex.split(evaluation)[:3] == ["axial", "evaluate", run]
-            marks = pytest.mark.slow if any(word in run for word in DEAR) else ()
-            found.append(pytest.param([training, evaluation], id=run, marks=marks))
+            found.append(pytest.param([training, evaluation], id=run))
     return found
 
 
@@ -136,6 +132,7 @@ def run_shell(lines: list[str], here: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", steps())
 def test_the_commands_run_to_a_number(lines, here, axial):
     shell, numbers = [], 0

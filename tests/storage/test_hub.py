@@ -73,26 +73,16 @@ def test_a_baseline_is_pushed_with_a_card_that_names_its_class(hub: Hub):
 
 def test_the_verb_pushes_a_run_with_a_card_of_its_facts(hub: Hub, axial: Axial, trained: Path):
     status, out, err = axial("push", trained, "alice/digits", "--licence", "cc-by-4.0", "--revision", "v2")
-    assert status == 0, err
-    assert out.startswith(f"{hub.address}/alice/digits/commit/")
-    assert f"to {hub.address}/alice/digits, branch v2\n" in err
+    assert (status, out.startswith(f"{hub.address}/alice/digits/commit/")) == (0, True), err
     assert hub.repositories["alice/digits"].branches["main"] == {}
     files = hub.repositories["alice/digits"].branches["v2"]
     assert files["model.safetensors"] == (trained / "model.safetensors").read_bytes()
-    head, text = files["README.md"].decode().split("---\n", 2)[1:]
-    facts = yaml.safe_load(head)
+    facts = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
     assert (facts["license"], facts["library_name"]) == ("cc-by-4.0", "axial-transformers")
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
-    best = min(
-        (line for line in lines if "validation_bits_per_dim" in line), key=lambda x: x["validation_bits_per_dim"]
-    )
-    bits, error = best["validation_bits_per_dim"], best["validation_standard_error"]
+    best = min(line["validation_bits_per_dim"] for line in lines if "validation_bits_per_dim" in line)
     (result,) = facts["model-index"][0]["results"]
-    assert (result["dataset"]["name"], result["metrics"][0]["value"]) == ("digits", round(bits, 4))
-    record = json.loads((trained / "train.json").read_text())
-    assert record["facts"]["fingerprint"] in text
-    assert f"{bits:.4f} bits/dim ± {error:.2g} (standard error)" in text
-    assert json.loads(text.split("```json\n")[1].split("```")[0]).items() >= record["run"]["training"].items()
+    assert (result["dataset"]["name"], result["metrics"][0]["value"]) == ("digits", round(best, 4))
 
 
 def test_a_dry_run_sends_nothing_and_its_card_can_be_edited_and_pushed(hub: Hub, axial: Axial, tmp_path: Path):
@@ -123,54 +113,26 @@ def test_a_card_tells_neither_the_data_nor_the_command(hub: Hub, axial: Axial, t
     assert card.count("`x\\|y`") == 1
 
 
-def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial, trained: Path):
+def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial, trained: Path, monkeypatch: pytest.MonkeyPatch):
     small_model((2, 3)).push_to_hub("alice/public", card="---\n---\n")
     del hub.repositories["alice/public"].branches["main"]["config.json"]
-    nothing = trained / "nothing"
-    for verb, *words, line in [
-        ("push", trained, "digits", "'digits' is no repository of the hub: these are called owner/name"),
-        ("push", nothing, "alice/x", f"{nothing}: no model folder there (it would hold config.json and"),
-        (
-            "push",
-            trained,
-            "alice/public",
-            "--private",
-            "alice/public is there, and public: nothing was uploaded; take an",
-        ),
-        ("sample", "alice/missing", "no folder alice/missing here; alice/missing: no such model on the hub, or it is"),
-        (
-            "sample",
-            "alice/public@v9",
-            "no folder alice/public@v9 here; alice/public has no revision v9: name a branch, a tag or a commit",
-        ),
-        ("sample", "alice/public", "alice/public: no model of this package on the hub (it has no config.json)"),
+    token = ": log in by the command `hf auth login`, or set HF_TOKEN"
+    for words, known, line in [
+        (["push", trained, "digits"], TOKEN, "'digits' is no repository of the hub: these are called owner/name"),
+        (["push", trained / "nothing", "alice/x"], TOKEN, f"{trained}/nothing: no model folder there"),
+        (["push", trained, "alice/public", "--private"], TOKEN, "alice/public is there, and public: nothing was uplo"),
+        (["sample", "alice/missing"], TOKEN, "no folder alice/missing here; alice/missing: no such model on the hub"),
+        (["sample", "alice/public@v9"], TOKEN, "no folder alice/public@v9 here; alice/public has no revision v9"),
+        (["sample", "alice/public"], TOKEN, "alice/public: no model of this package on the hub (it has no config.json"),
+        (["push", trained, "alice/x"], "hf_wrong", f"alice/x: the hub does not allow that with this token{token}"),
+        (["sample", "alice/x"], "hf_wrong", f"alice/x: the hub does not allow that with this token{token}"),
+        (["push", trained, "alice/x"], "", f"alice/x was not uploaded, since no token of the hub is known{token}"),
     ]:
-        status, out, err = axial(verb, *words, *(["--output", "x.png"] if verb == "sample" else []))
+        monkeypatch.setenv("HF_TOKEN", known)
+        status, out, err = axial(*words, *(["--output", "x.png"] if words[0] == "sample" else []))
         assert (status, out) == (2, "")
-        assert err.splitlines()[-1].startswith(f"axial {verb}: {line}")
-
-
-@pytest.mark.parametrize(
-    ("token", "line"),
-    [
-        (
-            "hf_wrong",
-            "alice/x: the hub does not know this token: log in by the command `hf auth login`, or set HF_TOKEN",
-        ),
-        (
-            "",
-            "alice/x was not uploaded, since no token of the hub is known: log in by the command `hf auth login`, or ",
-        ),
-    ],
-)
-def test_without_the_right_token_nothing_is_uploaded(hub: Hub, axial: Axial, trained: Path, monkeypatch, token, line):
-    monkeypatch.setenv("HF_TOKEN", token)
-    status, out, err = axial("push", trained, "alice/x")
-    assert (status, out) == (2, "")
-    assert err.splitlines()[-1].startswith(f"axial push: {line}")
-    assert hub.repositories == {}
-    if token:
-        assert axial("sample", "alice/x", "--output", "x.png").err == f"axial sample: {err.splitlines()[-1][12:]}\n"
+        assert err.splitlines()[-1].startswith(f"axial {words[0]}: {line}")
+    assert hub.repositories.keys() == {"alice/public"}
 
 
 def test_without_a_network_both_directions_are_one_line(hub: Hub, axial: Axial, trained: Path):

@@ -3,12 +3,11 @@
 import errno
 import os
 import secrets
+import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 _KEPT = 40
@@ -46,35 +45,26 @@ def source_path(source: str | Path) -> Path:
 
 
 @contextmanager
-def errors_name(path: str | Path, aside: str | Path | None = None) -> Iterator[None]:
-    """Name the path in an OSError that names no file, or names `aside`."""
+def errors_name(path: Path, aside: Path | None = None) -> Iterator[None]:
+    """Name the path in an OSError that names no file, and in place of `aside` in any error."""
     try:
         yield
     except (OSError, ValueError) as error:
-        if aside is not None and any(str(aside) in str(each) for each in error.args):
+        if aside is not None:
             error.args = tuple(_renamed(each, aside, path) for each in error.args)
-        if isinstance(error, OSError):
-            if error.filename is not None:
-                error.filename = _renamed(error.filename, aside, path)
-            elif error.errno is not None:
-                error.filename = str(path)
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = str(path) if error.filename is None else _renamed(error.filename, aside or path, path)
         raise
 
 
-def _renamed(text: object, aside: str | Path | None, path: str | Path) -> object:
-    if aside is None or not isinstance(text, str | Path):
-        return text
-    return str(text).replace(str(aside), str(path))
+def _renamed(text: object, aside: Path, path: Path) -> object:
+    return str(text).replace(str(aside), str(path)) if isinstance(text, str | Path) else text
 
 
 def require_writable(path: str | Path, folder: bool = False) -> None:
     """Raise OSError where `written_whole` or `folder_written_whole` would fail."""
     path = Path(path)
-    kind = _kind(path)
-    if kind and folder and (not stat.S_ISDIR(kind) or any(path.iterdir())):
-        raise _exists(path)
-    if kind and not folder and not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
-        raise FileExistsError(f"{path} exists already, and is no regular file: give another path")
+    (_require_no_folder if folder else _require_regular)(path)
     above = next(parent for parent in (*path.absolute().parents, Path("/")) if os.path.lexists(parent))
     if not above.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, f"{above} is no folder", str(path))
@@ -86,16 +76,12 @@ def require_writable(path: str | Path, folder: bool = False) -> None:
 def written_whole(path: str | Path, replace: bool = True) -> Iterator[Path]:
     """Yield an empty temporary file, which replaces `path` on success.
 
-    File and entry are on disk when the block ends. A link at `path` is replaced itself. Without `replace`, only one of
-    several writers succeeds.
+    File and entry are on disk when the block ends. A link at `path` is replaced itself. Without `replace`, a file that
+    is there when the block begins or ends stays, and FileExistsError is raised.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind = _kind(path)
-    if kind and not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
-        raise FileExistsError(f"{path} exists already, and is no regular file: give another path")
-    if kind and not replace:
-        raise _exists(path)
+    _require_regular(path, replace)
     # The suffix is kept, since libraries choose a file's format by it; no name has more than 255 bytes.
     suffixes = "".join(path.suffixes[-2:]), path.suffix, ""  # .nii.gz
     suffix = next(each for each in suffixes if len(each) <= 16)
@@ -106,27 +92,11 @@ def written_whole(path: str | Path, replace: bool = True) -> Iterator[Path]:
         with errors_name(path, aside):
             yield aside
             _synchronise(aside)
-            (aside.replace if replace else partial(_name_new, aside))(path)
+            _require_regular(path, replace)  # another process may have written it meanwhile
+            aside.replace(path)
             _synchronise(path.parent)
     finally:
         aside.unlink(missing_ok=True)
-
-
-def _name_new(aside: Path, path: Path) -> None:
-    try:
-        try:
-            os.link(aside, path)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links: the name is taken first
-            path.touch(exist_ok=False)
-            aside.replace(path)
-    except FileExistsError:
-        raise _exists(path) from None
-
-
-def _exists(path: Path) -> FileExistsError:
-    return FileExistsError(f"{path} exists already: give another path, or remove it first")
 
 
 @contextmanager
@@ -136,38 +106,54 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
     A process killed during a replacement leaves the former folder beside it, named .part.
     """
     path = Path(path)
-    kind = _kind(path)
-    if kind and not (replace and stat.S_ISDIR(kind)) and (not stat.S_ISDIR(kind) or any(path.iterdir())):
-        raise _exists(path)
+    _require_no_folder(path, replace)
     path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name[:_KEPT]}.{secrets.token_hex(8)}.part")
+    with errors_name(path, beside):
+        beside.mkdir()
+    aside = beside / path.name
     try:
-        beside = tempfile.TemporaryDirectory(prefix=f".{path.name[:_KEPT]}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        error.filename = str(path)  # its own names the temporary one
-        raise
-    with errors_name(path, Path(beside.name) / path.name), beside as temporary:
-        aside = Path(temporary) / path.name  # unlike `temporary`, it has the mode of new folders
-        aside.mkdir()
-        yield aside
-        for file in aside.rglob("*"):
-            if file.is_file():  # some libraries create files that only their owner may read
-                file.chmod(aside.stat().st_mode & 0o666)
-            _synchronise(file)
-        _synchronise(aside)
-        former = Path(temporary) / "former"  # removed with `temporary`
-        if replace and path.exists():
-            path.replace(former)
-        elif sys.platform == "win32" and path.exists():
-            path.rmdir()  # an empty folder, which only other systems replace
-        try:
-            aside.replace(path)
-        except OSError as error:
-            if former.exists():
-                former.replace(path)
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # another process has written it meanwhile
-                raise _exists(path) from None
-            raise
-        _synchronise(path.parent)
+        with errors_name(path, aside):
+            aside.mkdir()
+            yield aside
+            for file in aside.rglob("*"):
+                if file.is_file():  # some libraries create files that only their owner may read
+                    file.chmod(aside.stat().st_mode & 0o666)
+                _synchronise(file)
+            _synchronise(aside)
+            _require_no_folder(path, replace)  # another process may have written it meanwhile
+            former = beside / "former"
+            if replace and path.exists():
+                path.replace(former)
+            elif path.exists():
+                path.rmdir()  # which is empty
+            try:
+                aside.replace(path)
+            except OSError:
+                if former.exists():
+                    former.replace(path)
+                raise
+            _synchronise(path.parent)
+    finally:
+        shutil.rmtree(beside)
+
+
+def _require_regular(path: Path, replace: bool = True) -> None:
+    kind = _kind(path)
+    if kind and not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+        raise FileExistsError(f"{path} exists already, and is no regular file: give another path")
+    if kind and not replace:
+        raise _exists(path)
+
+
+def _require_no_folder(path: Path, replace: bool = False) -> None:
+    kind = _kind(path)
+    if kind and not (stat.S_ISDIR(kind) and (replace or not any(path.iterdir()))):
+        raise _exists(path)
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(f"{path} exists already: give another path, or remove it first")
 
 
 def _kind(path: Path) -> int:

@@ -31,12 +31,7 @@ def download(repository: str, revision: str | None, files: Sequence[str]) -> Pat
 
 
 def upload(
-    repository: str,
-    files: Mapping[str, Path],
-    *,
-    message: str,
-    private: bool | None = None,
-    revision: str | None = None,
+    repository: str, files: Mapping[str, Path], message: str, private: bool | None = None, revision: str | None = None
 ) -> str:
     """Upload files as one commit, and return its address.
 
@@ -98,8 +93,7 @@ def _explained(error: Exception, repository: str, revision: str | None) -> OSErr
     if isinstance(answer, errors.RepositoryNotFoundError):
         return FileNotFoundError(f"{repository}: no such model on the hub, or it is private: {LOGIN}")
     if status in (401, 403):
-        problem = "does not know this token" if status == 401 else "does not allow that with this token"
-        return PermissionError(f"{repository}: the hub {problem}: {LOGIN}")
+        return PermissionError(f"{repository}: the hub does not allow that with this token: {LOGIN}")
     if status is None and _NETWORK & {kind.__name__ for kind in type(answer).__mro__}:
         return ConnectionError(
             f"{repository}: the hub cannot be reached ({type(answer).__name__}): check the network and HF_ENDPOINT"

@@ -40,8 +40,10 @@ def save(
     folder = Path(folder)
     require_utf8(folder)
     replace = overwrite and folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    if replace and (others := _not_of_a_model(folder)):
-        raise FileExistsError(f"{folder} is not replaced, since it {others}: give another path, or remove it first")
+    if replace and not _holds_a_model_only(folder):
+        raise FileExistsError(
+            f"{folder} is not replaced, since it holds more than a model: give another path, or remove it first"
+        )
     with folder_written_whole(folder, replace) as aside:
         write(aside, name, config, tensors)
         try:
@@ -51,16 +53,13 @@ def save(
             raise ValueError(f"{folder} is not written, since it could not be read: {reason}") from error
 
 
-def _not_of_a_model(folder: Path) -> str | None:
-    if folder.is_symlink() or not folder.is_dir():
-        return "is no folder"
-    if others := sorted({file.name for file in folder.iterdir()} - {CONFIG, WEIGHTS}):
-        return f"also holds {', '.join(others[:3])}{' ...' * (len(others) > 3)}"
+def _holds_a_model_only(folder: Path) -> bool:
+    if folder.is_symlink() or not folder.is_dir() or {file.name for file in folder.iterdir()} - {CONFIG, WEIGHTS}:
+        return False
     try:
-        known = "model" in read_object(folder / CONFIG, "a model configuration")
+        return stored_name(folder) is not None
     except (ValueError, OSError):
-        known = False
-    return None if known else f"holds no {CONFIG} of a model"
+        return False
 
 
 def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -150,14 +149,10 @@ def count_tensors(folder: Path) -> int:
 
 
 def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read the weights in `folder`; 16-bit weights become float32, in which a CPU computes faster."""
-    path = _weights(folder)
-    tensors = read_tensors(path, expected)
-    first = {tensor.dtype: name for name, tensor in reversed(tensors.items()) if tensor.is_floating_point()}
-    if len(first) > 1:
-        mixed = ", ".join(f"{name} is {dtype}" for dtype, name in reversed(first.items()))
-        raise ValueError(f"{path}: the weights are of several types ({mixed}): convert them to one")
-    return {name: tensor.float() if tensor.itemsize == 2 else tensor for name, tensor in tensors.items()}
+    """Read the weights in `folder`: all float32, or all float64 where one is."""
+    tensors = read_tensors(_weights(folder), expected)
+    dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors.values()) else torch.float32
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
 def _weights(folder: Path) -> Path:
@@ -209,25 +204,17 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as tensors:
             yield tensors
     except SafetensorError as error:
-        reason = _one_line(str(error), 200)
-        raise ValueError(f"{path}: damaged or cut off ({reason}); fetch or export it again") from error
-
-
-def _one_line(text: str, most: int) -> str:
-    return text[:most].encode("unicode_escape").decode()
+        raise ValueError(f"{path}: damaged or cut off ({str(error)!r:.200}); fetch or export it again") from error
 
 
 def _differences(found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> str:
-    missing = [name for name in wanted if name not in found]
-    extra = [name for name in found if name not in wanted]
-    shapes = [
-        f"{name} is {brief(list(found[name]))}, not {list(wanted[name])}"
-        for name in wanted
-        if name in found and found[name] != wanted[name]
-    ]
-    parts = [
-        f"{word} {', '.join(_one_line(name, 99) for name in names[:3])}{' ...' * (len(names) > 3)}"
-        for word, names in (("missing", missing), ("unknown", extra), ("", shapes))
-        if names
-    ]
-    return "; ".join(parts).replace("  ", " ")
+    names = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    return "; ".join(_difference(name, found, wanted) for name in names[:4]) + "; ..." * (len(names) > 4)
+
+
+def _difference(name: str, found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> str:
+    if name not in found:
+        return f"missing {name}"
+    if name not in wanted:
+        return f"unknown {name!r:.99}"
+    return f"{name} is {brief(list(found[name]))}, not {list(wanted[name])}"

@@ -8,7 +8,7 @@ RUN/
   samples/step-*.png               sample grids
   index.html, bits.png             see `run_page`
   checkpoints/                     see `checkpoints`
-  .lock, .holder                   see `storage.locks`
+  .lock                            see `storage.locks`
 """
 
 import json
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from axial_transformers.models.baselines.config import CONFIGS
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, require_utf8, written_whole
-from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
+from axial_transformers.storage.locks import LOCK, folder_held
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training.run_config import RUN_RECORD, RunConfig
 
@@ -151,15 +151,15 @@ def _require_usable(folder: Path, resume: bool) -> None:
     require_utf8(folder)
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} exists already, and is no folder: give another one")
-    locks = {folder / LOCK, folder / HOLDER}
-    content = {*folder.iterdir()} - {*_strays(folder)} - locks if folder.is_dir() else set()
+    lock = folder / LOCK
+    content = {*folder.iterdir()} - {*_strays(folder), lock} if folder.is_dir() else set()
     if content and not (folder / RUN_RECORD).exists():
         raise FileExistsError(
             f"{folder} is not empty and holds no run to resume (it has no {RUN_RECORD}): give another folder"
         )
     if content and not resume:
         raise FileExistsError(f"{folder} is not empty: resume what was begun there, or give another folder")
-    for path in folder.rglob("*") if content else locks:  # nothing outside is to be written or removed
+    for path in folder.rglob("*") if content else [lock]:  # nothing outside is to be written or removed
         if require_inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
             raise ValueError(f"{path} is neither a file nor a folder: remove it")
 
