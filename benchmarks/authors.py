@@ -7,8 +7,8 @@ CHECKOUT holds the folder `axial` of github.com/google-research/google-research,
 PYTHON is the interpreter of an environment with `benchmarks/authors_requirements.txt`.
 
 `time` scores equal images and samples from equal noise, with equal weights: CPU time of one thread. TensorFlow runs
-plainly, with XLA by clusters, and as one graph that XLA compiles, each in its own process. All must agree first; then
-rounds are interleaved. The last line is JSON.
+plainly, and as one graph that XLA compiles, each in its own process. All must agree first; then rounds are interleaved.
+The last line is JSON.
 
 `cases` writes what the authors' code computes from known seeds, and how far that is from what is stored:
 
@@ -44,15 +44,15 @@ from axial_transformers.importers.official import import_official
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from command_line import run_command
-from decode import ties
+from speed import ties
 from timing import interleaved
 
 WORKER = Path(__file__).with_name("authors_worker.py")
 STORED = Path(__file__).parents[1] / "tests" / "data"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-CLUSTERS, GRAPH = "XLA by clusters", "one XLA graph"
-FLAGS = {"plain": "", CLUSTERS: "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit", GRAPH: ""}
-"""TF_XLA_FLAGS of each way to run TensorFlow."""
+GRAPH = "one XLA graph"
+WAYS = ("plain", GRAPH)
+"""How TensorFlow runs."""
 
 OURS = "this package"
 LIKELIHOOD, SAMPLE = "likelihood", "sample"
@@ -65,12 +65,12 @@ class AuthorsError(RuntimeError):
 class Worker:
     """A process that answers each line of JSON with one."""
 
-    def __init__(self, python: Path, flags: str = "", script: Path = WORKER):
+    def __init__(self, python: Path):
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        environment, pipe = os.environ | QUIET | {"TF_XLA_FLAGS": flags}, subprocess.PIPE
+        pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(
-                [python, script], stdin=pipe, stdout=pipe, stderr=self.errors, text=True, env=environment
+                [python, WORKER], stdin=pipe, stdout=pipe, stderr=self.errors, text=True, env=os.environ | QUIET
             )
         except OSError as error:
             raise AuthorsError(f"{python} cannot be started: {error.strerror}") from error
@@ -121,8 +121,8 @@ def time(
         noise = gumbel((*shape, 256), seed=1)
         np.savez(f"{folder}/inputs.npz", x=x.numpy().astype(np.int32), noise=noise.numpy())
         workers = {}
-        for way, flags in FLAGS.items():
-            workers[way] = stack.enter_context(closing(Worker(tensorflow, flags)))
+        for way in WAYS:
+            workers[way] = stack.enter_context(closing(Worker(tensorflow)))
             versions = workers[way].ask(**request, folder=folder, compiled=way == GRAPH)
         ours = import_official(folder, raw=True, heads=heads)
         inputs, rows = {LIKELIHOOD: x, SAMPLE: noise}, []
@@ -171,10 +171,10 @@ def require_equal(ours: AxialTransformer, work: str, given: Tensor, mine: Tensor
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    table = Table("work", "batch", f"{OURS}, seconds", *FLAGS, title="times as long as this package, CPU time")
+    table = Table("work", "batch", f"{OURS}, seconds", *WAYS, title="times as long as this package, CPU time")
     for row in rows:
         seconds = row["seconds"]
-        ratios = (f"{seconds[way] / seconds[OURS]:.2f}" for way in FLAGS)
+        ratios = (f"{seconds[way] / seconds[OURS]:.2f}" for way in WAYS)
         table.add_row(row["work"], str(row["batch"]), f"{seconds[OURS]:.3f}", *ratios)
     Console(width=100).print(table)
 

@@ -25,8 +25,7 @@ import torch
 import axial_transformers as axial
 from axial_transformers.machine import why_not_compiled
 from command_line import run_command
-from gpu_parts import PARTS, ROOT, Options, Row, one_process, without_code_for_devices
-from matmul_rate import matmul_rate
+from gpu_parts import PARTS, ROOT, Options, Row, matmul_rate, one_process, without_code_for_devices
 
 
 def main(options: Options) -> None:

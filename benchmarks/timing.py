@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -46,15 +45,9 @@ def now(device: torch.device = CPU) -> float:
 
 
 def interleaved(
-    runs: Mapping[str, Run],
-    rounds: int,
-    warm_up: int = 2,
-    device: torch.device = CPU,
-    summary: Callable[[list[float]], float] = median,
-    clock: Callable[[], float] | None = None,
+    runs: Mapping[str, Run], rounds: int, warm_up: int = 2, clock: Callable[[], float] = now
 ) -> dict[str, float]:
-    """Seconds of `clock` each, or of `now`: every round runs all of them, the `summary` over rounds counts."""
-    clock = clock or partial(now, device)
+    """Median seconds of each, by `clock`: every round runs all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for i in range(warm_up + rounds):
         for name, run in runs.items():
@@ -62,19 +55,11 @@ def interleaved(
             run()
             if i >= warm_up:
                 seconds[name].append(clock() - start)
-    return {name: summary(times) for name, times in seconds.items()}
+    return {name: median(times) for name, times in seconds.items()}
 
 
-def peak_memory(run: Run, device: torch.device = CPU) -> int:
-    """Bytes that `run` adds at its peak: of tensors on CUDA, otherwise to this process's resident memory (Linux).
-
-    On a CPU best in a fresh process.
-    """
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        run()
-        return torch.cuda.max_memory_allocated(device) - before
+def peak_memory(run: Run) -> int:
+    """Bytes that `run` adds at its peak to this process's resident memory (Linux). Best in a fresh process."""
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _resident("VmRSS")
     run()

@@ -6,7 +6,6 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from command_line import run_command
-from decode import Paper
-from timing import CPU, dtypes, interleaved, now, peak_memory, rows_of
+from timing import CPU, interleaved, now, peak_memory, rows_of
 
-__all__ = ["CPU", "Paper", "dtypes", "interleaved", "now", "peak_memory", "rows_of", "run_command"]
+__all__ = ["CPU", "interleaved", "now", "peak_memory", "rows_of", "run_command"]

@@ -5,11 +5,10 @@
     python experiments/peers.py table --out runs/peers
 
 DATA is a folder with fashion_mnist_train.npz, photos/train/ and varied/. The last holds copies of these photographs by
-varied_photos.py, but none of guitar and mies, which validate. For `--data kodak` it holds copies of all, and
-kodak_validation.npz validates. The models are those of peer_models.py; the axial one is that of the recipe, for
-Fashion-MNIST narrower. Every trial is a process of its own, of one thread; what it found is a line of OUT/rows.jsonl,
-and trials that are there already are not run again. First each model and optimizer tries the learning rates with seed
-0, then the best rate gets the other seeds. A changed recipe needs another OUT.
+varied_photos.py, but none of guitar and mies, which validate. The models are those of peer_models.py; the axial one is
+that of the recipe, for Fashion-MNIST narrower. Every trial is a process of its own, of one thread; what it found is a
+line of OUT/rows.jsonl, and trials that are there already are not run again. First each model and optimizer tries the
+learning rates with seed 0, then the best rate gets the other seeds. A changed recipe needs another OUT.
 
 Seconds are CPU time of training steps, nothing compiled by torch. All models see the same batches, and train in
 bfloat16 where the CPU has instructions for it, as `axial train` does. JSON on the last line.
@@ -90,12 +89,6 @@ KINDS = {
     ),
 }
 KINDS["varied"] = replace(KINDS["photos"], trained_on="varied")
-KINDS["kodak"] = replace(
-    KINDS["varied"],
-    source="kodak_validation.npz",
-    data=replace(KINDS["varied"].data, key="crops32"),
-    validation=320,
-)
 
 
 def optimizers(model: Axial | Peer, config: TrainConfig) -> list[Optimizer]:
@@ -202,7 +195,7 @@ def run(
     """Runs what is not in OUT/rows.jsonl yet, then prints the table.
 
     Args:
-        kinds: fashion, photos, varied, kodak: trained on all copies, crops of Kodak photographs validate.
+        kinds: fashion, photos, varied.
         models: axial, GPT, "gated PixelCNN", PixelCNN++.
         seconds: CPU time of training, of each trial.
         rates: learning rates of each model and optimizer, the likeliest first.
@@ -255,7 +248,7 @@ HEADINGS_OF_SAMPLES = ("s a sample, one at a time", "s a sample, 16 at a time")
 
 
 def table(out: Path) -> dict[str, Any]:
-    """Prints Markdown: a table for each kind of data, and what wins."""
+    """Prints Markdown: a table for each kind of data."""
     rows = read(out)
     summary = summarised(rows)
     sampling = {(row["kind"], row["model"]): row for row in rows if "sample_seconds" in row}
@@ -267,8 +260,6 @@ def table(out: Path) -> dict[str, Any]:
             if (line["kind"], line["seconds"]) == (kind, seconds):
                 print("| " + " | ".join([*cells(line), *sample_cells(sampling.get((kind, line["model"]), {}))]) + " |")
     print("\nbits/dim: mean ± standard deviation over seeds. \\*: the lowest or the highest rate that was tried.\n")
-    for sentence in sentences(summary):
-        print(sentence)
     return {"rows": summary}
 
 
@@ -293,28 +284,6 @@ def sample_cells(row: dict[str, Any]) -> list[str]:
         f"{used:.3f}" + (f" ({eager[count]:.3f} eager)" if count in eager else "")
         for count, used in row.get("sample_seconds", {"1": nan, "16": nan}).items()
     ]
-
-
-def sentences(summary: list[dict[str, Any]]) -> list[str]:
-    """What wins, for each kind of data, time and optimizer; and the difference to the axial model."""
-    found = []
-    for key in dict.fromkeys((each["kind"], each["seconds"], each["optimizer"]) for each in summary):
-        lines = [each for each in summary if (each["kind"], each["seconds"], each["optimizer"]) == key]
-        ours = [each for each in lines if each["model"] == "axial"]
-        others = [each for each in lines if each["model"] != "axial"]
-        if not ours or not others:
-            continue
-        peer = min(others, key=bits_of)
-        name, bits, axial = peer["model"], peer["bits_per_dim"], ours[0]["bits_per_dim"]
-        percent = 100 * (axial / bits - 1)
-        start = f"{key[0]}, {key[2]}, {key[1]:g} s: "
-        if axial < bits:
-            best = f"the axial model has the fewest bits/dim, {axial:.3f}"
-            found.append(f"{start}{best}, {-percent:.1f} % below the best peer, {name} with {bits:.3f}.")
-        else:
-            best = f"{name} has the fewest bits/dim, {bits:.3f}"
-            found.append(f"{start}{best}; the axial model has {axial:.3f}, {percent:.1f} % more.")
-    return found
 
 
 def main() -> None:

@@ -14,18 +14,14 @@ outer one. (Its least model of both axes has three layers; with fewer it is the 
 - operators, own_operators: those of a forward and backward pass on meta tensors, where no kernel of this package is
   taken, that the plain Transformer does not have; and those that torch does not come with.
 - parallel: share of the FLOPs of a forward pass over 64x64 that decoding runs a whole row or more at a time.
-- decode: FLOPs of sampling one image: a forward pass for each position (naive), the paper's semi-parallel sampling,
-  which keeps nothing, and decoding with key-value caches; of the last, those that wait for the position before
-  (sequential). Counted while the decoder runs on meta tensors.
 
-Exponent, operators, parallel and decode are of the largest depth.
+Exponent, operators and parallel are of the largest depth.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,9 +32,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from axial_transformers.decoding import Choose, decode
-from axial_transformers.decoding.backend import Backend, eager
-from axial_transformers.decoding.row_predictions import RowPredictions
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -50,7 +43,7 @@ from axial_transformers.models.baselines import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from of_benchmarks import Paper, rows_of, run_command
+from of_benchmarks import rows_of, run_command
 
 COMMON: dict[str, Any] = {"num_values": 16, "dim": 32, "heads": 4, "mlp_ratio": 1.0}
 SIZES = (16, 32, 48, 64)
@@ -150,48 +143,7 @@ def sequential(model: AxialTransformer) -> int:
     return found.total()
 
 
-def nothing(logits: torch.Tensor, position: tuple[int, ...]) -> torch.Tensor:
-    """A choice of values that the meta device can make."""
-    return torch.zeros(len(logits), dtype=torch.int64, device=META)
-
-
-def decoding(model: AxialTransformer) -> dict[str, int | None]:
-    """FLOPs of sampling one image on the meta device: see the top of the file."""
-    n, waiting = model.config.shape[0], 0
-
-    def backend(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
-        parts = eager(model, choose)
-
-        def row(context: torch.Tensor, positions: torch.Tensor, predictions: RowPredictions | None) -> torch.Tensor:
-            nonlocal waiting
-            before = cached.total()
-            values = parts.row(context, positions, predictions)
-            waiting += cached.total() - before
-            return values
-
-        return replace(parts, row=row)
-
-    with counted() as cached:
-        decode(model, nothing, blank(n), backend=backend)
-    return {
-        "naive": n * n * flops(model)[1],
-        "semi_parallel": semi_parallel(model) if model.outer_decoders else None,
-        "cached": cached.total(),
-        "sequential": waiting,
-    }
-
-
-@torch.no_grad()
-def semi_parallel(model: AxialTransformer) -> int:
-    """FLOPs of the paper's sampling of one image: as many for every row."""
-    n = model.config.shape[0]
-    scheme, x = Paper(model, nothing), blank(n)
-    with counted() as row:
-        scheme.fill_row(x, scheme.start_channel(x, 0).expand(1, n, n, -1), row=0, channel=0)
-    return n * row.total()
-
-
-def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], decode_size: int) -> dict[str, Any]:
+def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...]) -> dict[str, Any]:
     """The metrics of one row of the table."""
     deepest = max(depths)
     counts, models = [], {}
@@ -200,7 +152,7 @@ def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], de
             models[n] = build(name, n, local=8, depth=deepest)
         counts.append(flops(models[n])[0])
     with META:
-        plain, drawn = (build(row, decode_size, local=8, depth=deepest) for row in ("Transformer", name))
+        plain, drawn = (build(row, SIZES[0], local=8, depth=deepest) for row in ("Transformer", name))
     found = operators(drawn, lambda: logits(drawn))
     return {
         "reach": {n: {depth: round(reach(name, n, 4, depth), 4) for depth in depths} for n in reach_sizes},
@@ -208,7 +160,6 @@ def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], de
         "operators": sorted(found - operators(plain, lambda: logits(plain))),
         "own_operators": sorted(each for each in found if each.split("::")[0] not in TORCH),
         "parallel": round(1 - sequential(models[SIZES[-1]]) / flops(models[SIZES[-1]])[1], 3),
-        "decode": {"size": decode_size, **decoding(drawn)},
         "paper": PAPER[name],
     }
 
@@ -223,25 +174,21 @@ def verdict(row: dict[str, Any]) -> str:
 def main(
     depths: tuple[int, ...] = (1, 2, 3, 4),
     reach_sizes: tuple[int, ...] = (8, 16),
-    decode_size: int = 32,
 ) -> None:
     """Prints the table and its JSON.
 
     Args:
         depths: layers of the models, in ascending order.
         reach_sizes: sides of the images of `reach`, multiples of 8, in ascending order.
-        decode_size: side of the image of `decode`, a multiple of 16.
     """
     rows = {}
     for name in rows_of(PAPER):
-        rows[name] = row = measure(name, depths, reach_sizes, decode_size)
+        rows[name] = row = measure(name, depths, reach_sizes)
         row["measured"] = verdict(row)
         print(f"{name}: {json.dumps(row)}", flush=True)
     columns = (f"{n}x{n}: {depth}" for n in reach_sizes for depth in depths)
     reached = Table("", *columns, title="Receptive field by image and number of layers")
     table = Table("", "attention, N^", "own operators", "row by row", title="Table 1, measured")
-    side = f"{decode_size}x{decode_size}"
-    drawn = Table("", "naive", "semi-parallel", "cached", "of these sequential", title=f"10^6 FLOPs, {side}")
     for name, row in rows.items():
         _, faster, kernels, parallel = row["paper"].split()
         reached.add_row(name, *(f"{share:.0%}" for shares in row["reach"].values() for share in shares.values()))
@@ -251,9 +198,7 @@ def main(
             f"{len(row['own_operators'])} ({kernels})",
             f"{row['parallel']:.0%} ({parallel})",
         )
-        keys = ("naive", "semi_parallel", "cached", "sequential")
-        drawn.add_row(name, *("-" if row["decode"][k] is None else f"{row['decode'][k] / 1e6:,.1f}" for k in keys))
-    Console(width=140).print(reached, table, "In brackets: the paper's answer.", drawn)
+    Console(width=140).print(reached, table, "In brackets: the paper's answer.")
     print(json.dumps(rows))
 
 

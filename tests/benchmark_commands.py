@@ -7,11 +7,10 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -22,8 +21,8 @@ from tests.paths import ROOT
 
 FOLDERS = ROOT / "benchmarks", ROOT / "experiments"
 SCRIPTS = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
-MEASURED = ROOT / "experiments" / "measured"
 IN_A_PROCESS = subprocess.run
+MEASURED = ROOT / "experiments" / "measured"
 sys.path[:0] = map(str, FOLDERS)
 
 
@@ -61,34 +60,19 @@ def run(name: str, words: Sequence[str]) -> int:
 
 
 def run_in_place(command: Sequence[object], **how: Any) -> subprocess.CompletedProcess[str]:
-    """A stand-in of `subprocess.run`, for which Python and one of its scripts need no process."""
+    """A stand-in of `subprocess.run`, for which a script of these folders needs no process."""
     if command[0] != sys.executable:
         return IN_A_PROCESS(command, **how)
     script, *words = map(str, command[1:])
-    status = 0
     with redirect_stdout(io.StringIO()) as out:
-        if script == "-c":
-            with patch.object(sys, "argv", words):
-                exec(words[0], {})
-        else:
-            status = run(Path(script).name, words)
+        status = run(Path(script).name, words)
     return subprocess.CompletedProcess(command, status, out.getvalue(), "")
-
-
-def process(target: Callable[..., None], args: tuple[Any, ...], daemon: bool) -> Thread:
-    """A thread that closes its pipe at its end, as a process does."""
-
-    def work() -> None:
-        with args[0]:
-            target(*args)
-
-    return Thread(target=work, daemon=daemon)
 
 
 @contextmanager
 def one_process() -> Iterator[None]:
     """What scripts begin in processes runs in this one."""
-    threads = SimpleNamespace(Pool=lambda count, **_: ThreadPool(count), Process=process, Pipe=multiprocessing.Pipe)
+    threads = SimpleNamespace(Pool=lambda count: ThreadPool(count))
     with (
         patch.object(multiprocessing, "get_context", lambda _: threads),
         patch.object(subprocess, "run", run_in_place),
