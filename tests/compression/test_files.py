@@ -23,6 +23,7 @@ from axial_transformers.compression import (
     decompress,
     decompress_files,
 )
+from axial_transformers.compression.contents import read_contents
 from axial_transformers.compression.description import Description, HeldArray, HeldImage
 from axial_transformers.compression.restoring import write_image
 from axial_transformers.data import DataConfig, save_arrays
@@ -127,8 +128,8 @@ def test_images_of_every_mode_come_back_as_they_look(tmp_path, mode, suffix):
         pytest.skip(f"{suffix} has no mode {mode}")
     with Image.open(io.BytesIO(path.read_bytes())) as found:  # given a path, Pillow 13 misreads TIFF files to be turned
         ImageOps.exif_transpose(found, in_place=True)
-        channels = 4 if found.has_transparency_data else 1 if found.mode in ("1", "L", "I;16") else 3
-        deep = found.mode == "I;16"
+        channels = 4 if found.has_transparency_data else 1 if found.mode in ("1", "L", "I", "I;16") else 3
+        deep = found.mode in ("I", "I;16")
         shown = np.asarray(found if deep else found.convert("RGBA"))
     model = random_model(small_config((4, 4), channels, "columns", num_values=65536 if deep else 256), torch.float32)
     (returned,) = there_and_back(model, path, tmp_path / "back").iterdir()
@@ -227,6 +228,45 @@ def test_scans_come_back_with_values_type_and_geometry(tmp_path, name):
     assert found.dtype == type_
 
 
+def test_images_whose_values_a_model_does_not_code_are_stored_as_they_are(tmp_path):
+    """16 bits and transparency in a model of colours, and the second image of an MPO file."""
+    source = tmp_path / "source"
+    source.mkdir()
+    Image.fromarray(noise(3, 5, 3)).save(source / "colour.png")
+    Image.fromarray(noise(3, 5, high=65536, dtype=np.uint16)).save(source / "deep.png")
+    Image.fromarray(noise(3, 5, 4)).save(source / "alpha.png")
+    pages = [Image.fromarray(noise(6, 10, 3)) for _ in range(2)]
+    pages[0].save(source / "two.jpg", "MPO", save_all=True, append_images=pages[1:])
+    back = there_and_back(archiving_model(3), source, tmp_path / "back")
+    assert image_in(back / "colour.png") == image_in(source / "colour.png")
+    for name in ("deep.png", "alpha.png", "two.jpg"):
+        assert (back / name).read_bytes() == (source / name).read_bytes()
+    with pytest.raises(ValueError, match="no image of any mode, which a model of 2 channels codes"):
+        compress_files(archiving_model(2), source, tmp_path / "b.axl")
+
+
+def test_a_stored_file_that_changes_meanwhile_is_named(tmp_path, gray):
+    (tmp_path / "source").mkdir()
+    Image.fromarray(noise(3, 5)).save(tmp_path / "source" / "a.png")
+    (tmp_path / "source" / "log.txt").write_text("a line\n")
+    contents = read_contents(tmp_path / "source", gray.config)
+    (tmp_path / "source" / "log.txt").write_text("a line\nand another\n")
+    with pytest.raises(ValueError, match=r"log\.txt has changed since it was first seen"):
+        _ = contents.stored
+
+
+def test_a_data_set_in_rows_comes_back_as_an_array(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    values = noise(12, 3, 5, high=9)
+    datasets.Dataset.from_dict({"x": values.tolist(), "label": [i % 3 for i in range(12)]}).to_parquet(
+        tmp_path / "a.parquet"
+    )
+    model = random_model(small_config((3, 5), num_values=10), torch.float32)
+    found = np.load(there_and_back(model, tmp_path / "a.parquet", tmp_path / "a.npz"))
+    assert np.array_equal(found["values"][..., 0], values)
+    assert np.array_equal(found["labels"], np.arange(12) % 3)
+
+
 def test_clips_tokens_and_any_other_source_come_back_as_arrays(tmp_path):
     clips, tokens = noise(3, 4, 6, 6, 3), noise(5, 12, high=900, dtype=np.uint16)
     np.savez(tmp_path / "clips.npz", videos=clips)
@@ -262,7 +302,7 @@ def test_sources_without_examples_of_the_model_are_refused(tmp_path, gray):
     (tmp_path / "empty").mkdir()
     wrong = {
         "floats.npz": "not at equal steps", "large.npz": r"300\.\.300 of .* 0\.\.255", "two.npz": "choose one",
-        "row.npy": "of blocks", "colour": "no image of 1 channel", "empty": "holds no images", "none.npz": "none.npz",
+        "row.npy": "of blocks", "colour": "no image of 1, L, I;16", "empty": "holds no images", "none.npz": "none.npz",
     }  # fmt: skip
     for name, message in wrong.items():
         with pytest.raises((ValueError, FileNotFoundError), match=message):

@@ -69,5 +69,8 @@ def test_other_floats_are_one_line_that_says_how_to_round_them(tmp_path):
     step = float(str(error.value).split("data.grid=(")[1].split(",")[0])
     with pytest.warns(UserWarning, match="is rounded to steps of 0.0001 from 0, as data.grid says, by at most 5e-05"):
         assert _loaded(tmp_path, values, grid=Grid(step, 0)).num_values <= 65_536
+    with pytest.warns(UserWarning, match="is rounded to steps of 1 from 0, as data.grid says"):
+        found = _loaded(tmp_path, values, grid=Grid(1, 0))
+    np.testing.assert_array_equal(found.values[..., 0], np.rint(values))
     with pytest.raises(ValueError, match="NaN or infinity"):
         _loaded(tmp_path, np.where(values > 0, np.nan, values))

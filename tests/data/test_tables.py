@@ -9,7 +9,7 @@ import torch
 
 from axial_transformers import data
 from axial_transformers.compression import compress_files, decompress_files
-from axial_transformers.data.tables import read_table
+from axial_transformers.data.tables import read_table, write_table
 from tests.small_models import random_model, small_config
 
 WEATHER = '''time,station,"wind, m/s",temperature
@@ -34,6 +34,7 @@ def test_columns_keep_their_names_and_what_is_left_out_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "values"),
     [
+        ("a.csv", "id,x\n1_000,5\n2,6\n", [[5], [6]]),
         ("a.csv", "1,2\n3,4\n", [[1, 2], [3, 4]]),
         ("a.csv", "\ufeffx;y\r\n1,5;2\r\n2,5;4\r\n", [[1.5, 2], [2.5, 4]]),
         ("a.tsv", "x\ty\n1\t2\n3\t4\n", [[1, 2], [3, 4]]),
@@ -54,6 +55,26 @@ def test_a_table_without_numbers_is_one_line(tmp_path):
         (tmp_path / "a.csv").write_text(text)
         with pytest.raises(ValueError, match="no column of numbers"):
             read_table(tmp_path / "a.csv")
+
+
+def test_what_is_no_table_is_one_line_with_its_name(tmp_path):
+    for content in (b"x,y\n1,\xff\n", b"x,y\n1," + b"a" * 200_000 + b"\n", b"x,y\n1,\x1a\n"):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(ValueError, match=r"^\S*a\.csv cannot be read"):
+            read_table(tmp_path / "a.csv")
+
+
+def test_numbers_that_float64_does_not_hold_and_leading_zeros_come_back_as_text(tmp_path):
+    text = "zip,x,y\n00501,0.10,12345678901234567890\n10001,0.123456789012345678901,2\n"
+    (tmp_path / "a.csv").write_text(text)
+    table = read_table(tmp_path / "a.csv")
+    write_table(tmp_path / "b.csv", table.values, table.whole, table.rest)
+    assert (tmp_path / "b.csv").read_text() == text.replace("0.10", "0.1").replace(",2\n", ",2.0\n")
+    for rest in (b"", b"\xff", table.rest[:-3], table.rest + b"\x1a\n", table.rest.replace(b'","', b"ab")):
+        with pytest.raises(ValueError, match=r".*"):
+            write_table(tmp_path / "c.csv", table.values, table.whole, rest)
+    with pytest.raises(ValueError, match="no such text"):
+        write_table(tmp_path / "c.csv", table.values, (), table.rest)
 
 
 @pytest.mark.filterwarnings("ignore:.*left out")

@@ -15,7 +15,7 @@ from axial_transformers.cli.train import from_model
 from axial_transformers.cli.training import facts_of, fit_examples, planned, read_training
 from axial_transformers.compression.archive import Limit, limit_of, tell
 from axial_transformers.compression.contents import read_contents
-from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.data import DataConfig, Examples, is_hub_dataset, load
 from axial_transformers.data.scans import is_scan
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
@@ -50,7 +50,7 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
     contents = read_contents(source, run.model, run.data, options.only_data)
     tell(contents)
     limit, values = None if options.force else limit_of(contents, run.model), contents.tiles.values
-    stored = len(contents.stored() or b"")
+    stored = len(contents.stored or b"")
     if begun is None and not run.start_from:
         run = for_archive(run, _bytes_of_value(examples) * values)
     run, costs = planned(run, begun)
@@ -69,7 +69,7 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
 
 
 def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig, RunRecord | None]:
-    named = str(source) if source.is_absolute() else f"./{source}"  # which is no recipe
+    named = str(source) if source.is_absolute() or is_hub_dataset(source) else f"./{source}"  # which is no recipe
     begun, minutes = read_run(folder), MINUTES if options.fit is None else options.fit
     if begun is not None:
         return replace(begun.run, source=named).changed({"training.minutes": minutes}), begun

@@ -77,7 +77,9 @@ def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int
 def limit_of(contents: Contents, config: AxialTransformerConfig) -> Limit:
     """Return the bytes of a source, or those of its values by zlib and of its stored files, if these are fewer."""
     examples = map(contents.tiles.example, range(len(contents.tiles.sizes)))
-    of_values = by_zlib(config, examples, len(contents.stored() or b""))
+    of_values = by_zlib(config, examples, len(contents.stored or b""))
+    if not contents.input_size:  # of the hub
+        return of_values
     return min(of_values._replace(size=contents.input_size, of="the input"), of_values)
 
 
@@ -314,7 +316,7 @@ def compress_files(  # noqa: PLR0913
     require_free(target, source, force)
     contents = read_contents(source, model.config, data, only_data)
     tell(contents)
-    tiles, metadata, stored = contents.tiles, contents.description.pack(), contents.stored()
+    tiles, metadata, stored = contents.tiles, contents.description.pack(), contents.stored
     limit = None if force else limit_of(contents, model.config)
     embedded = to_embed(model, tiles, progress=progress) if embed else None
     if limit:

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.compression.description import CHANNELS, Description, HeldArray, HeldImage
+from axial_transformers.compression.description import MODES, Description, HeldArray, HeldImage
 from axial_transformers.data import DataConfig, load, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
 from axial_transformers.data.blocks_of_arrays import Sliced, range_of_array
@@ -86,12 +86,17 @@ class Contents:
     said: Sequence[str] = field(default=())
     """Lines about what is left out, and how files return."""
 
+    @cached_property
     def stored(self) -> bytes | None:
-        """Return the chunk of stored files: their contents one after the other, by zlib; None without any."""
+        """The chunk of stored files: their contents one after the other, by zlib; None without any."""
         if not self.description.stored:
             return None
-        packer = zlib.compressobj(9)
-        return b"".join([*map(packer.compress, self.read_stored()), packer.flush()])
+        packer, parts = zlib.compressobj(9), list[bytes]()
+        for (name, size), content in zip(self.description.stored, self.read_stored(), strict=True):
+            if len(content) != size:
+                raise ValueError(f"{name} has changed since it was first seen: compress it again")
+            parts.append(packer.compress(content))
+        return b"".join([*parts, packer.flush()])
 
 
 def read_contents(
@@ -128,7 +133,7 @@ def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> C
     taken = {file.relative_to(root).as_posix() for file in files}
     for file in files:
         name, image = file.relative_to(root).as_posix(), _image_in(file)
-        if image is None or CHANNELS[image.mode] > config.channels:
+        if image is None or image.mode not in MODES.get(config.channels, ()):
             others.append(file)
             continue
         _values_of(image, config, file)
@@ -137,7 +142,8 @@ def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> C
         images.append(HeldImage(returned, image.mode, (image.height, image.width)))
         coded.append(file)
     if not images:
-        raise ValueError(f"{path} holds no image of {counted(config.channels, 'channel')} at most")
+        modes = ", ".join(MODES.get(config.channels, ())) or "any mode"
+        raise ValueError(f"{path} holds no image of {modes}, which a model of {config.channels} channels codes")
     renamed = sum(image.name != file.relative_to(root).as_posix() for image, file in zip(images, coded))
     as_png = f", {renamed:,} of them as .png" if renamed else ""
     said.append(f"with equal values, not equal bytes, return {counted(len(images), 'file')}{as_png}")
@@ -182,16 +188,18 @@ def enumeration(root: Path, files: Sequence[Path]) -> str:
 
 
 def _image_in(file: Path) -> Image.Image | None:
-    """Return the upright image in a file in one of the modes of `CHANNELS`; None without one."""
+    """Return the upright image in a file in one of the modes of `MODES`; None without one, or with several."""
     if file.suffix.lower() not in SUFFIXES:
         return None
     with suppress(PictureError), opened(file) as header:
+        if header.format == "MPO":  # of which `opened` shows the first image
+            return None
         deep, image = is_gray16(header), upright(file, header)
         if deep:
             return None if image.has_transparency_data else Image.fromarray(np.asarray(image).astype(np.uint16))
         if image.mode in ("P", "PA") or "transparency" in image.info:
             return image.convert("RGBA" if image.has_transparency_data else "RGB")
-        return image if image.mode in CHANNELS else None
+        return image if image.mode in MODES[4] else None
     return None
 
 
@@ -264,7 +272,18 @@ def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig)
     stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]
     name, axes = f"{source.stem}.npz", "N" + "?" * (examples.values.ndim - 2) + "C"
     said = f"as arrays, in {name}, return {counted(len(examples), 'example')}"
-    return _coded(source, examples.values, axes, config, name, stored=stored, said=said)
+    return _coded(source, _ByExample(examples.values), axes, config, name, stored=stored, said=said)
+
+
+class _ByExample:
+    """Values [N, *A, C] that may be read one after the other only, in the boxes of `HeldArray`."""
+
+    def __init__(self, values: NDArray[np.integer]) -> None:
+        self._values, self.shape = values, values.shape
+
+    def __getitem__(self, box: Any) -> NDArray[np.integer]:
+        first = box[0] if isinstance(box, tuple) else box
+        return self._values[first] if isinstance(first, slice) else self._values[[first]][0]
 
 
 def _coded(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,8 +18,12 @@ from axial_transformers.data.tiles import tile_grid
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.typed_json import from_json, to_json
 
-CHANNELS = {"1": 1, "L": 1, "I;16": 1, "RGB": 3, "LA": 4, "RGBA": 4}
-"""The modes of images, as Pillow calls them, and the fewest channels of a model that codes them."""
+MODES = {
+    1: ("1", "L", "I;16"),
+    3: ("1", "L", "RGB"),
+    4: ("1", "L", "RGB", "LA", "RGBA"),
+}
+"""By the channels of a model, the modes of images that it codes, as Pillow calls them."""
 _MAX_TEXT, _ALWAYS, _RATIO = 1 << 27, 1 << 24, 64
 """Bytes of a description: at most, always allowed, and for each of its bytes in the archive."""
 _FEW_VALUES, _VALUES_OF_BYTE = 1 << 16, 8
@@ -62,7 +67,7 @@ class HeldArray:
     def __post_init__(self) -> None:
         lengths_only = self.shape and all(0 < length < 1 << 31 for length in self.shape) and len(self.shape) <= 16
         of_channels = self.channels is None or 0 <= self.channels < len(self.shape)
-        if not (lengths_only and of_channels and np.dtype(self.dtype).kind in "biuf"):
+        if not (lengths_only and of_channels and re.fullmatch(r"\|[biu]1|[<>]([iu][248]|f[248])", self.dtype)):
             raise ValueError("an array of such a type and shape is in no archive")
 
     def sizes(self, config: AxialTransformerConfig) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -125,8 +130,8 @@ class Description:
         """Raise DamagedError unless an archive of so many tiles can hold this."""
         if self.images and len(config.shape) != 2:
             raise DamagedError("the archive describes images, of which its model is not")
-        if any(CHANNELS[image.mode] > config.channels for image in self.images):
-            raise DamagedError("the archive describes images of more channels than its model has")
+        if not {image.mode for image in self.images} <= {*MODES.get(config.channels, ())}:
+            raise DamagedError("the archive describes images of modes that its model does not code")
         outer, size = self.array.sizes(config) if self.array else ((), ())
         of_array = prod(outer) * prod(tile_grid(size, config.shape)) if self.array else 0
         if of_array + sum(prod(tile_grid(image.size, config.shape)) for image in self.images) != tiles:
@@ -181,7 +186,7 @@ class Description:
 
 
 def _image(name: str, mode: str, height: int, width: int) -> HeldImage:
-    if type(name) is not str or mode not in CHANNELS or type(height) is not int or type(width) is not int:
+    if type(name) is not str or type(mode) is not str or type(height) is not int or type(width) is not int:
         raise ValueError(f"an image is described by {name!r:.100}, {mode!r:.100}, {height!r:.100}, {width!r:.100}")
     if not (0 < height < 1 << 31 and 0 < width < 1 << 31):
         raise ValueError(f"{name!r:.100} has {height}x{width} pixels")

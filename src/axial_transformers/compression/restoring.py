@@ -1,5 +1,6 @@
 """Files written from the examples of an archive."""
 
+import binascii
 import logging
 import os
 import zlib
@@ -132,12 +133,28 @@ def write_array(
                     with whole.open(name, "w", force_zip64=True) as member:
                         member.writelines(content)
         elif path.suffix.lower() in tables.SUFFIXES:
-            rest = b"".join(next(iter(parts))[1])
-            tables.write_table(path, array, [kind == "int" for _, kind in held.columns], rest)
+            _write_table(path, held, array, parts)
         elif path.suffix != ".npy":
-            header = scans.header_of(b64decode(held.header)) if held.header else None
+            header = _header_of(held)
             like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
             scans.write_scan(path, array if held.channels is None else np.moveaxis(array, held.channels, -1), like)
+
+
+def _write_table(path: Path, held: HeldArray, array: NDArray[Any], parts: Parts) -> None:
+    rest = [content for _, contents in parts for content in contents]
+    if not rest:
+        raise DamagedError("the text of the table is missing or damaged: its numbers can be restored as .npy")
+    try:
+        tables.write_table(path, array, [kind == "int" for _, kind in held.columns], b"".join(rest))
+    except ValueError as error:
+        raise DamagedError(f"the archive's text of the table is damaged ({error})") from error
+
+
+def _header_of(held: HeldArray) -> Any:
+    try:
+        return scans.header_of(b64decode(held.header)) if held.header else None
+    except binascii.Error as error:
+        raise DamagedError("the archive's header of a scan is damaged") from error
 
 
 def _stored(reader: ArchiveReader, stored: Sequence[tuple[str, int]], salvage: bool, lost: list[str]) -> Parts:

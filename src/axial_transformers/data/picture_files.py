@@ -12,8 +12,6 @@ from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 from axial_transformers.data.parsing import ParsingError, parsing, say
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
-MAX_PIXELS = 178_956_970
-"""Pillow refuses larger images."""
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # none whose decoder starts other programs
 _DEEP_COLOUR = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|CMYK);16[BLN]")  # Pillow would drop the low bytes

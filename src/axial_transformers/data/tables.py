@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.parsing import say
+from axial_transformers.data.parsing import parsing, say
 from axial_transformers.wording import counted
 
 SUFFIXES = (".csv", ".tsv")
 _LOOKED_AT = 20
 _GAPS = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
 _TIMES = re.compile(r"\b(time|date|timestamp|datetime)\b", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_MAX_WHOLE = 1 << 53
 _NUMBER_HERE = "\x1a"
+"""Marks a cell whose number is among the values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +55,12 @@ def _read_table(path: Path, changed: int) -> Table:
     Raises:
         ValueError: no table, or no such column.
     """
-    text = path.read_text(encoding="utf-8-sig")
-    separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text)
-    rows = [row for row in csv.reader(text.splitlines(keepends=True), delimiter=separator) if row]
+    with parsing(path):
+        text = path.read_text(encoding="utf-8-sig")
+        separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text)
+        rows = [row for row in csv.reader(text.splitlines(keepends=True), delimiter=separator) if row]
+        if _NUMBER_HERE in text:
+            raise ValueError("it holds control characters")
     width = max(map(len, rows), default=0)
     rows = [row + [""] * (width - len(row)) for row in rows]
     numbers = [[_number(cell, separator) for cell in row] for row in rows]
@@ -71,9 +78,9 @@ def _read_table(path: Path, changed: int) -> Table:
         say(f"{path}: left out, {' and '.join(left_out)}")
     whole = tuple(all(isinstance(numbers[n][i], int) for n in kept) for i in chosen)
     values = np.array([[numbers[n][i] for i in chosen] for n in kept], np.int64 if all(whole) else np.float64)
-    for n in kept:
-        for i in chosen:
-            rows[n][i] = _NUMBER_HERE
+    for n, row in zip(kept, values.tolist(), strict=True):
+        for i, is_whole, number in zip(chosen, whole, row, strict=True):
+            rows[n][i] = _mark(rows[n][i].strip(), _text(number, is_whole), separator)
     rest = io.StringIO()
     csv.writer(rest, lineterminator="\n").writerows([[separator], *rows])
     return Table(values, tuple(titles[i] for i in chosen), whole, rest.getvalue().encode())
@@ -85,19 +92,27 @@ def write_table(path: Path, values: NDArray[Any], whole: Sequence[bool], rest: b
     Raises:
         ValueError: it is not the rest of such a table.
     """
-    (separator,), *rows = csv.reader(io.StringIO(rest.decode()))
-    left = iter(values.reshape(-1).tolist())
-    columns = len(whole)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer, number = csv.writer(file, delimiter=separator, lineterminator="\n"), 0
-        for row in rows:
-            for i, cell in enumerate(row):
-                if cell == _NUMBER_HERE:
-                    row[i] = str(int(next(left)) if whole[number % columns] else next(left))
-                    number += 1
-            writer.writerow(row)
-    if number != values.size:
-        raise ValueError("the table has other numbers than its text")
+    try:
+        (separator,), *rows = csv.reader(io.StringIO(rest.decode()))
+        marked = [(row, i) for row in rows for i, cell in enumerate(row) if cell.startswith(_NUMBER_HERE)]
+        kinds = (whole[n % len(whole)] for n in range(values.size))
+        for (row, i), number, is_whole in zip(marked, values.reshape(-1).tolist(), kinds, strict=True):
+            row[i] = row[i].removeprefix(_NUMBER_HERE) or _text(number, is_whole)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter=separator, lineterminator="\n").writerows(rows)
+    except (csv.Error, TypeError, ZeroDivisionError, OverflowError) as error:
+        raise ValueError(f"no such text: {error}") from error
+
+
+def _text(number: float, is_whole: bool) -> str:
+    return str(int(number) if is_whole else number)
+
+
+def _mark(cell: str, text: str, separator: str) -> str:
+    """Return the mark of a number, behind which the cell stays if the text of the number is not as good."""
+    plain = cell if separator == "," else cell.replace(",", ".")
+    same = Decimal(plain) == Decimal(text) and not re.match(r"[-+]?0\d", plain)
+    return _NUMBER_HERE if same else _NUMBER_HERE + cell
 
 
 def _separator(text: str) -> str:
@@ -115,13 +130,12 @@ def _number(cell: str, separator: str) -> int | float | str | None:
     text = cell.strip()
     if text.lower() in _GAPS:
         return None
-    for kind in (int, float):
-        try:
-            number = kind(text if separator == "," else text.replace(",", "."))
-        except ValueError:
-            continue
-        return number if math.isfinite(number) else None
-    return text
+    plain = text if separator == "," else text.replace(",", ".")
+    if not _NUMBER.fullmatch(plain):
+        return text
+    number = float(plain)
+    whole = re.fullmatch(r"[-+]?\d+", plain) and abs(number) < _MAX_WHOLE
+    return int(plain) if whole else number if math.isfinite(number) else text
 
 
 def _is_of_numbers(column: Sequence[Any]) -> bool:

@@ -97,7 +97,7 @@ def range_of(
     Raises:
         ValueError: in one line, for floats on no grid, and for other numbers than integers.
     """
-    floats, ranges = list[NDArray[np.floating]](), list[ValueRange]()
+    floats, ranges, loss = list[NDArray[np.floating]](), list[ValueRange](), 0.0
     for part in parts:
         if part.dtype.kind == "f":
             if not np.isfinite(part).all():
@@ -105,7 +105,10 @@ def range_of(
                     f"{where} holds {part.dtype} values with NaN or infinity: replace these, or cut them off"
                 )
             if rounding and known:
-                part = _rounded(where, part, Grid(*known))
+                wanted = Grid(*known)
+                rounded = wanted.floats(wanted.integers(part), part.dtype)
+                loss = max(loss, float(np.abs(rounded.astype(np.float64) - part).max(initial=0)))
+                part = rounded
             floats = [np.unique(np.concatenate([*floats, np.unique(part)]))]
             if len(floats[0]) > MAX_STEPS:
                 break
@@ -113,6 +116,8 @@ def range_of(
             ranges.append(ValueRange.of(part))
         else:
             raise ValueError(f"{where} holds {part.dtype} values: numbers are modelled; save uint8, int16 or int32")
+    if loss:
+        say(f"{where} is rounded to {Grid(*known or (1, 0))}, as data.grid says, by at most {loss:.3g}")
     if floats:
         (values,) = floats
         grid = Grid(*known) if known else Grid.of(values) if len(values) <= MAX_STEPS else None
@@ -124,17 +129,9 @@ def range_of(
     return found
 
 
-def _rounded(where: object, part: NDArray[Any], grid: Grid) -> NDArray[np.floating]:
-    rounded = grid.floats(grid.integers(part), part.dtype)
-    if len(part) and not np.array_equal(rounded, part):
-        most = float(np.abs(rounded.astype(np.float64) - part).max())
-        say(f"{where} is rounded to {grid}, as data.grid says, by at most {most:.3g}")
-    return rounded
-
-
 def integers(values: NDArray[Any], found: ValueRange) -> NDArray[np.integer]:
     """Return values of a range in its type: of floats, their integers on the grid."""
-    whole = found.grid.integers(values) if found.grid and values.dtype.kind == "f" else values
+    whole = (found.grid or Grid(1.0, 0.0)).integers(values) if values.dtype.kind == "f" else values
     return cast(NDArray[np.integer], whole.astype(found.type, copy=False))
 
 
