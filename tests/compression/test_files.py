@@ -515,7 +515,15 @@ def test_metadata_that_is_none_is_refused(metadata):
 
 
 @pytest.mark.parametrize(
-    "stored", [b"", b"abc", zlib.compress(b"12"), zlib.compress(b"1234"), zlib.compress(b"123") + b"x"]
+    "stored",
+    [
+        b"",
+        b"abc",
+        zlib.compress(b"12"),
+        zlib.compress(b"1234"),
+        zlib.compress(b"123") + b"x",
+        zlib.compress(b"123")[:-1] + b"?",
+    ],
 )
 def test_stored_files_that_do_not_fit_are_refused(tmp_path, gray, stored):
     content = described(tmp_path, gray, images=[IMAGE], stored=[["b", 3]]).read_bytes()

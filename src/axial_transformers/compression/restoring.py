@@ -170,19 +170,24 @@ def _stored(reader: ArchiveReader, stored: Sequence[tuple[str, int]], salvage: b
         return
     unpacking, left = zlib.decompressobj(), chunk
 
-    def content(size: int) -> Iterator[bytes]:
+    def unpacked(most: int) -> bytes:
         nonlocal left
+        try:
+            part = unpacking.decompress(left, most)
+        except zlib.error as error:
+            raise DamagedError("the archive's stored files are damaged") from error
+        left = unpacking.unconsumed_tail
+        return part
+
+    def content(size: int) -> Iterator[bytes]:
         while size:
-            try:
-                part = unpacking.decompress(left, min(size, AT_A_TIME))
-            except zlib.error as error:
-                raise DamagedError("the archive's stored files are damaged") from error
-            left, size = unpacking.unconsumed_tail, size - len(part)
+            part = unpacked(min(size, AT_A_TIME))
             if not part and not left:
                 raise DamagedError("the archive's stored files end early")
+            size -= len(part)
             yield part
 
     for name, size in stored:
         yield name, content(size)
-    if unpacking.decompress(left, 1) or not unpacking.eof or unpacking.unused_data:
+    if unpacked(1) or not unpacking.eof or unpacking.unused_data:
         raise DamagedError("the archive's stored files go on after the last one")
