@@ -27,9 +27,10 @@ class Grid(NamedTuple):
             return None
         rounding = float(np.finfo(values.dtype).eps * np.abs(exact).max())
         apart = np.unique(np.diff(exact))
+        distances = np.unique(np.abs(exact - exact[np.abs(exact).argmin()]))[1:]  # floats are the most exact near 0
         for numbers in (np.union1d(apart, abs(exact[exact != 0][:1])), apart):  # from 0, or from anywhere
             divisor = _common_divisor(numbers, rounding)
-            for step in _round(_refined(exact - exact[0], divisor)) if divisor > MIN_STEP else ():
+            for step in _round(_refined(distances, divisor)) if divisor > MIN_STEP else ():
                 phase = float(exact[0] - step * round(exact[0] / step))
                 for offset in (0.0, float(f"{phase:.6g}"), phase, float(exact[0])):
                     if (grid := cls(step, offset)).holds(values):
@@ -70,18 +71,19 @@ def _common_divisor(numbers: NDArray[np.float64], rounding: float) -> float:
             larger, of_larger, divisor, error = divisor, error, rest, of_rest
         if divisor * 2 * MAX_STEPS < numbers[-1]:
             return 0.0
-        if (times := round(number / divisor)) * error < divisor / 4:
-            divisor, error = number / times, min(error, rounding / times)
+        times = round(number / divisor)
+        if rounding / times < error < divisor / 4 / times:
+            divisor, error = number / times, rounding / times
     return divisor
 
 
 def _refined(distances: NDArray[np.float64], step: float) -> float:
-    """Return the step of a grid with these distances from its first value, better known the farther they reach."""
+    """Return the step of a grid with these distances from one value, better known the farther they reach."""
     reach = step
     while reach < 2 * distances[-1]:
         reach *= 2
-        farthest = float(distances[distances <= reach][-1])
-        step = farthest / (round(farthest / step) or 1) if farthest else step
+        for farthest in distances[distances <= reach][-1:]:
+            step = float(farthest) / (round(farthest / step) or 1)
     return step
 
 
