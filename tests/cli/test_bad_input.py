@@ -68,7 +68,7 @@ CALLS = {
     "inspect model photos.npz": "model has its settings already: leave out photos.npz",
     "inspect nowhere.axl": "nowhere.axl",
     # data and settings
-    "train clips.npz --data.offsets random --data.frames 2": "offsets",
+    "train clips.npz --data.offsets random --data.frames 2": "data.frames",
     "train digits --data.fit tiles": "fit=tiles needs a size",
     "train pair.npz --data.key none": "key",
     "train photos.npz --data.num-values 3": "num_values",

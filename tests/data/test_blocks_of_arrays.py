@@ -1,11 +1,16 @@
-"""Arrays are cut into blocks of any number of axes; the parts of a split share no position."""
+"""Blocks of arrays, tiles of images and clips of videos: in order, or at places that seed and position determine."""
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
-from axial_transformers.data.blocks_of_arrays import Blocks, cut
+from axial_transformers.data.blocks_of_arrays import Blocks, cut_volumes
+from axial_transformers.training import TrainConfig
+from axial_transformers.training.batches import Purpose, batch_at, example_indices, uniforms
+from tests.data.test_video import encode, moving
+from tests.tfrecord_writer import video_record, write_records
 
 
 def numbered(*shape):
@@ -22,13 +27,13 @@ def volume(*shape):
     [((7, 5, 9), (2, 3, 4)), ((1, 9), (1, 2)), ((5, 3, 2), (5, 3, 2)), ((3, 4, 5, 6, 2), (2, 2, 2, 3, 1))],
 )
 def test_blocks_in_order_are_the_array_without_what_is_left_over(shape, size):
-    blocks = cut({"x": volume(*shape)}, DataConfig(size=size))
+    examples = cut_volumes({"x": volume(*shape)}, DataConfig(size=size))
     grid = [length // each for length, each in zip(shape, size, strict=True)]
-    assert blocks.shape == (np.prod(grid), *size, 1)
+    assert examples.values.shape == (np.prod(grid), *size, 1)
     for i, place in enumerate(np.ndindex(*grid)):
         box = tuple(slice(p * each, (p + 1) * each) for p, each in zip(place, size, strict=True))
-        assert np.array_equal(blocks[[i]][0], volume(*shape)[box])
-    assert blocks.examples(DataConfig(size=size)).names[-1] == f"x#{','.join(str(each - 1) for each in grid)}"
+        assert np.array_equal(examples.values[[i]][0], volume(*shape)[box])
+    assert examples.names[-1] == f"x#{','.join(str(each - 1) for each in grid)}"
 
 
 @pytest.mark.parametrize("shape", [(11, 5, 9), (3, 7, 13), (2, 4, 19)])
@@ -39,8 +44,6 @@ def test_parts_share_no_position_wherever_blocks_are_cut_and_reach_all_of_theirs
     for split in ("train", "validation"):
         options = DataConfig(size=(2, 4, 3), validation_fraction=share, offsets="random")
         blocks = data.load(tmp_path / "x.npy", options, split).values
-        if not isinstance(blocks, Blocks):
-            blocks = blocks.values
         indices, places = (
             np.repeat(np.arange(len(blocks)), 400),
             np.tile(np.linspace(0, 1, 400, endpoint=False), len(blocks)),
@@ -105,3 +108,141 @@ def test_what_cannot_be_cut_is_one_clear_line(array, size, fault, tmp_path):
         data.load(tmp_path / "x.npy", DataConfig(size=size), "all")
     assert fault in str(error.value)
     assert "\n" not in str(error.value)
+
+
+RANDOM = DataConfig(frames=3, stride=2, offsets="random", validation_fraction=0.0)
+LENGTHS = {"a/x.mkv": 7, "b/y.mkv": 5, "b/z.mkv": 12}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """A folder of videos of uneven lengths, in two classes, and their frames."""
+    folder = tmp_path_factory.mktemp("videos")
+    frames = {name: moving(count, seed=i) for i, (name, count) in enumerate(LENGTHS.items())}
+    for name, pixels in frames.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        encode(folder / name, pixels)
+    return folder, list(frames.values())
+
+
+def test_a_batch_is_the_windows_at_the_offsets_sampled_for_its_positions(videos):
+    folder, frames = videos
+    examples = data.load(folder, RANDOM)
+    names = ["a/x.mkv#0,0,0", "b/y.mkv#0,0,0", "b/z.mkv#0,0,0", "b/z.mkv#1,0,0"]
+    assert (examples.names, examples.values.shape, examples.labels.tolist()) == (names, (4, 3, 8, 8, 3), [0, 1, 1, 1])
+    config, positions = TrainConfig(seed=5, batch_size=60), np.arange(7, 67)
+    batch = batch_at(examples, range(1), None, config, positions)
+    seen = {0: set(), 1: set(), 2: set()}
+    fractions = uniforms(5, Purpose.OFFSET, positions)
+    for clip, number, fraction in zip(batch.values.numpy(), example_indices(5, 4, positions), fractions, strict=True):
+        video = min(number, 2)
+        offset = int(fraction * (len(frames[video]) - 4))
+        assert np.array_equal(clip, frames[video][offset : offset + 5 : 2])
+        seen[int(video)].add(offset)
+    assert seen == {0: {0, 1, 2}, 1: {0}, 2: set(range(8))}  # every offset that there is
+
+
+def test_evaluation_takes_the_fixed_clips_as_if_nothing_had_been_said(videos):
+    folder, frames = videos
+    fixed = data.load(folder, DataConfig(frames=3, stride=2), "all")
+    assert fixed.fingerprint == data.load(folder, RANDOM, "all").fingerprint
+    assert np.array_equal(data.load(folder, RANDOM).values[[3, 0]], [frames[2][6:11:2], frames[0][:5:2]])
+    assert np.array_equal(fixed.values[2:], [frames[2][:5:2], frames[2][6:11:2]])
+
+
+def test_the_fingerprint_depends_on_every_frame_and_on_the_length_of_a_clip(tmp_path):
+    def fingerprint(pixels, length=2):
+        write_records(tmp_path / "train" / "a.tfrecords", map(video_record, pixels))
+        options = DataConfig(frames=length, offsets="random", size=4, fit="stretch", validation_fraction=0.0)
+        examples = data.load(tmp_path, options)
+        assert examples.names[0] == "train/a.tfrecords#0000#0,0,0"
+        return examples.fingerprint
+
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 64, 64, 3), dtype=np.uint8)
+    changed = pixels.copy()
+    changed[1, 3] = 255 - changed[1, 3]
+    found = {fingerprint(pixels), fingerprint(changed), fingerprint(pixels, 3)}
+    assert len(found) == 3
+    assert fingerprint(pixels) in found
+
+
+def test_tiles_of_a_video_are_videos(tmp_path):
+    (tmp_path / "train").mkdir()
+    pixels = moving(4, height=8, width=16)
+    encode(tmp_path / "train" / "a.mkv", pixels)
+    options = DataConfig(frames=2, offsets="random", size=8, fit="tiles", validation_fraction=0.0)
+    examples = data.load(tmp_path, options)
+    assert examples.names[:3] == ["train/a.mkv#0,0,0", "train/a.mkv#0,0,1", "train/a.mkv#1,0,0"]
+    clips = examples.values.cut(np.array([1, 0]), np.array([0.999, 0.4]))  # of 3 offsets in time and 9 across
+    assert np.array_equal(clips, [pixels[2:4, :, 8:], pixels[1:3, :, 1:9]])
+
+
+def test_arrays_have_neither_frames_nor_random_offsets(tmp_path):
+    np.savez(tmp_path / "train.npz", images=np.zeros((3, 6, 8, 8, 3), np.uint8))
+    with pytest.raises(ValueError, match=r"holds no videos, which data.frames and data.stride cut"):
+        data.load(tmp_path, RANDOM)
+    with pytest.raises(ValueError, match="offsets=random"):
+        data.load(tmp_path, DataConfig(size=8, fit="tiles", offsets="random"))
+
+
+def test_a_video_shorter_than_a_clip_is_named(tmp_path):
+    for name, count in {"a": 3, "b": 9}.items():
+        encode(tmp_path / f"{name}.mkv", moving(count))
+    options = DataConfig(frames=3, stride=2, offsets="random", validation_fraction=0.0, test_fraction=0.0, skip_bad=0)
+    with pytest.raises(ValueError, match=r"a\.mkv has 3 frames, too few for a clip of 5"):
+        data.load(tmp_path, options)
+    with pytest.raises(ValueError, match="needs the frames of a clip"):
+        DataConfig(offsets="random")
+
+
+TILES = DataConfig(size=4, fit="tiles", offsets="random", validation_fraction=0.0, test_fraction=0.0)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder of pictures of uneven sizes, in two classes, and their pixels."""
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    pixels = {name: rng.integers(0, 256, (*size, 3), dtype=np.uint8) for name, size in SIZES.items()}
+    for name, picture in pixels.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(picture).save(folder / name)
+    return folder, list(pixels.values())
+
+
+SIZES = {"a/wide#1,1.png": (6, 13), "b/one.png": (4, 4), "b/tall.png": (9, 7)}
+
+
+def test_a_batch_is_the_tiles_sampled_for_its_positions(pictures):
+    folder, pixels = pictures
+    examples = data.load(folder, TILES)
+    fixed = data.load(folder, DataConfig(size=4, fit="tiles", validation_fraction=0.0, test_fraction=0.0))
+    assert (examples.names, examples.shape, examples.labels.tolist()) == (fixed.names, (4, 4), [0, 0, 0, 1, 1, 1])
+    assert np.array_equal(examples.values[:], fixed.values)
+    assert examples.fingerprint != fixed.fingerprint
+    assert isinstance(data.load(folder, TILES, "all").values, np.ndarray)  # evaluation
+    positions = np.arange(7, 607)
+    batch = batch_at(examples, range(1), None, TrainConfig(seed=5, batch_size=600), positions)
+    fractions = uniforms(5, Purpose.OFFSET, positions)
+    seen = {0: set(), 1: set(), 2: set()}
+    for tile, i, fraction in zip(batch.values.numpy(), example_indices(5, 6, positions), fractions, strict=True):
+        picture = [0, 0, 0, 1, 2, 2][i]
+        columns = [9, 1, 1][picture]  # of 12, 4 and 4 pixels that whole tiles cover
+        y, x = divmod(int(fraction * [9, 1, 5][picture]), columns)
+        assert np.array_equal(tile, pixels[picture][y : y + 4, x : x + 4])
+        seen[picture].add((y, x))
+    assert [len(corners) for corners in seen.values()] == [9, 1, 5]  # every offset that there is
+
+
+def test_the_fingerprint_of_tiles_depends_on_every_pixel_and_on_the_pictures_widths(tmp_path):
+    def fingerprint(picture):
+        Image.fromarray(picture).save(tmp_path / "a.png")
+        return data.load(tmp_path, TILES).fingerprint
+
+    picture = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
+    changed = picture.copy()
+    changed[7, 7] ^= 1
+    wide = np.concatenate([picture[:4], picture[4:]], axis=1)
+    found = {fingerprint(picture), fingerprint(changed), fingerprint(wide)}
+    assert len(found) == 3
+    assert fingerprint(picture) in found

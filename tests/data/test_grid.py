@@ -11,13 +11,14 @@ from axial_transformers.data.grid import Grid
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@given(st.integers(1, 1000), st.sets(st.integers(-3000, 3000), min_size=30, max_size=60))
-def test_fractions_of_an_integer_come_back_with_the_same_bits(dtype, whole, numbers):
-    values = (np.array(sorted(numbers)) / whole).astype(dtype)
+@given(st.sampled_from([0.5, 1, 4, 10, 32, 100, 255, 1000]), st.sets(st.integers(-3000, 3000), min_size=1), st.data())
+def test_decimals_come_back_with_the_same_bits(dtype, whole, numbers, draw):
+    offset = 0 if whole == 255 else draw.draw(st.sampled_from([0, 7, 10_000]))
+    values = ((np.array(sorted(numbers)) + offset) / whole).astype(dtype)
     grid = Grid.of(values)
     assert grid is not None
     assert grid.floats(grid.integers(values), dtype).tobytes() == values.tobytes()
-    assert np.ptp(grid.integers(values)) <= 65_536
+    assert np.ptp(grid.integers(values)) < 65_536
 
 
 @given(st.sets(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=9))
@@ -42,7 +43,7 @@ def test_any_floats_have_a_grid_that_holds_them_or_none(numbers):
     ],
 )
 def test_the_coarsest_grid_is_found_or_none(values, grid):
-    found = Grid.of(values.astype(np.float32))
+    found = Grid.of(np.unique(values.astype(np.float32)))
     assert (found and tuple(found)) == (grid and pytest.approx(grid))
 
 
@@ -68,7 +69,7 @@ def test_other_floats_are_one_line_that_says_how_to_round_them(tmp_path):
         _loaded(tmp_path, values)
     step = float(str(error.value).split("data.grid=(")[1].split(",")[0])
     with pytest.warns(UserWarning, match="is rounded to steps of 0.0001 from 0, as data.grid says, by at most 5e-05"):
-        assert _loaded(tmp_path, values, grid=Grid(step, 0)).num_values <= 65_536
+        assert _loaded(tmp_path, values, grid=Grid(step, 0)).num_values < 65_536
     with pytest.warns(UserWarning, match="is rounded to steps of 1 from 0, as data.grid says"):
         found = _loaded(tmp_path, values, grid=Grid(1, 0))
     np.testing.assert_array_equal(found.values[..., 0], np.rint(values))

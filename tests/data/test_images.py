@@ -173,7 +173,7 @@ def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, orientation, 
     _save(tmp_path / f"a.{suffix}", pixels, exif=exif)
     expected = UPRIGHT[orientation](pixels)
     np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], expected)
-    assert data.picture_sizes(tmp_path) == [expected.shape[1::-1]]
+    assert data.example_sizes(tmp_path, DataConfig()) == ("", [expected.shape[1::-1]])
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff"])

@@ -8,13 +8,10 @@ import torch
 from axial_transformers.cli.commands import Evaluate
 from axial_transformers.cli.console import print_rows, rank_zero_output
 from axial_transformers.cli.options import products_in
-from axial_transformers.data import imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
 from axial_transformers.wording import plural
-
-IMAGENET = (32, 32), (64, 64)
 
 
 def main(options: Evaluate) -> None:
@@ -53,7 +50,6 @@ def main(options: Evaluate) -> None:
         "precision": precision,
         "given_frames": given_frames or None,
         "skipped": len(examples.skipped) or None,
-        "version": imagenet_version(len(whole)) if whole.shape in IMAGENET and whole.channels == 3 else None,
         "of_images": len(whole) if len(examples) < len(whole) else None,
     }
     metrics = {name: value for name, value in metrics.items() if value is not None}

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from axial_transformers.cli.console import command, print_rows, rank_zero_output, say
-from axial_transformers.data import EmptySplitError, Examples, Split, is_hub_dataset, load, picture_sizes, scan_axes
+from axial_transformers.data import EmptySplitError, Examples, Split, example_sizes, is_hub_dataset, load
 from axial_transformers.data.hugging_face import pinned
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
@@ -118,10 +118,11 @@ def read(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, Exa
 def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Examples]:
     """Read the training examples; return the run with all that depends on them decided."""
     source = run.source or ""
-    if axes := scan_axes(source):
-        run = in_blocks(run, axes)
+    letters, sizes = example_sizes(source, run.data)
+    if letters:
+        run = in_blocks(run, dict(zip(letters, sizes[0], strict=True)))
     elif "data.size" in run.open:
-        run = tiled(run, picture_sizes(source, run.data))
+        run = tiled(run, sizes)
     if isinstance(run.data.size, tuple) or run.data.fit == "tiles":
         size = f"blocks of {run.data.size}" if isinstance(run.data.size, tuple) else f"square tiles of {run.data.size}"
         say(f"{source} is cut into {size}; for others: --data.size 8 8 128, --data.size 64 --data.fit crop, ...")

@@ -1,7 +1,6 @@
 """Arrays in .npz and .npy files, read and written; downsampled ImageNet."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,34 +11,30 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, GrowingArray
+from axial_transformers.data.examples import Examples, joined
 from axial_transformers.data.images import fitted
 from axial_transformers.data.npy import array_header, array_names, read_array
-from axial_transformers.data.tiles import whole_tiles
-from axial_transformers.data.value_range import ValueRange, integers, range_of
+from axial_transformers.data.tiles import inside, whole_tiles
+from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
 MAX_CLASSES = 1 << 16
-_BYTES = ValueRange(0, 255)
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     """Return all examples of array files."""
-    values, labels, found = _read(files[0], options)
-    if len(files) > 1:
-        stack, all_labels, ranges = GrowingArray(), [labels], [found]
-        stack.add(values)
-        for file in files[1:]:
-            values, labels, found = _read(file, options)
-            if (values.shape[1:], labels is None) != (stack.shape, all_labels[0] is None):
-                raise ValueError(f"{file} differs from {files[0]} in shape or having labels: give one of the files")
-            stack.add(values)
-            all_labels.append(labels)
-            ranges.append(found)
-        found = ValueRange.around(ranges)
-        values = stack.values()
-        labels = None if labels is None else np.concatenate([part for part in all_labels if part is not None])
+    parts, all_labels, ranges = list[NDArray[np.integer]](), list[NDArray[np.int64]](), list[ValueRange]()
+    for file in files:
+        values, labels, found = _read(file, options)
+        if parts and (values.shape[1:], labels is None) != (parts[0].shape[1:], not all_labels):
+            raise ValueError(f"{file} differs from {files[0]} in shape or having labels: give one of the files")
+        parts.append(values)
+        all_labels += [] if labels is None else [labels]
+        ranges.append(found)
+    found = ValueRange.around(ranges)
+    values = joined(parts) if parts[1:] else parts[0]
+    labels = np.concatenate(all_labels) if all_labels else None
     return Examples(
         values=values,
         names=[str(i) for i in range(len(values))],
@@ -90,9 +85,9 @@ def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Exam
     assert not isinstance(size, tuple)
     if options.fit != "tiles" or size is None or shape[-2:] == (size, size):
         return examples
-    if len(shape) < 2 or min(shape[-2:]) < size:
-        raise ValueError(f"{where} has {list(shape)} positions, less than one {size}x{size} tile: give a smaller size")
-    values, suffixes = whole_tiles(examples.values, size)
+    if len(shape) < 2:
+        raise ValueError(f"{where} has {list(shape)} positions, which are not cut into tiles: leave out data.fit=tiles")
+    values, suffixes = whole_tiles(inside(where, examples.values, size), size)
     return replace(
         examples,
         values=values,
@@ -134,8 +129,6 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
     """Return one example [*A, C] from an array [*A] or [*A, C], and the range of its values."""
     channels = channel_axis(where, (1, *array.shape), options.axes)
     values, found = _integers(where, array[None], channels, options)
-    if _clips(where, values, options).shape != values.shape:
-        raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
     _check_image(where, values, replace(options, fit="exact"))
     return values[0], found
 
@@ -144,32 +137,16 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
-        values, found = read_batch(path), _BYTES
+        values, found = read_batch(path), BYTES
     else:
         name = chosen_array(path, names, options)
         shape, _ = array_header(path, name)
         channels = channel_axis(path, shape, options.axes)
         values, found = _integers(path, read_array(path, name), channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
-    count = len(values)
-    values = _resized(path, _clips(path, values, options), options)
-    labels = None if labels is None else labels.repeat(len(values) // count)
+    values = _resized(path, values, options)
     _check_image(path, values, options)
     return values, labels, found
-
-
-def _clips(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:
-    if options.frames is None and options.stride == 1:
-        return values
-    if values.ndim != 5:
-        raise ValueError(
-            f"{path} holds no videos [N, T, H, W, C] but {list(values.shape)}: leave out frames and stride"
-        )
-    frames = values[:, :: options.stride]
-    length = options.frames or frames.shape[1]
-    if not (count := frames.shape[1] // length):
-        raise ValueError(f"{path} has videos of {values.shape[1]} frames, too few for a clip: lower frames or stride")
-    return frames[:, : count * length].reshape(-1, length, *frames.shape[2:])
 
 
 def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:
@@ -181,11 +158,11 @@ def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> ND
         raise ValueError(
             f"{path} has {channels} channels of {videos.dtype}: only gray and RGB videos of 8 bits are resized"
         )
-    stack = GrowingArray()
+    clips = list[NDArray[np.integer]]()
     for video in videos:
         frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
-        stack.add(np.stack([fitted(path, frame, options, Image.Resampling.BOX)[0] for frame in frames], axis=1))
-    return stack.values()
+        clips.append(np.stack([fitted(path, frame, options, Image.Resampling.BOX)[0] for frame in frames], axis=1))
+    return joined(clips)
 
 
 def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
@@ -208,7 +185,7 @@ def _integers(
     values = values[..., None] if channels is None else np.moveaxis(values, channels, -1)
     images = values.dtype == np.uint8 and values.ndim > 3 and options.num_values is None
     found = range_of(path, [values], options.grid, rounding=True)
-    return integers(values, found), _BYTES if images else found
+    return integers(values, found), BYTES if images else found
 
 
 def _check_image(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> None:
@@ -249,23 +226,6 @@ def read_batch(path: Path) -> NDArray[np.integer]:
     data: NDArray[Any] = read_array(path, KEY)
     side = math.isqrt(data.shape[1] // 3)
     return data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
-
-
-def imagenet_version(count: int) -> str | None:
-    """Return the version of downsampled ImageNet that a number of images suggests, or None.
-
-    The versions are about 0.25 bits/dim apart; published likelihoods are of the older one.
-    """
-    if count in (1_281_149, 49_999):
-        return f"{count:,} images: downsampled ImageNet, old resize (the version of published likelihoods)"
-    if count in (1_281_167, 50_000):
-        version = f"{count:,} images: downsampled ImageNet, newer box resize"
-        warnings.warn(
-            f"{version}; its bits/dim must not be set beside those of the old one (49,999 validation images)",
-            stacklevel=2,
-        )
-        return version
-    return None
 
 
 def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = None) -> int | None:

@@ -1,6 +1,6 @@
-"""Blocks: examples cut out of larger arrays, such as scans, of any number of axes."""
+"""Blocks: examples cut out of larger arrays, in order or at random: of volumes, tiles of images, clips of videos."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, Indices
+from axial_transformers.data.examples import Examples, Indices, OnDemand, joined
+from axial_transformers.data.folders import Gathered
 from axial_transformers.data.parsing import parsing
-from axial_transformers.data.value_range import ValueRange, integers, range_of
-from axial_transformers.data.windows import Windows, windowed
+from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
 
 _AT_A_TIME = 1 << 24
 """Values of an array that are looked at together."""
@@ -42,39 +42,50 @@ def channels_last(array: Sliced, axes: str) -> Sliced:
     return np.moveaxis(np.asarray(array), axes.index("C"), -1) if "C" in axes else _OneChannel(array)
 
 
-class Blocks(Windows):
+class Blocks(OnDemand):
     """Blocks [M, *block, C] of arrays, in order; what is left over at the end of an axis belongs to no block.
 
     Args:
-        volumes: arrays [*A, C] by name, of any lengths that hold a block.
+        arrays: [*A, C], of any lengths that hold a block.
         block: the lengths of a block's axes.
         found: the range of all values.
+        at_random: training cuts each block at a random place (`cut`).
+        stride: along the first axis, a block takes every stride-th index.
         part: the numbers of the blocks among those of all arrays.
     """
 
     def __init__(
-        self, volumes: Mapping[str, Sliced], block: tuple[int, ...], found: ValueRange, part: slice = slice(None)
+        self,
+        arrays: Sequence[Sliced],
+        block: tuple[int, ...],
+        found: ValueRange,
+        at_random: bool,
+        stride: int = 1,
+        part: range | None = None,
     ) -> None:
-        self.volumes, self.block, self.range, self.dtype = volumes, block, found, found.type
-        self._arrays = list(volumes.values())
-        self._grids = [tuple(map(int, np.floor_divide(array.shape[:-1], block))) for array in self._arrays]
+        self.arrays, self.block, self.range, self.dtype = arrays, block, found, found.type
+        self.at_random, self.stride = at_random, stride
+        self._step = np.multiply(block, (stride, *[1] * (len(block) - 1)))
+        self._reach = np.subtract(self._step, (stride - 1, *[0] * (len(block) - 1)))
+        self._grids = [(np.subtract(array.shape[:-1], self._reach) // self._step + 1).tolist() for array in arrays]
         self._axes = [next((axis for axis, count in enumerate(grid) if count > 1), 0) for grid in self._grids]
         self._ends = np.cumsum([0, *map(prod, self._grids)])
-        self.part = range(int(self._ends[-1]))[part]
-        self.shape = (len(self.part), *block, self._arrays[0].shape[-1])
+        self.part = range(int(self._ends[-1])) if part is None else part
+        self.shape = (len(self.part), *block, arrays[0].shape[-1])
 
     def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
-        found = map(self._located, np.arange(len(self))[indices])
-        return self._read([(volume, np.multiply(block, self.block)) for volume, block in found])
+        found = map(self.located, np.arange(len(self))[indices])
+        return self._read([(array, place * self._step) for array, place in found])
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
+        """Return the blocks of arrays in which these are, at places within the part that `uniforms` choose."""
         corners = list[tuple[int, NDArray[np.int64]]]()
         for index, uniform in zip(indices, uniforms, strict=True):
-            volume, _ = self._located(index)
-            first, last = self._corners_of_part(volume)
+            array, _ = self.located(index)
+            first, last = self._corners_of_part(array)
             counts = last - first + 1
             chosen = np.unravel_index(int(uniform * prod(counts.tolist())), tuple(counts))
-            corners.append((volume, first + np.array(chosen)))
+            corners.append((array, first + np.array(chosen)))
         return self._read(corners)
 
     def bounds(self) -> list[int]:
@@ -83,50 +94,54 @@ class Blocks(Windows):
         A slab is what lies at one index of an array's first axis with several blocks. Parts made of whole slabs share
         no position, wherever `cut` cuts their blocks.
         """
-        firsts = zip(self._ends[:-1], self._ends[1:], map(self._blocks_of_slab, range(len(self._arrays))), strict=True)
+        firsts = zip(self._ends[:-1], self._ends[1:], map(self._blocks_of_slab, range(len(self.arrays))), strict=True)
         return [*(start for first, end, each in firsts for start in range(int(first), int(end), each)), len(self.part)]
 
-    def between(self, start: int, stop: int) -> "Blocks":
-        return Blocks(self.volumes, self.block, self.range, slice(start, stop))
+    def consecutive(self, chosen: slice) -> NDArray[np.integer]:
+        part = self.part[chosen]
+        return Blocks(self.arrays, self.block, self.range, self.at_random, self.stride, part).as_array()
 
-    def examples(self, options: DataConfig) -> Examples:
-        """Return the blocks as examples, named ARRAY#i,j,..; for random offsets with `cut`."""
-        names, where = list(self.volumes), next(iter(self.volumes))
-        found = map(self._located, range(len(self)))
-        examples = Examples(
-            values=self.as_array(),
-            names=[f"{names[volume]}#{','.join(map(str, block))}" for volume, block in found],
-            **self.range.counted(where, options.num_values),
-        )
-        return windowed(examples, self, examples.names, slice(None)) if options.offsets == "random" else examples
+    def contents(self) -> Iterator[bytes | memoryview]:
+        """Yield all that `cut` may return and, with a stride, how."""
+        if not self.at_random:
+            yield from super().contents()
+            return
+        yield str(self.stride).encode()
+        for number in dict.fromkeys(self.located(index)[0] for index in range(len(self))):
+            first, last = self._corners_of_part(number)
+            corner = tuple(map(slice, first, last + self._reach))
+            for row in integers(self.arrays[number][corner], self.range):
+                yield np.ascontiguousarray(row).data
 
-    def _located(self, index: int) -> tuple[int, tuple[int, ...]]:
+    def located(self, index: int) -> tuple[int, NDArray[np.int64]]:
+        """Return the number of a block's array, and its place among the blocks of that."""
         number = self.part[int(index)]
-        volume = int(np.searchsorted(self._ends, number, side="right")) - 1
-        return volume, tuple(map(int, np.unravel_index(number - self._ends[volume], self._grids[volume])))
+        array = int(np.searchsorted(self._ends, number, side="right")) - 1
+        return array, np.array(np.unravel_index(number - self._ends[array], self._grids[array]))
 
-    def _blocks_of_slab(self, volume: int) -> int:
-        return prod(self._grids[volume][self._axes[volume] + 1 :])
+    def _blocks_of_slab(self, array: int) -> int:
+        return prod(self._grids[array][self._axes[array] + 1 :])
 
-    def _corners_of_part(self, volume: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _corners_of_part(self, array: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first and the last corner of blocks within this part of an array."""
-        axis, each, before = self._axes[volume], self._blocks_of_slab(volume), int(self._ends[volume])
+        axis, each, before = self._axes[array], self._blocks_of_slab(array), int(self._ends[array])
         first = np.zeros(len(self.block), np.int64)
-        last = np.subtract(self._arrays[volume].shape[:-1], self.block)
-        first[axis] = max(self.part.start - before, 0) // each * self.block[axis]
-        if self.part.stop < self._ends[volume + 1]:
-            last[axis] = ((self.part.stop - before - 1) // each) * self.block[axis]
+        last = np.subtract(self.arrays[array].shape[:-1], self._reach)
+        first[axis] = max(self.part.start - before, 0) // each * self._step[axis]
+        if self.part.stop < self._ends[array + 1]:
+            last[axis] = ((self.part.stop - before - 1) // each) * self._step[axis]
         return first, last
 
     def _read(self, corners: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.integer]:
-        blocks = np.empty((len(corners), *self.shape[1:]), self.dtype)
-        for block, (volume, corner) in zip(blocks, corners, strict=True):
-            block[...] = integers(self._arrays[volume][tuple(map(slice, corner, corner + self.block))], self.range)
+        blocks, strides = np.empty((len(corners), *self.shape[1:]), self.dtype), (self.stride, *[1] * len(self.block))
+        for block, (array, corner) in zip(blocks, corners, strict=True):
+            box = tuple(map(slice, corner, corner + self._reach, strides))
+            block[...] = integers(self.arrays[array][box], self.range)
         return blocks
 
 
-def cut(volumes: Mapping[str, Sliced], options: DataConfig) -> Blocks:
-    """Cut named arrays [*A, C] into blocks of the options' size; without a size, each array is one.
+def cut_volumes(volumes: Mapping[str, Sliced], options: DataConfig) -> Examples:
+    """Cut named arrays [*A, C] into blocks of the options' size, named ARRAY#i,j,..; without a size, each is one.
 
     Several sizes are those of the last axes: what lies on the axes before them are arrays of their own.
 
@@ -144,7 +159,13 @@ def cut(volumes: Mapping[str, Sliced], options: DataConfig) -> Blocks:
         for index in product(*map(range, array.shape[: -len(block) - 1]))
     }
     ranges = [range_of_array(name, array, options.grid, rounding=True) for name, array in volumes.items()]
-    return Blocks(arrays, block, ValueRange.around(ranges))
+    blocks = Blocks([*arrays.values()], block, ValueRange.around(ranges), options.offsets == "random")
+    names, found = [*arrays], map(blocks.located, range(len(blocks)))
+    return Examples(
+        values=blocks.as_array(),
+        names=[f"{names[array]}#{','.join(map(str, place))}" for array, place in found],
+        **blocks.range.counted(next(iter(volumes)), options.num_values),
+    )
 
 
 def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
@@ -165,3 +186,31 @@ def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None, 
             return np.asarray(array[row : row + rows])
 
     return range_of(name, map(part, range(0, array.shape[0], rows)), known, rounding)
+
+
+def examples_of(gathered: Gathered, options: DataConfig, where: object, deep: bool) -> Examples:
+    """Return the images or clips of files; at random offsets, as many blocks of each as fit side by side.
+
+    Args:
+        gathered: images [n, H, W, C] or clips [n, T, H, W, C]; for random offsets each whole, n = 1.
+        deep: values of 16 bits, in the range of those that there are.
+    """
+    found = ValueRange.around([ValueRange.of(part) for part in gathered.parts]) if deep else BYTES
+    values, origins, names = None, list(range(len(gathered.names))), gathered.names
+    if options.offsets == "random":
+        axes = gathered.parts[0].shape[1:-1]
+        of_image = (options.size, options.size) if options.fit == "tiles" else axes[-2:]
+        block = (options.frames, *of_image) if len(axes) > 2 else of_image
+        blocks = Blocks([part[0] for part in gathered.parts], block, found, True, options.stride)
+        places = [blocks.located(index) for index in range(len(blocks))]
+        origins = [array for array, _ in places]
+        names = [f"{names[array]}#{','.join(map(str, place))}" for array, place in places]
+        values = blocks.as_array()
+    return Examples(
+        values=joined(gathered.parts).astype(found.type, copy=False) if values is None else values,
+        names=names,
+        labels=None if gathered.labels is None else gathered.labels[origins],
+        class_names=gathered.class_names,
+        skipped=gathered.skipped,
+        **found.counted(where, options.num_values if deep else None),
+    )

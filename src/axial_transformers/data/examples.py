@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -175,30 +174,15 @@ class OnDemand(ABC):
         return cast(NDArray[np.integer], self)
 
 
-class GrowingArray:
-    """Values [N, ...] collected without a second copy, unless a part needs a larger type than those before."""
-
-    def __init__(self) -> None:
-        self.shape: tuple[int, ...] | None = None
-        self._type = np.dtype(np.uint8)
-        self._bytes = bytearray()
-
-    def add(self, part: NDArray[np.integer]) -> None:
-        assert self.shape in (None, part.shape[1:])
-        larger = np.promote_types(self._type, part.dtype)
-        if self._bytes and larger != self._type:
-            self._bytes = bytearray(self.values().astype(larger).data.cast("B"))
-        self.shape, self._type = part.shape[1:], larger
-        self._bytes.extend(np.ascontiguousarray(part, larger).data.cast("B"))
-
-    def cut(self, count: int) -> None:
-        if count == 0:
-            self.shape = None
-        del self._bytes[count * math.prod(self.shape or (0,)) * self._type.itemsize :]
-
-    def values(self) -> NDArray[np.integer]:
-        assert self.shape is not None
-        return np.frombuffer(self._bytes, self._type).reshape(-1, *self.shape)
+def joined(parts: list[NDArray[np.integer]]) -> NDArray[np.integer]:
+    """Return parts [n, ...] as one array; takes each off the list when it has copied it, to free its memory."""
+    end = sum(map(len, parts))
+    values = np.empty((end, *parts[0].shape[1:]), np.result_type(*{part.dtype for part in parts}))
+    while parts:
+        part = parts.pop()
+        values[end - len(part) : end] = part
+        end -= len(part)
+    return values
 
 
 class Dataset(Protocol):
@@ -225,48 +209,30 @@ def examples_from(dataset: Dataset, num_values: int = 256, lowest: int = 0) -> E
         raise TypeError(f"dataset must have a length, as a torch Dataset has, not be a {type(dataset).__name__}")
     if not len(dataset):
         raise ValueError("dataset has no items")
-    stack, labels, allowed = GrowingArray(), [], ValueRange(lowest, lowest + num_values - 1)
+    parts, labels, allowed = list[NDArray[Any]](), list[Any](), ValueRange(lowest, lowest + num_values - 1)
     for i in range(len(dataset)):
         item = dataset[i]
         x, label = item if isinstance(item, tuple) else (item, None)
-        stack.add(_example(x, i, allowed, stack.shape)[None])
+        array = np.asarray(x)[..., None] if hasattr(x, "getbands") and np.ndim(x) == 2 else np.asarray(x)
+        if array.dtype.kind not in "bui":
+            advice = "leave out transforms such as ToTensor, or round its values"
+            raise TypeError(f"dataset[{i}] holds {array.dtype} values, not integers {allowed}: {advice}")
+        if array.ndim < 2 or (parts and array.shape != parts[0].shape[1:]):
+            wanted = f"{list(parts[0].shape[1:])} as dataset[0]" if parts else "[*A, C], channels last"
+            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not {wanted}")
+        if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
+            raise ValueError(f"dataset[{i}] has values {array.min()}..{array.max()}, not {allowed}")
+        parts.append(array.astype(allowed.type)[None])
         labels.append(label)
-    classes = _classes(labels)
-    names = None
-    if classes is not None:
-        given = [str(name) for name in getattr(dataset, "classes", ())]
-        names = tuple(given + [str(i) for i in range(len(given), int(classes.max()) + 1)])
+    classes = None if all(label is None for label in labels) else np.array([np.asarray(label) for label in labels])
+    if classes is not None and (classes.dtype.kind not in "ui" or classes.ndim > 1 or classes.min() < 0):
+        raise ValueError("dataset has items with labels that are no integers from 0: all items need one, or none")
+    named = () if classes is None else tuple(map(str, getattr(dataset, "classes", ())))
     return Examples(
-        values=stack.values(),
+        values=joined(parts),
         names=[str(i) for i in range(len(labels))],
-        labels=classes,
-        class_names=names,
+        labels=None if classes is None else classes.astype(np.int64),
+        class_names=None if classes is None else (*named, *map(str, range(len(named), int(classes.max()) + 1))),
         num_values=num_values,
         lowest=lowest,
     )
-
-
-def _example(x: Any, index: int, allowed: ValueRange, shape: tuple[int, ...] | None) -> NDArray[np.integer]:
-    array = np.asarray(x)
-    if array.ndim == 2 and hasattr(x, "getbands"):
-        array = array[..., None]
-    if array.dtype.kind not in "bui":
-        raise TypeError(
-            f"dataset[{index}] holds {array.dtype} values, not integers {allowed}: leave out transforms such "
-            "as ToTensor, or round its values"
-        )
-    if array.ndim < 2 or array.shape != (shape or array.shape):
-        wanted = "[*A, C], channels last" if shape is None else f"{list(shape)} as dataset[0]"
-        raise ValueError(f"dataset[{index}] has shape {list(array.shape)}, not {wanted}")
-    if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
-        raise ValueError(f"dataset[{index}] has values {array.min()}..{array.max()}, not {allowed}")
-    return array.astype(allowed.type)
-
-
-def _classes(labels: list[Any]) -> NDArray[np.int64] | None:
-    if all(label is None for label in labels):
-        return None
-    for i, label in enumerate(labels):
-        if label is None or np.asarray(label).dtype.kind not in "ui" or np.size(label) != 1 or label < 0:
-            raise ValueError(f"dataset[{i}] has the label {label!r}: all items need one, an integer from 0, or none")
-    return np.array([int(label) for label in labels], np.int64)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.data.parsing import say
 from axial_transformers.progress import Progress
 from axial_transformers.wording import counted
@@ -62,45 +61,54 @@ class Selection(NamedTuple):
     classes: Sequence[int] | None = None
 
 
+class Gathered(NamedTuple):
+    """What `gather` has read."""
+
+    parts: list[NDArray[np.integer]]
+    """[n, *A, C]."""
+    names: list[str]
+    """Of each example in the parts."""
+    labels: NDArray[np.int64] | None
+    class_names: tuple[str, ...] | None
+    skipped: tuple[str, ...]
+    """A line about each file that was left out."""
+
+
 def gather(
     selection: Selection,
     read: Callable[[Path], Iterable[tuple[NDArray[np.integer], list[str]]]],
     skip_bad: int | None,
     progress: Progress,
-) -> Examples:
+    alike: bool = True,
+) -> Gathered:
     """Return the examples that `read` makes of files: parts [n, *A, C], each with n suffixes of names.
 
-    At most `skip_bad` files that `read` refuses are left out.
+    At most `skip_bad` files that `read` refuses are left out. Unless they are `alike`, examples may differ in size.
     """
-    stack, names, counts = GrowingArray(), list[str](), list[int]()
+    parts, names, numbers = list[NDArray[np.integer]](), list[str](), list[int]()
     first: tuple[Path, tuple[int, ...]] | None = None
     unfit, faults = list[ValueError](), list[ValueError]()
-    for file in progress(selection.chosen):
-        before = len(names)
+    for number, file in enumerate(progress(selection.chosen)):
         try:
-            for examples, suffixes in read(file):
-                first = first or (file, examples.shape[1:])
-                if first[1] != examples.shape[1:]:
-                    raise _different(file, examples.shape[1:], *first)
-                stack.add(examples)
-                names += [file.relative_to(selection.root).as_posix() + suffix for suffix in suffixes]
+            found = [*read(file)]
+            for part, _ in found:
+                first = first or (file, part.shape[1:])
+                if alike and part.shape[1:] != first[1]:
+                    raise _different(file, part.shape[1:], *first)
         except ValueError as error:
             (unfit if isinstance(error, FitError) else faults).append(error)
-            stack.cut(before)
-            del names[before:]
             first = None if first and first[0] == file else first
-        counts.append(len(names) - before)
+            continue
+        for part, suffixes in found:
+            parts.append(part)
+            names += [file.relative_to(selection.root).as_posix() + suffix for suffix in suffixes]
+            numbers += [number] * len(suffixes)
     if len(selection.chosen) == 1 and (unfit or faults):
         raise (unfit or faults)[0]
     skipped = tuple(map(str, faults))
     _leave_out([*map(str, unfit)], skipped, len(names), skip_bad, len(selection.chosen))
-    return Examples(
-        values=stack.values(),
-        names=names,
-        labels=None if selection.classes is None else np.repeat(np.array(selection.classes, np.int64), counts),
-        class_names=selection.class_names,
-        skipped=skipped,
-    )
+    labels = None if selection.classes is None else np.array(selection.classes, np.int64)[numbers]
+    return Gathered(parts, names, labels, selection.class_names, skipped)
 
 
 def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad: int | None, in_all: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from axial_transformers.data.blocks_of_arrays import examples_of
 from axial_transformers.data.config import DataConfig, Palette
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import FitError, Selection, gather
@@ -22,8 +23,7 @@ from axial_transformers.data.picture_files import (
     say_conversion,
     upright,
 )
-from axial_transformers.data.tiles import whole_tiles
-from axial_transformers.data.windows import windowed_tiles
+from axial_transformers.data.tiles import inside, whole_tiles
 from axial_transformers.progress import Progress
 
 PixelKind = Literal["gray", "gray16", "rgb", "rgba"]
@@ -38,10 +38,8 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
     def read(file: Path) -> list[tuple[NDArray[np.integer], list[str]]]:
         return [fitted(file, decoded(file, kind, options.background, options.palette), options)]
 
-    examples = gather(selection, read, options.skip_bad, progress)
-    if kind == "gray16":
-        examples = examples.in_own_range(selection.root, options.num_values)
-    return windowed_tiles(examples) if options.offsets == "random" and options.fit == "tiles" else examples
+    found = gather(selection, read, options.skip_bad, progress, alike=options.offsets == "fixed")
+    return examples_of(found, options, selection.root, kind == "gray16")
 
 
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
@@ -107,7 +105,10 @@ def fitted(
     options: DataConfig,
     resampling: Image.Resampling = Image.Resampling.LANCZOS,
 ) -> tuple[NDArray[np.integer], list[str]]:
-    """Return examples [n, H, W, C] cut from one image, and the position of each as a suffix."""
+    """Return examples [n, H, W, C] cut from one image, and the position of each as a suffix.
+
+    With random offsets, tiles are one example: what they cover.
+    """
     size = options.size
     assert not isinstance(size, tuple)
     if options.palette == "indices":
@@ -124,11 +125,8 @@ def fitted(
         pixels = pixels.clip(0, 65535).astype(np.uint16)  # resizing may overshoot
     if size is None or options.fit != "tiles":
         return pixels[None], [""]
-    if min(pixels.shape[:2]) < size:
-        raise PictureError(
-            f"{file} is {image.width}x{image.height} pixels, smaller than one {size}x{size} tile: remove it"
-        )
-    return whole_tiles(pixels[None], size)
+    covered = inside(file, pixels[None], size)
+    return (covered, [""]) if options.offsets == "random" else whole_tiles(covered, size)
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, picture_files, scans, video
 from axial_transformers.data.arrays import example_shape, in_tiles, is_one_array, load_arrays, volume_in
-from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, cut
+from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, cut_volumes
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import Selection, files_below, natural_key
@@ -23,7 +24,6 @@ from axial_transformers.data.splits import (
     part_of_file,
     part_of_folder,
 )
-from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
@@ -86,10 +86,11 @@ def load(
     else:
         opened = _opened(source, config, split, progress)
         examples = opened.finish(_part(opened, config, split))
+    values: object = examples.values
     if config.num_values not in (None, examples.num_values):
-        values = f"values of {source} are 0..{examples.num_values - 1}; leave it out, or save them as an array"
-        raise ValueError(f"data.num_values={config.num_values} is an option of arrays: {values}")
-    if config.offsets == "random" and not isinstance(examples, WindowedExamples):
+        known = f"values of {source} are 0..{examples.num_values - 1}; leave it out, or save them as an array"
+        raise ValueError(f"data.num_values={config.num_values} is an option of arrays: {known}")
+    if config.offsets == "random" and not isinstance(values, Blocks):
         raise ValueError(
             "data.offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures,"
             f" which {source} is not: use data.offsets=fixed"
@@ -137,7 +138,7 @@ def _share(
             raise EmptySplitError(f"{slabs}: cut it into smaller ones, as by data.size={smaller}")
         raise _empty(source, split, "example" * (len(bounds) == 2))
     start, stop = bounds[chosen.start], bounds[chosen.stop]
-    return blocks.between(start, stop).examples(config) if blocks else examples.part(slice(start, stop))
+    return examples.part(slice(start, stop))
 
 
 def _empty(source: Source, split: Split, only: str = "") -> EmptySplitError:
@@ -154,68 +155,82 @@ def _empty(source: Source, split: Split, only: str = "") -> EmptySplitError:
 
 def _opened(source: str | Path, config: DataConfig, split: Split, progress: Progress) -> Source:
     path = source_path(source)
-    if scans.is_scan(path):
-        return Source(path, {"train": [path]}, partial(_volumes, path.parent, config, progress))
-    if is_hub_dataset(source) or hugging_face.is_saved(path):
-        return _dataset(str(source), [], config, progress)
-    if path.is_dir():
-        return _folder(path, config, split, progress)
-    if not path.exists():
+    is_of_hub = is_hub_dataset(source)
+    if not (is_of_hub or path.exists() or scans.is_scan(path)):
         raise FileNotFoundError(f"{path}: no such file or folder (the bundled digits are called digits)")
-    return _file(path, config, split, progress)
+    kind, files, others = ("arrow", [], []) if is_of_hub else files_of(path, config)
+    if not kind:
+        raise _nothing_in(path, others)
+    if kind != "video" and (config.frames, config.stride) != (None, 1):
+        raise ValueError(
+            f"{source} holds no videos, which data.frames and data.stride cut: data.size cuts other arrays"
+        )
+    if kind in ("arrow", "parquet", "tar"):
+        return _dataset(str(source), files if kind != "arrow" else [], config, progress)
+    if kind == "array":
+        return _of_arrays(path, files, config, split, progress)
+    read = _reader(kind, files, config, progress)
+    if files != [path]:
+        return _each(path, files, read)
+    if kind == "image" and split != "all":
+        raise ValueError(f"{path} is one picture without a {split} part: give a folder of pictures, or split all")
+    return Source(path, _parts_of_file(path, split), lambda chosen: read(Selection(path.parent, chosen)))
 
 
-def _file(path: Path, config: DataConfig, split: Split, progress: Progress) -> Source:
-    suffix = path.suffix.lower()
-    if suffix in hugging_face.BUILDERS:
-        return _dataset(str(path), [path], config, progress)
-    if suffix in picture_files.SUFFIXES and not (suffix in video.SUFFIXES and config.frames):
-        if split != "all":
-            raise ValueError(f"{path} is one picture without a {split} part: give a folder of pictures, or split all")
-        return Source(path, {"train": [path]}, partial(_images, path.parent, config, progress))
-    part = part_of_file(path.stem)
-    parts: Mapping[Part, Sequence[Path]] = {part if part == split and part else "train": [path]}
-    if suffix in npy.SUFFIXES:
-        return _of_arrays(path, path.parent, parts, config, progress)
-    if suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
-        return Source(path, parts, partial(_videos, path.parent, config, progress))
-    if suffix in video.SUFFIXES:
-        raise _without_frames(path)
-    raise ValueError(
-        f"{path} is neither a folder nor an .npz, .npy, .csv, .tsv, .parquet, .tar, picture, video, scan or TFRecord"
-        " file: give one, or digits"
+def _nothing_in(path: Path, others: Sequence[Path]) -> ValueError:
+    if any(file.suffix.lower() in video.SUFFIXES for file in (path, *others)):
+        return ValueError(f"{path} holds videos: set how many frames a clip has, for example data.frames=16")
+    return ValueError(
+        f"{path} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
+        f" no TFRecord files, no arrays ({', '.join(npy.SUFFIXES)}), no scans ({', '.join(scans.SUFFIXES)}) and no"
+        " .parquet or .tar files: give another file or folder, or digits"
     )
 
 
-def _volumes(root: Path, config: DataConfig, progress: Progress, files: Sequence[Path]) -> Examples:
+def _reader(
+    kind: str, files: Sequence[Path], config: DataConfig, progress: Progress
+) -> Callable[[Selection], Examples]:
+    if kind == "video":
+        pixels = video.kind_of_videos(files, config)
+        return partial(video.load_videos, options=config, kind=pixels, progress=progress)
+    if kind == "image":
+        pixels = images.kind_of_images(files, config)
+        return partial(images.load_images, options=config, kind=pixels, progress=progress)
+    return partial(_volumes, config=config, progress=progress)
+
+
+def _parts_of_file(file: Path, split: Split) -> Mapping[Part, Sequence[Path]]:
+    part = part_of_file(file.stem)
+    return {part if part == split and part else "train": [file]}
+
+
+def _volumes(selection: Selection, config: DataConfig, progress: Progress) -> Examples:
     volumes = dict[str, Sliced]()
-    for file in progress(files):
+    for file in progress(selection.chosen):
         scan = scans.read_scan(file) if scans.is_scan(file) else None
-        name = file.relative_to(root).as_posix()
+        name = file.relative_to(selection.root).as_posix()
         volumes[name] = channels_last(scan.values, scan.axes) if scan else volume_in(file, config)
-    return cut(volumes, config).examples(config)
+    return cut_volumes(volumes, config)
 
 
-def _of_arrays(
-    name: Path, root: Path, parts: Mapping[Part, Sequence[Path]], config: DataConfig, progress: Progress
-) -> Source:
+def _of_arrays(path: Path, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Source:
     def fitted(examples: Examples) -> Examples:
         is_known = config.num_values is not None or (examples.num_values, examples.lowest) == (256, 0)
-        return in_tiles(name, examples if is_known else examples.in_own_range(name, None), config)
+        return in_tiles(path, examples if is_known else examples.in_own_range(path, None), config)
 
+    root, parts = path, _parts_of_file(path, split)
+    if files == [path]:
+        root = path.parent
+    else:
+        stated = [(file, part_of_file(file.stem)) for file in files]
+        parts = _parts(stated)
+        for file, part in stated:
+            if part is None and split != "all":
+                wanted = "does not name its split (train, validation, test): give the file itself, or rename it"
+                raise ValueError(f"{file} {wanted}")
     if is_one_array(config):
-        return Source(name, parts, partial(_volumes, root, config, progress))
-    return Source(name, parts, partial(load_arrays, options=config), finish=fitted)
-
-
-def _images(root: Path, config: DataConfig, progress: Progress, files: Sequence[Path]) -> Examples:
-    return images.load_images(Selection(root, files), config, images.kind_of_images(files, config), progress)
-
-
-def _videos(root: Path, config: DataConfig, progress: Progress, files: Sequence[Path]) -> Examples:
-    if config.offsets == "random":
-        raise ValueError(f"{files[0]} is one source of clips: data.offsets=random needs a folder of several videos")
-    return video.load_videos(Selection(root, files), config, video.kind_of_videos(files, config), progress)
+        return Source(path, parts, lambda chosen: _volumes(Selection(root, chosen), config, progress))
+    return Source(path, parts, partial(load_arrays, options=config), finish=fitted)
 
 
 def _dataset(source: str, files: Sequence[Path], config: DataConfig, progress: Progress) -> Source:
@@ -225,12 +240,14 @@ def _dataset(source: str, files: Sequence[Path], config: DataConfig, progress: P
     return Source(source, parts, partial(hugging_face.load_dataset, source=source, options=config, progress=progress))
 
 
-def files_of(folder: Path, config: DataConfig) -> tuple[str, list[Path], list[Path]]:
-    """Return the files of a folder that `load` reads: their kind, those of the first kind here, and all others.
+def files_of(source: Path, config: DataConfig) -> tuple[str, list[Path], list[Path]]:
+    """Return what `load` reads of a file or a folder: its kind, the files of that kind, and all others.
 
     A kind is video, scan, image, array, arrow, tar, parquet, or "" where nothing is read. Folders of frames are videos.
     """
-    shown = _shown(folder)
+    if scans.is_scan(source) or not source.is_dir():
+        return _kind_of_file(source, config), [source], []
+    folder, shown = source, _shown(source)
     if hugging_face.is_saved(folder):
         return "arrow", [file for file in shown if file.suffix == ".arrow"], []
     pictures = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
@@ -250,34 +267,17 @@ def files_of(folder: Path, config: DataConfig) -> tuple[str, list[Path], list[Pa
     return kind, files, [file for file in shown if not read & {file, file.parent}]
 
 
-def _folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Source:
-    kind, files, others = files_of(folder, config)
-    if files == [folder]:
-        return Source(folder, {"train": files}, partial(_videos, folder.parent, config, progress))
-    if kind == "video":
-        of_videos = video.kind_of_videos(files, config)
-        return _each(folder, files, lambda some: video.load_videos(some, config, of_videos, progress))
-    if kind == "scan":
-        return _each(folder, files, lambda some: _volumes(folder, config, progress, some.chosen))
-    if kind == "image":
-        of_images = images.kind_of_images(files, config)
-        return _each(folder, files, lambda some: images.load_images(some, config, of_images, progress))
-    if kind == "array":
-        stated = [(file, part_of_file(file.stem)) for file in files]
-        for file, part in stated:
-            if part is None and split != "all":
-                wanted = "does not name its split (train, validation, test): give the file itself, or rename it"
-                raise ValueError(f"{file} {wanted}")
-        return _of_arrays(folder, folder, _parts(stated), config, progress)
-    if files:
-        return _dataset(str(folder), files, config, progress)
-    if any(file.suffix.lower() in video.SUFFIXES for file in others):
-        raise _without_frames(folder)
-    raise ValueError(
-        f"{folder} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
-        f" no TFRecord files, no arrays ({', '.join(npy.SUFFIXES)}), no scans ({', '.join(scans.SUFFIXES)}) and no"
-        " .parquet or .tar files: give another folder"
-    )
+def _kind_of_file(file: Path, config: DataConfig) -> str:
+    suffix = file.suffix.lower()
+    if scans.is_scan(file):
+        return "scan"
+    if not file.is_file():
+        return ""
+    if suffix in picture_files.SUFFIXES and not (suffix in video.SUFFIXES and config.frames):
+        return "image"
+    if suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
+        return "video"
+    return "array" if suffix in npy.SUFFIXES else suffix[1:] if suffix in hugging_face.BUILDERS else ""
 
 
 def _shown(folder: Path) -> list[Path]:
@@ -341,52 +341,33 @@ def _classes(relative: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tup
     return names, [numbers[relative[file].parts[0]] for file in chosen]
 
 
-def _without_frames(path: Path) -> ValueError:
-    return ValueError(f"{path} holds videos: set how many frames a clip has, for example data.frames=16")
-
-
 MAX_OPENED = 1000
 
 
-def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list[tuple[int, ...]]:
-    """Return width and height of at most a thousand images of a folder, or the axes of an array's examples.
+def example_sizes(source: str | Path, options: DataConfig) -> tuple[str, list[tuple[int, ...]]]:
+    """Return lengths of the axes of some examples, and their letters where a scan states them, otherwise "".
+
+    They are width and height of at most a thousand pictures, or the axes of the first array or scan.
 
     Raises:
-        ValueError: an array that cannot be read.
+        ValueError: an array or scan that cannot be read.
     """
-    folder = Path(source)
-    if folder.is_file() and folder.suffix.lower() in npy.SUFFIXES:
-        return _size_in_array(folder, options or DataConfig())
     with warnings.catch_warnings(action="ignore"):  # `load` gives the same ones
-        files = _shown(folder) if folder.is_dir() else []
-    if any(file.suffix.lower() in bair_videos.SUFFIXES for file in files):
-        return []
-    pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]
-    arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
-    if arrays and not pictures:
-        return _size_in_array(min(arrays, key=natural_key), options or DataConfig())
+        kind, files, _ = files_of(Path(source), options)
+    if kind == "scan":
+        scan = scans.read_scan(files[0])
+        axes = [(letter, length) for letter, length in zip(scan.axes, scan.values.shape) if letter != "C"]
+        return "".join(letter for letter, _ in axes), [tuple(length for _, length in axes)]
+    if kind == "array":
+        shape = example_shape(files[0], options)
+        return "", [shape] if len(shape) > 1 else []
+    if kind == "video":
+        files = [frame for folder in files if folder.is_dir() for frame in video.frames_in(folder)]
     sizes = list[tuple[int, ...]]()
-    for file in pictures[:: max(1, len(pictures) // MAX_OPENED)]:
-        try:
-            with picture_files.opened(file) as header:
-                sizes.append(picture_files.upright_size(file, header))
-        except picture_files.PictureError:
-            continue
-    return sizes
-
-
-def scan_axes(source: str | Path) -> dict[str, int]:
-    """Return the letters and lengths of the axes of a scan, or of the first scan of a folder; none of other sources."""
-    path = Path(source)
-    files = [path] if scans.is_scan(path) else _scans_among(_shown(path)) if path.is_dir() else []
-    for scan in map(scans.read_scan, files):
-        return {letter: length for letter, length in zip(scan.axes, scan.values.shape, strict=True) if letter != "C"}
-    return {}
-
-
-def _size_in_array(file: Path, options: DataConfig) -> list[tuple[int, ...]]:
-    shape = example_shape(file, options)
-    return [shape] if len(shape) > 1 else []
+    for file in files[:: max(1, len(files) // MAX_OPENED)] if kind in ("image", "video") else []:
+        with suppress(picture_files.PictureError), picture_files.opened(file) as header:
+            sizes.append(picture_files.upright_size(file, header))
+    return "", sizes
 
 
 _DIGITS: dict[Split, slice] = {

@@ -86,6 +86,9 @@ class ValueRange(NamedTuple):
         return {"num_values": max(2, count), "lowest": lowest, "grid": self.grid}
 
 
+BYTES = ValueRange(0, 255)
+
+
 def range_of(
     where: object, parts: Iterable[NDArray[Any]], known: tuple[float, float] | None = None, rounding: bool = False
 ) -> ValueRange:

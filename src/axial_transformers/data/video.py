@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import bair_videos, picture_files
+from axial_transformers.data.blocks_of_arrays import examples_of
 from axial_transformers.data.config import DataConfig, Palette
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import FitError, Selection, gather, natural_key
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.parsing import ParsingError, parsing, say
-from axial_transformers.data.windows import windowed_clips
 from axial_transformers.progress import Progress
 from axial_transformers.storage import require_extra
 
@@ -40,75 +39,48 @@ def clips(
 ) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
     """Yield clips of one video: parts [n, T, H, W, C], each with n suffixes of names; n > 1 for tiles.
 
-    Frames after the last clip are decoded too, to find damage.
+    With random offsets, all frames are one clip. Frames after the last clip are decoded too, to find damage.
     """
-    clip: list[NDArray[np.integer]] = []
-    count = length = number = 0
-    tiles: list[str] = []
+    stride, frames_of_clip = (options.stride, options.frames) if options.offsets == "fixed" else (1, None)
+    clip, tiles = list[NDArray[np.integer]](), list[str]()
+    length = number = 0
     for length, frame in enumerate(frames, start=1):
-        if (length - 1) % options.stride:
+        if (length - 1) % stride:
             continue
         pixels, tiles = fitted(video, frame, options, Image.Resampling.BOX)
         if clip and clip[0].shape != pixels.shape:
             where = f"{video} changes its frames' size at frame {length}"
             raise FitError(f"{where}: give data.size, and data.fit=crop or stretch")
         clip.append(pixels)
-        count += 1
-        if count == options.frames:
+        if len(clip) == frames_of_clip:
             yield np.stack(clip, axis=1), [f"#{number:04d}{tile}" for tile in tiles]
-            clip, count, number = [], 0, number + 1
-    if options.frames is None and clip:
+            clip, number = [], number + 1
+    wanted = 1 + ((options.frames or 1) - 1) * options.stride
+    if length < wanted:
+        few = f"{video} has {length} frames, too few for a clip of {wanted}"
+        raise ValueError(f"{few}: remove it, or lower data.frames or data.stride")
+    if frames_of_clip is None:
         yield np.stack(clip, axis=1), tiles
-    elif not number:
-        raise _too_short(video, length, options)
-
-
-def single_frames(
-    video: Path, frames: Iterable[Image.Image], options: DataConfig
-) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
-    """Yield every frame as a clip of its own, to be cut later (`windows`)."""
-    length = 0
-    for part in clips(video, frames, replace(options, frames=1, stride=1)):
-        yield part
-        length += 1
-    if length < _wanted(options):
-        raise _too_short(video, length, options)
-
-
-def _wanted(options: DataConfig) -> int:
-    return 1 + ((options.frames or 1) - 1) * options.stride
-
-
-def _too_short(video: Path, length: int, options: DataConfig) -> ValueError:
-    wanted = _wanted(options)
-    return ValueError(f"{video} has {length} frames, too few for a clip of {wanted}: remove it, or lower frames")
 
 
 def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
-    """Return clips [N, T, H, W, C] of videos, or whole videos to cut later if `offsets` are random.
+    """Return clips [N, T, H, W, C] of videos, of random offsets or fixed ones.
 
     Names are paths below the root, then #record of a TFRecord file, #clip, and #row,column of tiles.
     """
     of_records = any(map(_holds_records, selection.chosen))
     skip_bad = 0 if options.skip_bad is None and of_records else options.skip_bad
 
-    cut = clips if options.offsets == "fixed" else single_frames
-
     def read(video: Path) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
         if not _holds_records(video):
-            yield from cut(video, frames_of(video, kind, options.background, options.palette), options)
+            yield from clips(video, frames_of(video, kind, options.background, options.palette), options)
             return
         for number, frames in enumerate(bair_videos.read_videos(video)):
-            for examples, suffixes in cut(video, (_in_kind(frame, kind) for frame in frames), options):
+            for examples, suffixes in clips(video, (_in_kind(frame, kind) for frame in frames), options):
                 yield examples, [f"#{number:04d}{suffix}" for suffix in suffixes]
 
-    examples = gather(selection, read, skip_bad, progress)
-    if kind == "gray16":
-        examples = examples.in_own_range(selection.root, options.num_values)
-    if options.offsets == "fixed":
-        return examples
-    assert options.frames is not None
-    return windowed_clips(examples, options.frames, options.stride)
+    found = gather(selection, read, skip_bad, progress, alike=options.offsets == "fixed")
+    return examples_of(found, options, selection.root, kind == "gray16")
 
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:

@@ -90,7 +90,7 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
     down to SIDE while more than a tenth of the images are smaller.
 
     Args:
-        sizes: of some examples: width and height of images, or the axes of arrays (`data.picture_sizes`).
+        sizes: of some examples: width and height of images, or the axes of arrays (`data.example_sizes`).
     """
     if not {"data.size", "data.fit"} <= {*run.open}:
         return run

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.data import Examples
-from axial_transformers.data.windows import Windows
+from axial_transformers.data.blocks_of_arrays import Blocks
 from axial_transformers.data.workers import ahead
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.augmentation import augmented, shifts, symmetries
@@ -188,7 +188,7 @@ def batch_at(
         positions: int64 [B], see the top of this file.
     """
     indices, values = example_indices(config.seed, len(examples.values), positions), examples.values
-    if isinstance(values, Windows):
+    if isinstance(values, Blocks) and values.at_random:
         values = values.cut(indices, uniforms(config.seed, Purpose.OFFSET, positions))
     else:
         values = values[indices]
@@ -233,6 +233,6 @@ def batches(
             config.accumulate, -1
         )
     )
-    in_memory = isinstance(examples.values, (np.ndarray, Windows))
+    in_memory = isinstance(examples.values, (np.ndarray, Blocks))
     workers = config.workers if config.workers is not None else 0 if in_memory else WORKERS
     return ahead(partial(batch_at, examples, slices, num_classes, config), order, workers)
