@@ -22,6 +22,7 @@ check: $(READY)  ## style, types, the direction of imports, and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/project/test_architecture.py tests/project/test_prose.py
 
 test-slow: $(READY)  ## what takes longer than the test run allows

@@ -1,10 +1,8 @@
 """Other systems, as far as they can be shown on this one: their missing modules, calls and encodings, each faked."""
 
-import ast
 import errno
 import io
 import os
-import re
 import shutil
 import sys
 from pathlib import Path, PureWindowsPath
@@ -18,10 +16,6 @@ from axial_transformers.compression import description
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
 from axial_transformers.training import metrics
-from tests.paths import ROOT
-
-SOURCE = ROOT / "src" / "axial_transformers"
-POSIX_ONLY = {"fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "posix", "readline", "curses", "syslog"}
 
 
 @pytest.fixture
@@ -125,35 +119,3 @@ def test_names_that_lead_elsewhere_on_windows_are_refused_there(monkeypatch, nam
     monkeypatch.setattr(description, "PurePath", PureWindowsPath)
     with pytest.raises(ValueError, match="outside of its folder"):
         description._check_names([name])
-
-
-def test_no_module_of_one_system_is_imported_with_the_package():
-    """Within a function such an import has a fallback, which the tests above take."""
-    for path in SOURCE.rglob("*.py"):
-        assert not {*re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE)} & POSIX_ONLY, path
-
-
-def test_text_is_read_and_written_in_one_encoding_everywhere():
-    """Without one it is that of the system, which on Windows is none that has every letter."""
-    found = [
-        f"{path.relative_to(SOURCE)}:{line}"
-        for path in SOURCE.rglob("*.py")
-        for line in unnamed_encodings(path.read_text())
-    ]
-    assert found == []
-
-
-def unnamed_encodings(text: str):
-    """Lines of calls that open text without naming its encoding."""
-    if not re.search(r"open\(|read_text|write_text", text):
-        return
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        keywords = {keyword.arg for keyword in node.keywords}
-        modes = [each.value for each in node.args[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-        opens = node.func.attr == "open" and (
-            keywords & {"errors", "newline"} or any({*mode} <= set("rwax+") for mode in modes)
-        )
-        if (opens or node.func.attr in ("read_text", "write_text")) and "encoding" not in keywords:
-            yield node.lineno
