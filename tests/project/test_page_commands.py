@@ -1,6 +1,8 @@
-"""Every `axial` command of a page or a model card runs, on tiny data, with few steps; and pages quote what it says."""
+"""Every `axial` command of a page runs, on tiny data and with few steps; and pages quote what the program prints."""
 
+import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,26 +15,26 @@ import torch
 from PIL import Image
 
 import axial_transformers
+from axial_transformers import __version__ as version
 from axial_transformers import cli, recipes
 from tests.conftest import TINY, Axial
 from tests.paths import ROOT
 from tests.project.test_docs import PACKAGE, PAGES, commands
-from tests.project.test_readme import FEW_STEPS, fitted_briefly
 from tests.scan_writer import make_scan
 from tests.shard_writer import pictures as png_members
 from tests.shard_writer import write
 from tests.small_models import random_model, small_config
+from tests.tfrecord_writer import video_record, write_records
 
+FEW_STEPS = ["--training.steps", "2", "--training.batch-size", "2", "--samples", "0", "--validate-on", "2"]
 WITHOUT_ARGUMENTS = {"recipes"}
 PLACEHOLDER = r"(hf:)?[A-Z_]{3,}(/[A-Z]+)?(\.npz)?"
-ELSEWHERE = {
-    "README.md": "tests/project/test_readme.py",
-    "docs/quickstart.md": "tests/project/test_readme.py",
-    "docs/how-to/reproduce_the_paper.md": "tests/project/test_reproduce.py",
-}
-"""Pages whose commands another test runs, in their order."""
+FIRST = ["README.md", "docs/quickstart.md"]
+PAPER = (ROOT / "docs" / "how-to" / "reproduce_the_paper.md").read_text()
+OVERRIDES = {name: shlex.split(words) for name, words in re.findall(r"^\| ([^|]+) \| `(--[^`]+)` \|$", PAPER, re.M)}
+"""What makes the trainings of the paper small, as the page on them says."""
 EXEMPT = {
-    r"demo\b.*": "tests/cli/test_demo.py",
+    r"demo": "tests/cli/test_demo.py",
     r"doctor": "tests/cli/test_doctor.py",
     r"studio .*": "needs gradio, in an environment of its own: tests/studio/test_studio_in_browser.py",
     r"push .*|sample alice/.*": "needs the hub: tests/storage/test_hub.py has a stand-in",
@@ -53,11 +55,11 @@ def cases() -> dict[str, list[list[str]]]:
     runs: dict[str, list[list[str]]] = {}
     seen = set()
     pages = {str(page.relative_to(ROOT)): page for page in PAGES}
-    for name in sorted(pages, key=lambda name: name not in ELSEWHERE):
-        for _, verb, *words in (each for each in commands(pages[name]) if each[0] == "axial"):
+    for name in sorted(pages, key=lambda name: ("reproduce" not in name, name not in FIRST, name)):
+        for verb, *words in (each[1:] for each in commands(pages[name]) if each[0] == "axial"):
             line = " ".join([verb, *words])
-            elsewhere = name in ELSEWHERE or any(re.fullmatch(pattern, line) for pattern in EXEMPT)
-            if not (is_mention(verb, words) or elsewhere or line in seen):
+            exempt = any(re.fullmatch(pattern, line) for pattern in EXEMPT)
+            if not (is_mention(verb, words) or exempt or line in seen):
                 runs.setdefault(name, []).append([verb, *words])
             seen.add(line)
     return runs
@@ -79,7 +81,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     """A folder with tiny stand-ins of all files that pages name."""
     folder = tmp_path_factory.mktemp("pages")
     photos = ramps(12, 32, 32, 3)
-    for name in ("my_photos", "new_photos", "my_images", "scans", "varied", "photos/test", "imagenet32/valid_32x32"):
+    for name in ("my_photos", "new_photos", "my_images", "scans", "varied", "photos/test"):
         (folder / name).mkdir(parents=True)
         for i, photo in enumerate(photos if name.startswith(("my", "scans")) else photos[:2]):
             Image.fromarray(photo).save(folder / name / f"{'cat' if i == 0 else i}.png")
@@ -113,24 +115,49 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     for part in ("train", "val"):
         for i in range(2):
             write(folder / "shards" / f"{part}-{i:03d}.tar", png_members(ramps(6, 64, 64, 3)))
-    gray = random_model(small_config((28, 28), num_values=256), torch.float32)
-    gray.save_pretrained(folder / "models" / "gray")
-    volume = random_model(small_config((4, 4, 4), num_values=256), torch.float32)
-    volume.save_pretrained(folder / "models" / "volume")
+    for name, shape, channels in (("gray", (28, 28), 1), ("volume", (4, 4, 4), 1), ("imagenet32", (8, 8), 3)):
+        model = random_model(small_config(shape, channels=channels, num_values=256), torch.float32)
+        model.save_pretrained(folder / "models" / name)
     make_scan(folder / "head.nii.gz", ramps(1, 5, 6, 7)[0])
-    shutil.copytree(trained, folder / "models" / "digits")
+    shutil.copytree(trained, folder / "models" / "run")
+    of_the_paper(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert cli.main(["train", "my_photos", *TINY, *FEW_STEPS, "--out", "models/colour"]) == 0
     return folder
 
 
+def of_the_paper(folder: Path) -> None:
+    """Stand-ins of downsampled ImageNet, of BAIR robot pushing and of the authors' checkpoints."""
+    for size in (32, 64):
+        for part, count in (("train", 5), ("valid", 3)):
+            images = folder / f"imagenet{size}" / f"{part}_{size}x{size}"
+            images.mkdir(parents=True)
+            for i, pixels in enumerate(ramps(count, 8, 8, 3)):
+                Image.fromarray(pixels).save(images / f"{i:07d}.png")
+        batches = folder / f"imagenet{size}_npz"
+        batches.mkdir()
+        for name, count in {"train_data_batch_1": 3, "train_data_batch_2": 2, "val_data": 2}.items():
+            planes = ramps(count, 3, 8, 8).reshape(count, -1)
+            labels = np.arange(1000 - count, 1000) + 1
+            np.savez(batches / f"{name}.npz", data=planes, labels=labels, mean=planes.mean(0))
+        shutil.copytree(ROOT / "tests" / "data" / "official_e", folder / f"logdir{size}")
+    (folder / "imagenet32_tfds").mkdir()
+    for part in ("train", "validation"):
+        np.savez(folder / "imagenet32_tfds" / f"{part}.npz", images=ramps(5, 8, 8, 3))
+    (folder / "softmotion30_44k" / "train").mkdir(parents=True)
+    (folder / "softmotion30_44k" / "test").mkdir()
+    for i in range(6):
+        records = map(video_record, ramps(2, 6, 64, 64, 3))
+        write_records(folder / "softmotion30_44k" / ("test" if i == 5 else "train") / f"traj_{i}.tfrecords", records)
+
+
 def provide(words: list[str], data: Path, axial: Axial) -> None:
     """Put the runs, models and archives that a command reads and no command before it has made in their place."""
     if re.match(r"(runs|models|demo)/\w+$", " ".join(words[1:2])) and not Path(words[1]).exists():
-        kind = {"fashion_mnist": "gray", "digits": "digits", "run": "digits", "head": "volume"}.get(
-            Path(words[1]).name, "colour"
-        )
+        kinds = {"fashion_mnist": "gray", "digits": "run", "head": "volume"}
+        kind = Path(words[1]).name
+        kind = kinds.get(kind, kind if kind in ("run", "imagenet32") else "colour")
         shutil.copytree(data / "models" / kind, words[1])
     archive = next((word for word in words if word.endswith(".axl")), "")
     if words[0] == "decompress" and not Path(archive).exists():
@@ -139,18 +166,26 @@ def provide(words: list[str], data: Path, axial: Axial) -> None:
         assert axial("compress", model, source, archive, "--force").status == 0
 
 
-def made_small(words: list[str]) -> list[str]:
+def made_small(words: list[str], page: str) -> list[str]:
     """The command, with a small model, few steps and few samples."""
-    words = fitted_briefly(words)
+    fits = words[0] == "compress" and (len(words) == 3 or words[3].startswith("--"))
+    words = [*words, "--fit", "0"] if fits and "--fit" not in words else words
+    words = ["0.02" if before == "--fit" else word for before, word in zip(["", *words], words)]
+    if "reproduce" in page:
+        return of_the_paper_small(words)
+    if page in FIRST and words[0] == "sample":
+        return words
     if "--count" in words:
         words[words.index("--count") + 1] = "1"
     elif words[0] == "sample":
         words += ["--count", "1"]
     elif words[0] == "compress":
         words += ["--force"]
+    elif words[:2] in (["evaluate", "demo/run"], ["complete", "demo/run"]):
+        words += ["digits"]
     if words[0] != "train" or words[1].startswith("runs/"):
         return words
-    few = [*FEW_STEPS, "--samples", "0", "--training.accumulate", "1"]
+    few = [*FEW_STEPS, "--training.accumulate", "1"]
     if "--from" in words:
         return [*words, *few]
     depth = TINY.index("--model.outer-layers")
@@ -160,6 +195,18 @@ def made_small(words: list[str]) -> list[str]:
     if words[1] in ("clips32", "my_videos/", *VOLUMES) or words[1].endswith((".nii.gz", ".tif")):  # of three axes
         layers = ["--model.outer-layers", "3", "--model.outer-layers", "2"]
     return [*words, *TINY[:depth], *layers, *few]
+
+
+def of_the_paper_small(words: list[str]) -> list[str]:
+    """A command with the overrides that the page states, but of nothing that it sets itself."""
+    if words[0] == "import-official":
+        return [*words, *OVERRIDES["the authors' checkpoints"]]
+    if words[0] != "train":
+        return words
+    kind = "of BAIR" if words[1] == "bair" else "of ImageNet"
+    if "block_transformer" in words[1]:
+        kind = "of ImageNet, Block Transformer"
+    return [*words, *OVERRIDES["every training"], *OVERRIDES[kind]]
 
 
 @pytest.mark.slow
@@ -173,14 +220,26 @@ def test_the_commands_of_a_page_run(page: str, data: Path, home: Path, axial: Ax
         if words[0] == "train" and "runs/" not in words[1]:  # another command of the page may have begun it
             shutil.rmtree(Path("runs") / re.split(r"[^\w]", Path(words[1]).name)[0], ignore_errors=True)
         provide(words, data, axial)
-        done = axial(*made_small(words))
+        done = axial(*made_small(words, page))
         assert done.status == 0, (words, done.err)
+        if words[0] == "evaluate" and "--json" in words:
+            assert 0 < json.loads(done.out.splitlines()[-1])["bits_per_dim"] < 30
+    for before, after in {"my_photos": "again", "sampled": "sampled_again"}.items() if page in FIRST else ():
+        for file in Path(before).iterdir() if Path(after).exists() else ():
+            with Image.open(file) as stored, Image.open(Path(after) / file.name) as restored:
+                assert np.array_equal(np.asarray(stored), np.asarray(restored))
 
 
 def test_every_exemption_is_of_a_command_that_a_page_has():
     every = [" ".join(words) for page in PAGES for program, *words in commands(page) if program == "axial"]
     assert [pattern for pattern in EXEMPT if not any(re.fullmatch(pattern, line) for line in every)] == []
-    assert sum(map(len, RUNS.values())) >= 80
+    assert sum(map(len, RUNS.values())) >= 110
+
+
+def test_every_published_recipe_has_a_command_and_a_cost():
+    named = {name for name in recipes.NAMED if name.startswith("imagenet") or name == "bair"}
+    costs = re.findall(r"^\| `(\w+)` \| \d.*\|$", PAPER, re.M)
+    assert named == {*costs} == {words.split()[2] for words in re.findall(r"^axial train .*$", PAPER, re.M)}
 
 
 @pytest.mark.parametrize("card", sorted(PACKAGE.glob("pretrained/*/README.md")), ids=lambda card: card.parent.name)
@@ -201,3 +260,21 @@ def test_the_page_on_the_paper_quotes_the_parameters_of_its_models():
         for config in (recipe, released, replace(recipe, mlp_ratio=4.0)):
             model = axial_transformers.AxialTransformer(config)
             assert f"{sum(p.numel() for p in model.parameters()):,}" in page
+
+
+MEASURED = r"\d+\.\d+(?: ± \d+\.\d+)?|\de-\d|\d+,\d+|\d+(?= (?:s|times|photographs)\b)"
+"""Numbers that a command prints, in a text."""
+
+
+def measured(page: str) -> set[str]:
+    """Return the numbers in the prose and the tables of a page."""
+    text = re.sub(r"```.*?```|\]\([^)]*\)", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    return set(re.findall(MEASURED, " ".join(text.split())))
+
+
+def test_every_number_of_the_readme_is_on_the_results_or_the_benchmarks_page():
+    known = measured("docs/results.md") | measured("docs/benchmarks.md")
+    stated = measured("README.md") - {"3.11", "0.2", "1912.12180", "2.0"}  # versions and an address
+    assert {"2.712 ± 0.008", "18,913", "0.041"} <= stated
+    assert stated - known == set()
+    assert f"Version {version}:" in (ROOT / "README.md").read_text()
