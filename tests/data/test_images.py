@@ -446,7 +446,7 @@ def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp
     assert examples.fingerprint == sound.fingerprint
     lines = " ".join(examples.skipped)
     reasons = (
-        "deep.png: 8-bit and",
+        "deep.png has 16 bits, and is read as one of RGB",
         "torn.png is not a whole image",
         "moving.gif holds several",
         "pages.tif holds several",

@@ -369,7 +369,7 @@ def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list
     for file in pictures[:: max(1, len(pictures) // MAX_OPENED)]:
         try:
             with picture_files.opened(file) as header:
-                sizes.append(picture_files.upright_size(file, header))
+                sizes.append(picture_files.upright_size(header))
         except picture_files.PictureError:
             continue
     return sizes
