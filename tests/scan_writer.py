@@ -10,8 +10,7 @@ import numpy as np
 import pydicom
 import tifffile
 import zarr
-from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
-from pydicom.sequence import Sequence
+from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, RLELossless
 
 SERIES = "1.2.826.0.1.3680043.8.498.1"
@@ -55,27 +54,6 @@ def dicom_series(folder: Path, values: np.ndarray, suffix: str = ".dcm", spacing
     return folder
 
 
-def frames_with_places(heights: list[float]) -> dict[str, Any]:
-    """The attributes of an enhanced file: a position of each frame, what they share, and no attributes of the file."""
-
-    def item(**tags: Any) -> Dataset:
-        made = Dataset()
-        for name, value in tags.items():
-            setattr(made, name, value)
-        return made
-
-    own = [item(PlanePositionSequence=Sequence([item(ImagePositionPatient=[10, 20, height])])) for height in heights]
-    shared = item(
-        PlaneOrientationSequence=Sequence([item(ImageOrientationPatient=AXIAL)]),
-        PixelMeasuresSequence=Sequence([item(PixelSpacing=[2, 3])]),
-        PixelValueTransformationSequence=Sequence([item(RescaleSlope="2", RescaleIntercept="-5")]),
-    )
-    return {
-        "ImageOrientationPatient": None, "PixelSpacing": None,
-        "PerFrameFunctionalGroupsSequence": Sequence(own), "SharedFunctionalGroupsSequence": Sequence([shared]),
-    }  # fmt: skip
-
-
 def make_scan(path: Path, values: np.ndarray) -> None:
     """Write a volume [D, H, W] of whole numbers; the first part of the name says how."""
     kind, suffix = path.name.split(".")[0], path.suffix
@@ -83,8 +61,7 @@ def make_scan(path: Path, values: np.ndarray) -> None:
         image = nibabel.Nifti2Image if kind == "second" else nibabel.Nifti1Image
         image(values.T, np.diag([2.0, 3.0, 4.0, 1.0])).to_filename(path)
     elif suffix == ".dcm":
-        tags = frames_with_places([9, 5, 1]) if kind == "frames" else {}
-        path.write_bytes(dicom(values, packed=kind == "packed", **tags))
+        path.write_bytes(dicom(values, packed=kind == "packed"))
     elif suffix == ".tif":
         options: dict[str, Any] = {"ome": {"ome": True}, "imagej": {"imagej": True}, "packed": {"compression": "zlib"}}
         tifffile.imwrite(path, values, **options.get(kind, {}), metadata={"axes": "ZYX"}, photometric="minisblack")

@@ -12,8 +12,8 @@ from PIL import Image
 from axial_transformers import data
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import save_movie
 from tests.conftest import Axial
+from tests.data.test_video import encode
 from tests.small_models import random_model, small_config
 
 SHAPE = (3, 4, 5)
@@ -48,8 +48,7 @@ def frames_of(path: Path) -> np.ndarray:
 def test_a_folder_of_videos_is_trained_on_and_evaluated(axial: Axial, tmp_path):
     for part, seed in (("train", 0), ("validation", 1), ("test", 2)):
         noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 6, 3)).astype(np.uint8)
-        (tmp_path / "films" / part).mkdir(parents=True)
-        save_movie(tmp_path / "films" / part / "a.mkv", noise)
+        encode(tmp_path / "films" / part / "a.mkv", noise)
     read = ["--data.frames", "2", "--data.size", "3", "--data.fit", "stretch"]
     layers = ["--model.encoder-layers", "3", "--model.outer-layers", "[3,2]", "--model.inner-layers", "1"]
     small = ["--model.dim", "8", "--model.heads", "2", "--training.steps", "1", "--samples", "1"]

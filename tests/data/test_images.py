@@ -28,20 +28,14 @@ def _save(path: Path, pixels: np.ndarray, **options: object) -> Path:
     return path
 
 
-def test_a_number_of_values_for_a_folder_is_refused(tmp_path):
-    for i in range(3):
-        _save(tmp_path / f"{i}.png", _pixels(i, channels=1) > 100)
-    with pytest.raises(ValueError, match=r"^data.num_values=2 is an option of arrays: values of .* are 0\.\.255"):
-        data.load(tmp_path, DataConfig(num_values=2), "all")
-    assert len(data.load(tmp_path, DataConfig(num_values=256), "all")) == 3
-
-
 @pytest.mark.parametrize(
     ("suffix", "options"), [("png", {}), ("BMP", {}), ("tiff", {}), ("webp", {"lossless": True}), ("ppm", {})]
 )
 def test_lossless_formats_are_read_exactly(tmp_path, suffix, options):
     _save(tmp_path / f"a.{suffix}", _pixels(), **options)
     np.testing.assert_array_equal(data.load(tmp_path, split="all").values, _pixels()[None])
+    with pytest.raises(ValueError, match=r"^data.num_values=2 is an option of arrays: values of .* are 0\.\.255"):
+        data.load(tmp_path, DataConfig(num_values=2), "all")
 
 
 def test_order_is_that_of_relative_paths(tmp_path):
@@ -112,11 +106,9 @@ def test_tiles_are_the_crops_of_their_names(tmp_path_factory, size, height, widt
 def test_tiles_keep_their_label_and_split(tmp_path):
     for i in range(30):
         _save(tmp_path / "ab"[i % 2] / f"{i}.png", _pixels(i, 4, 6))
-    config = DataConfig(size=2, fit="tiles")
-    parts = [data.load(tmp_path, config, split) for split in ("train", "validation", "test")]
+    parts = [data.load(tmp_path, DataConfig(size=2, fit="tiles"), part) for part in ("train", "validation", "test")]
     images = [{name.partition("#")[0] for name in part.names} for part in parts]
-    assert sum(map(len, images)) == 30
-    assert sum(map(len, parts)) == 30 * 6
+    assert (sum(map(len, images)), sum(map(len, parts))) == (30, 30 * 6)
     assert all("ab"[label] == name[0] for part in parts for label, name in zip(part.labels, part.names))
 
 
@@ -139,16 +131,22 @@ def test_mode_follows_the_images_unless_told(tmp_path):
     assert data.load(tmp_path, DataConfig(mode="gray"), "all").channels == 1
 
 
-def test_palette_bilevel_cmyk_and_opaque_alpha_are_converted(tmp_path):
+def test_palette_bilevel_cmyk_and_opaque_alpha_are_converted_as_a_line_says(tmp_path):
     _save(tmp_path / "opaque.png", np.concatenate([_pixels(), np.full((6, 6, 1), 255, np.uint8)], -1))
     Image.fromarray(np.full((6, 6, 3), 80, np.uint8)).quantize(4).save(tmp_path / "palette.png")
     Image.fromarray(_pixels(channels=1)).convert("1").save(tmp_path / "two.png")
-    Image.new("CMYK", (6, 6)).save(tmp_path / "printed.jpg")
-    opaque, palette, printed, two = data.load(tmp_path, split="all").values
+    for i in range(2):
+        Image.new("CMYK", (6, 6), (i, 0, 0, 0)).save(tmp_path / f"printed{i}.tif")
+    with pytest.warns(UserWarning, match="images of mode CMYK are converted to RGB or gray by Pillow") as said:
+        opaque, palette, printed, cyan, two = data.load(tmp_path, split="all").values
+    assert len({str(each.message) for each in said}) == 1
     np.testing.assert_array_equal(opaque, _pixels())
     assert (palette == 80).all()
     assert (printed == 255).all()
-    assert set(np.unique(two)) == {0, 255}
+    assert cyan[0, 0].tolist() == [254, 255, 255]
+    assert {*np.unique(two)} == {0, 255}
+    with pytest.warns(UserWarning, match="gray images of 2 or 4 bits, or with 0 for white, are brought to"):
+        assert data.load(_save(tmp_path / "a.png", _pixels(channels=1) // 16, bits=4), split="all").channels == 1
 
 
 UPRIGHT = {
@@ -165,50 +163,42 @@ UPRIGHT = {
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
-@pytest.mark.parametrize("orientation", UPRIGHT)
-def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, orientation, suffix):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
+def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, suffix):
     pixels = _pixels(0, 4, 6)
-    _save(tmp_path / f"a.{suffix}", pixels, exif=exif)
-    expected = UPRIGHT[orientation](pixels)
-    np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], expected)
-    assert data.example_sizes(tmp_path, DataConfig()) == ("", [expected.shape[1::-1]])
+    for orientation, upright in UPRIGHT.items():
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        _save(tmp_path / f"a.{suffix}", pixels, exif=exif)
+        np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], upright(pixels))
+        assert data.example_sizes(tmp_path, DataConfig()) == ("", [upright(pixels).shape[1::-1]])
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff"])
-def test_16_bit_gray_is_read_whole(tmp_path, suffix):
+def test_16_bit_gray_is_read_whole_with_the_values_of_the_training_part(tmp_path, suffix):
     pixels = np.random.default_rng(0).integers(0, 65536, (5, 7)).astype(np.uint16)
     pixels[0, :2] = 0, 65535
-    _save(tmp_path / f"a.{suffix}", pixels)
-    examples = data.load(tmp_path, split="all")
+    path = _save(tmp_path / f"a.{suffix}", pixels)
+    examples = data.load(path, split="all")
     assert (examples.num_values, examples.lowest, str(examples.values.dtype)) == (65536, 0, "uint16")
     np.testing.assert_array_equal(examples.values[0, ..., 0], pixels)
-    scaled = data.load(tmp_path, DataConfig(size=4, fit="stretch"), "all")
-    assert scaled.values.shape == (1, 4, 4, 1)
-
-
-def test_16_bit_images_have_the_values_of_the_training_part(tmp_path):
+    assert data.load(path, DataConfig(size=4, fit="stretch"), "all").values.shape == (1, 4, 4, 1)
     for i in range(4):
-        _save(tmp_path / f"{'train' if i < 3 else 'test'}/{i}.png", np.full((4, 4), 1000 + 10 * i, np.uint16))
-    train, test = (data.load(tmp_path, DataConfig(validation_fraction=0), split) for split in ("train", "test"))
+        _save(tmp_path / "b" / f"{'train' if i < 3 else 'test'}/{i}.png", np.full((4, 4), 1000 + 10 * i, np.uint16))
+    train, test = (data.load(tmp_path / "b", DataConfig(validation_fraction=0), part) for part in ("train", "test"))
     assert (train.num_values, train.lowest, test.lowest) == (21, 1000, 1030)
-    forced = data.load(tmp_path, DataConfig(num_values=4096, size=2, fit="tiles", offsets="random"))
+    forced = data.load(tmp_path / "b", DataConfig(num_values=4096, size=2, fit="tiles", offsets="random"))
     assert (forced.num_values, forced.lowest, str(forced.values.dtype)) == (4096, 0, "int16")
 
 
-@pytest.mark.parametrize(("colour_type", "channels"), [(2, 3), (4, 2), (6, 4)])
-def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, channels):
-    (tmp_path / "deep.png").write_bytes(deep_png(colour_type, channels))
-    with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
-        data.load(tmp_path)
-    (tmp_path / "deep.png").unlink()
-    (tmp_path / "deep.ppm").write_bytes(b"P6 5 3 65535\n" + bytes(90))
-    with pytest.raises(ValueError, match=r"deep\.ppm has 16 bits a channel in colour"):
-        data.load(tmp_path)
+def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path):
+    kinds = {f"{kind}.png": deep_png(kind, channels) for kind, channels in ((2, 3), (4, 2), (6, 4))}
+    for name, content in {**kinds, "deep.ppm": b"P6 5 3 65535\n" + bytes(90)}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name} has 16 bits a channel in colour"):
+            data.load(tmp_path / name, split="all")
 
 
-@pytest.mark.parametrize("maxval", [1, 3, 15, 100, 254, 255, 256, 1023, 4095, 65534, 65535])
+@pytest.mark.parametrize("maxval", [1, 100, 255, 256, 4095, 65535])
 @pytest.mark.parametrize("plain", [False, True])
 def test_numbers_of_a_pgm_are_those_stored_whatever_its_highest(tmp_path, maxval, plain):
     deep = np.uint16 if maxval > 255 else np.uint8
@@ -246,22 +236,10 @@ def test_indices_of_a_palette_are_read_on_request(tmp_path, suffix, bits):
         data.load(tmp_path, replace(wanted, skip_bad=0), "all")
 
 
-def test_what_pillow_converts_is_said_once(tmp_path):
-    for i in range(3):
-        Image.new("CMYK", (6, 6), (i, 0, 0, 0)).save(tmp_path / f"{i}.tif")
-    with pytest.warns(UserWarning, match="images of mode CMYK are converted to RGB or gray by Pillow") as said:
-        assert data.load(tmp_path, split="all").values[1, 0, 0].tolist() == [254, 255, 255]
-    assert len({str(each.message) for each in said}) == 1
-    with pytest.warns(UserWarning, match="gray images of 2 or 4 bits, or with 0 for white, are brought to"):
-        assert data.load(_save(tmp_path / "a.png", _pixels(channels=1) // 16, bits=4), split="all").channels == 1
-
-
 def test_bands_that_no_picture_has_are_no_picture(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((6, 6, 5), np.uint8), photometric="rgb", extrasamples=[0, 0])
     _save(tmp_path / "b.png", _pixels())
-    with pytest.warns(
-        UserWarning, match=r"skipped, 1 of 2 files: .*a\.tif has 5 bands, as no picture: alone, it is read as"
-    ):
+    with pytest.warns(UserWarning, match=r"skipped, 1 of 2 files: .*a\.tif has 5 bands, as no picture: alone, it is"):
         assert data.load(tmp_path, DataConfig(skip_bad=1), "all").names == ["b.png"]
 
 
@@ -282,13 +260,9 @@ def test_a_grid_shows_every_example_where_it_belongs(values, columns, scale):
         np.testing.assert_array_equal(shown, example)
 
 
-def test_display_stretches_the_values_there_are():
-    values = np.arange(17).reshape(1, 1, 17, 1)
-    shown = pictures.for_display(values, pictures.Look(17))
+def test_display_stretches_values_and_covers_clips():
+    shown = pictures.for_display(np.arange(17).reshape(1, 1, 17, 1), pictures.Look(17))
     assert (shown.min(), shown.max(), shown.shape) == (0, 255, (1, 1, 17))
-
-
-def test_display_covers_clips_and_sequences():
     clip = np.arange(2 * 3 * 4 * 5 * 3).reshape(2, 3, 4, 5, 3).astype(np.uint8)
     strip = pictures.for_display(clip)
     assert strip.shape == (2, 4, 15, 3)
@@ -306,7 +280,7 @@ def test_values_of_more_than_8_bits_are_shown_from_black_to_white():
     np.testing.assert_array_equal(coloured, pictures.for_display(np.arange(4).reshape(1, 2, 2, 1), pictures.Look(4)))
 
 
-@pytest.mark.parametrize(("length", "width"), [(1, 256), (7, 259), (200, 200), (512, 512), (5000, 512)])
+@pytest.mark.parametrize(("length", "width"), [(1, 256), (7, 259), (5000, 512)])
 def test_a_sequence_is_a_line_plot(length, width):
     rising = (np.arange(length) * 255 // max(1, length - 1)).astype(np.uint8).reshape(1, length, 1)
     plot = pictures.for_display(rising)[0]
@@ -334,12 +308,10 @@ def test_few_values_are_categories_with_a_colour_each():
     np.testing.assert_array_equal(row[0, 0], shown.reshape(12, 3))
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 1, 1, 1), (36, 8, 8, 1), (2, 3, 5, 3), (4, 2, 8, 8, 1), (3, 700, 600, 3), (5, 40, 1)]
-)
-def test_a_grid_is_large_enough_to_see(shape):
-    values = np.zeros(shape, np.uint8)
-    assert 512 <= pictures.image_grid(values).width < 512 + 1024 * (shape[-2] > 100) + 256
+def test_a_grid_is_large_enough_to_see():
+    for shape in (1, 1, 1, 1), (36, 8, 8, 1), (2, 3, 5, 3), (4, 2, 8, 8, 1), (3, 700, 600, 3), (5, 40, 1):
+        width = pictures.image_grid(np.zeros(shape, np.uint8)).width
+        assert 512 <= width < 512 + 1024 * (shape[-2] > 100) + 256
     assert pictures.image_grid(np.zeros((500, 4, 4, 1), np.uint8), columns=1).height < 6000
 
 
@@ -347,10 +319,9 @@ def test_what_is_saved_is_loaded_again(tmp_path):
     rgb = np.stack([_pixels(i) for i in range(3)])
     pictures.save_images(tmp_path / "rgb", rgb)
     np.testing.assert_array_equal(data.load(tmp_path / "rgb", split="all").values, rgb)
-    deep = np.random.default_rng(0).integers(0, 65536, (3, 4, 5, 1)).astype(np.uint16)
-    data.save_arrays(tmp_path / "deep.npz", deep, labels=np.arange(3))
-    again = data.load(tmp_path / "deep.npz", split="all")
-    np.testing.assert_array_equal(again.values, deep)
+    data.save_arrays(tmp_path / "rgb.npz", rgb, labels=np.arange(3))
+    again = data.load(tmp_path / "rgb.npz", split="all")
+    np.testing.assert_array_equal(again.values, rgb)
     assert again.labels.tolist() == [0, 1, 2]
     pictures.save_grid(tmp_path / "grid.png", rgb, columns=3, scale=1)
     assert Image.open(tmp_path / "grid.png").size == (22, 8)
@@ -380,29 +351,15 @@ def test_the_damage_of_a_split_is_named_all_at_once(tmp_path):
         examples = data.load(tmp_path, DataConfig(skip_bad=2))
     assert (len(examples), len(examples.skipped), len(said)) == (10, 2, 1)
     with pytest.warns(UserWarning, match=r"test/0\.png is not a whole image"):
-        test = data.load(tmp_path, split="test")
-    assert (len(test), len(test.skipped)) == (11, 1)
-    assert "test/0.png" not in test.names
-
-
-def test_a_split_of_which_nothing_is_left_is_damaged_not_empty(tmp_path):
-    _split_folder(tmp_path, 3)
-    for i in range(3):
+        assert "test/0.png" not in data.load(tmp_path, split="test").names
+    for i in range(1, 12):
         _damage(tmp_path / "test" / f"{i}.png")
-    with pytest.raises(ValueError, match=r"test/0\.png is not a whole image") as caught:
-        data.load(tmp_path, split="test")
-    assert not isinstance(caught.value, data.EmptySplitError)
-
-
-def test_many_faults_are_one_line_that_names_five(tmp_path):
-    _save(tmp_path / "whole.png", _pixels())
-    for i in range(30):
-        (tmp_path / f"{i}.png").write_text("")
-    with pytest.raises(ValueError, match=r"0\.png is not .*12\.png is not a whole image .*; and 25 more"):
-        data.load(tmp_path, split="all")
-    with pytest.warns(UserWarning, match=r"^skipped, 30 of 31 files: .*; and 25 more$") as said:
-        examples = data.load(tmp_path, DataConfig(skip_bad=30), "all")
-    assert (examples.names, len(examples.skipped), len(said)) == (["whole.png"], 30, 1)
+    with pytest.raises(ValueError, match=r"0\.png is not .*; and 7 more$") as caught:
+        data.load(tmp_path, split="test")  # nothing is left of it, but it is damaged, not empty
+    assert not isinstance(caught.value, EmptySplitError)
+    _save(tmp_path / "train" / "1.png", _pixels(height=5))
+    with pytest.raises(ValueError, match=r"train/1\.png is 6x5 pixels where .*give data.size"):
+        data.load(tmp_path, DataConfig(skip_bad=9))
 
 
 def test_it_is_said_what_becomes_of_files_beside_sub_folders(tmp_path):
@@ -445,20 +402,13 @@ def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp
         examples = data.load(tmp_path, split="all")
     assert examples.fingerprint == sound.fingerprint
     lines = " ".join(examples.skipped)
-    reasons = (
-        "deep.png: 8-bit and",
+    faults = (
+        "deep.png has 16 bits",
         "torn.png is not a whole image",
         "moving.gif holds several",
         "pages.tif holds several",
     )
-    assert all(reason in lines for reason in reasons)
-
-
-def test_an_image_that_fits_no_size_is_an_error(tmp_path):
-    _split_folder(tmp_path, 3)
-    _save(tmp_path / "train" / "1.png", _pixels(height=5))
-    with pytest.raises(ValueError, match=r"train/1\.png is 6x5 pixels where .*give data.size"):
-        data.load(tmp_path, DataConfig(skip_bad=9))
+    assert all(fault in lines for fault in faults)
 
 
 def test_links_to_folders_hidden_and_empty_ones_are_left_out_in_one_line(tmp_path):

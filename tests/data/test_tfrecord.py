@@ -7,7 +7,6 @@ import pytest
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
-from axial_transformers.data.bair_videos import FeatureError
 from axial_transformers.storage.tensorflow import FormatError
 from tests.tensor_bundle_writer import nested
 from tests.tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record, write_records
@@ -19,52 +18,41 @@ def videos(count: int = 2, frames: int = 16, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, frames, 64, 64, 3)).astype(np.uint8)
 
 
-def test_two_clips_are_read_back_exactly(tmp_path):
-    path = write_records(tmp_path / "traj_0_to_1.tfrecords", map(video_record, videos()))
+def test_clips_are_read_back_exactly_and_cut_and_resized(tmp_path):
+    path = write_records(tmp_path / "train" / "traj_0.tfrecords", map(video_record, videos(2, 5)))
     examples = data.load(path, split="all")
-    assert np.array_equal(examples.values, videos())
-    assert examples.names == ["traj_0_to_1.tfrecords#0000", "traj_0_to_1.tfrecords#0001"]
+    assert np.array_equal(examples.values, videos(2, 5))
+    assert examples.names == ["traj_0.tfrecords#0000", "traj_0.tfrecords#0001"]
+    cut = data.load(path, DataConfig(frames=2, size=16, fit="stretch"), "all")
+    boxes = videos(2, 5)[:, :4].reshape(4, 2, 16, 4, 16, 4, 3).mean(axis=(3, 5))
+    assert np.abs(cut.values - boxes).max() <= 1
+    assert cut.names[1:3] == ["traj_0.tfrecords#0000#0001", "traj_0.tfrecords#0001#0000"]
+    write_records(tmp_path / "test" / "traj_0.tfrecords", map(video_record, videos(1, 5, seed=2)))
+    assert np.array_equal(data.load(tmp_path, DataConfig(validation_fraction=0.0)).values, videos(2, 5))
+    assert np.array_equal(data.load(tmp_path, split="test").values, videos(1, 5, seed=2))
 
 
-def test_thirty_frames_are_cut_and_resized(tmp_path):
-    path = write_records(tmp_path / "a.tfrecord", map(video_record, videos(1, 30)))
-    examples = data.load(path, DataConfig(frames=14, size=16, fit="stretch"), "all")
-    boxes = videos(1, 30).reshape(30, 16, 4, 16, 4, 3).mean(axis=(2, 4))[:28]
-    assert examples.values.shape == (2, 14, 16, 16, 3)
-    assert np.abs(examples.values.reshape(28, 16, 16, 3) - boxes).max() <= 1
-    assert examples.names == ["a.tfrecord#0000#0000", "a.tfrecord#0000#0001"]
-
-
-def test_the_folders_train_and_test_are_the_splits(tmp_path):
-    write_records(tmp_path / "train" / "traj_0.tfrecords", map(video_record, videos(3, 2, seed=1)))
-    write_records(tmp_path / "test" / "traj_0.tfrecords", map(video_record, videos(1, 2, seed=2)))
-    assert np.array_equal(data.load(tmp_path, DataConfig(validation_fraction=0.0)).values, videos(3, 2, seed=1))
-    assert np.array_equal(data.load(tmp_path, split="test").values, videos(1, 2, seed=2))
-
-
-@pytest.mark.parametrize("kept", [1, 11, 12, 500, -1, -5])
-def test_a_truncated_file_is_named_with_its_record(tmp_path, kept):
-    first = framed(video_record(videos(1, 1)[0]))
-    (tmp_path / "torn.tfrecord").write_bytes(first + first[:kept])
-    with pytest.raises(FormatError, match=r"torn\.tfrecord: record 1 ends early"):
-        data.load(tmp_path, split="all")
-
-
-@pytest.mark.parametrize(("offset", "says"), [(0, "of its length"), (9, "of its length"), (40, "of its bytes")])
-def test_a_changed_byte_is_noticed(tmp_path, offset, says):
-    octets = bytearray(framed(video_record(videos(1, 1)[0])) * 2)
-    octets[len(octets) // 2 + offset] ^= 4
-    (tmp_path / "a.tfrecord").write_bytes(octets)
-    with pytest.raises(FormatError, match=rf"a\.tfrecord: record 1: the checksum {says}"):
-        data.load(tmp_path / "a.tfrecord", split="all")
+def test_a_truncated_or_changed_record_is_named(tmp_path):
+    first, path = framed(video_record(videos(1, 1)[0])), tmp_path / "a.tfrecord"
+    for kept in (1, 11, 12, 500, -1, -5):
+        path.write_bytes(first + first[:kept])
+        with pytest.raises(FormatError, match=r"a\.tfrecord: record 1 ends early"):
+            data.load(tmp_path, split="all")
+    for offset, says in ((0, "of its length"), (9, "of its length"), (40, "of its bytes")):
+        octets = bytearray(first * 2)
+        octets[len(first) + offset] ^= 4
+        path.write_bytes(octets)
+        with pytest.raises(FormatError, match=rf"a\.tfrecord: record 1: the checksum {says}"):
+            data.load(path, split="all")
+    write_records(path, [b"hello"])
+    with pytest.raises(FormatError, match=r"a\.tfrecord: record 0"):
+        data.load(path, split="all")
 
 
 @pytest.mark.parametrize(
     ("features", "says"),
     [
-        ({"0/image_aux1/encoded": bytes_feature(FRAME), "0/depth": floats_feature([1])}, "unknown feature '0/depth'"),
         ({"1/image_aux1/encoded": bytes_feature(FRAME)}, "lacks the feature '0/image_aux1/encoded'"),
-        ({"0/action": floats_feature([1])}, "lacks the feature '0/image_aux1/encoded'"),
         ({}, "lacks the feature '0/image_aux1/encoded'"),
         ({"0/image_aux1/encoded": bytes_feature(FRAME[1:])}, "'0/image_aux1/encoded' has 12,287 bytes, not the 12,288"),
         ({"0/image_aux1/encoded": bytes_feature(FRAME, FRAME)}, "has 12,288, 12,288 bytes"),
@@ -73,16 +61,10 @@ def test_a_changed_byte_is_noticed(tmp_path, offset, says):
 )
 def test_features_of_other_data_are_named(tmp_path, features, says):
     path = write_records(tmp_path / "a.tfrecord", [video_record(videos(1, 1)[0]), example(features)])
-    with pytest.raises(FeatureError) as caught:
+    with pytest.raises(FormatError) as caught:
         data.load(path, split="all")
     assert f"{path}: record 1" in str(caught.value)
     assert says in str(caught.value)
-
-
-def test_a_record_that_is_no_example_is_named(tmp_path):
-    path = write_records(tmp_path / "a.tfrecord", [b"hello"])
-    with pytest.raises(FormatError, match=r"a\.tfrecord: record 0"):
-        data.load(path, split="all")
 
 
 def test_videos_of_different_lengths_need_frames(tmp_path):
@@ -100,18 +82,16 @@ EMPTY = nested(1, b"") * (HALF_A_MEGABYTE // 2)
     "record",
     [
         EMPTY,
-        nested(1, nested(1, EMPTY)),
-        example({"0/image_aux1/encoded": EMPTY}),
         example({"0/image_aux1/encoded": nested(1, EMPTY)}),
         nested(1, nested(1, nested(1, b"0/action")) * (HALF_A_MEGABYTE // 12)),
         b"\x08\x80\x01" * (HALF_A_MEGABYTE // 3),
     ],
-    ids=["example", "entry", "feature", "list", "repeated names", "integers"],
+    ids=["example", "list", "repeated names", "integers"],
 )
 def test_many_small_fields_are_refused_at_more_than_a_megabyte_a_second(tmp_path, record):
     path = write_records(tmp_path / "a.tfrecord", [record])
     begun = time.process_time()
-    with pytest.raises(FeatureError) as caught:
+    with pytest.raises(FormatError) as caught:
         data.load(path, split="all")
     assert time.process_time() - begun < 0.8
     assert len(str(caught.value)) < 1000

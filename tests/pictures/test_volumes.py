@@ -258,9 +258,6 @@ def test_files_of_samples_hold_bytes_as_they_are(tmp_path):
     values = np.random.default_rng(0).integers(0, 17, (3, 8, 8, 1)).astype(np.uint8)
     save_examples(tmp_path / "folder", values, Look())
     np.testing.assert_array_equal(load(tmp_path / "folder", split="all").values, values)
-    clips = values.reshape(1, 3, 8, 8, 1)
-    save_examples(tmp_path / "a.mkv", clips, Look())
-    np.testing.assert_array_equal(load(tmp_path / "a.mkv", DataConfig(frames=3, mode="gray"), "all").values, clips)
 
 
 def test_line_plots_of_floats_have_floats_at_their_axis(monkeypatch):

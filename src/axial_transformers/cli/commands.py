@@ -131,7 +131,7 @@ class Sample(Sampling):
 
     output: Path = Path("samples.png")
     """NAME.png: one grid. A folder: one PNG file per sample. NAME.npz, .npy, .nii.gz or .tif: an array. Of clips also
-    NAME.mp4 or .gif: a grid that plays; .mkv: lossless. Only images and movies are replaced."""
+    NAME.mp4 or .gif: a grid that plays. Only images and movies are replaced."""
     count: Positive = 16
     """Number of samples."""
     top_k: int | None = None

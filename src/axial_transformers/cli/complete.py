@@ -5,7 +5,7 @@ import torch
 from axial_transformers.cli.commands import Complete
 from axial_transformers.cli.options import products_in
 from axial_transformers.data.images import read_mask
-from axial_transformers.data.scan_files import suffix_of
+from axial_transformers.data.scans import suffix_of
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, require_room
 from axial_transformers.pictures.completions import save_completions
 from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples

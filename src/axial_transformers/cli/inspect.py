@@ -19,8 +19,7 @@ from axial_transformers.compression.embedded_model import without_weights
 from axial_transformers.data import Examples, is_hub_dataset
 from axial_transformers.data.kinds import KINDS, kind_of
 from axial_transformers.data.loading import files_of
-from axial_transformers.data.scan_files import suffix_of
-from axial_transformers.data.scans import is_scan
+from axial_transformers.data.scans import is_scan, suffix_of
 from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.storage.files import source_path

@@ -12,7 +12,7 @@ from axial_transformers.data.config import DataConfig
 if TYPE_CHECKING:  # options are read without torch
     import torch
 
-    from axial_transformers.data.scan_files import Scan
+    from axial_transformers.data.scans import Scan
     from axial_transformers.pictures import Look
     from axial_transformers.training.trained_model import TrainedModel
 
@@ -133,7 +133,7 @@ class Sampling(OfModel, Shades):
         """Return the scan that an output is like: the data, or one without geometry; None: it cannot be a scan."""
         import numpy as np
 
-        from axial_transformers.data.scan_files import Scan, suffix_of
+        from axial_transformers.data.scans import Scan, suffix_of
         from axial_transformers.pictures.saving import SCANS
 
         if suffix_of(output) not in SCANS or trained.model.config.channels > 1 or len(trained.model.config.shape) < 2:

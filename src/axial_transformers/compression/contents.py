@@ -23,7 +23,7 @@ from axial_transformers.data.blocks_of_arrays import Sliced, range_of_array
 from axial_transformers.data.folders import files_below
 from axial_transformers.data.npy import array_names, read_array
 from axial_transformers.data.picture_files import SUFFIXES, PictureError, is_gray16, opened, upright
-from axial_transformers.data.scan_files import suffix_of
+from axial_transformers.data.scans import suffix_of
 from axial_transformers.data.tiles import cut_tiles, tile_grid
 from axial_transformers.data.value_range import ValueRange, integers
 from axial_transformers.models import AxialTransformerConfig
@@ -194,7 +194,7 @@ def _image_in(file: Path) -> Image.Image | None:
     with suppress(PictureError), opened(file) as header:
         if header.format == "MPO":  # of which `opened` shows the first image
             return None
-        deep, image = is_gray16(header), upright(file, header)
+        deep, image = is_gray16(header), upright(header)
         if deep:
             return None if image.has_transparency_data else Image.fromarray(np.asarray(image).astype(np.uint16))
         if image.mode in ("P", "PA") or "transparency" in image.info:

@@ -21,7 +21,7 @@ from axial_transformers.compression.contents import FORMATS
 from axial_transformers.compression.description import HeldArray
 from axial_transformers.compression.reader import ArchiveReader
 from axial_transformers.data import scans, tables
-from axial_transformers.data.scan_files import suffix_of
+from axial_transformers.data.scans import suffix_of
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole

@@ -42,8 +42,8 @@ class DataConfig:
     random: new ones for each training batch, one clip a video; validation and test stay fixed."""
 
     mode: Literal["auto", "rgb", "rgba", "gray"] = "auto"
-    """Channels of a folder's images and videos; auto: gray if all are gray, rgba if an image is transparent in places.
-    Arrays must have these channels."""
+    """Channels of a folder's images and videos; auto: gray if all images are gray, rgba if one is transparent in
+    places, rgb of video files. Arrays must have these channels."""
 
     background: Literal["white", "black"] | None = None
     """Colour behind transparent images, which then have no alpha. None: of rgba, opaque ones have an alpha of 255."""

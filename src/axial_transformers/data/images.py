@@ -1,5 +1,6 @@
 """Folders of images."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -27,6 +28,8 @@ from axial_transformers.data.tiles import inside, whole_tiles
 from axial_transformers.progress import Progress
 
 PixelKind = Literal["gray", "gray16", "rgb", "rgba"]
+MODES: dict[PixelKind, str] = {"gray": "L", "gray16": "I", "rgb": "RGB", "rgba": "RGBA"}
+"""Modes of Pillow."""
 
 
 def load_images(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
@@ -45,25 +48,19 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
     """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     options.require_one_size()
-    some = files if options.mode == "auto" else files[:: max(1, len(files) // 1000)]
-    kinds, deep, fault = list[PixelKind](), list[Path | Member](), None
-    finds_alpha = options.mode == "auto" and options.background is None
-    for file in some:
+    kinds, fault = Counter[PixelKind](), None
+    for file in files if options.mode == "auto" else files[:: max(1, len(files) // 1000)]:
         try:
-            kinds.append(_kind(file, options, finds_alpha and "rgba" not in kinds))
+            kinds[_kind(file, options, options.background is None and not kinds["rgba"])] += 1
         except PictureError as error:
             fault = fault or error
-        else:
-            deep += [file] if kinds[-1] == "gray16" else []
-    if not kinds and fault and len(some) == len(files):
+    if fault and not kinds:
         raise fault
-    if deep and (2 * len(deep) > len(kinds) or (2 * len(deep) == len(kinds) and kinds[0] == "gray16")):
-        if options.mode == "rgb":
-            raise ValueError(f"{deep[0]} is a 16-bit gray image: use data.mode=gray or data.mode=auto")
+    if 2 * kinds["gray16"] > kinds.total() and options.mode in ("auto", "gray"):
         return "gray16"
     if options.mode != "auto":
         return options.mode
-    return "rgba" if "rgba" in kinds else "rgb" if "rgb" in kinds else "gray"
+    return "rgba" if kinds["rgba"] else "rgb" if kinds["rgb"] else "gray"
 
 
 def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelKind:
@@ -72,7 +69,7 @@ def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelK
             return "gray16"
         if options.palette == "indices" and image.mode in ("P", "PA"):
             return "gray"
-        if finds_alpha and is_transparent(image):
+        if options.mode == "auto" and finds_alpha and is_transparent(image):
             return "rgba"
         return "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
 
@@ -84,9 +81,10 @@ def decoded(
     deep = kind == "gray16"
     with opened(file) as header:
         if is_gray16(header) != deep:
-            raise PictureError(f"{file}: 8-bit and 16-bit images do not mix: convert one kind, or remove it")
+            bits = f"{8 if deep else 16} bits, and is read as one of {MODES[kind]}"
+            raise PictureError(f"{file} has {bits}: 8-bit and 16-bit gray images do not mix, and are no colours")
         say_conversion(header)
-        image = upright(file, header)
+        image = upright(header)
         if palette == "indices" and image.mode in ("P", "PA"):
             if kind != "gray":
                 raise PictureError(f"{file} has a palette, and others colours: use data.palette=colours")
@@ -95,8 +93,7 @@ def decoded(
             if background is None or deep:
                 raise PictureError(f"{file} is transparent in places: data.background=white flattens it")
             image = Image.alpha_composite(Image.new("RGBA", image.size, background), image.convert("RGBA"))
-        mode = {"gray16": "I", "gray": "L"}.get(kind, kind.upper())
-        return image if image.mode == mode else image.convert(mode)
+        return image if image.mode == MODES[kind] else image.convert(MODES[kind])
 
 
 def fitted(
@@ -131,11 +128,9 @@ def fitted(
 
 def read_mask(path: Path) -> NDArray[np.bool_]:
     """Return the booleans of an .npy file, or the light pixels [H, W] of an image."""
-    if path.suffix.lower() in SUFFIXES and path.is_file():
+    if path.suffix.lower() in SUFFIXES:
         with opened(path) as picture:
-            return np.asarray(upright(path, picture).convert("L")) >= 128
-    if path.suffix != ".npy" or not path.is_file():
-        raise ValueError(f"mask={path} is neither an .npy file nor a picture")
+            return np.asarray(upright(picture).convert("L")) >= 128
     mask = read_array(path, "arr_0")
     if mask.dtype != np.bool_:
         raise ValueError(f"mask={path} holds {mask.dtype}, not booleans")

@@ -366,7 +366,7 @@ def example_sizes(source: str | Path, options: DataConfig) -> tuple[str, list[tu
     sizes = list[tuple[int, ...]]()
     for file in files[:: max(1, len(files) // MAX_OPENED)] if kind in ("image", "video") else []:
         with suppress(picture_files.PictureError), picture_files.opened(file) as header:
-            sizes.append(picture_files.upright_size(file, header))
+            sizes.append(picture_files.upright_size(header))
     return "", sizes
 
 

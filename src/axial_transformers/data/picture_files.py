@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,6 @@ from axial_transformers.data.parsing import ParsingError, parsing, say
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # none whose decoder starts other programs
-_DEEP_COLOUR = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|CMYK);16[BLN]")  # Pillow would drop the low bytes
 _AS_STORED = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa")
 
 
@@ -32,65 +31,61 @@ class Member(io.BytesIO):
     def __str__(self) -> str:
         return self.name
 
-    __repr__ = __str__
-
 
 @contextmanager
 def opened(file: Path | Member) -> Iterator[ImageFile.ImageFile]:
-    """Yield the image in a file, of which only the header is read; PictureError if Pillow shows only a part of it."""
-    with _decoding(file), Image.open(file, formats=_FORMATS) as image:
+    """Yield the image in a file, of which only the header is read.
+
+    Raises:
+        PictureError: the file is damaged, which may show when the image is decoded, or Pillow shows only a part of it.
+    """
+    with parsing(file, "is not a whole image", error=PictureError), Image.open(file, formats=_FORMATS) as image:
         if image.format == "TIFF":
             image.filename = ""  # with a name, Pillow maps the file, and mistakes the size of one that is to be turned
-        if problem := _unread_part(file, image):
+        if problem := _unread_part(image):
             raise PictureError(f"{file} {problem}")
         yield image
 
 
-def _decoding(file: Path | Member) -> AbstractContextManager[None]:
-    return parsing(file, "is not a whole image", error=PictureError)
-
-
 def is_picture(file: Path) -> bool:
     """Return True if Pillow reads all of a file."""
-    try:
-        with opened(file):
-            return True
-    except PictureError:
-        return False
+    with suppress(PictureError), opened(file):
+        return True
+    return False
 
 
-def _unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
+def _unread_part(image: ImageFile.ImageFile) -> str | None:
     """Return why Pillow shows only a part of an image, or None."""
     tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
-    bands, is_signed = tags.get(277, 1), 2 in tags.get(339, ())  # SamplesPerPixel, SampleFormat
-    with _decoding(file):
-        if _has_deep_colour(image):
-            return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
-        if image.mode == "F" or (image.mode.startswith("I") and not is_gray16(image)):
-            return f"has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first"
-        if bands > len(image.getbands()) or is_signed:
-            return f"has {bands} bands{' of signed values' * is_signed}, as no picture: alone, it is read as a scan"
-        if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
-            videos = ", or set frames, and it is read as a video" if image.format == "GIF" else ""
-            return f"holds several images: save each as a file of its own, or all as one array .npz{videos}"
+    bits, bands, formats = tags.get(258, (8,)), tags.get(277, 1), tags.get(339, ())
+    if image.mode == "F" or (image.mode.startswith("I") and not is_gray16(image)):
+        return f"has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first"
+    deep = max(bits) > 8 or _maxval(image) > 255 or re.search(r"[ABKXa];16", str(image.tile))  # RGB;16B and others
+    if deep and not is_gray16(image):  # Pillow would drop the low bytes
+        return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
+    if bands > len(image.getbands()) or 2 in formats:
+        return f"has {bands} bands{' of signed values' * (2 in formats)}, as no picture: alone, it is read as a scan"
+    if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
+        videos = ", or set frames, and it is read as a video" if image.format == "GIF" else ""
+        return f"holds several images: save each as a file of its own, or all as one array .npz{videos}"
     return None
 
 
-def upright(file: Path | Member, image: ImageFile.ImageFile) -> Image.Image:
+def upright(image: ImageFile.ImageFile) -> Image.Image:
     """Decode an opened image, and turn it by its EXIF orientation; the numbers of PGM and PPM are those stored."""
     highest, maxval = 65535 if image.mode == "I" else 255, _maxval(image)
-    with _decoding(file):
-        image.load()
-        ImageOps.exif_transpose(image, in_place=True)
-    if maxval in (None, highest):
+    image.load()
+    ImageOps.exif_transpose(image, in_place=True)
+    if maxval in (0, highest):
         return image
     pixels = np.asarray(image)
     return Image.fromarray(np.rint(pixels * (maxval / highest)).astype(pixels.dtype))  # which Pillow has scaled
 
 
-def _maxval(image: ImageFile.ImageFile) -> int | None:
+def _maxval(image: ImageFile.ImageFile) -> int:
+    """Return the highest number that a PGM or PPM file may hold; 0 for other files."""
     arguments = image.tile[0].args if image.format == "PPM" and image.tile and image.mode != "F" else None
-    return arguments[-1] if isinstance(arguments, tuple) else None
+    return int(arguments[-1]) if isinstance(arguments, tuple) else 0
 
 
 def say_conversion(image: ImageFile.ImageFile) -> None:
@@ -101,11 +96,10 @@ def say_conversion(image: ImageFile.ImageFile) -> None:
         say("gray images of 2 or 4 bits, or with 0 for white, are brought to 0..255 by Pillow, 0 for black")
 
 
-def upright_size(file: Path, image: Image.Image) -> tuple[int, int]:
+def upright_size(image: Image.Image) -> tuple[int, int]:
     """Return width and height of `upright`, by the header."""
     exif = Image.Exif()
-    with _decoding(file):
-        exif.load(image.info.get("exif", b""))  # image.getexif() would decode a PNG
+    exif.load(image.info.get("exif", b""))  # image.getexif() would decode a PNG
     width, height = image.size
     return (height, width) if exif.get(ExifTags.Base.Orientation) in (5, 6, 7, 8) else (width, height)
 
@@ -120,11 +114,3 @@ def is_transparent(image: Image.Image) -> bool:
 def is_gray16(image: Image.Image) -> bool:
     """Return True for one channel of 16 bits, of which Pillow may make 32."""
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
-
-
-def _has_deep_colour(image: ImageFile.ImageFile) -> bool:
-    if image.mode == "F" or image.mode.startswith("I"):
-        return False
-    if isinstance(image, TiffImagePlugin.TiffImageFile):
-        return max(image.tag_v2.get(TiffImagePlugin.BITSPERSAMPLE, (1,))) > 8
-    return (_maxval(image) or 0) > 255 or bool(_DEEP_COLOUR.search(str(image.tile)))

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import IO
 
@@ -15,18 +14,17 @@ from PIL import Image
 
 from axial_transformers.data import save_arrays
 from axial_transformers.data.grid import Grid
-from axial_transformers.data.scan_files import Scan, suffix_of
-from axial_transformers.data.scans import WRITTEN, write_scan
+from axial_transformers.data.scans import WRITTEN, Scan, suffix_of, write_scan
 from axial_transformers.data.value_range import ValueRange
-from axial_transformers.data.video import encode, write_lossless
+from axial_transformers.data.video import write_mp4
 from axial_transformers.pictures.display import Look, for_display
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
 
-MOVIES = (".mp4", ".gif", ".mkv")
+MOVIES = (".mp4", ".gif")
 FILES = (".png", ".npz", ".npy", *MOVIES)
 SCANS = tuple(suffix for suffix in WRITTEN if suffix not in FILES)
-LOSSLESS = (".npz", ".npy", ".mkv", *SCANS)
+LOSSLESS = (".npz", ".npy", *SCANS)
 """Data is not replaced; grids and movies are."""
 
 
@@ -146,26 +144,20 @@ def save_clips(
     look: Look = Look(),
     fps: int = 8,
 ) -> None:
-    """Write clips [N, T, H, W, C] as a movie: .mp4 and .gif show a grid.
-
-    .mkv is lossless: the clips follow each other, and `load` with frames=T reads them back.
+    """Write clips [N, T, H, W, C] as a movie of a grid.
 
     Raises:
         ValueError: not clips, or none; another suffix; an fps outside of 1..100.
     """
     if values.ndim != 5 or not len(values):
         raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
-    look = (look.exact(values) if Path(path).suffix == ".mkv" else look).over(values)
-    if Path(path).suffix == ".mkv":
-        movie = for_display(values.reshape(-1, *values.shape[2:]), look)
-    else:
-        grids = (image_grid(frame, columns, scale, look) for frame in values.swapaxes(0, 1))
-        movie = np.stack([np.asarray(grid) for grid in grids])
-    save_movie(path, movie, fps)
+    look = look.over(values)
+    grids = (image_grid(frame, columns, scale, look) for frame in values.swapaxes(0, 1))
+    save_movie(path, np.stack([np.asarray(grid) for grid in grids]), fps)
 
 
 def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
-    """Write frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264), .gif (256 colours) or a new .mkv (lossless).
+    """Write frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264) or .gif (256 colours).
 
     An odd side of .mp4 gets one more, white line.
 
@@ -177,14 +169,11 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
         raise ValueError(f"{path} does not end in {', '.join(MOVIES)}")
     if not 1 <= fps <= 100:
         raise ValueError(f"fps must be within 1..100, not {fps}")
-    with written_whole(path, replace=path.suffix not in LOSSLESS) as aside:
+    with written_whole(path) as aside:
         if path.suffix == ".gif":
             first, *others = map(Image.fromarray, frames)
             first.save(aside, format="GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
-        elif path.suffix == ".mkv":
-            write_lossless(aside, frames, Fraction(fps), gray=frames.ndim == 3)
         else:
             height, width = frames.shape[1:3]
             padding = [(0, 0), (0, height % 2), (0, width % 2)] + [(0, 0)] * (frames.ndim - 3)
-            even = np.pad(frames, padding, constant_values=255)
-            encode(aside, even, fps, "libx264", "yuv420p", {"crf": "12"})
+            write_mp4(aside, np.pad(frames, padding, constant_values=255), fps)
