@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import pickle
 import re
 import shutil
 from pathlib import Path
@@ -81,8 +80,6 @@ def test_selections_are_those_of_an_array(tmp_path):
     assert examples.values[[]].shape == (0, 4, 5, 3)
     with pytest.raises(IndexError):
         examples.values[[23]]
-    sent = pickle.loads(pickle.dumps(examples.values))  # to a worker process that is not forked
-    np.testing.assert_array_equal(sent[5:7], VALUES[5:7])
     some = examples[[3, 20]]
     assert (type(some.values), some.names, some.labels.tolist()) == (np.ndarray, ["3", "20"], [0, 2])
 
@@ -171,7 +168,7 @@ def test_the_fingerprint_is_of_what_is_read_not_of_where_it_lies(tars, tmp_path)
     assert len({part.fingerprint for part in parts}) == len(parts)
 
 
-@pytest.mark.parametrize(("workers", "count", "first"), [(0, 4, 0), (1, 2, 3)])
+@pytest.mark.parametrize(("workers", "count", "first"), [(0, 4, 0), (3, 2, 3)])
 def test_the_sequence_is_the_same_for_any_processes_workers_and_resumes(tmp_path, workers, count, first):
     """Over a border of epochs, with all that is random."""
     examples = data.load(saved(tmp_path), split="all")
@@ -261,7 +258,7 @@ def of_hub(cache: Path, tmp_path: Path) -> str:
 
 
 def test_a_run_names_the_commit_and_goes_on_with_it(axial: Axial, refused, no_hub, tmp_path, monkeypatch):
-    """Bitwise, with a worker process. Nothing connects: the data set is in the cache."""
+    """Bitwise, with a thread that reads ahead. Nothing connects: the data set is in the cache."""
     monkeypatch.chdir(tmp_path)
     source = of_hub(no_hub, tmp_path)
     few = ["--training.batch-size", 4, "--training.evaluate-every", 3, "--training.save-every", 3, "--samples", 1]
