@@ -238,10 +238,10 @@ def _of_array(path: Path, config: AxialTransformerConfig, data: DataConfig) -> C
 def _of_table(path: Path, config: AxialTransformerConfig) -> Contents:
     """Return the numbers of a table; its text is stored."""
     table = tables.read_table(path)
-    columns = tuple(zip(table.names, ("int" if whole else "float" for whole in table.whole)))
-    said = f"1 table returns with equal numbers and text, not equal bytes: {', '.join(table.names)}"
+    names = ", ".join(name for name, _ in table.columns)
+    said = f"1 table returns with equal numbers, as float64 holds them, and equal text, not equal bytes: {names}"
     stored = [(f"{path.name} without numbers", table.rest)]
-    return _coded(path, table.values, "NL", config, path.name, stored=stored, said=said, columns=columns)
+    return _coded(path, table.values, "NL", config, path.name, stored=stored, said=said, columns=table.columns)
 
 
 def _npy(array: NDArray[Any]) -> bytes:

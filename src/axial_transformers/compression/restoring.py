@@ -145,7 +145,7 @@ def _write_table(path: Path, held: HeldArray, array: NDArray[Any], parts: Parts)
     if not rest:
         raise DamagedError("the text of the table is missing or damaged: its numbers can be restored as .npy")
     try:
-        tables.write_table(path, array, [kind == "int" for _, kind in held.columns], b"".join(rest))
+        tables.write_table(path, array, held.columns, b"".join(rest))
     except ValueError as error:
         raise DamagedError(f"the archive's text of the table is damaged ({error})") from error
 
