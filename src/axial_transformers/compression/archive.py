@@ -8,7 +8,6 @@ import io
 import logging
 import os
 import stat
-import time
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -26,7 +25,6 @@ from axial_transformers.compression.container import ChunkEntry, DamagedError, H
 from axial_transformers.compression.contents import Contents, Tiles, read_contents
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
-from axial_transformers.compression.restoring import restore
 from axial_transformers.compression.rounding import Rounded, rounded
 from axial_transformers.data import DataConfig, scans
 from axial_transformers.decoding.exact_network import ExactNetwork
@@ -35,12 +33,9 @@ from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTran
 from axial_transformers.models.arguments import Images, accepts_arrays
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import require_writable, source_path, written_whole
-from axial_transformers.wording import duration
 
 IMAGES_PER_CHUNK = 128
 """Images of a chunk at least, unless the archive has fewer; they are decoded together. Fewer make archives larger."""
-SAMPLED = 48
-"""Images by which size and time are estimated, if there are at least four times as many."""
 
 log = logging.getLogger("axial_transformers")
 
@@ -57,12 +52,10 @@ class Limit(NamedTuple):
     size: int
     of: str
     """What takes as many."""
-    stored: int = 0
-    """Bytes of stored files, which the archive takes beside its images and its model."""
 
     def check(self, size: float) -> None:
-        """Raise NoGainError if `size` bytes and the stored files are too many."""
-        if (size := size + self.stored) > self.size:
+        """Raise NoGainError if an archive takes more bytes."""
+        if size > self.size:
             sizes = f"the archive would take about {size:,.0f} bytes, {self.of} {self.size:,}"
             raise NoGainError(f"{sizes}: take more examples, or write it nevertheless, by force=True")
 
@@ -71,16 +64,15 @@ def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int
     """Return what zlib makes of the values of examples [*A, C], in the type of archives, and `stored` bytes."""
     packer, dtype = zlib.compressobj(9), dtype_of(config)
     parts = (packer.compress((np.asarray(each, np.int64) - config.lowest).astype(dtype).tobytes()) for each in examples)
-    return Limit(stored + sum(map(len, parts)) + len(packer.flush()), "its values by zlib", stored)
+    return Limit(stored + sum(map(len, parts)) + len(packer.flush()), "its values by zlib")
 
 
 def limit_of(contents: Contents, config: AxialTransformerConfig) -> Limit:
     """Return the bytes of a source, or those of its values by zlib and of its stored files, if these are fewer."""
     examples = map(contents.tiles.example, range(len(contents.tiles.sizes)))
     of_values = by_zlib(config, examples, len(contents.stored or b""))
-    if not contents.input_size:  # of the hub
-        return of_values
-    return min(of_values._replace(size=contents.input_size, of="the input"), of_values)
+    of_input = Limit(contents.input_size, "the input")
+    return min(of_input, of_values) if contents.input_size else of_values  # none of the hub
 
 
 @accepts_arrays("images", "label", "cond")
@@ -319,8 +311,8 @@ def compress_files(  # noqa: PLR0913
     tiles, metadata, stored = contents.tiles, contents.description.pack(), contents.stored
     limit = None if force else limit_of(contents, model.config)
     embedded = to_embed(model, tiles, progress=progress) if embed else None
-    if limit:
-        _foresee(model, tiles, embedded, limit, verify)
+    if limit and embedded:
+        limit.check(embedded.expected + len(stored or b""))
     with written_whole(target, replace=force) as aside:
         with aside.open("wb") as file:
             size = write_archive(
@@ -328,7 +320,7 @@ def compress_files(  # noqa: PLR0913
                 metadata=metadata, stored=stored, progress=progress, embedded=embedded,
             )  # fmt: skip
         if limit:
-            limit.check(size - limit.stored)
+            limit.check(size)
         require_free(target, source, force)  # it may have come into being since
     return Written(
         contents=contents, size=size, model=embedded.model if embedded else model,
@@ -340,21 +332,6 @@ def tell(contents: Contents) -> None:
     """Say what the archive leaves out, and how files return."""
     for line in contents.said:
         log.info(line)
-
-
-def _foresee(model: AxialTransformer, tiles: Tiles, embedded: Rounded | None, limit: Limit, verify: bool) -> None:
-    """Say how large the archive will be, and how long it takes; NoGainError if it is too large."""
-    share, count = len(tiles) / SAMPLED, len(tiles)
-    if share < 4:
-        return
-    numbers = np.linspace(0, count - 1, SAMPLED).astype(int).tolist()
-    images = torch.from_numpy(np.concatenate([tiles[i : i + 1] for i in numbers]))
-    began = time.perf_counter()
-    packed = write_archive(model, io.BytesIO(), images, UNCONDITIONAL, verify, embedded=embedded)
-    size = embedded.expected if embedded else packed * share
-    limit.check(size)
-    threads = min(torch.get_num_threads(), share)
-    log.info(f"about {size + limit.stored:,.0f} bytes, in {duration((time.perf_counter() - began) * share / threads)}")
 
 
 def require_free(target: Path, source: Path, force: bool) -> None:
@@ -370,36 +347,3 @@ def require_free(target: Path, source: Path, force: bool) -> None:
     parts = [file, *(file.rglob("*") if file.is_dir() else ())]
     if any(part.exists() and os.path.samestat(part.stat(), found) for part in parts):
         raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")
-
-
-def decompress_files(
-    model: AxialTransformer | None,
-    archive: str | Path,
-    target: str | Path,
-    *,
-    salvage: bool = False,
-    only: str | None = None,
-    most_values: int | None = None,
-    progress: Progress = iter,
-) -> list[str]:
-    """Write the files from which `compress_files` made the archive, into a new folder.
-
-    One image alone is written as a file if the target has a suffix, and so is an array: as .npy, .npz, or in its own
-    format.
-
-    Args:
-        model: the one that wrote an archive that carries none.
-        salvage: leave out the contents of damaged chunks; in arrays they are 0.
-        only: name of the one image to restore, or index of the one example of an array.
-        most_values, progress: as for `decompress`.
-
-    Returns:
-        The names of the files, or the indices of the examples, that are lost.
-
-    Raises:
-        FileNotFoundError: no such archive.
-        FileExistsError: `target` exists.
-        ArchiveError: see `container`.
-    """
-    with source_path(archive).open("rb") as file:
-        return restore(ArchiveReader(file, model, most_values=most_values), Path(target), only, salvage, progress)

@@ -22,9 +22,9 @@ from axial_transformers.compression.description import HeldArray
 from axial_transformers.compression.reader import ArchiveReader
 from axial_transformers.data import scans, tables
 from axial_transformers.data.scan_files import suffix_of
-from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Progress
-from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
 
 AT_A_TIME = 1 << 24
 """Bytes of a stored file that are in memory together."""
@@ -37,15 +37,47 @@ Parts = Iterable[tuple[str, Iterable[bytes]]]
 log = logging.getLogger("axial_transformers")
 
 
-def restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool, progress: Progress) -> list[str]:
-    """Write what `compress_files` compressed; arguments, result and errors as of `decompress_files`."""
+def decompress_files(
+    model: AxialTransformer | None,
+    archive: str | Path,
+    target: str | Path,
+    *,
+    salvage: bool = False,
+    only: str | None = None,
+    most_values: int | None = None,
+    progress: Progress = iter,
+) -> list[str]:
+    """Write the files from which `compress_files` made the archive, into a new folder.
+
+    One image alone is written as a file if the target has a suffix, and so is an array: as .npy, .npz, or in its own
+    format.
+
+    Args:
+        model: the one that wrote an archive that carries none.
+        salvage: leave out the contents of damaged chunks; in arrays they are 0.
+        only: name of the one image to restore, or index of the one example of an array.
+        most_values, progress: as for `decompress`.
+
+    Returns:
+        The names of the files, or the indices of the examples, that are lost.
+
+    Raises:
+        FileNotFoundError: no such archive.
+        FileExistsError: `target` exists.
+        ArchiveError: see `container`.
+    """
+    with source_path(archive).open("rb") as file:
+        return _restore(ArchiveReader(file, model, most_values=most_values), Path(target), only, salvage, progress)
+
+
+def _restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool, progress: Progress) -> list[str]:
     require_target(target)
     description, first = reader.description(), 0
     if only is not None:
         description, first = description.alone(only, reader.config)
     array, images, stored = description.array, description.images, description.stored
     single = target.suffix != "" and (array is not None or (len(images) == 1 and not stored))
-    kept = suffix_of(Path((array or images[0]).name))
+    kept = suffix_of(Path(array.name if array else images[0][0]))
     if array and single and suffix_of(target) not in (".npy", ".npz", kept):
         raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
     if array and stored and (suffix_of(target) if single else kept) not in (".npz", *tables.SUFFIXES):
@@ -57,11 +89,11 @@ def restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool
         if array is not None:
             write_array(place if single else _new(place, array.name), array, reader.config, examples, parts, lost)
         else:
-            for image, values in zip(images, examples):
+            for (name, mode, *_), values in zip(images, examples):
                 if values is None:
-                    lost.append(image.name)
+                    lost.append(name)
                 else:
-                    write_image(place if single else _new(place, image.name), values, image.mode)
+                    write_image(place if single else _new(place, name), values, mode)
             for name, content in parts:
                 with _new(place, name).open("wb") as file:
                     file.writelines(content)
@@ -102,7 +134,7 @@ def write_image(path: Path, values: NDArray[np.integer], mode: str) -> None:
     pixels = np.ascontiguousarray(some if some.shape[-1] > 1 else some[..., 0])
     image = Image.fromarray(pixels.astype(np.uint16 if mode == "I;16" else np.uint8))
     image = image.convert("1", dither=Image.Dither.NONE) if mode == "1" else image
-    image.save(path, kind, lossless=True)  # an option of WebP, which other formats ignore
+    image.save(path, kind)
 
 
 def write_array(
@@ -117,14 +149,13 @@ def write_array(
         file = path if path.suffix == ".npy" else Path(folder, "array.npy")
         array = open_memmap(file, "w+", np.dtype(held.dtype), held.shape)
         (outer, _), grid = held.sizes(config), config.floats
-        channels = held.channel_of_example(len(outer))
+        channels_last = array[..., None] if held.channels is None else np.moveaxis(array, held.channels, -1)
         for number, example in enumerate(examples):
             if example is None:
                 lost.append(str(number))
                 continue
             values: NDArray[Any] = grid.floats(example, array.dtype) if grid and array.dtype.kind == "f" else example
-            part = values[..., 0] if channels is None else np.moveaxis(values, -1, channels)
-            array[held.box(np.unravel_index(number, outer) if outer else ())] = part
+            channels_last[np.unravel_index(number, outer)] = values
         array.flush()
         if path.suffix == ".npz":
             with ZipFile(path, "w", ZIP_DEFLATED) as whole:
@@ -137,7 +168,7 @@ def write_array(
         elif path.suffix != ".npy":
             header = _header_of(held)
             like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
-            scans.write_scan(path, array if held.channels is None else np.moveaxis(array, held.channels, -1), like)
+            scans.write_scan(path, array if held.channels is None else channels_last, like)
 
 
 def _write_table(path: Path, held: HeldArray, array: NDArray[Any], parts: Parts) -> None:
