@@ -22,7 +22,7 @@ from torch import Tensor
 from axial_transformers.compression import container
 from axial_transformers.compression.codec import check_model, decode_chunk, dtype_of, encode_chunk, work_on_chunks
 from axial_transformers.compression.container import ChunkEntry, DamagedError, Header
-from axial_transformers.compression.contents import Contents, Tiles, read_contents
+from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
 from axial_transformers.compression.rounding import Rounded, rounded

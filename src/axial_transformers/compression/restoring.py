@@ -5,10 +5,10 @@ import logging
 import os
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -85,7 +85,7 @@ def _restore(reader: ArchiveReader, target: Path, only: str | None, salvage: boo
     examples = reader.examples(description.example_sizes(reader.config), first, salvage, progress)
     lost = list[str]()
     with written_whole(target, replace=False) if single else folder_written_whole(target) as place:
-        parts = _stored(reader, description.stored, salvage, lost)
+        parts = _stored(reader, description.stored, place.parent, salvage, lost)
         if array is not None:
             write_array(place if single else _new(place, array.name), array, reader.config, examples, parts, lost)
         else:
@@ -188,8 +188,10 @@ def _header_of(held: HeldArray) -> Any:
         raise DamagedError("the archive's header of a scan is damaged") from error
 
 
-def _stored(reader: ArchiveReader, stored: Sequence[tuple[str, int]], salvage: bool, lost: list[str]) -> Parts:
-    """Yield the stored files, whose contents must be read one after the other."""
+def _stored(
+    reader: ArchiveReader, stored: Sequence[tuple[str, int]], folder: Path, salvage: bool, lost: list[str]
+) -> Parts:
+    """Yield the stored files, by way of a file in `folder`; their contents must be read one after the other."""
     if not stored:
         return
     try:
@@ -199,26 +201,21 @@ def _stored(reader: ArchiveReader, stored: Sequence[tuple[str, int]], salvage: b
             raise
         lost += [name for name, _ in stored]
         return
+    with TemporaryFile(dir=folder) as whole:
+        _unpack(chunk, whole, sum(size for _, size in stored))
+        for name, size in stored:
+            yield name, (whole.read(min(AT_A_TIME, size - start)) for start in range(0, size, AT_A_TIME))
+
+
+def _unpack(chunk: bytes, target: IO[bytes], size: int) -> None:
+    """Unpack the chunk of stored files to an empty file, and rewind it; DamagedError unless that gives `size` bytes."""
     unpacking, left = zlib.decompressobj(), chunk
-
-    def unpacked(most: int) -> bytes:
-        nonlocal left
-        try:
-            part = unpacking.decompress(left, most)
-        except zlib.error as error:
-            raise DamagedError("the archive's stored files are damaged") from error
-        left = unpacking.unconsumed_tail
-        return part
-
-    def content(size: int) -> Iterator[bytes]:
-        while size:
-            part = unpacked(min(size, AT_A_TIME))
-            if not part and not left:
-                raise DamagedError("the archive's stored files end early")
-            size -= len(part)
-            yield part
-
-    for name, size in stored:
-        yield name, content(size)
-    if unpacked(1) or not unpacking.eof or unpacking.unused_data:
-        raise DamagedError("the archive's stored files go on after the last one")
+    try:
+        while target.tell() <= size and (part := unpacking.decompress(left, AT_A_TIME)):
+            target.write(part)
+            left = unpacking.unconsumed_tail
+    except zlib.error as error:
+        raise DamagedError("the archive's stored files are damaged") from error
+    if target.tell() != size or not unpacking.eof or unpacking.unused_data:
+        raise DamagedError("the archive's stored files are not of the sizes that it states")
+    target.seek(0)

@@ -75,7 +75,7 @@ def _read_table(path: Path, changed: int) -> Table:
     if len(kept) < len(body):
         say(f"{path}: left out, {counted(len(body) - len(kept), 'row')} with a gap")
     kinds = ["int" if all(_WHOLE.fullmatch(body[n][i]) for n in kept) else "float" for i in chosen]
-    values = numbers[np.ix_(kept, chosen)].astype(np.float64 if "float" in kinds else np.int64)
+    values = numbers[kept][:, chosen].astype(np.float64 if "float" in kinds else np.int64)
     for n, i in product(kept, chosen):
         body[n][i] = _NUMBER_HERE
     rest = io.StringIO()
