@@ -220,16 +220,10 @@ def test_what_is_no_array_or_no_archive_is_one_line(gray, tmp_path):
             compress(gray, images)
     archive = compress(gray, draw(gray, 2))
     (tmp_path / "a.axl").write_bytes(archive)
-    with pytest.raises(ValueError, match="must be bytes or an open binary file"):
-        decompress(gray, str(tmp_path / "a.axl"))
-    with (tmp_path / "a.axl").open(errors="replace") as text, pytest.raises(ValueError, match="as text"):
-        decompress(gray, text)
-    with (tmp_path / "a.axl").open("rb") as file:
-        reader = ArchiveReader(file, gray)
-    with pytest.raises(ValueError, match="is closed"):
-        reader.content(0)
-    with pytest.raises(ValueError, match="is closed"):
-        ArchiveReader(file, gray)
+    with (tmp_path / "a.axl").open(errors="replace") as text:
+        for archive in (str(tmp_path / "a.axl"), text):
+            with pytest.raises(ValueError, match=r"must be bytes or a binary file.*: open a path with mode \"rb\"$"):
+                decompress(gray, archive)
 
 
 def test_forged_conditions_are_refused(gray):

@@ -198,13 +198,6 @@ def test_models_that_the_engine_lacks_are_refused_in_one_line():
         decompress(sparse, b"")
 
 
-def test_the_declared_number_of_values_is_bounded_by_the_caller(written):
-    model, archive = written
-    assert len(decompress(model, archive, most_values=9 * 15)) == 9
-    with pytest.raises(ArchiveError, match=r"states 135 values, and at most 134 are allowed"):
-        decompress(model, archive, most_values=134)
-
-
 def test_truncation_at_every_length_is_seen(written):
     model, archive = written
     for length in range(len(archive)):

@@ -134,7 +134,6 @@ def decompress(
     label: Int[Tensor, " n"] | None = None,
     cond: Float[Tensor, "n *a d"] | None = None,
     *,
-    most_values: int | None = None,
     progress: Progress = iter,
 ) -> Integer[Tensor, "n *a c"]:
     """Return the images [N, *A, C] of an archive, on the CPU.
@@ -144,27 +143,22 @@ def decompress(
     Args:
         archive: its bytes, or an open binary file.
         label, cond: as for `compress`, for all images.
-        most_values: largest number of values in the header; bounds the time of a hostile archive.
         progress: wraps the loop over chunks.
 
     Raises:
         WrongModelError: another model wrote it.
         WrongConditionsError: label or cond do not match those of `compress`.
         OtherVersionError, TruncatedError, DamagedError: see `container`.
-        ArchiveError: more than `most_values`.
     """
     file = io.BytesIO(archive) if isinstance(archive, bytes | bytearray | memoryview) else archive
-    return ArchiveReader(file, model, label, cond, most_values).read(progress)
+    return ArchiveReader(file, model, label, cond).read(progress)
 
 
-def open_archive(
-    archive: str | Path | bytes | bytearray | memoryview | BinaryIO, *, most_values: int | None = None
-) -> ArchiveReader:
+def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO) -> ArchiveReader:
     """Open an archive that carries its model. Its parts are read when they are asked for.
 
     Args:
         archive: a path, the bytes, or an open binary file.
-        most_values: as for `decompress`.
 
     Returns:
         What has `values` [N, *A, C], the `model`, and the `labels` [N] or None. Of a path, it is a context manager that
@@ -175,12 +169,12 @@ def open_archive(
         ArchiveError: see `container`; also an archive without its model.
     """
     if isinstance(archive, bytes | bytearray | memoryview):
-        return ArchiveReader(io.BytesIO(archive), most_values=most_values)
+        return ArchiveReader(io.BytesIO(archive))
     if not isinstance(archive, str | Path):
-        return ArchiveReader(archive, most_values=most_values)
+        return ArchiveReader(archive)
     file = source_path(archive).open("rb")
     try:
-        return ArchiveReader(file, most_values=most_values)
+        return ArchiveReader(file)
     except ValueError:
         file.close()
         raise

@@ -44,7 +44,6 @@ def decompress_files(
     *,
     salvage: bool = False,
     only: str | None = None,
-    most_values: int | None = None,
     progress: Progress = iter,
 ) -> list[str]:
     """Write the files from which `compress_files` made the archive, into a new folder.
@@ -56,7 +55,7 @@ def decompress_files(
         model: the one that wrote an archive that carries none.
         salvage: leave out the contents of damaged chunks; in arrays they are 0.
         only: name of the one image to restore, or index of the one example of an array.
-        most_values, progress: as for `decompress`.
+        progress: wraps the loop over chunks.
 
     Returns:
         The names of the files, or the indices of the examples, that are lost.
@@ -67,7 +66,7 @@ def decompress_files(
         ArchiveError: see `container`.
     """
     with source_path(archive).open("rb") as file:
-        return _restore(ArchiveReader(file, model, most_values=most_values), Path(target), only, salvage, progress)
+        return _restore(ArchiveReader(file, model), Path(target), only, salvage, progress)
 
 
 def _restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool, progress: Progress) -> list[str]:
