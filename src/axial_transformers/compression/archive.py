@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from axial_transformers.compression import container
@@ -29,7 +29,7 @@ from axial_transformers.compression.rounding import Rounded, rounded
 from axial_transformers.data import DataConfig, scans
 from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import Images, accepts_arrays
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import require_writable, source_path, written_whole
@@ -75,12 +75,11 @@ def limit_of(contents: Contents, config: AxialTransformerConfig) -> Limit:
     return min(of_input, of_values) if contents.input_size else of_values  # none of the hub
 
 
-@accepts_arrays("images", "label", "cond")
+@accepts_arrays("images", "label")
 def compress(
     model: AxialTransformer,
     images: Int[Tensor, "n *a c"],
     label: Int[Tensor, " n"] | None = None,
-    cond: Float[Tensor, "n *a d"] | None = None,
     *,
     embed: bool = False,
     force: bool = False,
@@ -94,7 +93,6 @@ def compress(
 
     Args:
         label: int64 [N], for models with num_classes. Without `embed` not stored: `decompress` needs it again.
-        cond: [N, *A, D], never stored.
         embed: store the model and the labels, too. Its weights are rounded, so that weights and images together take
             few bytes and the model stays good; `open_archive` then needs nothing else.
         force: embed a model even if it makes the archive larger than zlib makes the values.
@@ -102,37 +100,35 @@ def compress(
         progress: wraps the loop over chunks and, with `embed`, those that round.
 
     Raises:
-        ValueError: images, label or cond do not fit the model, or it cannot compress.
+        ValueError: images or label do not fit the model, or it cannot compress.
         NoGainError: with `embed`, model and images take more bytes than zlib of the values; a ValueError.
         DamagedError: verification failed: the machine computes wrongly.
     """
-    file, conditioning = io.BytesIO(), Conditioning(label, cond)
-    embedded = to_embed(model, images, conditioning, progress) if embed else None
+    file = io.BytesIO()
+    embedded = to_embed(model, images, label, progress) if embed else None
     if embedded and not force:
         by_zlib(model.config, images.cpu()).check(embedded.expected)
-    write_archive(model, file, images, conditioning, verify, progress=progress, embedded=embedded)
+    write_archive(model, file, images, label, verify, progress=progress, embedded=embedded)
     return file.getvalue()
 
 
 def to_embed(
-    model: AxialTransformer, images: Images, conditioning: Conditioning = UNCONDITIONAL, progress: Progress = iter
+    model: AxialTransformer, images: Images, label: Tensor | None = None, progress: Progress = iter
 ) -> Rounded:
     """Return a model with rounded weights, for an archive of images [N, *A, C] that carries it; see `compress`."""
     check_model(model)
-    if conditioning.cond is not None:
-        raise ValueError("an archive that carries its model holds no cond: leave out cond, or embed")
     if not len(images):
         raise ValueError("there are no images, for which a model could be rounded: leave out embed")
+    conditioning = Conditioning(label)
     model.embed_conditioning(len(images), conditioning)  # checks all labels, of which `rounded` takes a sample
     return rounded(model, images, conditioning, progress)
 
 
-@accepts_arrays("label", "cond")
+@accepts_arrays("label")
 def decompress(
     model: AxialTransformer,
     archive: bytes | bytearray | memoryview | BinaryIO,
     label: Int[Tensor, " n"] | None = None,
-    cond: Float[Tensor, "n *a d"] | None = None,
     *,
     progress: Progress = iter,
 ) -> Integer[Tensor, "n *a c"]:
@@ -142,16 +138,16 @@ def decompress(
 
     Args:
         archive: its bytes, or an open binary file.
-        label, cond: as for `compress`, for all images.
+        label: as for `compress`, for all images.
         progress: wraps the loop over chunks.
 
     Raises:
         WrongModelError: another model wrote it.
-        WrongConditionsError: label or cond do not match those of `compress`.
+        WrongConditionsError: label does not match that of `compress`.
         OtherVersionError, TruncatedError, DamagedError: see `container`.
     """
     file = io.BytesIO(archive) if isinstance(archive, bytes | bytearray | memoryview) else archive
-    return ArchiveReader(file, model, label, cond).read(progress)
+    return ArchiveReader(file, model, label).read(progress)
 
 
 def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO) -> ArchiveReader:
@@ -184,7 +180,7 @@ def write_archive(  # noqa: PLR0913
     model: AxialTransformer,
     file: BinaryIO,
     images: Images,
-    conditioning: Conditioning,
+    label: Tensor | None,
     verify: bool,
     *,
     metadata: bytes = b"",
@@ -200,7 +196,8 @@ def write_archive(  # noqa: PLR0913
     """
     model = embedded.model if embedded else model
     check_model(model)
-    _check_lengths(conditioning, len(images))
+    if label is not None and len(label) != len(images):
+        raise ValueError(f"label is of {len(label)} images, but {len(images)} are to be compressed")
     network, entries = ExactNetwork(model), list[ChunkEntry]()
 
     def encode(item: tuple[Tensor, Conditioning]) -> tuple[int, bytes]:
@@ -216,20 +213,20 @@ def write_archive(  # noqa: PLR0913
         entries.append(container.entry(count, content))
         file.write(content)
 
-    chunks, label = _even_ranges(len(images), IMAGES_PER_CHUNK), conditioning.label
+    chunks = _even_ranges(len(images), IMAGES_PER_CHUNK)
     of_model = [embedded.content] if embedded else []
     if embedded and label is not None:
         of_model.append(b"".join(map(container.varint, label.tolist())))
     header = Header(
         fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
-        num_values=model.config.num_values, labels=label is not None, cond=conditioning.cond is not None,
+        num_values=model.config.num_values, labels=label is not None,
         carries_model=embedded is not None, metadata=metadata,
         chunks=(ChunkEntry(0, 0, 0),) * (len(of_model) + len(chunks) + (stored is not None)),
     )  # fmt: skip
     file.write(header.pack())  # of the size that it will have
     for content in of_model:
         write(0, content)
-    items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
+    items = ((model.check(torch.as_tensor(images[some])), Conditioning(label).of(some)) for some in chunks)
     with without_dropout(model):
         for _, encoded in zip(progress(chunks), work_on_chunks(encode, items), strict=True):
             write(*encoded)
@@ -239,12 +236,6 @@ def write_archive(  # noqa: PLR0913
     file.seek(0)
     file.write(replace(header, chunks=tuple(entries)).pack())
     return size
-
-
-def _check_lengths(conditioning: Conditioning, count: int) -> None:
-    for name, given in conditioning._asdict().items():
-        if given is not None and len(given) != count:
-            raise ValueError(f"{name} is of {len(given)} images, but {count} are to be compressed")
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:
@@ -310,7 +301,7 @@ def compress_files(  # noqa: PLR0913
     with written_whole(target, replace=force) as aside:
         with aside.open("wb") as file:
             size = write_archive(
-                model, file, tiles, UNCONDITIONAL, verify,
+                model, file, tiles, None, verify,
                 metadata=metadata, stored=stored, progress=progress, embedded=embedded,
             )  # fmt: skip
         if limit:
