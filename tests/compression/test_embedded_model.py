@@ -170,8 +170,6 @@ def test_it_does_not_matter_how_the_model_and_the_values_are_held(mode):
 def test_what_an_archive_cannot_hold_is_refused():
     model = random_model(VARIANTS["2d"], torch.float32)
     x = random_values(model, 3)
-    with pytest.raises(ValueError, match="holds no cond"):
-        axial.compress(model, x, cond=torch.zeros(3, *model.config.shape, model.config.dim), embed=True, force=True)
     with pytest.raises(ValueError, match="no images"):
         axial.compress(model, x[:0], embed=True, force=True)
     model, x, label = labelled("classes", 600)  # more than are in a sample
@@ -309,7 +307,7 @@ def test_a_forged_archive_is_refused_with_a_typed_error():
         forged([model_, labels[:-1], images]), forged([model_, labels + b"0", images]),
         forged([model_, b"\x63" * 5, images]), forged([labels, model_, images]), forged([model_[:-4], labels, images]),
         forged([model_, bytes(5), images]), forged([model_, labels, b"\1" + images]),
-        forged(contents, fingerprint=bytes(32)), forged(contents, channels=3), forged(contents, cond=True),
+        forged(contents, fingerprint=bytes(32)), forged(contents, channels=3),
         forged(contents, labels=False), forged([model_], labels=True), forged([], labels=False),
     ]  # fmt: skip
     for archive in wrong:

@@ -1,49 +1,49 @@
-"""Worker processes prefetch in order, and what goes wrong in one is a line in their parent."""
+"""Threads prefetch in order, what goes wrong in one is raised here, and none of them stays."""
 
 import itertools
-import os
-import signal
+import threading
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
+from axial_transformers.data import DataConfig, load
 from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig
+from axial_transformers.training.batches import batch_at, step_positions
 
 
-def test_drawing_ahead_leaves_the_random_state_alone():
-    state = torch.get_rng_state()
-    assert list(ahead(abs, [-1, -2], workers=1)) == [1, 2]
-    assert torch.equal(torch.get_rng_state(), state)
+def test_results_come_in_order_and_threads_end():
+    later, before = threading.Event(), threading.active_count()
+
+    def work(key: int) -> int:
+        assert later.wait(10) if key == 0 else later.set() is None  # the second is ready before the first
+        return -key
+
+    running = ahead(work, itertools.count(), workers=3)
+    assert list(itertools.islice(running, 9)) == [0, -1, -2, -3, -4, -5, -6, -7, -8]
+    running.close()
+    assert threading.active_count() == before
 
 
-def _fail(key: int) -> int:
-    if key == 2:
-        raise ValueError("two is damaged")
-    return key
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_of_a_thread_is_raised_here_and_ends_the_others(error):
+    def work(key: int) -> int:
+        if key == 2:
+            raise error("two is damaged")
+        return key
 
-
-def _die(key: int) -> int:
-    if key == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return key
-
-
-@pytest.mark.parametrize(("work", "error"), [(_fail, ValueError), (_die, ChildProcessError)])
-def test_what_goes_wrong_in_a_worker_is_one_line_here(work, error):
-    with pytest.raises(error, match=r"^(two is damaged|a process that prepares examples died: .* take fewer workers)$"):
+    with pytest.raises(error, match=r"^two is damaged$"):
         list(ahead(work, itertools.count(), workers=2))
 
 
-def test_the_number_of_workers_is_bounded():
-    with pytest.raises(ValueError, match=r"training\.workers must be at least 0 and at most 256, not 100000"):
-        TrainConfig(workers=100_000)
-
-
-def _wait(key: int) -> int:
-    signal.raise_signal(signal.SIGINT)
-    return key
-
-
-def test_workers_leave_ctrl_c_to_their_parent():
-    assert list(itertools.islice(ahead(_wait, itertools.count(), workers=1), 3)) == [0, 1, 2]
+def test_blocks_of_a_file_are_those_of_one_thread(tmp_path):
+    with pytest.importorskip("h5py").File(tmp_path / "a.h5", "w") as file:
+        values = np.random.default_rng(0).integers(0, 256, (9, 16, 16), np.uint8)
+        file.create_dataset("x", data=values, chunks=(2, 8, 8), compression="gzip")
+    examples = load(tmp_path / "a.h5", DataConfig(size=(2, 4, 4), offsets="random"), "all")
+    work = partial(batch_at, examples, range(1), None, TrainConfig(batch_size=4))
+    one, three = (list(ahead(work, [step_positions(i, 4) for i in range(40)], workers)) for workers in (0, 3))
+    for expected, found in zip(one, three, strict=True):
+        assert torch.equal(expected.values, found.values)

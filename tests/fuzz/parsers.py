@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -135,6 +136,12 @@ MAX_VALUES = 1 << 14
 """Of an archive that carries its model, which may be of any shape."""
 
 
+def _require_few(header: container.Header) -> None:
+    """Refuse what takes long."""
+    if header.images * header.channels * prod(header.shape) > MAX_VALUES:
+        raise container.ArchiveError("of more values than are tried here")
+
+
 def embedded_models(place: Path) -> Parser:
     """Archives that carry their model: with labels, of several kinds of values, of an array, and of files."""
     generator, seeds = torch.Generator().manual_seed(0), list[tuple[str, bytes]]()
@@ -161,13 +168,15 @@ def embedded_models(place: Path) -> Parser:
         if name.startswith("forged"):
             name, content = name.removeprefix("forged "), _of_its_model(content)
         if name not in ("pictures.axl", "array.axl"):
-            archive = open_archive(content, most_values=MAX_VALUES)
+            archive = open_archive(content)
+            _require_few(archive.header)
             labels = archive.labels
             return archive.values.numpy().tobytes(), None if labels is None else labels.tolist()
         shutil.rmtree(room := place / "room", ignore_errors=True)
         to = room / ("again" if name == "pictures.axl" else "again.npz")
         try:
-            decompress_files(None, put(room / name, content), to, most_values=MAX_VALUES)
+            _require_few(container.read_header(io.BytesIO(content)))
+            decompress_files(None, put(room / name, content), to)
             return {file.relative_to(room).as_posix(): file.read_bytes() for file in room.rglob("again*/**/*.*")}
         finally:
             assert {file.name for file in room.iterdir()} <= {name, to.name}, "left behind, or written outside"

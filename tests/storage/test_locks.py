@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from axial_transformers.storage import locks
 from axial_transformers.storage.locks import LOCK, FolderInUse, folder_held
 
 HOLD = """
@@ -19,8 +18,7 @@ with folder_held(Path(sys.argv[1])):
 """
 
 
-def test_a_folder_is_held_once_until_its_process_is_killed_or_the_block_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "GRACE", 0.1)
+def test_a_folder_is_held_once_until_its_process_is_killed_or_the_block_ends(tmp_path):
     said = re.escape(f"{tmp_path} is in use by another process: wait until it ends, or end it")
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"

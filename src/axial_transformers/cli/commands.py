@@ -293,8 +293,6 @@ class Decompress:
     """Write what intact chunks contain, name what is lost, and end with status 1. Lost values of arrays are 0."""
     only: str | None = None
     """Restore only the image of this name, or the example of this number."""
-    most_values: int | None = None
-    """Refuse an archive of more values (pixels x channels) than this, to bound the time."""
     weights: Weights = "ema"
 
     @property

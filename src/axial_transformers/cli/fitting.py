@@ -57,7 +57,7 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
     of_model = BYTES_OF_WEIGHT * costs.parameters
     if begun is None:
         if limit:
-            limit.check(of_model)
+            limit.check(of_model + stored)
         say(f"a model of {source}, width {run.model.dim}: {costs.parameters:,} weights, about {of_model:,.0f} bytes")
 
     facts = replace(facts_of(run, examples, examples), command=("compress", str(source), str(archive)))
@@ -111,7 +111,7 @@ def _foreseeing(values: int, others: float, limit: Limit | None, usual: Evaluate
         expected = float(found["bits_per_dim"]) * values / 8 + others
         say(f"step {step}: about {expected:,.0f} bytes expected, {others:,.0f} of them for the model and stored files")
         if limit and expected > LEARNS * limit.size:
-            limit.check(expected - limit.stored)
+            limit.check(expected)
         return found
 
     return whole

@@ -6,7 +6,6 @@ from axial_transformers.compression.archive import (
     compress,
     compress_files,
     decompress,
-    decompress_files,
     open_archive,
 )
 from axial_transformers.compression.container import (
@@ -19,6 +18,7 @@ from axial_transformers.compression.container import (
 )
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
+from axial_transformers.compression.restoring import decompress_files
 
 __all__ = [
     "ArchiveError",

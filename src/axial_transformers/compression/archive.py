@@ -8,7 +8,6 @@ import io
 import logging
 import os
 import stat
-import time
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,30 +16,26 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from axial_transformers.compression import container
 from axial_transformers.compression.codec import check_model, decode_chunk, dtype_of, encode_chunk, work_on_chunks
 from axial_transformers.compression.container import ChunkEntry, DamagedError, Header
-from axial_transformers.compression.contents import Contents, Tiles, read_contents
+from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
-from axial_transformers.compression.restoring import restore
 from axial_transformers.compression.rounding import Rounded, rounded
 from axial_transformers.data import DataConfig, scans
 from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import Images, accepts_arrays
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import require_writable, source_path, written_whole
-from axial_transformers.wording import duration
 
 IMAGES_PER_CHUNK = 128
 """Images of a chunk at least, unless the archive has fewer; they are decoded together. Fewer make archives larger."""
-SAMPLED = 48
-"""Images by which size and time are estimated, if there are at least four times as many."""
 
 log = logging.getLogger("axial_transformers")
 
@@ -57,12 +52,10 @@ class Limit(NamedTuple):
     size: int
     of: str
     """What takes as many."""
-    stored: int = 0
-    """Bytes of stored files, which the archive takes beside its images and its model."""
 
     def check(self, size: float) -> None:
-        """Raise NoGainError if `size` bytes and the stored files are too many."""
-        if (size := size + self.stored) > self.size:
+        """Raise NoGainError if an archive takes more bytes."""
+        if size > self.size:
             sizes = f"the archive would take about {size:,.0f} bytes, {self.of} {self.size:,}"
             raise NoGainError(f"{sizes}: take more examples, or write it nevertheless, by force=True")
 
@@ -71,24 +64,22 @@ def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int
     """Return what zlib makes of the values of examples [*A, C], in the type of archives, and `stored` bytes."""
     packer, dtype = zlib.compressobj(9), dtype_of(config)
     parts = (packer.compress((np.asarray(each, np.int64) - config.lowest).astype(dtype).tobytes()) for each in examples)
-    return Limit(stored + sum(map(len, parts)) + len(packer.flush()), "its values by zlib", stored)
+    return Limit(stored + sum(map(len, parts)) + len(packer.flush()), "its values by zlib")
 
 
 def limit_of(contents: Contents, config: AxialTransformerConfig) -> Limit:
     """Return the bytes of a source, or those of its values by zlib and of its stored files, if these are fewer."""
     examples = map(contents.tiles.example, range(len(contents.tiles.sizes)))
     of_values = by_zlib(config, examples, len(contents.stored or b""))
-    if not contents.input_size:  # of the hub
-        return of_values
-    return min(of_values._replace(size=contents.input_size, of="the input"), of_values)
+    of_input = Limit(contents.input_size, "the input")
+    return min(of_input, of_values) if contents.input_size else of_values  # none of the hub
 
 
-@accepts_arrays("images", "label", "cond")
+@accepts_arrays("images", "label")
 def compress(
     model: AxialTransformer,
     images: Int[Tensor, "n *a c"],
     label: Int[Tensor, " n"] | None = None,
-    cond: Float[Tensor, "n *a d"] | None = None,
     *,
     embed: bool = False,
     force: bool = False,
@@ -102,7 +93,6 @@ def compress(
 
     Args:
         label: int64 [N], for models with num_classes. Without `embed` not stored: `decompress` needs it again.
-        cond: [N, *A, D], never stored.
         embed: store the model and the labels, too. Its weights are rounded, so that weights and images together take
             few bytes and the model stays good; `open_archive` then needs nothing else.
         force: embed a model even if it makes the archive larger than zlib makes the values.
@@ -110,39 +100,36 @@ def compress(
         progress: wraps the loop over chunks and, with `embed`, those that round.
 
     Raises:
-        ValueError: images, label or cond do not fit the model, or it cannot compress.
+        ValueError: images or label do not fit the model, or it cannot compress.
         NoGainError: with `embed`, model and images take more bytes than zlib of the values; a ValueError.
         DamagedError: verification failed: the machine computes wrongly.
     """
-    file, conditioning = io.BytesIO(), Conditioning(label, cond)
-    embedded = to_embed(model, images, conditioning, progress) if embed else None
+    file = io.BytesIO()
+    embedded = to_embed(model, images, label, progress) if embed else None
     if embedded and not force:
         by_zlib(model.config, images.cpu()).check(embedded.expected)
-    write_archive(model, file, images, conditioning, verify, progress=progress, embedded=embedded)
+    write_archive(model, file, images, label, verify, progress=progress, embedded=embedded)
     return file.getvalue()
 
 
 def to_embed(
-    model: AxialTransformer, images: Images, conditioning: Conditioning = UNCONDITIONAL, progress: Progress = iter
+    model: AxialTransformer, images: Images, label: Tensor | None = None, progress: Progress = iter
 ) -> Rounded:
     """Return a model with rounded weights, for an archive of images [N, *A, C] that carries it; see `compress`."""
     check_model(model)
-    if conditioning.cond is not None:
-        raise ValueError("an archive that carries its model holds no cond: leave out cond, or embed")
     if not len(images):
         raise ValueError("there are no images, for which a model could be rounded: leave out embed")
+    conditioning = Conditioning(label)
     model.embed_conditioning(len(images), conditioning)  # checks all labels, of which `rounded` takes a sample
     return rounded(model, images, conditioning, progress)
 
 
-@accepts_arrays("label", "cond")
+@accepts_arrays("label")
 def decompress(
     model: AxialTransformer,
     archive: bytes | bytearray | memoryview | BinaryIO,
     label: Int[Tensor, " n"] | None = None,
-    cond: Float[Tensor, "n *a d"] | None = None,
     *,
-    most_values: int | None = None,
     progress: Progress = iter,
 ) -> Integer[Tensor, "n *a c"]:
     """Return the images [N, *A, C] of an archive, on the CPU.
@@ -151,28 +138,23 @@ def decompress(
 
     Args:
         archive: its bytes, or an open binary file.
-        label, cond: as for `compress`, for all images.
-        most_values: largest number of values in the header; bounds the time of a hostile archive.
+        label: as for `compress`, for all images.
         progress: wraps the loop over chunks.
 
     Raises:
         WrongModelError: another model wrote it.
-        WrongConditionsError: label or cond do not match those of `compress`.
+        WrongConditionsError: label does not match that of `compress`.
         OtherVersionError, TruncatedError, DamagedError: see `container`.
-        ArchiveError: more than `most_values`.
     """
     file = io.BytesIO(archive) if isinstance(archive, bytes | bytearray | memoryview) else archive
-    return ArchiveReader(file, model, label, cond, most_values).read(progress)
+    return ArchiveReader(file, model, label).read(progress)
 
 
-def open_archive(
-    archive: str | Path | bytes | bytearray | memoryview | BinaryIO, *, most_values: int | None = None
-) -> ArchiveReader:
+def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO) -> ArchiveReader:
     """Open an archive that carries its model. Its parts are read when they are asked for.
 
     Args:
         archive: a path, the bytes, or an open binary file.
-        most_values: as for `decompress`.
 
     Returns:
         What has `values` [N, *A, C], the `model`, and the `labels` [N] or None. Of a path, it is a context manager that
@@ -183,12 +165,12 @@ def open_archive(
         ArchiveError: see `container`; also an archive without its model.
     """
     if isinstance(archive, bytes | bytearray | memoryview):
-        return ArchiveReader(io.BytesIO(archive), most_values=most_values)
+        return ArchiveReader(io.BytesIO(archive))
     if not isinstance(archive, str | Path):
-        return ArchiveReader(archive, most_values=most_values)
+        return ArchiveReader(archive)
     file = source_path(archive).open("rb")
     try:
-        return ArchiveReader(file, most_values=most_values)
+        return ArchiveReader(file)
     except ValueError:
         file.close()
         raise
@@ -198,7 +180,7 @@ def write_archive(  # noqa: PLR0913
     model: AxialTransformer,
     file: BinaryIO,
     images: Images,
-    conditioning: Conditioning,
+    label: Tensor | None,
     verify: bool,
     *,
     metadata: bytes = b"",
@@ -214,7 +196,8 @@ def write_archive(  # noqa: PLR0913
     """
     model = embedded.model if embedded else model
     check_model(model)
-    _check_lengths(conditioning, len(images))
+    if label is not None and len(label) != len(images):
+        raise ValueError(f"label is of {len(label)} images, but {len(images)} are to be compressed")
     network, entries = ExactNetwork(model), list[ChunkEntry]()
 
     def encode(item: tuple[Tensor, Conditioning]) -> tuple[int, bytes]:
@@ -230,20 +213,20 @@ def write_archive(  # noqa: PLR0913
         entries.append(container.entry(count, content))
         file.write(content)
 
-    chunks, label = _even_ranges(len(images), IMAGES_PER_CHUNK), conditioning.label
+    chunks = _even_ranges(len(images), IMAGES_PER_CHUNK)
     of_model = [embedded.content] if embedded else []
     if embedded and label is not None:
         of_model.append(b"".join(map(container.varint, label.tolist())))
     header = Header(
         fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
-        num_values=model.config.num_values, labels=label is not None, cond=conditioning.cond is not None,
+        num_values=model.config.num_values, labels=label is not None,
         carries_model=embedded is not None, metadata=metadata,
         chunks=(ChunkEntry(0, 0, 0),) * (len(of_model) + len(chunks) + (stored is not None)),
     )  # fmt: skip
     file.write(header.pack())  # of the size that it will have
     for content in of_model:
         write(0, content)
-    items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
+    items = ((model.check(torch.as_tensor(images[some])), Conditioning(label).of(some)) for some in chunks)
     with without_dropout(model):
         for _, encoded in zip(progress(chunks), work_on_chunks(encode, items), strict=True):
             write(*encoded)
@@ -253,12 +236,6 @@ def write_archive(  # noqa: PLR0913
     file.seek(0)
     file.write(replace(header, chunks=tuple(entries)).pack())
     return size
-
-
-def _check_lengths(conditioning: Conditioning, count: int) -> None:
-    for name, given in conditioning._asdict().items():
-        if given is not None and len(given) != count:
-            raise ValueError(f"{name} is of {len(given)} images, but {count} are to be compressed")
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:
@@ -319,16 +296,16 @@ def compress_files(  # noqa: PLR0913
     tiles, metadata, stored = contents.tiles, contents.description.pack(), contents.stored
     limit = None if force else limit_of(contents, model.config)
     embedded = to_embed(model, tiles, progress=progress) if embed else None
-    if limit:
-        _foresee(model, tiles, embedded, limit, verify)
+    if limit and embedded:
+        limit.check(embedded.expected + len(stored or b""))
     with written_whole(target, replace=force) as aside:
         with aside.open("wb") as file:
             size = write_archive(
-                model, file, tiles, UNCONDITIONAL, verify,
+                model, file, tiles, None, verify,
                 metadata=metadata, stored=stored, progress=progress, embedded=embedded,
             )  # fmt: skip
         if limit:
-            limit.check(size - limit.stored)
+            limit.check(size)
         require_free(target, source, force)  # it may have come into being since
     return Written(
         contents=contents, size=size, model=embedded.model if embedded else model,
@@ -340,21 +317,6 @@ def tell(contents: Contents) -> None:
     """Say what the archive leaves out, and how files return."""
     for line in contents.said:
         log.info(line)
-
-
-def _foresee(model: AxialTransformer, tiles: Tiles, embedded: Rounded | None, limit: Limit, verify: bool) -> None:
-    """Say how large the archive will be, and how long it takes; NoGainError if it is too large."""
-    share, count = len(tiles) / SAMPLED, len(tiles)
-    if share < 4:
-        return
-    numbers = np.linspace(0, count - 1, SAMPLED).astype(int).tolist()
-    images = torch.from_numpy(np.concatenate([tiles[i : i + 1] for i in numbers]))
-    began = time.perf_counter()
-    packed = write_archive(model, io.BytesIO(), images, UNCONDITIONAL, verify, embedded=embedded)
-    size = embedded.expected if embedded else packed * share
-    limit.check(size)
-    threads = min(torch.get_num_threads(), share)
-    log.info(f"about {size + limit.stored:,.0f} bytes, in {duration((time.perf_counter() - began) * share / threads)}")
 
 
 def require_free(target: Path, source: Path, force: bool) -> None:
@@ -370,36 +332,3 @@ def require_free(target: Path, source: Path, force: bool) -> None:
     parts = [file, *(file.rglob("*") if file.is_dir() else ())]
     if any(part.exists() and os.path.samestat(part.stat(), found) for part in parts):
         raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")
-
-
-def decompress_files(
-    model: AxialTransformer | None,
-    archive: str | Path,
-    target: str | Path,
-    *,
-    salvage: bool = False,
-    only: str | None = None,
-    most_values: int | None = None,
-    progress: Progress = iter,
-) -> list[str]:
-    """Write the files from which `compress_files` made the archive, into a new folder.
-
-    One image alone is written as a file if the target has a suffix, and so is an array: as .npy, .npz, or in its own
-    format.
-
-    Args:
-        model: the one that wrote an archive that carries none.
-        salvage: leave out the contents of damaged chunks; in arrays they are 0.
-        only: name of the one image to restore, or index of the one example of an array.
-        most_values, progress: as for `decompress`.
-
-    Returns:
-        The names of the files, or the indices of the examples, that are lost.
-
-    Raises:
-        FileNotFoundError: no such archive.
-        FileExistsError: `target` exists.
-        ArchiveError: see `container`.
-    """
-    with source_path(archive).open("rb") as file:
-        return restore(ArchiveReader(file, model, most_values=most_values), Path(target), only, salvage, progress)

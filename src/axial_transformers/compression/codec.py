@@ -121,7 +121,7 @@ def decode_chunk(
     if stream.state[1] != len(stream.words):
         raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
     if stream.state[0] != _first_state(pixels):
-        raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
+        raise DamagedError("the decoded images have another checksum: damage, or label of other images")
     return torch.from_numpy(pixels if dtype == np.uint8 else pixels.astype(np.int64))
 
 

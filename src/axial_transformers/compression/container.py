@@ -22,7 +22,7 @@ _PREFIX = struct.Struct("<8sB")
 _FIXED = struct.Struct("<32sBIIIIB")
 _ENTRY = struct.Struct("<HII")
 _SIZE = struct.Struct("<I")
-_LABELS, _COND, _MODEL = 1, 2, 4
+_LABELS, _MODEL = 1, 4
 """Bits of the byte of conditions."""
 
 
@@ -35,7 +35,7 @@ class WrongModelError(ArchiveError):
 
 
 class WrongConditionsError(ArchiveError):
-    """Labels or conditioning do not match those of the archive."""
+    """Labels do not match those of the archive."""
 
 
 class OtherVersionError(ArchiveError):
@@ -73,8 +73,6 @@ class Header:
     num_values: int
     labels: bool = False
     """The model was given labels: the second chunk with `carries_model`, otherwise what the reader must know."""
-    cond: bool = False
-    """The reader must be given external conditioning."""
     carries_model: bool = False
     """The first chunk is the model."""
     metadata: bytes = b""
@@ -98,7 +96,7 @@ class Header:
         return self._before[-1].images
 
     def pack(self) -> bytes:
-        conditions = _LABELS * self.labels | _COND * self.cond | _MODEL * self.carries_model
+        conditions = _LABELS * self.labels | _MODEL * self.carries_model
         fixed = _FIXED.pack(
             self.fingerprint, conditions, self.num_values, len(self.chunks), len(self.metadata),
             self.channels, len(self.shape),
@@ -163,11 +161,10 @@ def read_header(file: BinaryIO) -> Header:
             raise DamagedError(f"chunk {i} claims {chunk.images} images")
     header = Header(
         fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
-        labels=bool(conditions & _LABELS), cond=bool(conditions & _COND), carries_model=bool(conditions & _MODEL),
-        metadata=metadata, chunks=index,
+        labels=bool(conditions & _LABELS), carries_model=bool(conditions & _MODEL), metadata=metadata, chunks=index,
     )  # fmt: skip
     own, of_images = index[: header.of_model], index[header.of_model : header.stored]
-    if conditions >= 2 * _MODEL or (header.cond and header.carries_model):
+    if conditions & ~(_LABELS | _MODEL):
         raise DamagedError(f"the header is damaged: it claims conditions {conditions}")
     if len(own) < header.of_model or any(chunk.images for chunk in own):
         raise DamagedError("the header is damaged: it claims a model that is not there")

@@ -6,8 +6,8 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,7 +19,7 @@ from PIL import Image
 from axial_transformers.compression.description import MODES, Description, HeldArray, HeldImage
 from axial_transformers.data import DataConfig, load, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
-from axial_transformers.data.blocks_of_arrays import Sliced, range_of_array
+from axial_transformers.data.blocks_of_arrays import Sliced, channels_last, range_of_array
 from axial_transformers.data.folders import files_below
 from axial_transformers.data.npy import array_names, read_array
 from axial_transformers.data.picture_files import SUFFIXES, PictureError, is_gray16, opened, upright
@@ -32,10 +32,9 @@ from axial_transformers.wording import counted
 FORMATS = {
     ".png": ("PNG", ("1", "L", "I;16", "LA", "RGB", "RGBA")), ".bmp": ("BMP", ("L", "RGB")),
     ".tif": ("TIFF", ("L", "I;16", "RGB")), ".tiff": ("TIFF", ("L", "I;16", "RGB")),
-    ".webp": ("WEBP", ("RGB",)), ".ppm": ("PPM", ("RGB",)), ".pgm": ("PPM", ("L",)),
+    ".ppm": ("PPM", ("RGB",)), ".pgm": ("PPM", ("L",)),
 }  # fmt: skip
 """By suffix, the format of Pillow and the modes that it keeps without loss."""
-MAX_WEBP_SIDE = 16383
 _NAMED = 20
 
 
@@ -79,24 +78,21 @@ class Contents:
 
     tiles: Tiles
     description: Description
-    read_stored: Callable[[], Iterable[bytes]] = tuple
-    """Returns the contents of the stored files, in order."""
-    input_size: int = 0
+    stored: bytes | None
+    """The chunk of stored files; None without any."""
+    input_size: int
     """Bytes of all files of the source that the archive holds."""
-    said: Sequence[str] = field(default=())
+    said: Sequence[str]
     """Lines about what is left out, and how files return."""
 
-    @cached_property
-    def stored(self) -> bytes | None:
-        """The chunk of stored files: their contents one after the other, by zlib; None without any."""
-        if not self.description.stored:
-            return None
-        packer, parts = zlib.compressobj(9), list[bytes]()
-        for (name, size), content in zip(self.description.stored, self.read_stored(), strict=True):
-            if len(content) != size:
-                raise ValueError(f"{name} has changed since it was first seen: compress it again")
-            parts.append(packer.compress(content))
-        return b"".join([*parts, packer.flush()])
+
+def _packed(files: Iterable[tuple[str, bytes]]) -> tuple[tuple[tuple[str, int], ...], bytes | None]:
+    """Return names and sizes of files, and their contents one after the other, by zlib; None without any."""
+    packer, sizes, parts = zlib.compressobj(9), list[tuple[str, int]](), list[bytes]()
+    for name, content in files:
+        sizes.append((name, len(content)))
+        parts.append(packer.compress(content))
+    return tuple(sizes), b"".join([*parts, packer.flush()]) if sizes else None
 
 
 def read_contents(
@@ -139,12 +135,12 @@ def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> C
         _values_of(image, config, file)
         returned = _returned(name, image, taken)
         taken.add(returned)
-        images.append(HeldImage(returned, image.mode, (image.height, image.width)))
+        images.append((returned, image.mode, image.height, image.width))
         coded.append(file)
     if not images:
         modes = ", ".join(MODES.get(config.channels, ())) or "any mode"
         raise ValueError(f"{path} holds no image of {modes}, which a model of {config.channels} channels codes")
-    renamed = sum(image.name != file.relative_to(root).as_posix() for image, file in zip(images, coded))
+    renamed = sum(name != file.relative_to(root).as_posix() for (name, *_), file in zip(images, coded))
     as_png = f", {renamed:,} of them as .png" if renamed else ""
     said.append(f"with equal values, not equal bytes, return {counted(len(images), 'file')}{as_png}")
     if others:
@@ -154,17 +150,15 @@ def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> C
         others = []
 
     def read(number: int) -> NDArray[np.integer]:
-        image, held = _image_in(coded[number]), images[number]
-        if image is None or (image.mode, (image.height, image.width)) != (held.mode, held.size):
+        image, (_, *held) = _image_in(coded[number]), images[number]
+        if image is None or [image.mode, image.height, image.width] != held:
             raise ValueError(f"{coded[number]} has changed since it was first read: compress it again")
         return _values_of(image, config, coded[number])
 
-    tiles = Tiles([image.size for image in images], read, (*config.shape, config.channels))
-    stored = tuple((file.relative_to(root).as_posix(), file.stat().st_size) for file in others)
-    return Contents(
-        tiles, Description(tuple(images), stored=stored), lambda: (file.read_bytes() for file in others),
-        sum(file.stat().st_size for file in (*coded, *others)), said,
-    )  # fmt: skip
+    names, stored = _packed((file.relative_to(root).as_posix(), file.read_bytes()) for file in others)
+    description = Description(tuple(images), stored=names)
+    tiles = Tiles(description.example_sizes(config), read, (*config.shape, config.channels))
+    return Contents(tiles, description, stored, sum(file.stat().st_size for file in (*coded, *others)), said)
 
 
 def _files_of(path: Path) -> tuple[Path, list[Path], list[str]]:
@@ -218,8 +212,7 @@ def _returned(name: str, image: Image.Image, taken: set[str]) -> str:
     """Return the name under which an image returns: its own if its format keeps all values, else one of a .png."""
     path = PurePosixPath(name)
     suffix = path.suffix.lower()
-    fits = suffix != ".webp" or max(image.size) <= MAX_WEBP_SIDE
-    if fits and suffix in FORMATS and image.mode in FORMATS[suffix][1]:
+    if suffix in FORMATS and image.mode in FORMATS[suffix][1]:
         return name
     for returned in (path.with_suffix(".png").as_posix(), f"{name}.png"):
         if returned not in taken and len(os.fsencode(PurePosixPath(returned).name)) < 256:
@@ -238,10 +231,10 @@ def _of_array(path: Path, config: AxialTransformerConfig, data: DataConfig) -> C
 def _of_table(path: Path, config: AxialTransformerConfig) -> Contents:
     """Return the numbers of a table; its text is stored."""
     table = tables.read_table(path)
-    columns = tuple(zip(table.names, ("int" if whole else "float" for whole in table.whole)))
-    said = f"1 table returns with equal numbers and text, not equal bytes: {', '.join(table.names)}"
+    names = ", ".join(name for name, _ in table.columns)
+    said = f"1 table returns with equal numbers, as float64 holds them, and equal text, not equal bytes: {names}"
     stored = [(f"{path.name} without numbers", table.rest)]
-    return _coded(path, table.values, "NL", config, path.name, stored=stored, said=said, columns=columns)
+    return _coded(path, table.values, "NL", config, path.name, stored=stored, said=said, columns=table.columns)
 
 
 def _npy(array: NDArray[Any]) -> bytes:
@@ -276,14 +269,13 @@ def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig)
 
 
 class _ByExample:
-    """Values [N, *A, C] that may be read one after the other only, in the boxes of `HeldArray`."""
+    """Values [N, *A, C] that may be read one after the other only, by slices of the first axis or by an index."""
 
     def __init__(self, values: NDArray[np.integer]) -> None:
         self._values, self.shape = values, values.shape
 
     def __getitem__(self, box: Any) -> NDArray[np.integer]:
-        first = box[0] if isinstance(box, tuple) else box
-        return self._values[first] if isinstance(first, slice) else self._values[[first]][0]
+        return self._values[box] if isinstance(box, slice) else self._values[[*box]][0]
 
 
 def _coded(
@@ -306,7 +298,7 @@ def _coded(
         channels = letters.index("C") if "C" in letters else None
     else:
         raise ValueError(f"{path} has shape {list(shape)}, not the {len(letters)} axes of data.axes={letters}")
-    held = HeldArray(name, member, array[(slice(0, 1),) * len(shape)].dtype.str, shape, channels, **about)
+    held = HeldArray(name, member, np.asarray(array[:1]).dtype.str, shape, channels, **about)
     count = 1 if channels is None else shape[channels]
     if len(shape) - (channels is not None) < inner or count != config.channels:
         blocks = [*config.shape, config.channels]
@@ -314,16 +306,15 @@ def _coded(
     found = range_of_array(str(path), array, config.grid)
     if found.grid and not config.grid:
         raise ValueError(f"{path} holds {found.grid}, but the model knows integers: give a model of such data")
-    outer, size = held.sizes(config)
+    outer, _ = held.sizes(config)
+    axes = "".join("C" if axis == channels else "?" for axis in range(len(shape)))
+    values = array if axes.endswith("C") else channels_last(array, axes)
 
     def read(number: int) -> NDArray[np.integer]:
-        part = np.asarray(array[held.box(np.unravel_index(number, outer) if outer else ())])
-        axis = held.channel_of_example(len(outer))
-        part = part[..., None] if axis is None else np.moveaxis(part, axis, -1)
-        return _within(integers(part, found), config, path)
+        return _within(integers(np.asarray(values[np.unravel_index(number, outer)]), found), config, path)
 
-    tiles = Tiles([size] * prod(outer), read, (*config.shape, config.channels))
-    description = Description(array=held, stored=tuple((each, len(content)) for each, content in stored))
+    names, packed = _packed(stored)
+    description = Description(array=held, stored=names)
+    tiles = Tiles(description.example_sizes(config), read, (*config.shape, config.channels))
     files = [each for each in (path.rglob("*") if path.is_dir() else [path]) if each.is_file()]
-    input_size = sum(each.stat().st_size for each in files)
-    return Contents(tiles, description, lambda: [content for _, content in stored], input_size, [said] if said else [])
+    return Contents(tiles, description, packed, sum(each.stat().st_size for each in files), [said] if said else [])

@@ -5,11 +5,10 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import PurePath, PurePosixPath
-from typing import Any
 
 import numpy as np
 
@@ -30,15 +29,8 @@ _FEW_VALUES, _VALUES_OF_BYTE = 1 << 16, 8
 """Values of its JSON: always allowed, and more for each of its bytes in the archive."""
 
 
-@dataclass(frozen=True)
-class HeldImage:
-    """One example, which returns as an image file."""
-
-    name: str
-    """Of the file in which it returns."""
-    mode: str
-    size: tuple[int, int]
-    """Height and width."""
+HeldImage = tuple[str, str, int, int]
+"""One example: the name of the file in which it returns, its mode, height and width."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +71,6 @@ class HeldArray:
             raise DamagedError("the archive describes an array that is not of its model")
         return tuple(lengths[:outer]), tuple(lengths[outer:])
 
-    def channel_of_example(self, outer: int) -> int | None:
-        """Return the axis of channels in the part of `box`, with so many axes before those of the model."""
-        return None if self.channels is None else self.channels - min(outer, self.channels)
-
-    def box(self, index: Iterable[Any]) -> tuple[int | slice, ...]:
-        """Return the part of the array that is the example of this index along the axes before those of the model."""
-        left = iter(index)
-        return tuple(
-            slice(None) if axis == self.channels else next(left, slice(None)) for axis in range(len(self.shape))
-        )
-
 
 @dataclass(frozen=True)
 class Description:
@@ -100,10 +81,19 @@ class Description:
     stored: tuple[tuple[str, int], ...] = ()
     """Names and bytes; of .npz files, its other arrays."""
 
+    def __post_init__(self) -> None:
+        if bool(self.images) == bool(self.array):
+            raise ValueError("it has images and an array, or neither")
+        small = all(0 < length < 1 << 31 for _, _, *lengths in self.images for length in lengths)
+        if not small or any(size < 0 for _, size in self.stored):
+            raise ValueError("it has images or files of such sizes that no archive holds")
+        names = [*(name for name, *_ in self.images), *(name for name, _ in self.stored)]
+        _check_names([*names, self.array.name] if self.array else names)
+
     def example_sizes(self, config: AxialTransformerConfig) -> list[tuple[int, ...]]:
         """Return the lengths of the axes *A of each example."""
         if self.array is None:
-            return [image.size for image in self.images]
+            return [(height, width) for _, _, height, width in self.images]
         outer, size = self.array.sizes(config)
         return [size] * prod(outer)
 
@@ -114,14 +104,14 @@ class Description:
             ValueError: there is no such image or example.
         """
         held, sizes = self.array, self.example_sizes(config)
-        names = [image.name for image in self.images] if held is None else [str(i) for i in range(len(sizes))]
+        names = [name for name, *_ in self.images] or [str(i) for i in range(len(sizes))]
         if only not in names:
             raise ValueError(f"the archive holds no {only!r:.100}, but {len(names)} such as {names[0]!r:.100}")
         number = names.index(only)
         if held is not None:
-            outer, _ = held.sizes(config)
-            whole = [part == slice(None) for part in held.box([0] * len(outer))]
-            held = replace(held, shape=tuple(n if is_whole else 1 for n, is_whole in zip(held.shape, whole)))
+            inner = [axis for axis in range(len(held.shape)) if axis != held.channels][-len(config.shape) :]
+            kept = {*inner, held.channels}
+            held = replace(held, shape=tuple(n if axis in kept else 1 for axis, n in enumerate(held.shape)))
         images = self.images[number : number + 1]
         first = sum(prod(tile_grid(size, config.shape)) for size in sizes[:number])
         return Description(images, held), first
@@ -130,11 +120,14 @@ class Description:
         """Raise DamagedError unless an archive of so many tiles can hold this."""
         if self.images and len(config.shape) != 2:
             raise DamagedError("the archive describes images, of which its model is not")
-        if not {image.mode for image in self.images} <= {*MODES.get(config.channels, ())}:
+        if not {mode for _, mode, *_ in self.images} <= {*MODES.get(config.channels, ())}:
             raise DamagedError("the archive describes images of modes that its model does not code")
-        outer, size = self.array.sizes(config) if self.array else ((), ())
-        of_array = prod(outer) * prod(tile_grid(size, config.shape)) if self.array else 0
-        if of_array + sum(prod(tile_grid(image.size, config.shape)) for image in self.images) != tiles:
+        if self.array:
+            outer, size = self.array.sizes(config)
+            described = prod(outer) * prod(tile_grid(size, config.shape))
+        else:
+            described = sum(prod(tile_grid(size, config.shape)) for size in self.example_sizes(config))
+        if described != tiles:
             raise DamagedError("the archive does not hold what it describes")
 
     def pack(self) -> bytes:
@@ -143,12 +136,7 @@ class Description:
         Raises:
             ValueError: too many files, or names that are too long.
         """
-        found = {
-            "images": [[image.name, image.mode, *image.size] for image in self.images],
-            "array": to_json(self.array) if self.array else None,
-            "stored": self.stored,
-        }
-        text = json.dumps(found, separators=(",", ":")).encode()
+        text = json.dumps(to_json(self), separators=(",", ":")).encode()
         for level in (9, 0):  # one that compresses too well is stored as it is
             packed = zlib.compress(text, level)
             try:
@@ -172,31 +160,9 @@ class Description:
             text = unpacking.decompress(packed, min(_MAX_TEXT, max(_ALWAYS, _RATIO * len(packed))))
             if unpacking.unconsumed_tail or _values(text) > _FEW_VALUES + _VALUES_OF_BYTE * len(packed):
                 raise ValueError("it is too large for its archive")
-            found = json.loads(text)
-            array = None if found["array"] is None else from_json(HeldArray, found["array"], "its array")
-            images = tuple(_image(*each) for each in found["images"])
-            description = cls(images, array, tuple(_stored(*each) for each in found["stored"]))
-            names = [*(image.name for image in images), *(name for name, _ in description.stored)]
-            _check_names([*names, array.name] if array else names)
-            if bool(images) == bool(array):
-                raise ValueError("it has images and an array, or neither")
-            return description
-        except (zlib.error, KeyError, TypeError, ValueError, RecursionError) as error:
+            return from_json(cls, json.loads(text), "it")
+        except (zlib.error, ValueError, RecursionError) as error:
             raise DamagedError(f"the archive's description of what it holds is damaged ({error})") from error
-
-
-def _image(name: str, mode: str, height: int, width: int) -> HeldImage:
-    if type(name) is not str or type(mode) is not str or type(height) is not int or type(width) is not int:
-        raise ValueError(f"an image is described by {name!r:.100}, {mode!r:.100}, {height!r:.100}, {width!r:.100}")
-    if not (0 < height < 1 << 31 and 0 < width < 1 << 31):
-        raise ValueError(f"{name!r:.100} has {height}x{width} pixels")
-    return HeldImage(name, mode, (height, width))
-
-
-def _stored(name: str, size: int) -> tuple[str, int]:
-    if type(name) is not str or type(size) is not int or not 0 <= size < 1 << 63:
-        raise ValueError(f"a file is described by {name!r:.100}, {size!r:.100}")
-    return name, size
 
 
 def _check_names(names: Sequence[str]) -> None:

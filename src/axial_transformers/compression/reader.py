@@ -45,22 +45,27 @@ class ArchiveReader:
     """
 
     def __init__(
-        self, file: BinaryIO, model: AxialTransformer | None = None, label: Tensor | None = None,
-        cond: Tensor | None = None, most_values: int | None = None,
-    ):  # fmt: skip
+        self,
+        file: BinaryIO,
+        model: AxialTransformer | None = None,
+        label: Tensor | None = None,
+    ):
         if model is not None:
             check_model(model)
-        _check_file(file)
+        if isinstance(file, io.TextIOBase) or not hasattr(file, "seek"):
+            raise ValueError(f'archive must be bytes or a binary file, not {file!r:.100}: open a path with mode "rb"')
         self.header, self._file = container.read_header(file), file
-        _check_number(self.header, most_values)
-        self._given, self._reading = Conditioning(label, cond), Lock()
+        self._given, self._reading = label, Lock()
         if not self.header.carries_model:
             name = self.header.fingerprint.hex()[:16]
             if model is None:
                 raise WrongModelError(f"the archive does not carry its model, {name}: give the one it was written with")
             _check_header(self.header, model)
             self.model = model  # in place of reading it
-        _check_conditioning(self.header, self._given)
+        needed = self.header.labels and not self.header.carries_model
+        if needed != (label is not None) or (label is not None and len(label) != self.header.images):
+            was = f"with the labels of its {self.header.images} images" if needed else "without labels"
+            raise WrongConditionsError(f"the archive was written {was}: give the same again")
 
     def __enter__(self) -> Self:
         return self
@@ -76,8 +81,6 @@ class ArchiveReader:
             check_model(model)
         except ValueError as error:
             raise DamagedError(f"the model in the archive makes no archives: {error}") from error
-        if self.header.fingerprint != fingerprint(model):
-            raise DamagedError("the model in the archive is not the one that wrote it")
         _check_header(self.header, model)
         return model
 
@@ -89,7 +92,7 @@ class ArchiveReader:
     def labels(self) -> Int[Tensor, " n"] | None:
         """Labels [N] of the images, int64; None without any. The number of classes stands for no label."""
         if not (self.header.carries_model and self.header.labels):
-            return self._given.label
+            return self._given
         content, count = self.content(1), self.header.images
         if len(content) < count:
             raise DamagedError(f"the archive has fewer labels than its {count} images")
@@ -120,7 +123,6 @@ class ArchiveReader:
 
     def content(self, chunk: int) -> bytes:
         """Return the bytes of a chunk."""
-        _check_file(self._file)
         with self._reading:
             return container.read_chunk(self._file, self.header, chunk)
 
@@ -143,7 +145,7 @@ class ArchiveReader:
 
     def _decoded(self, chunk: int, content: bytes) -> Tensor:
         entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
-        conditioning = Conditioning(self.labels, self._given.cond).of(slice(first, first + entry.images))
+        conditioning = Conditioning(self.labels).of(slice(first, first + entry.images))
         try:
             images, config = decode_chunk(self._network, entry.images, content, conditioning), self.config
             return images + config.lowest if config.of_bytes else images.long() + config.lowest
@@ -185,38 +187,14 @@ class ArchiveReader:
 
 
 def _check_header(header: Header, model: AxialTransformer) -> None:
-    config = model.config
-    if header.fingerprint != fingerprint(model):
+    config, wanted, own = model.config, header.fingerprint, fingerprint(model)
+    if wanted != own and header.carries_model:
+        raise DamagedError("the model in the archive is not the one that wrote it")
+    if wanted != own:
         raise WrongModelError(
-            f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
-            f" {fingerprint(model).hex()[:16]}: give the model folder it was written with"
+            f"the archive was written with the model {wanted.hex()[:16]}, not with this one,"
+            f" {own.hex()[:16]}: give the model folder it was written with"
         )
     found = (header.shape, header.channels, header.num_values)
     if found != (config.shape, config.channels, config.num_values):
         raise DamagedError(f"the header states shape, channels and values {found}: not those of its model")
-
-
-def _check_number(header: Header, most_values: int | None) -> None:
-    values = sum(entry.images for entry in header.chunks) * header.channels * prod(header.shape)
-    if most_values is not None and values > most_values:
-        raise ArchiveError(
-            f"the archive states {values:,} values, and at most {most_values:,} are allowed: allow more if it is honest"
-        )
-
-
-def _check_file(file: BinaryIO) -> None:
-    if not isinstance(file, io.IOBase) and not hasattr(file, "seek"):
-        raise ValueError(f"archive must be bytes or an open binary file, not {file!r:.100}: open what the path names")
-    if getattr(file, "closed", False):
-        raise ValueError("the archive's file is closed: keep it open while it is read")
-    if isinstance(file, io.TextIOBase):
-        raise ValueError('the archive is open as text: open it with mode "rb"')
-
-
-def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
-    needed = {"label": header.labels and not header.carries_model, "cond": header.cond}
-    for name, value in conditioning._asdict().items():
-        stored = needed[name]
-        if stored != (value is not None) or (value is not None and len(value) != header.images):
-            was = f"with {name} of its {header.images} images" if stored else f"without {name}"
-            raise WrongConditionsError(f"the archive was written {was}: give the same again")

@@ -5,10 +5,10 @@ import logging
 import os
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -22,9 +22,9 @@ from axial_transformers.compression.description import HeldArray
 from axial_transformers.compression.reader import ArchiveReader
 from axial_transformers.data import scans, tables
 from axial_transformers.data.scans import suffix_of
-from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Progress
-from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
 
 AT_A_TIME = 1 << 24
 """Bytes of a stored file that are in memory together."""
@@ -37,15 +37,46 @@ Parts = Iterable[tuple[str, Iterable[bytes]]]
 log = logging.getLogger("axial_transformers")
 
 
-def restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool, progress: Progress) -> list[str]:
-    """Write what `compress_files` compressed; arguments, result and errors as of `decompress_files`."""
+def decompress_files(
+    model: AxialTransformer | None,
+    archive: str | Path,
+    target: str | Path,
+    *,
+    salvage: bool = False,
+    only: str | None = None,
+    progress: Progress = iter,
+) -> list[str]:
+    """Write the files from which `compress_files` made the archive, into a new folder.
+
+    One image alone is written as a file if the target has a suffix, and so is an array: as .npy, .npz, or in its own
+    format.
+
+    Args:
+        model: the one that wrote an archive that carries none.
+        salvage: leave out the contents of damaged chunks; in arrays they are 0.
+        only: name of the one image to restore, or index of the one example of an array.
+        progress: wraps the loop over chunks.
+
+    Returns:
+        The names of the files, or the indices of the examples, that are lost.
+
+    Raises:
+        FileNotFoundError: no such archive.
+        FileExistsError: `target` exists.
+        ArchiveError: see `container`.
+    """
+    with source_path(archive).open("rb") as file:
+        return _restore(ArchiveReader(file, model), Path(target), only, salvage, progress)
+
+
+def _restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool, progress: Progress) -> list[str]:
     require_target(target)
     description, first = reader.description(), 0
     if only is not None:
         description, first = description.alone(only, reader.config)
     array, images, stored = description.array, description.images, description.stored
     single = target.suffix != "" and (array is not None or (len(images) == 1 and not stored))
-    kept = suffix_of(Path((array or images[0]).name))
+    kept = suffix_of(Path(array.name if array else images[0][0]))
     if array and single and suffix_of(target) not in (".npy", ".npz", kept):
         raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
     if array and stored and (suffix_of(target) if single else kept) not in (".npz", *tables.SUFFIXES):
@@ -53,15 +84,15 @@ def restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool
     examples = reader.examples(description.example_sizes(reader.config), first, salvage, progress)
     lost = list[str]()
     with written_whole(target, replace=False) if single else folder_written_whole(target) as place:
-        parts = _stored(reader, description.stored, salvage, lost)
+        parts = _stored(reader, description.stored, place.parent, salvage, lost)
         if array is not None:
             write_array(place if single else _new(place, array.name), array, reader.config, examples, parts, lost)
         else:
-            for image, values in zip(images, examples):
+            for (name, mode, *_), values in zip(images, examples):
                 if values is None:
-                    lost.append(image.name)
+                    lost.append(name)
                 else:
-                    write_image(place if single else _new(place, image.name), values, image.mode)
+                    write_image(place if single else _new(place, name), values, mode)
             for name, content in parts:
                 with _new(place, name).open("wb") as file:
                     file.writelines(content)
@@ -102,7 +133,7 @@ def write_image(path: Path, values: NDArray[np.integer], mode: str) -> None:
     pixels = np.ascontiguousarray(some if some.shape[-1] > 1 else some[..., 0])
     image = Image.fromarray(pixels.astype(np.uint16 if mode == "I;16" else np.uint8))
     image = image.convert("1", dither=Image.Dither.NONE) if mode == "1" else image
-    image.save(path, kind, lossless=True)  # an option of WebP, which other formats ignore
+    image.save(path, kind)
 
 
 def write_array(
@@ -117,14 +148,13 @@ def write_array(
         file = path if path.suffix == ".npy" else Path(folder, "array.npy")
         array = open_memmap(file, "w+", np.dtype(held.dtype), held.shape)
         (outer, _), grid = held.sizes(config), config.floats
-        channels = held.channel_of_example(len(outer))
+        channels_last = array[..., None] if held.channels is None else np.moveaxis(array, held.channels, -1)
         for number, example in enumerate(examples):
             if example is None:
                 lost.append(str(number))
                 continue
             values: NDArray[Any] = grid.floats(example, array.dtype) if grid and array.dtype.kind == "f" else example
-            part = values[..., 0] if channels is None else np.moveaxis(values, -1, channels)
-            array[held.box(np.unravel_index(number, outer) if outer else ())] = part
+            channels_last[np.unravel_index(number, outer)] = values
         array.flush()
         if path.suffix == ".npz":
             with ZipFile(path, "w", ZIP_DEFLATED) as whole:
@@ -137,7 +167,7 @@ def write_array(
         elif path.suffix != ".npy":
             header = _header_of(held)
             like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
-            scans.write_scan(path, array if held.channels is None else np.moveaxis(array, held.channels, -1), like)
+            scans.write_scan(path, array if held.channels is None else channels_last, like)
 
 
 def _write_table(path: Path, held: HeldArray, array: NDArray[Any], parts: Parts) -> None:
@@ -145,7 +175,7 @@ def _write_table(path: Path, held: HeldArray, array: NDArray[Any], parts: Parts)
     if not rest:
         raise DamagedError("the text of the table is missing or damaged: its numbers can be restored as .npy")
     try:
-        tables.write_table(path, array, [kind == "int" for _, kind in held.columns], b"".join(rest))
+        tables.write_table(path, array, held.columns, b"".join(rest))
     except ValueError as error:
         raise DamagedError(f"the archive's text of the table is damaged ({error})") from error
 
@@ -157,8 +187,10 @@ def _header_of(held: HeldArray) -> Any:
         raise DamagedError("the archive's header of a scan is damaged") from error
 
 
-def _stored(reader: ArchiveReader, stored: Sequence[tuple[str, int]], salvage: bool, lost: list[str]) -> Parts:
-    """Yield the stored files, whose contents must be read one after the other."""
+def _stored(
+    reader: ArchiveReader, stored: Sequence[tuple[str, int]], folder: Path, salvage: bool, lost: list[str]
+) -> Parts:
+    """Yield the stored files, by way of a file in `folder`; their contents must be read one after the other."""
     if not stored:
         return
     try:
@@ -168,26 +200,21 @@ def _stored(reader: ArchiveReader, stored: Sequence[tuple[str, int]], salvage: b
             raise
         lost += [name for name, _ in stored]
         return
+    with TemporaryFile(dir=folder) as whole:
+        _unpack(chunk, whole, sum(size for _, size in stored))
+        for name, size in stored:
+            yield name, (whole.read(min(AT_A_TIME, size - start)) for start in range(0, size, AT_A_TIME))
+
+
+def _unpack(chunk: bytes, target: IO[bytes], size: int) -> None:
+    """Unpack the chunk of stored files to an empty file, and rewind it; DamagedError unless that gives `size` bytes."""
     unpacking, left = zlib.decompressobj(), chunk
-
-    def unpacked(most: int) -> bytes:
-        nonlocal left
-        try:
-            part = unpacking.decompress(left, most)
-        except zlib.error as error:
-            raise DamagedError("the archive's stored files are damaged") from error
-        left = unpacking.unconsumed_tail
-        return part
-
-    def content(size: int) -> Iterator[bytes]:
-        while size:
-            part = unpacked(min(size, AT_A_TIME))
-            if not part and not left:
-                raise DamagedError("the archive's stored files end early")
-            size -= len(part)
-            yield part
-
-    for name, size in stored:
-        yield name, content(size)
-    if unpacked(1) or not unpacking.eof or unpacking.unused_data:
-        raise DamagedError("the archive's stored files go on after the last one")
+    try:
+        while target.tell() <= size and (part := unpacking.decompress(left, AT_A_TIME)):
+            target.write(part)
+            left = unpacking.unconsumed_tail
+    except zlib.error as error:
+        raise DamagedError("the archive's stored files are damaged") from error
+    if target.tell() != size or not unpacking.eof or unpacking.unused_data:
+        raise DamagedError("the archive's stored files are not of the sizes that it states")
+    target.seek(0)

@@ -6,6 +6,7 @@ Arrow maps them from disk, so they may be larger than memory. Rows are read when
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,18 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.arrays import MAX_CLASSES, example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
-from axial_transformers.data.examples import Examples
-from axial_transformers.data.images import PixelKind, kind_of_images
+from axial_transformers.data.examples import Examples, Indices, OnDemand
+from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.parsing import say
-from axial_transformers.data.rows import Column, Rows
+from axial_transformers.data.picture_files import Member
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
-from axial_transformers.data.value_range import ValueRange, range_of
+from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.progress import Progress
 from axial_transformers.storage import require_extra
 from axial_transformers.wording import engineering
 
 BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
-_KINDS: tuple[PixelKind, ...] = ("rgba", "rgb", "gray")
+_AT_ONCE = 64
 
 
 def is_saved(folder: Path) -> bool:
@@ -110,17 +111,7 @@ def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progres
     classes = classes or [name for name in numbers if name in ("label", "cls")]
 
     name = _chosen(source, "data.column", options.column, pictures or arrays, [*pictures, *arrays])
-    column, kind = Column(dataset.select_columns([name]).with_format("arrow"), source), None
-    batches = map(column.read, progress(column.batches()))
-    if name in pictures:
-        kinds, found = {kind_of_images(batch, options) for batch in batches}, ValueRange(0, 255)
-        if "gray16" in kinds:
-            raise ValueError(f"{source} holds pictures of 16 bits: save their values as arrays")
-        kind = next(each for each in _KINDS if each in kinds)
-    else:
-        found, first = range_of(source, batches, options.grid, rounding=True), column.read([0])
-        if first.dtype == np.uint8:  # images in uint8 are 0..255
-            found = ValueRange.around([found, example_of(first[0], source, options)[1]])
+    rows = Rows(dataset.select_columns([name]).with_format("arrow"), source, options, progress)
     labels = class_names = None
     if classes or options.label_column is not None:
         name = _chosen(source, "data.label_column", options.label_column, classes, numbers)
@@ -128,11 +119,11 @@ def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progres
         if labels is not None:
             class_names = tuple(getattr(features[name], "names", None) or map(str, range(labels.max() + 1)))
     return Examples(
-        values=Rows(column, options, kind, found).as_array(),
+        values=rows.as_array(),
         names=dataset["__key__"][:] if "__key__" in features else [str(i) for i in range(len(dataset))],
         labels=labels,
         class_names=class_names,
-        **found.counted(source, None if kind else options.num_values),
+        **rows.found.counted(source, None if rows.kind else options.num_values),
     )
 
 
@@ -152,3 +143,97 @@ def _labels(dataset: Any, name: str, source: str) -> NDArray[np.int64] | None:
     if labels.dtype.kind not in "ui" or labels.min() < 0 or labels.max() >= MAX_CLASSES:
         raise ValueError(f"{source}: {name} holds no class, or one beyond 0..{MAX_CLASSES - 1}: set data.label_column")
     return labels.astype(np.int64)
+
+
+class Rows(OnDemand):
+    """The examples of a column as an array [N, *A, C], read when they are selected.
+
+    Args:
+        column: a `datasets.Dataset` of one column, images or arrays, in the format of Arrow.
+        source: what errors call it.
+        progress: wraps the loop that finds the range of all values, or the kind of all images.
+    """
+
+    kind: PixelKind | None = None
+    """Of images; None for arrays."""
+
+    def __init__(self, column: Any, source: str, options: DataConfig, progress: Progress = iter) -> None:
+        self.column, self.source, self.options = column, source, options
+        (first,), batches = self._read([0]), self._batches(progress)
+        if isinstance(first, Member):
+            kinds, self.found = {kind_of_images(batch, options) for batch in batches}, ValueRange(0, 255)
+            if "gray16" in kinds:
+                raise ValueError(f"{source} holds pictures of 16 bits: save their values as arrays")
+            self.kind = "rgba" if "rgba" in kinds else "rgb" if "rgb" in kinds else "gray"
+        else:
+            self.found = range_of(source, batches, options.grid, rounding=True)
+            if first.dtype == np.uint8:  # images in uint8 are 0..255
+                self.found = ValueRange.around([self.found, example_of(first, source, options)[1]])
+        self.dtype, self.shape = self.found.type, (len(column), *self._example(first).shape)
+
+    def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
+        rows = np.arange(len(self))[indices].tolist()
+        values = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        for value, cell in zip(values, self._read(rows), strict=True):
+            example = self._example(cell)
+            if example.shape != value.shape:
+                where = cell if isinstance(cell, Member) else self.source
+                sizes = f"is {list(example.shape)} where the first row is {list(value.shape)}"
+                raise ValueError(f"{where} {sizes}: give data.size and data.fit (crop or stretch)")
+            value[...] = example
+        return values
+
+    def _example(self, cell: Any) -> NDArray[np.integer]:
+        if self.kind is None:
+            return example_of(integers(cell, self.found), self.source, self.options)[0]
+        image = decoded(cell, self.kind, self.options.background, self.options.palette)
+        (example,), _ = fitted(cell, image, self.options)
+        return example
+
+    def consecutive(self, chosen: slice) -> NDArray[np.integer]:
+        part = copy(self)
+        part.column = self.column.select(range(len(self))[chosen])
+        part.shape = (len(part.column), *self.shape[1:])
+        return part.as_array()
+
+    def contents(self) -> Iterator[bytes | memoryview]:
+        """Yield how the rows are read, and what they hold: images are not decoded."""
+        options = self.options
+        of_images = options.size, options.fit, options.background, options.palette
+        yield f"{(*of_images, options.axes, options.frames, options.stride)}".encode()
+        for batch in self._batches():
+            for cell in batch:
+                yield cell.getbuffer() if isinstance(cell, Member) else np.ascontiguousarray(cell).data
+
+    def _batches(self, progress: Progress = iter) -> Iterator[Any]:
+        """Yield what all rows hold, some at a time."""
+        for start in progress(range(0, len(self.column), _AT_ONCE)):
+            yield self._read(range(start, min(start + _AT_ONCE, len(self.column))))
+
+    def _read(self, rows: Sequence[int]) -> Any:
+        """Return the image files of rows, or an array [n, *A]; ValueError for arrays of several shapes."""
+        cells = self.column[rows].column(0).combine_chunks()
+        if hasattr(cells, "field"):
+            return [self._file(cell or {}, row) for row, cell in zip(rows, cells.to_pylist(), strict=True)]
+        shape, cells = [len(cells)], getattr(cells, "storage", cells)
+        while hasattr(cells, "value_lengths"):  # the numpy format of `datasets` takes 700 times as long
+            lengths = cells.value_lengths().unique().to_pylist() or [0]
+            if len(lengths) > 1 or None in lengths:
+                raise ValueError(f"{self.source} holds arrays of different shapes, or a row holds none")
+            shape.append(lengths[0])
+            cells = cells.flatten()
+        return cells.to_numpy(zero_copy_only=False).reshape(shape)
+
+    def _file(self, cell: dict[str, Any], row: int) -> Member:
+        """Return the image file in a cell, or the one of its path if `datasets` has downloaded it."""
+        content, path = cell.get("bytes"), cell.get("path") or ""
+        name = f"{self.source}: {path or f'row {row}'}"
+        if content is None and path:
+            from datasets import config
+            from huggingface_hub import constants
+
+            folders = [Path(folder).resolve() for folder in (config.HF_DATASETS_CACHE, constants.HF_HUB_CACHE)]
+            if not any(Path(path).resolve().is_relative_to(folder) for folder in folders):  # rows may name any file
+                raise ValueError(f"{name} is no file of the data set: put its images into it, as save_to_disk does")
+            content = Path(path).read_bytes()
+        return Member(content or b"", name)

@@ -7,8 +7,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 LOCK = ".lock"
-GRACE = 6.0
-"""Seconds: the workers of a killed process keep its lock for up to five."""
 
 
 class FolderInUse(OSError):
@@ -20,7 +18,7 @@ def folder_held(folder: Path) -> Iterator[None]:
     """Lock an existing folder until the block or the process ends."""
     lock = FileLock(folder / LOCK)  # which stays: removed, one process could lock it and another its successor
     try:
-        lock.acquire(timeout=GRACE)
+        lock.acquire(timeout=0)
     except Timeout:
         raise FolderInUse(f"{folder} is in use by another process: wait until it ends, or end it") from None
     try:

@@ -15,7 +15,7 @@ So the order does not depend on how a run is executed:
 
 - after a resume, step t has the same positions, t * batch_size .. (t + 1) * batch_size - 1;
 - P processes divide the positions of a step into P consecutive parts, one for each rank;
-- a worker process computes the batch at the positions that it gets, whoever computed the one before.
+- a thread computes the batch at the positions that it gets, whoever computed the one before.
 
 The batch size says which positions a step has, so a resume must not change it. Dropout is not of this file: its seed
 depends on the step and the rank (`step.step`).
@@ -124,7 +124,7 @@ def _permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
 
 
 WORKERS = 2
-"""Worker processes by default, for examples that are not in memory. Not measured."""
+"""Threads by default, for examples that are not in memory. Not measured."""
 
 
 def some_examples(examples: Examples, numbers: int) -> torch.Tensor:
@@ -224,7 +224,7 @@ def batches(
 ) -> Generator[Batch, None, None]:
     """Yield the batches of this process without end: the parts of step `first_step`, then those of the next step.
 
-    Worker processes prefetch, so that reading and decoding overlap with training.
+    Threads prefetch, so that reading and decoding overlap with training.
     """
     order = (
         positions

@@ -75,7 +75,7 @@ class TrainConfig:
     device: str = "auto"
     """Device to train on: cuda, cuda:1, cpu, ...; auto: CUDA if there is any."""
     workers: Annotated[int | None, Bounds(least=0, most=256)] = None
-    """Processes that prefetch examples. None: 2 where they are read from disk (data sets), otherwise 0."""
+    """Threads that prefetch examples. None: 2 where they are read from disk (data sets), otherwise 0."""
     log_every: Annotated[int, COUNT] = 50
     """Steps between lines of metrics.jsonl."""
     evaluate_every: Annotated[int, COUNT] = 1_000

@@ -37,7 +37,6 @@ from pathlib import Path
 
 from axial_transformers.data import Examples
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import machine_facts
 from axial_transformers.models import AxialTransformer, start
@@ -180,7 +179,7 @@ def _fit(
     interrupts, folder = Interrupts(), checkpoints.run if learner.processes.rank_zero else None
     log = MetricsLog(folder, state, config)
     between = Callbacks(learner, checkpoints, log)
-    with deaths_of_workers(), interrupts, closing(learner), log, progress:
+    with interrupts, closing(learner), log, progress:
         _begin(between, progress)
         while (ending := _ending(learner, interrupts)) is None:
             if evaluate and _evaluation_due(learner):
