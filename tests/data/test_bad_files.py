@@ -47,7 +47,7 @@ def test_images_of_another_size_or_type_are_named_with_a_hint(tmp_path):
     assert "smaller than one 6x6 tile" in _line(tmp_path, DataConfig(size=6, fit="tiles"))
     assert len(data.load(tmp_path, DataConfig(size=6, fit="crop"), "all")) == 2
     deep = _png(tmp_path / "deep", "a.png", _PIXELS[..., 0].astype(np.uint16))
-    assert "a.png has 16 bits, and is read as one of RGB" in _line(deep, DataConfig(mode="rgb"))
+    assert "a.png has 16 bits a channel, not 8: convert or remove it" in _line(deep, DataConfig(mode="rgb"))
     _png(tmp_path / "deep", "a.tiff", _PIXELS[..., 0].astype(np.float32))
     assert "a.tiff has pixels of type F" in _line(tmp_path / "deep")
 

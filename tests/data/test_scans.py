@@ -59,30 +59,39 @@ def _agree(scan: Scan, values: np.ndarray, axes: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
 @pytest.mark.parametrize(
-    ("dtype", "shape"),
-    [("int16", (5,)), ("uint16", (4, 5)), ("uint8", (3, 4, 5)), ("float32", (2, 3, 4, 5)), (">i2", (3, 4, 5))],
+    ("dtype", "axes", "kind"),
+    [
+        ("int16", "L", nibabel.Nifti1Image),
+        ("uint16", "HW", nibabel.Nifti2Image),
+        ("uint8", "DHW", nibabel.Nifti2Image),
+        ("float32", "TDHW", nibabel.Nifti1Image),
+        (">i2", "DHW", nibabel.Nifti1Image),
+    ],
 )
-def test_nifti_keeps_values_and_geometry_in_a_round_trip(tmp_path, suffix, dtype, shape):
-    values = _values(*shape, dtype=np.dtype(dtype).newbyteorder("=").name)
-    image = nibabel.Nifti1Image(values.T, _AFFINE, dtype=values.dtype)
-    image.header.set_zooms((2, 2.5, 3, 0.7)[: len(shape)])
+def test_nifti_keeps_values_and_geometry_in_a_round_trip(tmp_path, suffix, dtype, axes, kind):
+    values = _values(*range(6 - len(axes), 6), dtype=np.dtype(dtype).newbyteorder("=").name)
+    image = kind(values.T, _AFFINE, dtype=values.dtype)
+    image.header.set_zooms((2, 2.5, 3, 0.7)[: len(axes)])
     image.set_sform(_AFFINE, 2)
     if dtype[0] == ">":
-        image = nibabel.Nifti1Image(values.T.astype(dtype), None, image.header.as_byteswapped(">"))
+        image = kind(values.T.astype(dtype), None, image.header.as_byteswapped(">"))
     image.header.set_slope_inter(0.5, -3)
+    image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"x" * 5000))
     image.to_filename(tmp_path / f"a{suffix}")
 
     scan = read_scan(tmp_path / f"a{suffix}")
-    _agree(scan, values, {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}[len(shape)])
+    _agree(scan, values, axes)
     assert (scan.scale, scan.offset) == (0.5, -3)
     write_scan(tmp_path / f"b{suffix}", scan.values, scan)
     first, second = (nibabel.load(tmp_path / f"{name}{suffix}") for name in "ab")
+    assert type(first) is type(second)
     assert first.header.get_zooms() == second.header.get_zooms()
     assert first.header["sform_code"] == second.header["sform_code"] == 2
     assert np.array_equal(first.affine, second.affine)
     assert np.array_equal(second.dataobj.get_unscaled(), values.T)
     assert (second.dataobj.slope, second.dataobj.inter) == (0.5, -3)
     assert second.get_data_dtype().newbyteorder("=") == values.dtype
+    assert not second.header.extensions
 
 
 def test_nifti_is_mapped_and_never_written_and_axes_of_length_one_are_dropped(tmp_path):
@@ -113,20 +122,6 @@ def test_vectors_and_colours_of_nifti_are_channels_in_a_round_trip(tmp_path, fra
     write_scan(tmp_path / "b.nii.gz", scan.values, scan)
     _agree(read_scan(tmp_path / "b.nii.gz"), scan.values, scan.axes)
     assert np.allclose(nibabel.load(tmp_path / "b.nii.gz").affine, _AFFINE)
-
-
-def test_nifti_2_is_read_and_extensions_are_not_copied(tmp_path):
-    values = _values(3, 4, 5)
-    image = nibabel.Nifti2Image(values.T, _AFFINE)
-    image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"x" * 5000))
-    image.to_filename(tmp_path / "a.nii")
-    scan = read_scan(tmp_path / "a.nii")
-    _agree(scan, values, "DHW")
-    write_scan(tmp_path / "b.nii", scan.values, scan)
-    again = nibabel.load(tmp_path / "b.nii")
-    assert isinstance(again, nibabel.Nifti2Image)
-    assert np.array_equal(np.asarray(again.dataobj), values.T)
-    assert not again.header.extensions
 
 
 def test_the_written_type_is_that_of_the_scan_if_it_holds_all_values(tmp_path):
@@ -435,7 +430,7 @@ def test_files_that_are_cut_off_or_missing_are_named(tmp_path):
         assert caught.value.filename == str(tmp_path / name.partition("::")[0])
 
 
-def test_writing_is_whole_or_nothing(tmp_path):
+def test_writing_is_whole_or_nothing_and_always_the_same(tmp_path):
     scan = Scan(_values(3, 4), "HW")
     with pytest.raises(ValueError, match=r"a\.png has no suffix of a scan"):
         write_scan(tmp_path / "a.png", scan.values, scan)
@@ -447,8 +442,7 @@ def test_writing_is_whole_or_nothing(tmp_path):
         first = (tmp_path / name).read_bytes()
         write_scan(tmp_path / name, scan.values, scan)
         assert (tmp_path / name).read_bytes() == first
-    assert nibabel.load(tmp_path / "a.nii").get_data_dtype() == np.int16
-    assert {path.name for path in tmp_path.iterdir()} == {"a.nii", "a.nii.gz", "a.tif", "a.npy"}
+    assert len([*tmp_path.iterdir()]) == 4
 
 
 def test_without_the_extra_one_line_names_it(tmp_path, monkeypatch):
