@@ -43,7 +43,9 @@ def test_order_is_that_of_relative_paths(tmp_path):
         _save(tmp_path / name, np.full((2, 2), i, np.uint8))
     (tmp_path / "README.txt").write_text("not an image")
     _save(tmp_path / ".hidden" / "x.png", _pixels())
-    examples = data.load(tmp_path, split="all")
+    beside = r"^1 file such as c\.png beside 2 sub-folders \(a, b\): all files are examples"
+    with pytest.warns(UserWarning, match=beside):
+        examples = data.load(tmp_path, split="all")
     assert examples.names == ["a/10.png", "a/2.png", "b/1.png", "c.png"]
     assert examples.values[:, 0, 0, 0].tolist() == [2, 1, 0, 3]
     assert examples.labels is None  # one lies in no class
@@ -64,18 +66,16 @@ def test_sub_folders_are_classes_and_splits(tmp_path):
         data.load(tmp_path)
 
 
-@pytest.mark.parametrize("inside", ["", "train_32x32"], ids=["itself", "alone in a folder"])
-def test_a_train_folder_without_validation_is_divided(tmp_path, inside):
+def test_a_train_folder_without_validation_is_divided(tmp_path):
     for i in range(40):
         _save(tmp_path / "train_32x32" / f"{i}.png", np.full((2, 2), i, np.uint8))
-    folder = tmp_path if inside else tmp_path / "train_32x32"
-    validation = data.load(folder, split="validation")
-    train = data.load(folder)
-    assert 0 < len(validation) < len(train) < 40
-    if inside:
-        assert sorted(train.names + validation.names) == data.load(folder, split="all").names
-        with pytest.raises(EmptySplitError, match="no test examples"):
-            data.load(folder, split="test")
+    for folder in (tmp_path, tmp_path / "train_32x32"):
+        validation, train = data.load(folder, split="validation"), data.load(folder)
+        assert 0 < len(validation) < len(train) < 40
+    names = data.load(tmp_path).names + data.load(tmp_path, split="validation").names
+    assert sorted(names) == data.load(tmp_path, split="all").names
+    with pytest.raises(EmptySplitError, match="no test examples"):
+        data.load(tmp_path, split="test")
 
 
 def test_further_images_move_none_between_splits(tmp_path):
@@ -236,13 +236,6 @@ def test_indices_of_a_palette_are_read_on_request(tmp_path, suffix, bits):
         data.load(tmp_path, replace(wanted, skip_bad=0), "all")
 
 
-def test_bands_that_no_picture_has_are_no_picture(tmp_path):
-    tifffile.imwrite(tmp_path / "a.tif", np.zeros((6, 6, 5), np.uint8), photometric="rgb", extrasamples=[0, 0])
-    _save(tmp_path / "b.png", _pixels())
-    with pytest.warns(UserWarning, match=r"skipped, 1 of 2 files: .*a\.tif has 5 bands, as no picture: alone, it is"):
-        assert data.load(tmp_path, DataConfig(skip_bad=1), "all").names == ["b.png"]
-
-
 _VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_from([1, 3])))
 
 
@@ -362,17 +355,6 @@ def test_the_damage_of_a_split_is_named_all_at_once(tmp_path):
         data.load(tmp_path, DataConfig(skip_bad=9))
 
 
-def test_it_is_said_what_becomes_of_files_beside_sub_folders(tmp_path):
-    for name in ("a/0.png", "a/1.png", "b/0.png"):
-        _save(tmp_path / name, _pixels())
-    assert data.load(tmp_path, split="all").class_names == ("a", "b")
-    _save(tmp_path / "c.png", _pixels())
-    with pytest.warns(
-        UserWarning, match=r"^1 file such as c\.png beside 2 sub-folders \(a, b\): all files are examples"
-    ):
-        assert data.load(tmp_path, split="all").class_names is None
-
-
 def test_where_an_image_has_alpha_the_others_are_opaque_and_a_background_flattens_all(tmp_path):
     colours, alpha = _pixels(), np.arange(36, dtype=np.uint8).reshape(6, 6, 1)
     for i, pixels in enumerate((colours, np.concatenate([colours, alpha], axis=-1), _pixels(channels=1))):
@@ -398,7 +380,8 @@ def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp
     frames = [Image.fromarray(_pixels(i)) for i in range(2)]
     frames[0].save(tmp_path / "07 moving.gif", save_all=True, append_images=frames[1:])
     frames[0].save(tmp_path / "08 pages.tif", save_all=True, append_images=frames[1:])
-    with pytest.warns(UserWarning, match="skipped, 4 of 15 files: "):
+    tifffile.imwrite(tmp_path / "09 bands.tif", np.zeros((6, 6, 5), np.uint8), photometric="rgb", extrasamples=[0, 0])
+    with pytest.warns(UserWarning, match="skipped, 5 of 16 files: "):
         examples = data.load(tmp_path, split="all")
     assert examples.fingerprint == sound.fingerprint
     lines = " ".join(examples.skipped)
@@ -407,6 +390,7 @@ def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp
         "torn.png is not a whole image",
         "moving.gif holds several",
         "pages.tif holds several",
+        "bands.tif has 5 bands, as no picture: alone, it is read as a scan",
     )
     assert all(fault in lines for fault in faults)
 

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
@@ -60,30 +59,39 @@ def _agree(scan: Scan, values: np.ndarray, axes: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
 @pytest.mark.parametrize(
-    ("dtype", "shape"),
-    [("int16", (5,)), ("uint16", (4, 5)), ("uint8", (3, 4, 5)), ("float32", (2, 3, 4, 5)), (">i2", (3, 4, 5))],
+    ("dtype", "axes", "kind"),
+    [
+        ("int16", "L", nibabel.Nifti1Image),
+        ("uint16", "HW", nibabel.Nifti2Image),
+        ("uint8", "DHW", nibabel.Nifti2Image),
+        ("float32", "TDHW", nibabel.Nifti1Image),
+        (">i2", "DHW", nibabel.Nifti1Image),
+    ],
 )
-def test_nifti_keeps_values_and_geometry_in_a_round_trip(tmp_path, suffix, dtype, shape):
-    values = _values(*shape, dtype=np.dtype(dtype).newbyteorder("=").name)
-    image = nibabel.Nifti1Image(values.T, _AFFINE, dtype=values.dtype)
-    image.header.set_zooms((2, 2.5, 3, 0.7)[: len(shape)])
+def test_nifti_keeps_values_and_geometry_in_a_round_trip(tmp_path, suffix, dtype, axes, kind):
+    values = _values(*range(6 - len(axes), 6), dtype=np.dtype(dtype).newbyteorder("=").name)
+    image = kind(values.T, _AFFINE, dtype=values.dtype)
+    image.header.set_zooms((2, 2.5, 3, 0.7)[: len(axes)])
     image.set_sform(_AFFINE, 2)
     if dtype[0] == ">":
-        image = nibabel.Nifti1Image(values.T.astype(dtype), None, image.header.as_byteswapped(">"))
+        image = kind(values.T.astype(dtype), None, image.header.as_byteswapped(">"))
     image.header.set_slope_inter(0.5, -3)
+    image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"x" * 5000))
     image.to_filename(tmp_path / f"a{suffix}")
 
     scan = read_scan(tmp_path / f"a{suffix}")
-    _agree(scan, values, {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}[len(shape)])
+    _agree(scan, values, axes)
     assert (scan.scale, scan.offset) == (0.5, -3)
     write_scan(tmp_path / f"b{suffix}", scan.values, scan)
     first, second = (nibabel.load(tmp_path / f"{name}{suffix}") for name in "ab")
+    assert type(first) is type(second)
     assert first.header.get_zooms() == second.header.get_zooms()
     assert first.header["sform_code"] == second.header["sform_code"] == 2
     assert np.array_equal(first.affine, second.affine)
     assert np.array_equal(second.dataobj.get_unscaled(), values.T)
     assert (second.dataobj.slope, second.dataobj.inter) == (0.5, -3)
     assert second.get_data_dtype().newbyteorder("=") == values.dtype
+    assert not second.header.extensions
 
 
 def test_nifti_is_mapped_and_never_written_and_axes_of_length_one_are_dropped(tmp_path):
@@ -116,25 +124,11 @@ def test_vectors_and_colours_of_nifti_are_channels_in_a_round_trip(tmp_path, fra
     assert np.allclose(nibabel.load(tmp_path / "b.nii.gz").affine, _AFFINE)
 
 
-def test_nifti_2_is_read_and_extensions_are_not_copied(tmp_path):
-    values = _values(3, 4, 5)
-    image = nibabel.Nifti2Image(values.T, _AFFINE)
-    image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"x" * 5000))
-    image.to_filename(tmp_path / "a.nii")
-    scan = read_scan(tmp_path / "a.nii")
-    _agree(scan, values, "DHW")
-    write_scan(tmp_path / "b.nii", scan.values, scan)
-    again = nibabel.load(tmp_path / "b.nii")
-    assert isinstance(again, nibabel.Nifti2Image)
-    assert np.array_equal(np.asarray(again.dataobj), values.T)
-    assert not again.header.extensions
-
-
 def test_the_written_type_is_that_of_the_scan_if_it_holds_all_values(tmp_path):
     scan = read_scan(_nifti(tmp_path / "a.nii", _values(3, 4, 5, dtype="uint8")))
     for values, expected in (([0, 255], "uint8"), ([0, 256], "int16"), ([-1, 70_000], "int32")):
         for name in ("b.nii", "b.tif", "b.npy"):
-            write_scan(tmp_path / name, np.array(values, expected).reshape(1, 2).astype(expected), scan)
+            write_scan(tmp_path / name, np.array(values, expected).reshape(1, 2), scan)
         assert nibabel.load(tmp_path / "b.nii").get_data_dtype() == expected
         assert tifffile.imread(tmp_path / "b.tif").dtype == expected
         assert np.load(tmp_path / "b.npy").tolist() == [values]
@@ -239,16 +233,14 @@ def test_slices_that_differ_are_refused_unless_by_rounding(tmp_path):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_frames_of_a_dicom_file_are_in_its_order(tmp_path, packed):
-    values = _values(3, 4, 5)
-    (tmp_path / "a").write_bytes(dicom(values, packed))
+    (tmp_path / "a").write_bytes(dicom(_values(3, 4, 5), packed))
     for path in (tmp_path, tmp_path / "a"):
         assert is_scan(path)
         with pytest.warns(UserWarning, match="its frames are read in the order of the file, without"):
-            _agree(read_scan(path), values, "DHW")
+            _agree(read_scan(path), _values(3, 4, 5), "DHW")
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-@pytest.mark.parametrize("colours", ["RGB", "YBR_FULL"])
+@pytest.mark.parametrize(("dtype", "colours"), [("uint16", "RGB"), ("uint8", "YBR_FULL")])
 def test_colours_of_dicom_are_channels_as_stored(tmp_path, dtype, colours):
     pixels = _values(4, 5, 3, dtype=dtype)
     tags = {"Rows": 4, "Columns": 5, "SamplesPerPixel": 3, "PlanarConfiguration": 0, "NumberOfFrames": None}
@@ -256,8 +248,8 @@ def test_colours_of_dicom_are_channels_as_stored(tmp_path, dtype, colours):
     with warnings.catch_warnings(record=True) as said:
         scan = read_scan(tmp_path / "a.dcm")
     _agree(scan, pixels, "HWC")
-    assert len(said) == (colours != "RGB")
-    assert all("its channels are YBR_FULL, not RGB, as they are stored" in str(each.message) for each in said)
+    lines = [str(each.message).partition(": ")[2] for each in said]
+    assert lines == ["its channels are YBR_FULL, not RGB, as they are stored"] * (colours != "RGB")
     write_scan(tmp_path / "a.nii", pixels, scan)
     _agree(read_scan(tmp_path / "a.nii"), pixels, "HWC")
 
@@ -273,65 +265,40 @@ def test_packings_of_dicom_are_unpacked_or_named(tmp_path):
     assert "b.dcm cannot be read (Unable to deco" in _line(tmp_path / "b.dcm")
 
 
-@pytest.mark.parametrize(
-    ("axes", "letters", "shape"),
-    [
-        ("ZYX", "DHW", (3, 4, 5)), ("TZYX", "TDHW", (2, 3, 4, 5)), ("TYX", "THW", (3, 4, 5)), ("YXS", "HWC", (8, 9, 3)),
-        ("TZCYX", "TDCHW", (2, 3, 2, 4, 5)), ("QYX", "DHW", (3, 4, 5)), ("QQYX", "TDHW", (2, 3, 4, 5)),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize(("byteorder", "compression"), [("<", None), (">", None), (">", "zlib")])
-def test_tiff_stacks_keep_values_and_axes_in_a_round_trip(tmp_path, axes, letters, shape, byteorder, compression):
-    values = _values(*shape, dtype="uint16")
-    photometric = "rgb" if axes[-1] == "S" else "minisblack"
-    kind = {"byteorder": byteorder, "compression": compression, "photometric": photometric}
-    tifffile.imwrite(tmp_path / "a.tif", values, metadata={"axes": axes}, **kind)
-    scan = read_scan(tmp_path / "a.tif")
-    _agree(scan, values, letters)
-    assert isinstance(scan.values, np.memmap) == (compression is None)
+_COLOURS = {"photometric": "rgb", "extrasamples": [0], "planarconfig": "contig"}
+_BANDS = {"photometric": "minisblack", "extrasamples": [0] * 4, "planarconfig": "contig"}
+_TIFFS = [
+    ("DHW", "uint16", (3, 4, 5), {"metadata": {"axes": "ZYX"}}),
+    ("TDHW", "float32", (2, 3, 4, 5), {"metadata": {"axes": "TZYX"}, "ome": True}),
+    ("TDHW", "uint8", (2, 3, 4, 5), {"metadata": {"axes": "TZYX"}, "imagej": True}),
+    ("THW", "uint16", (3, 4, 5), {"metadata": {"axes": "TYX"}, "byteorder": ">"}),
+    ("TDCHW", "uint16", (2, 3, 2, 4, 5), {"metadata": {"axes": "TZCYX"}, "compression": "zlib"}),
+    ("DHW", "uint16", (3, 4, 5), {"bigtiff": True}),
+    ("TDHW", "uint16", (2, 3, 4, 5), {"byteorder": ">", "compression": "zlib"}),
+    ("HWC", "uint16", (8, 9, 3), {"photometric": "rgb"}),
+    ("HWC", "uint8", (8, 9, 4), _COLOURS),  # Pillow would show three of these bands
+    ("HWC", ">u2", (8, 9, 4), {**_COLOURS, "byteorder": ">"}),
+    ("HWC", "uint8", (8, 9, 5), _BANDS),
+    ("HWC", "uint16", (8, 9, 5), _BANDS),
+    ("HW", "float32", (4, 5), {}),  # numbers that no picture holds
+    ("HW", "int8", (4, 5), {}),
+    ("HW", "int16", (4, 5), {}),
+]
+
+
+@pytest.mark.parametrize(("axes", "dtype", "shape", "options"), _TIFFS)
+def test_tiff_keeps_values_and_axes_in_a_round_trip(tmp_path, axes, dtype, shape, options):
+    values = _values(*shape, dtype=np.dtype(dtype).newbyteorder("=").name)
+    tifffile.imwrite(tmp_path / "a.tif", values.astype(dtype), **{"photometric": "minisblack", **options})
     assert is_scan(tmp_path / "a.tif")
+    scan = read_scan(tmp_path / "a.tif")
+    _agree(scan, values, axes)
+    assert isinstance(scan.values, np.memmap) == ("compression" not in options)
     write_scan(tmp_path / "b.tif", scan.values, scan)
-    _agree(read_scan(tmp_path / "b.tif"), values, letters)
-    write_scan(tmp_path / "b.tif", scan.values[0], scan)
-    assert np.array_equal(tifffile.imread(tmp_path / "b.tif"), values[0])
-
-
-@pytest.mark.parametrize("bands", [4, 5])
-@pytest.mark.parametrize(("photometric", "dtype"), [("rgb", "uint8"), ("minisblack", "uint8"), ("rgb", ">u2")])
-def test_interleaved_bands_of_tiff_are_channels(tmp_path, bands, photometric, dtype):
-    """Pillow would show three of them."""
-    values = _values(8, 9, bands, dtype="uint8").astype(dtype)
-    order, extra = ">" if dtype[0] == ">" else "<", [0] * (bands - (3 if photometric == "rgb" else 1))
-    options = {"planarconfig": "contig", "extrasamples": extra, "photometric": photometric}
-    tifffile.imwrite(tmp_path / "a.tif", values, byteorder=order, **options)
-    assert is_scan(tmp_path / "a.tif")
-    scan = read_scan(tmp_path / "a.tif")
-    _agree(scan, values, "HWC")
-    examples = load(tmp_path, DataConfig(size=(4, 3)), "all")
-    assert np.array_equal(examples.values[[1]][0], values[:4, 3:6])
-    write_scan(tmp_path / "a.tif", scan.values, scan)
-    _agree(read_scan(tmp_path / "a.tif"), values, "HWC")
-
-
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (_values(4, 5, dtype="float32"), {}),
-        (_values(4, 5, 3, dtype="uint16"), {"photometric": "rgb"}),
-        (_values(4, 5, dtype="int8"), {}),
-        (_values(4, 5), {}),
-        (_values(2, 3, 4, 5, dtype="uint8"), {"ome": True}),
-        (_values(2, 3, 4, 5, dtype="float32"), {"imagej": True}),
-        (_values(2, 3, 4, 5, dtype="uint16"), {"bigtiff": True}),
-    ],
-)
-def test_numbers_that_no_picture_holds_are_those_of_a_scan(tmp_path, values, kind):
-    letters = {2: ("YX", "HW"), 3: ("YXS", "HWC"), 4: ("TZYX", "TDHW")}[values.ndim]
-    tifffile.imwrite(
-        tmp_path / "a.tif", values, **{"photometric": "minisblack", "metadata": {"axes": letters[0]}, **kind}
-    )
-    assert is_scan(tmp_path / "a.tif")
-    _agree(read_scan(tmp_path / "a.tif"), values, letters[1])
+    _agree(read_scan(tmp_path / "b.tif"), values, axes)
+    part = values[0] if values.ndim > 2 else values[:2]
+    write_scan(tmp_path / "b.tif", part, scan)
+    assert np.array_equal(tifffile.imread(tmp_path / "b.tif"), part)
 
 
 @pytest.mark.parametrize(
@@ -450,22 +417,20 @@ def _sound_files(place: Path) -> list[Path]:
     return sorted(place.iterdir())
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.1, 0.95])
 @pytest.mark.filterwarnings("ignore:.* holds no image")
-def test_files_that_are_cut_off_are_named(tmp_path, kept):
+def test_files_that_are_cut_off_or_missing_are_named(tmp_path):
     for path in _sound_files(tmp_path):
-        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
-        _line(path)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    for name in ("a.nii", "a.dcm", "a.tif", "a.h5", "a.h5::x", "a.zarr"):
+        content = path.read_bytes()
+        for kept in (0.0, 0.1, 0.95):
+            path.write_bytes(content[: int(len(content) * kept)])
+            _line(path)
+    for name in ("none.nii", "none.dcm", "none.tif", "none.h5", "none.h5::x", "none.zarr"):
         with pytest.raises(FileNotFoundError) as caught:
             read_scan(tmp_path / name)
         assert caught.value.filename == str(tmp_path / name.partition("::")[0])
 
 
-def test_writing_is_whole_or_nothing(tmp_path):
+def test_writing_is_whole_or_nothing_and_always_the_same(tmp_path):
     scan = Scan(_values(3, 4), "HW")
     with pytest.raises(ValueError, match=r"a\.png has no suffix of a scan"):
         write_scan(tmp_path / "a.png", scan.values, scan)
@@ -477,19 +442,17 @@ def test_writing_is_whole_or_nothing(tmp_path):
         first = (tmp_path / name).read_bytes()
         write_scan(tmp_path / name, scan.values, scan)
         assert (tmp_path / name).read_bytes() == first
-    assert nibabel.load(tmp_path / "a.nii").get_data_dtype() == np.int16
-    assert {path.name for path in tmp_path.iterdir()} == {"a.nii", "a.nii.gz", "a.tif", "a.npy"}
+    assert len([*tmp_path.iterdir()]) == 4
 
 
-@pytest.mark.parametrize("package", ["nibabel", "pydicom", "tifffile", "h5py", "zarr"])
-def test_without_the_extra_one_line_names_it(tmp_path, monkeypatch, package):
+def test_without_the_extra_one_line_names_it(tmp_path, monkeypatch):
     _sound_files(tmp_path)
     zarr.create_array(tmp_path / "a.zarr", data=_values(3, 4, 5))
-    monkeypatch.setattr(storage, "find_spec", lambda name: None if name == package else find_spec(name))
-    of = {"nibabel": "a.nii.gz", "pydicom": "a.dcm", "tifffile": "a.tif", "h5py": "a.h5", "zarr": "a.zarr"}[package]
-    line = _line(tmp_path / of)
-    assert f"{of} needs the package {package}: pip install 'axial-transformers[scientific]'" in line
-    assert "cannot be read" not in line
+    of = {"nibabel": "a.nii.gz", "pydicom": "a.dcm", "tifffile": "a.tif", "h5py": "a.h5", "zarr": "a.zarr"}
+    for package, file in of.items():
+        monkeypatch.setattr(storage, "find_spec", lambda name, missing=package: None if name == missing else True)
+        needs = f"{file} needs the package {package}: pip install 'axial-transformers[scientific]'"
+        assert needs in _line(tmp_path / file)
 
 
 def test_libraries_are_imported_at_their_first_use():

@@ -81,8 +81,8 @@ def decoded(
     deep = kind == "gray16"
     with opened(file) as header:
         if is_gray16(header) != deep:
-            bits = f"{8 if deep else 16} bits, and is read as one of {MODES[kind]}"
-            raise PictureError(f"{file} has {bits}: 8-bit and 16-bit gray images do not mix, and are no colours")
+            bits = "8 bits a channel, not 16" if deep else "16 bits a channel, not 8"
+            raise PictureError(f"{file} has {bits}: convert or remove it; data.mode=gray reads 16-bit gray images")
         say_conversion(header)
         image = upright(header)
         if palette == "indices" and image.mode in ("P", "PA"):

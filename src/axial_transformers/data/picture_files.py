@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -45,13 +45,6 @@ def opened(file: Path | Member) -> Iterator[ImageFile.ImageFile]:
         if problem := _unread_part(image):
             raise PictureError(f"{file} {problem}")
         yield image
-
-
-def is_picture(file: Path) -> bool:
-    """Return True if Pillow reads all of a file."""
-    with suppress(PictureError), opened(file):
-        return True
-    return False
 
 
 def _unread_part(image: ImageFile.ImageFile) -> str | None:

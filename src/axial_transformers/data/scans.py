@@ -3,6 +3,7 @@
 import gzip
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.npy import mapped
 from axial_transformers.data.parsing import ParsingError, parsing, say, saying_once
-from axial_transformers.data.picture_files import is_picture
+from axial_transformers.data.picture_files import PictureError, opened
 from axial_transformers.data.splits import part_of_folder
 from axial_transformers.storage import require_extra
 from axial_transformers.storage.files import source_path, written_whole
@@ -56,7 +57,9 @@ def is_scan(path: str | Path) -> bool:
     file, _ = parted(path)
     suffix = suffix_of(file)
     if suffix in (".tif", ".tiff"):
-        return file.is_file() and not is_picture(file)
+        with suppress(PictureError, OSError), opened(file):
+            return False
+        return file.is_file()
     return suffix in SUFFIXES or _is_dicom(file) or (file.is_dir() and _holds_dicom(file))
 
 
