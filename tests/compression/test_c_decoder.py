@@ -281,10 +281,9 @@ def test_memory_has_a_limit_in_proportion_to_the_archive_that_can_be_raised(axl,
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the program for many archives is for POSIX")
-def test_mutated_archives_give_what_was_written_or_an_error_of_one_line(tmp_path):
+@pytest.mark.parametrize("count", [50, pytest.param(5000, marks=pytest.mark.slow)])
+def test_mutated_archives_give_what_was_written_or_an_error_of_one_line(count, tmp_path):
     program = COMPILER and c_decoder.build(tmp_path, COMPILER)
     if not program:
         pytest.skip("there is no C compiler with sanitizers")
-    outcomes = c_decoder.fuzz(500, 0, program, tmp_path)
-    assert outcomes[".."]
-    assert len(outcomes) > 20
+    assert len(c_decoder.fuzz(count, count, program, tmp_path)) > 10
