@@ -1512,8 +1512,9 @@ static void write_stored(Bytes packed) {
     Bytes content = unpack(packed, size);
     for (const Json *file = target.stored->first; file; file = file->next) {
         uint64_t length = whole(file->first->next, 0, INT32_MAX, "the size of a stored file");
+        Bytes own = part(&content, length, "a stored file");
         open_file(file->first, "");
-        write_output(part(&content, length, "a stored file").bytes, length);
+        write_output(own.bytes, length);
         close_output();
         printf("as it was\n");
     }
