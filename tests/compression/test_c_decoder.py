@@ -1,6 +1,5 @@
 """The decoder in one C file, which `tools/axl/join.py` joins, restores the same bits as the package."""
 
-import io
 import json
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ from axial_transformers.compression import compress, compress_files, container
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.data.grid import Grid
 from axial_transformers.engine import GROUP
-from axial_transformers.storage.byte_reader import ByteReader
+from tests.compression.archive_parts import joined, model_joined, model_parts, parts
 from tests.fuzz import c_decoder
 from tests.small_models import (
     CENTRED,
@@ -33,7 +32,6 @@ from tests.small_models import (
 )
 
 JOIN = Path(__file__).parents[2] / "tools" / "axl" / "join.py"
-VECTORS = Path(__file__).parents[1] / "data" / "archives"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 FLAGS = ["-std=c99", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 MORE = {
@@ -110,35 +108,16 @@ def read(line, path):
     return np.fromfile(path, dtype).reshape(json.loads(shape))
 
 
-def parts(archive):
-    """The header and the contents of the chunks."""
-    file = io.BytesIO(archive)
-    header = container.read_header(file)
-    return header, [container.read_chunk(file, header, i) for i in range(len(header.chunks))]
-
-
-def joined(header, contents):
-    """The archive of these, with right checksums."""
-    entries = [container.entry(old.images, content) for old, content in zip(header.chunks, contents, strict=True)]
-    return replace(header, chunks=tuple(entries)).pack() + b"".join(contents)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in {**VARIANTS, **MORE} if "known" not in kind])
 def test_the_program_restores_random_values_of_random_models(kind, axl, tmp_path):
     model = random_model({**VARIANTS, **MORE}[kind], torch.float32)
-    count = GROUP + 2
+    count = 150 if kind == "tokens" else GROUP + 2  # several chunks, or one of several groups
     x = random_values(model, count) + model.config.lowest
     label = torch.arange(count) % (model.config.num_classes + 1) if model.config.num_classes else None
-    archive = compress(model, x, label, embed=True, force=True, verify=False)
-    assert np.array_equal(restored(axl, tmp_path, archive), x.numpy())
-
-
-def test_several_chunks_are_restored(axl, tmp_path):
-    model = random_model(small_config((4, 6), num_values=3000), torch.float32)
-    x = random_values(model, 150)
-    with CHUNKS_OF_64:
-        archive = compress(model, x, embed=True, force=True, verify=False)
-    assert np.array_equal(restored(axl, tmp_path, archive), x.numpy())
+    for given in (label, None)[: 1 + (label is not None)]:
+        with CHUNKS_OF_64:
+            archive = compress(model, x, given, embed=True, force=True, verify=False)
+        assert np.array_equal(restored(axl, tmp_path, archive), x.numpy())
 
 
 @pytest.mark.slow
@@ -159,19 +138,6 @@ def test_the_program_restores_random_values_on_another_processor(target, one_fil
         model = random_model(VARIANTS[kind], torch.float32)
         archive = compress(model, x := random_values(model, 5), embed=True, force=True, verify=False)
         assert np.array_equal(restored(emulated, tmp_path, archive), x.numpy())
-
-
-def test_images_without_labels_are_restored(axl, tmp_path):
-    model = random_model(VARIANTS["classes"], torch.float32)
-    x = random_values(model, 3)
-    assert np.array_equal(restored(axl, tmp_path, compress(model, x, embed=True, force=True, verify=False)), x.numpy())
-
-
-@pytest.mark.parametrize("name", ["tokens", "labelled"])
-def test_an_archive_without_its_model_is_refused_in_one_line(name, axl, tmp_path):
-    with pytest.raises(ValueError, match="an archive without its model"):
-        axl(VECTORS / f"{name}.axl", tmp_path / "x")
-    assert not (tmp_path / "x").exists()
 
 
 def test_files_come_back_as_they_were_and_pictures_as_raw_values(axl, tmp_path):
@@ -219,6 +185,7 @@ def test_damage_is_refused_in_one_line(axl, tmp_path):
     header, (model_, labels, images) = parts(archive)
     other_image = images[:20] + bytes([images[20] ^ 4]) + images[21:]
     wrong = {
+        "an archive without its model": compress(model, random_values(model, 2), verify=False),
         "ends early": archive[:-3],
         "checksum differs": archive[:-1] + b"?",
         "no archive": b"PK" + archive[2:],
@@ -252,10 +219,8 @@ def test_damage_is_refused_in_one_line(axl, tmp_path):
 def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(reason, fields, axl, tmp_path):
     model = random_model(VARIANTS["2d"], torch.float32)
     header, (content, images) = parts(compress(model, random_values(model, 2), embed=True, force=True, verify=False))
-    reader = ByteReader(content, "", ValueError, ValueError)
-    described = {**json.loads(reader.take(reader.varint())), **fields}
-    text = json.dumps(described).encode()
-    changed = joined(header, [container.varint(len(text)) + text + reader.rest(), images])
+    config, stream = model_parts(content)
+    changed = joined(header, [model_joined({**config, **fields}, stream), images])
     began = time.monotonic()
     with pytest.raises(ValueError, match=reason):
         restored(axl, tmp_path, changed, within=LIMITED)

@@ -28,8 +28,8 @@ from axial_transformers.compression.restoring import write_image
 from axial_transformers.data import DataConfig, save_arrays
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.scans import read_scan
-from axial_transformers.data.tiles import cut_tiles, join_tiles
 from axial_transformers.models import AxialTransformer
+from tests.compression.archive_parts import joined, parts
 from tests.paths import DATA
 from tests.scan_writer import make_scan
 from tests.small_models import CHUNKS_OF_64, archiving_model, random_model, small_config
@@ -57,17 +57,6 @@ def there_and_back(model: AxialTransformer, source: Path, target: Path, **option
 def image_in(path: Path) -> tuple:
     with Image.open(path) as image:
         return image.mode, image.size, image.tobytes()
-
-
-@pytest.mark.parametrize("axes", [(3, 5), (7, 9), (1, 1), (6, 10)])
-@pytest.mark.parametrize("tile", [(3, 5), (4, 4), (1, 2)])
-def test_tiles_join_to_what_was_cut(axes, tile):
-    examples = noise(2, *axes, 3)
-    cut = cut_tiles(examples, tile)
-    assert cut.shape[1:] == (*tile, 3)
-    assert np.array_equal(join_tiles(cut, axes), examples)
-    rows, columns = min(axes[0], tile[0]), min(axes[1], tile[1])
-    assert np.array_equal(cut[0][:rows, :columns], examples[0][:rows, :columns])
 
 
 def test_a_folder_of_mixed_files_comes_back(tmp_path, gray, caplog):
@@ -106,50 +95,42 @@ MODES = {
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif", ".webp", ".bmp", ".ppm", ".gif"])
-@pytest.mark.parametrize("mode", [*MODES, "palette", "palette with alpha", "transparent value", "turned"])
-def test_images_of_every_mode_come_back_as_they_look(tmp_path, mode, suffix):
-    options = {}
-    image = Image.fromarray(MODES.get(mode, MODES["RGB"]))
-    if mode == "palette":
-        image = image.quantize(8)
-    elif mode == "palette with alpha":
-        image, options = image.quantize(8), {"transparency": bytes(range(0, 200, 25))}
-    elif mode == "transparent value":
-        options = {"transparency": (1, 2, 3)}
-    elif mode == "turned":
-        exif = Image.Exif()
-        exif[0x0112] = 6
-        options = {"exif": exif}
-    path = tmp_path / f"a{suffix}"
-    try:
-        image.save(path, **options)
-    except (OSError, ValueError, TypeError):
-        pytest.skip(f"{suffix} has no mode {mode}")
-    with Image.open(io.BytesIO(path.read_bytes())) as found:  # given a path, Pillow 13 misreads TIFF files to be turned
-        ImageOps.exif_transpose(found, in_place=True)
-        channels = 4 if found.has_transparency_data else 1 if found.mode in ("1", "L", "I", "I;16") else 3
-        deep = found.mode in ("I", "I;16")
-        shown = np.asarray(found if deep else found.convert("RGBA"))
-    model = random_model(small_config((4, 4), channels, "columns", num_values=65536 if deep else 256), torch.float32)
-    (returned,) = there_and_back(model, path, tmp_path / "back").iterdir()
-    with Image.open(returned) as found:
-        again = np.asarray(found if deep else found.convert("RGBA"))
-    assert np.array_equal(again, shown)
+def test_images_of_every_mode_come_back_as_they_look(tmp_path, suffix):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    colour = Image.fromarray(noise(3, 5, 3))
+    images = {mode: (Image.fromarray(pixels), {}) for mode, pixels in MODES.items()} | {
+        "palette": (colour.quantize(8), {}),
+        "palette with alpha": (colour.quantize(8), {"transparency": bytes(range(0, 200, 25))}),
+        "transparent value": (colour, {"transparency": (1, 2, 3)}), "turned": (colour, {"exif": exif}),
+    }  # fmt: skip
+    kinds = []
+    for kind, (image, options) in images.items():
+        path = tmp_path / kind / f"a{suffix}"
+        path.parent.mkdir()
+        try:
+            image.save(path, **options)
+        except (OSError, ValueError, TypeError):  # the format has no such images
+            continue
+        kinds.append(kind)
+        with Image.open(io.BytesIO(path.read_bytes())) as found:  # given a path, Pillow 13 misreads turned TIFF files
+            ImageOps.exif_transpose(found, in_place=True)
+            channels = 4 if found.has_transparency_data else 1 if found.mode in ("1", "L", "I", "I;16") else 3
+            deep = found.mode in ("I", "I;16")
+            shown = np.asarray(found if deep else found.convert("RGBA"))
+        config = small_config((4, 4), channels, "columns", num_values=65536 if deep else 256)
+        back = there_and_back(random_model(config, torch.float32), path, tmp_path / kind / "back")
+        (returned,) = back.iterdir()
+        with Image.open(returned) as found:
+            assert np.array_equal(np.asarray(found if deep else found.convert("RGBA")), shown), kind
+    assert len(kinds) >= 4
 
 
 def test_names_that_are_taken_or_too_long_for_a_png_are_found_another_or_refused(tmp_path, gray):
     source = tmp_path / "source"
     source.mkdir()
-    for name in (
-        "a.jpg",
-        "a.png",
-        "b.gif",
-        "12:30.png",
-        "a\\b.png",
-        "new\nline.png",
-        "-rf.png",
-        os.fsdecode(b"\xff.png"),
-    ):
+    odd = ("12:30.png", "a\\b.png", "new\nline.png", "-rf.png", os.fsdecode(b"\xff.png"))
+    for name in ("a.jpg", "a.png", "b.gif", *odd):
         Image.fromarray(noise(3, 5)).save(source / name, "PNG")
     back = there_and_back(gray, source, tmp_path / "back")
     names = {path.name for path in source.iterdir()} - {"a.jpg", "b.gif"} | {"a.jpg.png", "b.png"}
@@ -159,21 +140,26 @@ def test_names_that_are_taken_or_too_long_for_a_png_are_found_another_or_refused
         compress_files(gray, source, tmp_path / "b.axl")
 
 
-@pytest.mark.parametrize("dtype", ["|b1", "|u1", "<i2", ">i2", "<u4", ">i8", "<f4", ">f8"])
-@pytest.mark.parametrize("shape", [(70, 3, 5), (4, 3, 5, 1), (2, 3, 7, 9), (5, 7)])
-@pytest.mark.parametrize("suffix", [".npz", ".npy"])
+ARRAYS = [
+    ("|b1", (70, 3, 5), ".npz"), ("|u1", (5, 7), ".npy"), ("<i2", (4, 3, 5, 1), ".npy"), (">i2", (2, 3, 7, 9), ".npz"),
+    ("<u4", (4, 3, 5), ".npy"), (">i8", (5, 7), ".npz"), ("<f4", (2, 3, 7, 9), ".npy"), (">f8", (70, 3, 5), ".npz"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "shape", "suffix"), ARRAYS)
 def test_arrays_come_back_with_name_type_byte_order_and_shape(tmp_path, dtype, shape, suffix):
     high, grid = 2 if dtype == "|b1" else 40, (0.25, -1.0) if "f" in dtype else None
     model = random_model(small_config((3, 5), 1, "columns", num_values=high, grid=grid), torch.float32)
     whole = noise(*shape, high=high)
     array = Grid(*grid).floats(whole, dtype) if grid else whole.astype(dtype)
-    source = tmp_path / f"source{suffix}"
-    np.savez(source, pixels=array, labels=np.arange(7)) if suffix == ".npz" else np.save(
-        source, np.asfortranarray(array)
-    )
-    options = {"data": DataConfig(key="pixels")} if suffix == ".npz" else {}
+    source, named = tmp_path / f"source{suffix}", suffix == ".npz"
+    if named:
+        np.savez(source, pixels=array, labels=np.arange(7))
+    else:
+        np.save(source, np.asfortranarray(array))
+    options = {"data": DataConfig(key="pixels")} if named else {}
     found = np.load(there_and_back(model, source, tmp_path / f"back{suffix}", **options))
-    if suffix == ".npz":
+    if named:
         assert np.array_equal(found["labels"], np.arange(7))
         found = found["pixels"]
     assert (found.dtype.str, found.shape) == (array.dtype.str, array.shape)
@@ -195,12 +181,11 @@ def test_minus_zero_comes_back_as_zero(tmp_path):
 def test_channels_may_be_any_axis(tmp_path, axes):
     model, shape = archiving_model(3), tuple({"N": 4, "C": 3, "H": 7, "W": 6}[letter] for letter in axes)
     np.save(tmp_path / "a.npy", noise(*shape))
-    data = DataConfig(axes=axes) if axes[0] in "NH" else None
-    if data is None:
+    if axes == "CNHW":
         with pytest.raises(ValueError, match="the model is of blocks"):
             there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy")
         return
-    found = np.load(there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy", data=data))
+    found = np.load(there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy", data=DataConfig(axes=axes)))
     assert np.array_equal(found, noise(*shape))
 
 
@@ -211,10 +196,7 @@ def test_scans_come_back_with_values_type_and_geometry(tmp_path, name):
     scan = read_scan(tmp_path / name)
     model = random_model(small_config((2, 4, 4), 1, "columns", num_values=300), torch.float32)
     (returned,) = there_and_back(model, tmp_path / name, tmp_path / "back").iterdir()
-    assert (
-        returned.suffixes == [*Path(scan.suffix.replace(".nii.gz", "x.nii.gz")).suffixes]
-        or returned.suffix == scan.suffix
-    )
+    assert returned.name.endswith(scan.suffix)
     if returned.suffix == ".npy":
         found, type_ = np.load(returned), scan.values.dtype
     else:
@@ -244,41 +226,35 @@ def test_images_whose_values_a_model_does_not_code_are_stored_as_they_are(tmp_pa
         compress_files(archiving_model(2), source, tmp_path / "b.axl")
 
 
-def test_a_data_set_in_rows_comes_back_as_an_array(tmp_path):
+def test_clips_tokens_rows_and_splits_come_back_as_arrays(tmp_path):
     datasets = pytest.importorskip("datasets")
-    values = noise(12, 3, 5, high=9)
-    datasets.Dataset.from_dict({"x": values.tolist(), "label": [i % 3 for i in range(12)]}).to_parquet(
-        tmp_path / "a.parquet"
-    )
-    model = random_model(small_config((3, 5), num_values=10), torch.float32)
-    found = np.load(there_and_back(model, tmp_path / "a.parquet", tmp_path / "a.npz"))
-    assert np.array_equal(found["values"][..., 0], values)
-    assert np.array_equal(found["labels"], np.arange(12) % 3)
-
-
-def test_clips_tokens_and_any_other_source_come_back_as_arrays(tmp_path):
-    clips, tokens = noise(3, 4, 6, 6, 3), noise(5, 12, high=900, dtype=np.uint16)
+    clips, tokens, images = noise(3, 4, 6, 6, 3), noise(5, 12, high=900, dtype=np.uint16), noise(12, 3, 5, high=9)
     np.savez(tmp_path / "clips.npz", videos=clips)
     np.save(tmp_path / "tokens.npy", tokens)
-    of_clips = random_model(small_config((2, 4, 4), 3, "frames", num_values=256), torch.float32)
-    of_tokens = random_model(small_config((12,), num_values=900), torch.float32)
-    assert np.array_equal(
-        np.load(there_and_back(of_clips, tmp_path / "clips.npz", tmp_path / "c.npz"))["videos"], clips
-    )
-    assert np.array_equal(np.load(there_and_back(of_tokens, tmp_path / "tokens.npy", tmp_path / "t.npy")), tokens)
-    folder = tmp_path / "split"
     for part, values in (("train", clips[:2]), ("val", clips[2:])):
-        save_arrays(folder / f"{part}.npz", values, np.arange(len(values)))
-    found = np.load(there_and_back(of_clips, folder, tmp_path / "s.npz"))
-    assert np.array_equal(found["values"], clips)
-    assert np.array_equal(found["labels"], [0, 1, 0])
+        save_arrays(tmp_path / "split" / f"{part}.npz", values, np.arange(len(values)))
+    rows = {"x": images.tolist(), "label": [i % 3 for i in range(12)]}
+    datasets.Dataset.from_dict(rows).to_parquet(tmp_path / "rows.parquet")
+    of_clips, of_rows = small_config((2, 4, 4), 3, "frames", num_values=256), small_config((3, 5), num_values=10)
+    for name, config, expected in [
+        ("clips.npz", of_clips, {"videos": clips}),
+        ("tokens.npy", small_config((12,), num_values=900), {"arr_0": tokens}),
+        ("split", of_clips, {"values": clips, "labels": [0, 1, 0]}),
+        ("rows.parquet", of_rows, {"values": images[..., None], "labels": rows["label"]}),
+    ]:
+        model = random_model(config, torch.float32)
+        found = np.load(there_and_back(model, tmp_path / name, tmp_path / f"{name}.npz"))
+        assert found.keys() == expected.keys()
+        assert all(np.array_equal(found[key], values) for key, values in expected.items())
 
 
-@pytest.mark.parametrize("name", ["file", "allow_pickle", "a/b", "[x]", "ü"])
-def test_arrays_of_any_name_come_back(tmp_path, gray, name):
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, archive.open(f"{name}.npy", "w") as file:
-        np.save(file, noise(2, 3, 5))
-    assert np.array_equal(np.load(there_and_back(gray, tmp_path / "a.npz", tmp_path / "b.npz"))[name], noise(2, 3, 5))
+def test_arrays_of_any_name_come_back(tmp_path, gray):
+    for i, name in enumerate(("file", "allow_pickle", "a/b", "[x]", "ü")):
+        path = tmp_path / f"{i}.npz"
+        with zipfile.ZipFile(path, "w") as archive, archive.open(f"{name}.npy", "w") as file:
+            np.save(file, noise(2, 3, 5))
+        back = there_and_back(gray, path, tmp_path / f"back{i}.npz")
+        assert np.array_equal(np.load(back)[name], noise(2, 3, 5))
 
 
 def test_sources_without_examples_of_the_model_are_refused(tmp_path, gray):
@@ -303,11 +279,10 @@ def test_an_archive_replaces_a_regular_file_only_and_only_if_told(tmp_path, gray
     source, archive = tmp_path / "images.npy", tmp_path / "a.axl"
     np.save(source, noise(2, 3, 5))
     (tmp_path / "same").hardlink_to(source)
-    compress_files(gray, source, archive, force=True)
+    archive.write_text("old")
     with pytest.raises(FileExistsError, match=r"a\.axl exists already: give another name, or force=True"):
         compress_files(gray, source, archive)
-    archive.write_text("old")
-    compress_files(gray, source, archive, force=True)
+    compress_files(gray, source, archive, embed=False, force=True)
     assert archive.read_bytes().startswith(container.MAGIC)
     (tmp_path / "link").symlink_to(archive)
     (tmp_path / "folder").mkdir()
@@ -318,80 +293,49 @@ def test_an_archive_replaces_a_regular_file_only_and_only_if_told(tmp_path, gray
     assert np.array_equal(np.load(source), noise(2, 3, 5))
 
 
-def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path, gray):
-    np.save(tmp_path / "a.npy", np.zeros((900, 3, 5), np.uint8) + 7)
-    archive = tmp_path / "a.axl"
-
-    def meanwhile(chunks):
-        archive.write_text("of another process")
-        return iter(chunks)
-
-    with pytest.raises((FileExistsError, ValueError)):
-        compress_files(gray, tmp_path / "a.npy", archive, embed=False, progress=meanwhile)
-    assert not archive.exists() or archive.read_text() == "of another process"
-
-
-@pytest.fixture
-def two_chunks(tmp_path, gray, request) -> Path:
-    """Images or an array of 130 examples in two chunks."""
-    pixels = noise(130, 3, 5)
-    if request.param == "folder":
-        source = tmp_path / "source"
-        source.mkdir()
-        for i, values in enumerate(pixels):
-            Image.fromarray(values).save(source / f"{i:03}.png")
-        (source / "050.txt").write_text("a note")
-    else:
-        source = tmp_path / "source.npy"
-        np.save(source, pixels)
-    with CHUNKS_OF_64:
-        compress_files(gray, source, tmp_path / "a.axl", embed=False, force=True, verify=False)
-    return tmp_path / "a.axl"
-
-
 def with_flipped_bit(archive: Path, chunk: int) -> None:
     content = bytearray(archive.read_bytes())
     content[container.read_header(io.BytesIO(content)).start(chunk) + 9] ^= 1
     archive.write_bytes(content)
 
 
-@pytest.mark.parametrize("two_chunks", ["folder", "array"], indirect=True)
-def test_one_flipped_bit_costs_one_chunk(tmp_path, gray, two_chunks, request):
-    with_flipped_bit(two_chunks, 1)
-    kind = request.node.callspec.params["two_chunks"]
-    target = tmp_path / ("back" if kind == "folder" else "back.npy")
+@pytest.mark.parametrize("kind", ["folder", "array"])
+def test_one_flipped_bit_costs_one_chunk_and_nothing_of_another(tmp_path, gray, kind):
+    pixels, folder = noise(130, 3, 5), kind == "folder"
+    source, archive = tmp_path / ("source" if folder else "source.npy"), tmp_path / "a.axl"
+    suffix = "" if folder else ".npy"
+    if folder:
+        source.mkdir()
+        for i, values in enumerate(pixels):
+            Image.fromarray(values).save(source / f"{i:03}.png")
+        (source / "050.txt").write_text("a note")
+    else:
+        np.save(source, pixels)
+    with CHUNKS_OF_64:
+        compress_files(gray, source, archive, embed=False, force=True, verify=False)
+    with_flipped_bit(archive, 1)
+    target, one = tmp_path / f"back{suffix}", tmp_path / f"one{suffix or '.png'}"
     with pytest.raises(DamagedError, match="chunk 1 of"):
-        decompress_files(gray, two_chunks, target)
+        decompress_files(gray, archive, target)
     assert not target.exists()
-    lost = decompress_files(gray, two_chunks, target, salvage=True)
-    assert len(lost) == 65
-    if kind == "folder":
-        assert sorted(path.name for path in target.iterdir()) == sorted(
-            [f"{i:03}.png" for i in range(65)] + ["050.txt"]
-        )
+    assert len(decompress_files(gray, archive, target, salvage=True)) == 65
+    assert decompress_files(gray, archive, one, only="060.png" if folder else "60") == []
+    if folder:
+        assert {path.name for path in target.iterdir()} == {*(f"{i:03}.png" for i in range(65)), "050.txt"}
+        found = np.asarray(Image.open(one))
     else:
-        assert np.array_equal(np.load(target), np.concatenate([noise(130, 3, 5)[:65], np.zeros((65, 3, 5))]))
-    with_flipped_bit(two_chunks, 0)
-    if kind == "array":
-        with pytest.raises(ArchiveError, match="every chunk is damaged"):
-            decompress_files(gray, two_chunks, tmp_path / "none.npy", salvage=True)
-    two_chunks.write_bytes(two_chunks.read_bytes()[:-1])
-    with pytest.raises((TruncatedError, DamagedError)):
-        decompress_files(gray, two_chunks, tmp_path / "none")
-
-
-@pytest.mark.parametrize("two_chunks", ["folder", "array"], indirect=True)
-def test_one_image_or_example_is_restored_without_the_other_chunks(tmp_path, gray, two_chunks, request):
-    with_flipped_bit(two_chunks, 0)
-    if request.node.callspec.params["two_chunks"] == "folder":
-        assert decompress_files(gray, two_chunks, tmp_path / "back.png", only="100.png") == []
-        found = np.asarray(Image.open(tmp_path / "back.png"))
-    else:
-        assert decompress_files(gray, two_chunks, tmp_path / "back.npy", only="100") == []
-        found = np.load(tmp_path / "back.npy")[0]
-    assert np.array_equal(found, noise(130, 3, 5)[100])
+        assert np.array_equal(np.load(target), np.concatenate([pixels[:65], np.zeros((65, 3, 5))]))
+        found = np.load(one)[0]
+    assert np.array_equal(found, pixels[60])
     with pytest.raises(ValueError, match=r"the archive holds no '130.png', but 130 such as '0"):
-        decompress_files(gray, two_chunks, tmp_path / "none.npy", only="130.png")
+        decompress_files(gray, archive, tmp_path / "none.npy", only="130.png")
+    with_flipped_bit(archive, 0)
+    if not folder:  # which has stored files, too
+        with pytest.raises(ArchiveError, match="every chunk is damaged"):
+            decompress_files(gray, archive, tmp_path / "none.npy", salvage=True)
+    archive.write_bytes(archive.read_bytes()[:-1])
+    with pytest.raises((TruncatedError, DamagedError)):
+        decompress_files(gray, archive, tmp_path / "none")
 
 
 def test_a_target_is_a_new_folder_or_a_new_file_of_a_format_that_keeps_the_values(tmp_path, gray):
@@ -429,10 +373,9 @@ def described(tmp_path: Path, model: AxialTransformer, count: int = 1, **changes
     """An archive of `count` images of the model whose description has these fields."""
     found = {"images": [], "array": None, "stored": [], **changes}
     images = torch.zeros(count, *model.config.shape, model.config.channels, dtype=torch.uint8)
-    archive = compress(model, images, verify=False)
-    header = container.read_header(io.BytesIO(archive))
+    header, contents = parts(compress(model, images, verify=False))
     metadata = zlib.compress(json.dumps(found).encode())
-    (tmp_path / "a.axl").write_bytes(replace(header, metadata=metadata).pack() + archive[header.start(0) :])
+    (tmp_path / "a.axl").write_bytes(joined(header, contents, metadata=metadata))
     return tmp_path / "a.axl"
 
 
@@ -446,7 +389,8 @@ WRONG = [
     {"images": [["a.png", "L", 3]]}, {"images": [["a.png", "L", 3, 5.0]]}, {"images": ["a.png"]}, {"images": []},
     {"images": {"a.png": 1}}, {"images": [IMAGE], "array": ARRAY}, {"images": [IMAGE], "stored": [["b", 3]]},
     {"images": [IMAGE], "stored": [["../b", 0]]}, {"images": [IMAGE], "stored": [["b", -1]]},
-    {"images": [IMAGE], "stored": [["a.png", 0]]}, {"sounds": []}, {"images": 1, "array": 2, "stored": 3},
+    {"images": [IMAGE], "stored": [["a.png", 0]]}, {"images": [IMAGE], "stored": [["a.png/b", 0]]}, 
+    {"sounds": []}, {"images": 1, "array": 2, "stored": 3},
     *({"array": {**ARRAY, **change}} for change in [
         {"shape": [2, 3, 5]}, {"shape": [1, 3, 1 << 50]}, {"shape": "1x3x5"}, {"shape": [1, 3, -5]}, {"shape": []},
         {"shape": [1] * 15 + [3, 5]}, {"dtype": "O"}, {"dtype": "c16"}, {"dtype": "i4,i4"}, {"dtype": None},
@@ -455,98 +399,62 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", WRONG, ids=str)
-def test_descriptions_that_do_not_fit_are_refused(tmp_path, gray, changes):
+def test_descriptions_that_do_not_fit_are_refused(tmp_path, gray):
     assert decompress_files(gray, described(tmp_path, gray, images=[IMAGE]), tmp_path / "right") == []
-    archive = described(tmp_path, gray, **changes)
-    with pytest.raises(DamagedError):
-        decompress_files(gray, archive, tmp_path / "inner" / "back")
+    for changes in WRONG:
+        archive = described(tmp_path, gray, **changes)
+        with pytest.raises(DamagedError):
+            decompress_files(gray, archive, tmp_path / "inner" / "back")
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"a.axl", "a.png"}
 
 
-@pytest.mark.parametrize("names", [["a", "a/b.png"], ["A/x.png", "A"], ["a.png", "a.png"]])
-def test_one_place_for_two_files_is_refused(tmp_path, gray, names):
-    names = [name if name.endswith(".png") else f"{name}.png" for name in names[:1]] + [
-        name.replace("a/", "a.png/").replace("A", "A/x.png/y.png") for name in names[1:]
-    ]
-    archive = described(tmp_path, gray, 2, images=[[name, "L", 3, 5] for name in names])
-    with pytest.raises(ArchiveError):
-        decompress_files(gray, archive, tmp_path / "back")
-    assert not (tmp_path / "back").exists()
-
-
-@pytest.mark.parametrize("folder", ["", "same/" * 300], ids=["that compress little", "that compress too well"])
-def test_large_descriptions_are_read(folder):
+def test_large_descriptions_are_read():
+    """Names that compress little, and such that compress too well."""
     rng = np.random.default_rng(0)
-    names = [f"{folder or rng.bytes(750).hex()}{i}.png" for i in range(12_000)]
-    description = Description(tuple((name, "RGB", 480, 640) for name in names))
-    assert Description.unpack(description.pack()) == description
+    for folder in ("", "same/" * 300):
+        names = [f"{folder or rng.bytes(750).hex()}{i}.png" for i in range(4000)]
+        description = Description(tuple((name, "RGB", 480, 640) for name in names))
+        assert Description.unpack(description.pack()) == description
     array = HeldArray("a.nii", "values", "<i2", (3, 4), None, "HW", 2.0, -1.0, "AA==")
     assert Description.unpack(Description(array=array).pack()).array == array
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"[" + b"[]," * (1 << 20), b'"' + b'\\"' * (2 << 20), b'""' * (2 << 20), b"[" * (4 << 20), b"1" * (4 << 20),
-     bytes(1 << 25)],
-    ids=["lists", "escapes", "strings", "depth", "digits", "zeros"],
-)  # fmt: skip
-def test_hostile_descriptions_are_refused_within_bounds(at_most_a_gigabyte_more, text):
-    for level in (0, 9):
+def test_hostile_descriptions_are_refused_within_bounds(at_most_a_gigabyte_more):
+    many = 1 << 20
+    texts = (b"[" + b"[]," * many, b'"' + b'\\"' * many, b'""' * many, b"[" * many, b"1" * many, bytes(1 << 25))
+    packed = [zlib.compress(text, level) for text in texts for level in (0, 1)]
+    for metadata in (*packed, b"", b"no zlib", zlib.compress(b"no json")):
         with pytest.raises(ArchiveError):
-            Description.unpack(zlib.compress(text, level))
+            Description.unpack(metadata)
 
 
-@pytest.mark.parametrize("metadata", [b"", b"no zlib", zlib.compress(b"no json"), zlib.compress(b"[" * 100000)])
-def test_metadata_that_is_none_is_refused(metadata):
-    with pytest.raises(DamagedError):
-        Description.unpack(metadata)
-
-
-@pytest.mark.parametrize(
-    "stored",
-    [
-        b"",
-        b"abc",
-        zlib.compress(b"12"),
-        zlib.compress(b"1234"),
-        zlib.compress(b"123") + b"x",
-        zlib.compress(b"123")[:-1] + b"?",
-    ],
-)
-def test_stored_files_that_do_not_fit_are_refused(tmp_path, gray, stored):
+def test_stored_files_that_do_not_fit_are_refused(tmp_path, gray):
     content = described(tmp_path, gray, images=[IMAGE], stored=[["b", 3]]).read_bytes()
-    header = container.read_header(io.BytesIO(content))
-
-    def archive(stored: bytes) -> Path:
-        chunks = (*header.chunks, container.entry(0, stored))
-        (tmp_path / "b.axl").write_bytes(replace(header, chunks=chunks).pack() + content[header.start(0) :] + stored)
-        return tmp_path / "b.axl"
-
-    decompress_files(gray, archive(zlib.compress(b"123")), tmp_path / "right")
-    assert (tmp_path / "right" / "b").read_bytes() == b"123"
-    with pytest.raises(DamagedError):
-        decompress_files(gray, archive(stored), tmp_path / "back")
-    assert not (tmp_path / "back").exists()
-
-
-def test_a_stored_archive_decodes_to_its_images_and_is_written_the_same():
-    model = AxialTransformer.from_pretrained(STORED / "model")
-    with np.load(STORED / "images.npz") as arrays:
-        images, label = torch.from_numpy(arrays["images"]), torch.arange(len(arrays["images"])) % 4
-    archive = (STORED / "labelled.axl").read_bytes()
-    assert torch.equal(decompress(model, archive, label), images)
-    assert compress(model, images, label, verify=False) == archive
+    header, contents = parts(content)
+    sound = zlib.compress(b"123")
+    for i, stored in enumerate((sound, b"", b"abc", zlib.compress(b"12"), zlib.compress(b"1234"), sound + b"x",
+                                sound[:-1] + b"?")):  # fmt: skip
+        last = replace(header, chunks=(*header.chunks, container.entry(0, stored)))
+        (tmp_path / "b.axl").write_bytes(joined(last, [*contents, stored]))
+        if i == 0:
+            decompress_files(gray, tmp_path / "b.axl", tmp_path / "right")
+            assert (tmp_path / "right" / "b").read_bytes() == b"123"
+            continue
+        with pytest.raises(DamagedError):
+            decompress_files(gray, tmp_path / "b.axl", tmp_path / "back")
+        assert not (tmp_path / "back").exists()
 
 
-@pytest.mark.parametrize("name", ["tokens", "numbers"])
-def test_a_stored_archive_of_many_values_decodes_to_them_and_is_written_the_same(name):
-    model = AxialTransformer.from_pretrained(STORED / name)
-    with np.load(STORED / f"{name}.npz") as arrays:
-        values = torch.from_numpy(arrays["values"])
+@pytest.mark.parametrize("name", ["labelled", "tokens", "numbers"])
+def test_a_stored_archive_decodes_to_its_values_and_is_written_the_same(name):
+    labelled = name == "labelled"
+    model = AxialTransformer.from_pretrained(STORED / ("model" if labelled else name))
+    with np.load(STORED / ("images.npz" if labelled else f"{name}.npz")) as arrays:
+        values = torch.from_numpy(arrays["images" if labelled else "values"])
+    label = torch.arange(len(values)) % 4 if labelled else None
     archive = (STORED / f"{name}.axl").read_bytes()
-    assert torch.equal(decompress(model, archive).int(), values)
-    assert compress(model, values, verify=False) == archive
+    assert torch.equal(decompress(model, archive, label).int(), values.int())
+    assert compress(model, values, label, verify=False) == archive
 
 
 def test_a_stored_archive_of_pictures_gives_its_files_and_is_written_the_same(tmp_path):

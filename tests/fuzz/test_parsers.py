@@ -1,6 +1,6 @@
 """Mutated files give what was written or an error of one line, soon and in little memory.
 
-Half of the mutated files get their checksums mended, so that they reach the code behind the checks.
+Half of the mutated files have right checksums, so that they reach the code behind the checks.
 """
 
 import resource
