@@ -1,11 +1,13 @@
 """Blocks of arrays, tiles of images and clips of videos: in order, or at places that seed and position determine."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from axial_transformers import data
-from axial_transformers.data import DataConfig
+from axial_transformers.data import DataConfig, blocks_of_arrays
 from axial_transformers.data.blocks_of_arrays import Blocks, cut_volumes
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import Purpose, batch_at, example_indices, uniforms
@@ -193,6 +195,39 @@ def test_a_video_shorter_than_a_clip_is_named(tmp_path):
         data.load(tmp_path, options)
     with pytest.raises(ValueError, match="needs the frames of a clip"):
         DataConfig(offsets="random")
+
+
+def test_frames_of_other_sizes_are_one_clear_line(tmp_path):
+    encode(tmp_path / "a.mkv", moving(9, 8, 8))
+    encode(tmp_path / "b.mkv", moving(9, 8, 16))
+    with pytest.raises(ValueError, match=r"b\.mkv is 16x8 pixels where .*a\.mkv is 8x8"):
+        data.load(tmp_path, replace(RANDOM, test_fraction=0.0))
+
+
+def test_training_takes_the_blocks_in_order_if_offsets_are_fixed(tmp_path):
+    np.save(tmp_path / "x.npy", numbered(8, 7, 9))
+    for offsets, in_order in (("fixed", True), ("random", False)):
+        options = DataConfig(size=(2, 3, 4), offsets=offsets, validation_fraction=0.0)
+        examples, positions = data.load(tmp_path / "x.npy", options), np.arange(40)
+        batch = batch_at(examples, range(1), None, TrainConfig(seed=5, batch_size=40), positions).values.numpy()
+        expected = examples.values[example_indices(5, len(examples), positions)]
+        assert np.array_equal(batch, expected) is in_order
+
+
+def test_the_fingerprint_of_random_blocks_depends_on_all_that_they_reach_and_is_read_in_parts(tmp_path, monkeypatch):
+    def fingerprint(values):
+        np.save(tmp_path / "x.npy", values)
+        options = DataConfig(size=(2, 3, 4), offsets="random", validation_fraction=0.0)
+        return data.load(tmp_path / "x.npy", options).fingerprint
+
+    values, found = numbered(7, 7, 9), set()
+    for at_a_time in (1, 150, 1 << 24):
+        monkeypatch.setattr(blocks_of_arrays, "_AT_A_TIME", at_a_time)
+        found.add(fingerprint(values))
+    assert len(found) == 1
+    changed = values.copy()
+    changed[0, -1, -1] -= 1  # which no block in order has
+    assert fingerprint(changed) not in found
 
 
 TILES = DataConfig(size=4, fit="tiles", offsets="random", validation_fraction=0.0, test_fraction=0.0)

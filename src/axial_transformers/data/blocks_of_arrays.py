@@ -109,9 +109,10 @@ class Blocks(OnDemand):
         yield str(self.stride).encode()
         for number in dict.fromkeys(self.located(index)[0] for index in range(len(self))):
             first, last = self._corners_of_part(number)
-            corner = tuple(map(slice, first, last + self._reach))
-            for row in integers(self.arrays[number][corner], self.range):
-                yield np.ascontiguousarray(row).data
+            (start, *others), (stop, *ends) = first, last + self._reach
+            for rows in _rows(self.arrays[number], start, stop):
+                part = self.arrays[number][(rows, *map(slice, others, ends))]
+                yield np.ascontiguousarray(integers(part, self.range)).data
 
     def located(self, index: int) -> tuple[int, NDArray[np.int64]]:
         """Return the number of a block's array, and its place among the blocks of that."""
@@ -179,13 +180,18 @@ def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, 
 
 def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None, rounding: bool = False) -> ValueRange:
     """Return the range of an array's values, which is read in parts; errors as of `range_of`."""
-    rows = max(1, _AT_A_TIME // prod(array.shape[1:]))
 
-    def part(row: int) -> NDArray[Any]:
+    def part(rows: slice) -> NDArray[Any]:
         with parsing(Path(name)):
-            return np.asarray(array[row : row + rows])
+            return np.asarray(array[rows])
 
-    return range_of(name, map(part, range(0, array.shape[0], rows)), known, rounding)
+    return range_of(name, map(part, _rows(array, 0, array.shape[0])), known, rounding)
+
+
+def _rows(array: Sliced, start: int, stop: int) -> Iterator[slice]:
+    """Yield slices of the first axis that hold at most `_AT_A_TIME` values, or one index."""
+    count = max(1, _AT_A_TIME // prod(array.shape[1:]))
+    return (slice(row, min(row + count, stop)) for row in range(start, stop, count))
 
 
 def examples_of(gathered: Gathered, options: DataConfig, where: object, deep: bool) -> Examples:

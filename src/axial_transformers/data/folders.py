@@ -79,11 +79,11 @@ def gather(
     read: Callable[[Path], Iterable[tuple[NDArray[np.integer], list[str]]]],
     skip_bad: int | None,
     progress: Progress,
-    alike: bool = True,
+    alike: slice = slice(1, None),
 ) -> Gathered:
     """Return the examples that `read` makes of files: parts [n, *A, C], each with n suffixes of names.
 
-    At most `skip_bad` files that `read` refuses are left out. Unless they are `alike`, examples may differ in size.
+    At most `skip_bad` files that `read` refuses are left out. The `alike` part of all shapes [n, *A, C] must be equal.
     """
     parts, names, numbers = list[NDArray[np.integer]](), list[str](), list[int]()
     first: tuple[Path, tuple[int, ...]] | None = None
@@ -92,9 +92,9 @@ def gather(
         try:
             found = [*read(file)]
             for part, _ in found:
-                first = first or (file, part.shape[1:])
-                if alike and part.shape[1:] != first[1]:
-                    raise _different(file, part.shape[1:], *first)
+                first = first or (file, part.shape)
+                if part.shape[alike] != first[1][alike]:
+                    raise _different(file, part.shape, *first)
         except ValueError as error:
             (unfit if isinstance(error, FitError) else faults).append(error)
             first = None if first and first[0] == file else first
@@ -132,6 +132,8 @@ def listed(faults: Sequence[str]) -> str:
 def _different(file: Path, shape: tuple[int, ...], first: Path, first_shape: tuple[int, ...]) -> FitError:
     (*_, height, width, _), (*_, first_height, first_width, _) = shape, first_shape
     if (height, width) == (first_height, first_width):
-        return FitError(f"{file} holds {list(shape)} values where {first} holds {list(first_shape)}: set frames")
+        return FitError(
+            f"{file} holds {list(shape[1:])} values where {first} holds {list(first_shape[1:])}: set frames"
+        )
     sizes = f"{file} is {width}x{height} pixels where {first} is {first_width}x{first_height}"
     return FitError(f"{sizes}: remove it, or give data.size and data.fit (crop, stretch or tiles)")

@@ -41,7 +41,8 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
     def read(file: Path) -> list[tuple[NDArray[np.integer], list[str]]]:
         return [fitted(file, decoded(file, kind, options.background, options.palette), options)]
 
-    found = gather(selection, read, options.skip_bad, progress, alike=options.offsets == "fixed")
+    alike = slice(1 if options.offsets == "fixed" else -1, None)
+    found = gather(selection, read, options.skip_bad, progress, alike)
     return examples_of(found, options, selection.root, kind == "gray16")
 
 

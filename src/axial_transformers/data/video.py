@@ -68,7 +68,8 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
             for examples, suffixes in clips(file, frames, options):
                 yield examples, [record + suffix for suffix in suffixes]
 
-    found = gather(selection, read, options.skip_bad, progress, alike=options.offsets == "fixed")
+    alike = 1 if options.offsets == "fixed" else -1 if options.fit == "tiles" else 2  # whole videos differ in length
+    found = gather(selection, read, options.skip_bad, progress, slice(alike, None))
     return examples_of(found, options, selection.root, kind == "gray16")
 
 
