@@ -3,8 +3,6 @@
 import io
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from axial_transformers.storage.byte_reader import ByteReader
 from tests.tensor_bundle_writer import varint
@@ -27,15 +25,11 @@ def test_parts_are_read_in_order_and_nothing_beyond_the_end(as_file):
     assert found.take(0) == found.rest() == b""
 
 
-@settings(max_examples=20)
-@given(st.lists(st.integers(0, 2**64 - 1)))
-def test_integers_are_read_as_they_were_written(numbers):
+def test_integers_are_read_as_they_were_written_and_malformed_or_cut_off_ones_refused():
+    numbers = [0, 1, 127, 128, 300, 2**32, 2**63, 2**64 - 1]
     source = reader(b"".join(map(varint, numbers)))
     assert [source.varint() for _ in numbers] == numbers
     assert not source.left
-
-
-def test_integers_that_are_longer_than_need_be_are_malformed_and_those_cut_off_truncated():
     for octets in (b"\x80\x00", b"\xff" * 10, b"\xff" * 11):
         with pytest.raises(ArithmeticError, match="the thing has a malformed integer"):
             reader(octets).varint()

@@ -12,7 +12,6 @@ import yaml
 from huggingface_hub import constants
 
 from axial_transformers import AxialTransformer
-from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models.baselines import BlockTransformer, BlockTransformerConfig
 from axial_transformers.models.baselines.by_name import read_model
 from tests.conftest import Axial
@@ -45,7 +44,7 @@ def is_same(model: AxialTransformer, other: AxialTransformer) -> bool:
     return stored.keys() == read.keys() and all(torch.equal(stored[name], read[name]) for name in stored)
 
 
-def test_what_was_pushed_is_read_again_by_its_revision(hub: Hub):
+def test_what_was_pushed_is_read_again_by_its_revision(hub: Hub, tmp_path: Path):
     first, second = small_model((3, 5), 2), small_model((3, 5), 2, inner="lstm")
     assert first.push_to_hub("alice/small").startswith(f"{hub.address}/alice/small/commit/")
     second.push_to_hub("alice/small", revision="lstm")
@@ -56,12 +55,14 @@ def test_what_was_pushed_is_read_again_by_its_revision(hub: Hub):
     hub.shutdown()
     hub.server_close()  # what was downloaded is read without the hub
     assert is_same(first, AxialTransformer.from_pretrained("alice/small"))
+    first.save_pretrained(tmp_path / "model")
+    with pytest.raises(ValueError, match="is a folder, which has no revision v2"):
+        AxialTransformer.from_pretrained(tmp_path / "model", revision="v2")
 
 
 def test_a_baseline_is_pushed_with_a_card_that_names_its_class(hub: Hub):
     config = BlockTransformerConfig(shape=(4, 4), num_values=5, dim=8, heads=2, inner_layers=1, blocks=((2, 2),))
     model = BlockTransformer(config).eval()
-    randomise(model, torch.Generator().manual_seed(0))
     model.push_to_hub("alice/blocks", private=True)
     assert hub.repositories["alice/blocks"].private
     card = hub.repositories["alice/blocks"].branches["main"]["README.md"].decode()
@@ -144,9 +145,3 @@ def test_without_a_network_both_directions_are_one_line(hub: Hub, axial: Axial, 
         here = "no folder alice/x here; " * (words[0] == "sample")
         reason = r"alice/x: the hub cannot be reached \(Connect\w+\): check the network and HF_ENDPOINT"
         assert re.fullmatch(f"axial {words[0]}: {here}{reason}", err.splitlines()[-1])
-
-
-def test_a_folder_has_no_revision(tmp_path: Path):
-    small_model((2, 3)).save_pretrained(tmp_path / "model")
-    with pytest.raises(ValueError, match="is a folder, which has no revision v2"):
-        AxialTransformer.from_pretrained(tmp_path / "model", revision="v2")
