@@ -1,4 +1,4 @@
-"""Archives taken apart, and put together again from other contents."""
+"""Archives taken apart, and put together again from other contents; forged ones, for the readers in Python and in C."""
 
 import io
 import json
@@ -33,3 +33,47 @@ def model_joined(config: bytes | dict[str, Any], stream: bytes) -> bytes:
     """Return an embedded model of a configuration and a stream."""
     text = config if isinstance(config, bytes) else json.dumps(config).encode()
     return container.varint(len(text)) + text + stream
+
+
+HOSTILE: list[dict[str, Any]] = [
+    {"model": "other"}, {"dim": "8"}, {"dim": 1 << 19}, {"more": 1}, {"shape": [1 << 20] * 8}, {"heads": None},
+    {"shape": [1 << 20, 1 << 20]}, {"inner_layers": 1024, "outer_layers": [1024]}, {"num_values": 65536},
+    {"mlp_ratio": 1e300}, {"channels": 1 << 20}, {"layout": "raster"}, {"convolution": 4096}, {"num_classes": 1 << 30},
+    {"shape": [1] * 8, "outer_layers": 1000, "dim": 1, "heads": 1}, {"values": "ordinal", "mixtures": 1 << 20},
+    {"rotary": 1e-300}, {"convolution": 40, "shape": [1, 1, 1, 1, 3, 5]}, {"channels": 1 << 20, "centred": True},
+    {"inner_layers": 1000, "dim": 1, "heads": 1}, {"shape": [3] * 8, "centred": True, "outer_layers": 0},
+    {"shape": [1 << 20], "outer_layers": [], "rotary": 9.0, "dim": 2, "heads": 1}, {"more": "x" * 70_000},
+    {"outer_layers": [1] * 20_000}, {"shape": [1] * 20_000}, {"convolution": 8, "shape": [3, 5, 1, 1]},
+    {"more": [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]},
+]  # fmt: skip
+"""Fields of configurations that would take much time or memory, or that no model of the package has."""
+
+
+def hostile(archive: bytes, fields: dict[str, Any]) -> bytes:
+    """Return an archive whose model has these fields."""
+    header, (first, *rest) = parts(archive)
+    config, stream = model_parts(first)
+    return joined(header, [model_joined({**config, **fields}, stream), *rest])
+
+
+def forged(archive: bytes) -> dict[str, bytes]:
+    """Return archives that are no longer right, from one with its model and labels; keys say what is wrong."""
+    header, (model, labels, images) = parts(archive)
+    contents = {
+        "an image": [model, labels, images[:20] + bytes([images[20] ^ 4]) + images[21:]],
+        "images behind": [model, labels, b"\1" + images], "model cut": [model[:-4], labels, images],
+        "labels cut": [model, labels[:-1], images], "labels behind": [model, labels + b"0", images],
+        "labels that are none": [model, b"\x63" * len(labels), images], "other labels": [model, labels[::-1], images],
+        "another order": [labels, model, images],
+    }  # fmt: skip
+    fields = [
+        {"fingerprint": bytes(32)}, {"shape": (3, 2)}, {"channels": 1}, {"num_values": 6},
+        {"labels": False},
+    ]  # fmt: skip
+    return {
+        "end": archive[:-3], "checksum": archive[:-1] + b"?", "first bytes": b"PK" + archive[2:],
+        "version": archive[:8] + b"\x09" + archive[9:],
+        **{what: joined(header, wrong) for what, wrong in contents.items()},
+        **{str(field): joined(header, [model, labels, images], **field) for field in fields},
+        "no labels": joined(header, [model]), "no model": joined(header, []),
+    }  # fmt: skip

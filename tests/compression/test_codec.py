@@ -1,7 +1,6 @@
 """Archives: encoder and decoder compute the same bits, however they are run."""
 
 import io
-import zlib
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from axial_transformers.models.baselines.sequence_models import SparseTransforme
 from tests.compression.archive_parts import joined, parts
 from tests.small_models import (
     CHUNKS_OF_64,
+    TEN,
     VARIANTS,
     random_given,
     random_model,
@@ -43,7 +43,7 @@ def random_labels(model: AxialTransformer, count: int) -> dict[str, torch.Tensor
 SOME_KINDS = ["2d", "lstm", "classes", "columns"]
 
 
-@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("config", TEN.values(), ids=TEN)
 def test_known_values_have_the_models_likelihood_and_from_the_reference_the_same_bits(config):
     model = random_model(config, torch.float32)
     x, given = random_values(model, 2), Conditioning(**random_given(model, 2))
@@ -106,15 +106,6 @@ def test_likelihoods_and_intervals_of_an_image_do_not_depend_on_the_others():
     for some in (slice(0, 1), slice(3, 9), slice(GROUP - 1, None)):
         assert np.array_equal(network.intervals(x[some]), found[some])
         assert network.nats(x[some]).tobytes() == nats[some].tobytes()
-
-
-def test_an_archive_of_a_trained_model_keeps_its_bytes():
-    """The format is what it was: encoder, arithmetic and container."""
-    model = AxialTransformer.from_pretrained("fashion_mnist")
-    rows, columns = torch.meshgrid(torch.arange(28), torch.arange(28), indexing="ij")
-    images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
-    archive = compress(model, images, verify=False)
-    assert (len(archive), zlib.crc32(archive)) == (597, 2259782634)
 
 
 def test_the_archive_is_as_long_as_the_model_says():
