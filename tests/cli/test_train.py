@@ -191,3 +191,12 @@ def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
     pixels = np.random.default_rng(seed).integers(0, 256, (2, 2, 3)).astype(np.uint8)
     Image.fromarray(pixels).resize((8, 8)).convert(mode).save(path, **options)
     return Path(path)
+
+
+def test_several_numbers_may_be_followed_by_another_option():
+    sizes = ["--data.fit", "exact", "--data.size", "2", "4", "4"]
+    layers = ["--model.outer-layers", "3", "2"]
+    for words in ([*sizes, *layers], [*layers, *sizes], [*sizes, *layers, "--training.steps", "7"]):
+        run, _ = requested(["clips32", *words])
+        assert (run.data.size, run.model.outer_layers) == ((2, 4, 4), (3, 2))
+    assert requested(["photos32", "--data.size", "16", "--training.steps", "7"])[0].data.size == 16

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import is_dataclass, make_dataclass
 from importlib.metadata import version
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from cyclopts import App, Group, Parameter
 
@@ -84,6 +84,9 @@ def _with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> 
     hints, members = get_type_hints(type(value), include_extras=True), list[tuple[str, Any, Any]]()
     for name, default in vars(value).items():
         hint = hints[name]
+        several = [each for each in get_args(next(iter(get_args(hint)), None)) if get_origin(each) is tuple]
+        if several:  # of a union with int, cyclopts takes one word where another option follows
+            hint = several[0] | None
         if is_dataclass(default):
             hint = Annotated[_with_defaults(default, undecided, f"{name}."), Parameter(group=name.capitalize())]
         elif prefix + name in undecided:
