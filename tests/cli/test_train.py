@@ -199,4 +199,5 @@ def test_several_numbers_may_be_followed_by_another_option():
     for words in ([*sizes, *layers], [*layers, *sizes], [*sizes, *layers, "--training.steps", "7"]):
         run, _ = requested(["clips32", *words])
         assert (run.data.size, run.model.outer_layers) == ((2, 4, 4), (3, 2))
-    assert requested(["photos32", "--data.size", "16", "--training.steps", "7"])[0].data.size == 16
+    run, _ = requested(["photos32", "--data.size", "16", "--model.outer-layers", "4", "--training.steps", "7"])
+    assert (run.data.size, run.model.outer_layers) == (16, 4)

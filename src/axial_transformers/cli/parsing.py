@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import is_dataclass, make_dataclass
 from importlib.metadata import version
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, Group, Parameter, convert
 
 from axial_transformers import recipes
 from axial_transformers.cli import commands
@@ -13,6 +13,8 @@ from axial_transformers.training import RunConfig
 
 Options = TypeVar("Options")
 HELP = ("-h", "--help")
+ONE_OR_SEVERAL = Parameter(converter=lambda _, words: convert(tuple[int, ...] if words[1:] else int, words))
+"""For a union of an int and a tuple, of which cyclopts takes one word where another option follows."""
 
 GROUPS: dict[str, dict[str, Any]] = {
     "Train": {"demo": commands.Demo, "train": None, "recipes": commands.Recipes},
@@ -84,9 +86,8 @@ def _with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> 
     hints, members = get_type_hints(type(value), include_extras=True), list[tuple[str, Any, Any]]()
     for name, default in vars(value).items():
         hint = hints[name]
-        several = [each for each in get_args(next(iter(get_args(hint)), None)) if get_origin(each) is tuple]
-        if several:  # of a union with int, cyclopts takes one word where another option follows
-            hint = several[0] | None
+        if int in (kinds := get_args(next(iter(get_args(hint)), None))) and tuple[int, ...] in kinds:
+            hint = Annotated[tuple[int, ...] | None, ONE_OR_SEVERAL]
         if is_dataclass(default):
             hint = Annotated[_with_defaults(default, undecided, f"{name}."), Parameter(group=name.capitalize())]
         elif prefix + name in undecided:
