@@ -7,8 +7,6 @@ import json
 import logging
 import pickle
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -453,12 +451,6 @@ def test_without_the_extra_one_line_names_it(tmp_path, monkeypatch):
         monkeypatch.setattr(storage, "find_spec", lambda name, missing=package: None if name == missing else True)
         needs = f"{file} needs the package {package}: pip install 'axial-transformers[scientific]'"
         assert needs in _line(tmp_path / file)
-
-
-def test_libraries_are_imported_at_their_first_use():
-    packages = {"nibabel", "pydicom", "tifffile", "h5py", "zarr"}
-    code = f"import sys, axial_transformers.data.scans as s; sys.exit(bool({packages} & {{*sys.modules}}))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_what_a_library_warns_of_is_said_once_with_the_name(tmp_path, caplog):

@@ -1,4 +1,4 @@
-"""Clips from video files, folders of frames and arrays; clips written as movies."""
+"""Clips from video files and folders of frames."""
 
 import struct
 from pathlib import Path
@@ -127,18 +127,6 @@ def test_folders_name_splits_and_classes_and_one_video_is_split_along_time(tmp_p
         assert np.array_equal(data.load(path, DataConfig(frames=1), split).values[:, 0], moving(10, 2, 2)[part])
 
 
-def test_arrays_of_videos_are_resized(tmp_path):
-    videos = moving(14).reshape(2, 7, 8, 8, 3)
-    path = tmp_path / "videos.npz"
-    np.savez(path, videos=videos, labels=[0, 1])
-    assert np.array_equal(data.load(path, split="all").values, videos)
-    examples = data.load(path, DataConfig(size=4, fit="stretch"), "all")
-    boxes = videos.reshape(2, 7, 4, 2, 4, 2, 3).mean(axis=(3, 5))
-    assert np.abs(examples.values - boxes).max() <= 1
-    assert examples.labels.tolist() == [0, 1]
-    assert "not data.size=4" in line(path, DataConfig(size=4))
-
-
 def test_videos_that_give_no_clip_are_named(tmp_path):
     for suffix in ("mp4", "mkv", "webm", "avi", "mov", "gif"):
         for content in ("", "#EXTM3U\n#EXTINF:1,\n/etc/hostname\n"):
@@ -157,31 +145,6 @@ def test_videos_that_give_no_clip_are_named(tmp_path):
     assert "holds videos: set how many frames" in line(folder, DataConfig())
     encode(folder / "wide.mkv", moving(5, 8, 10))
     assert "wide.mkv is 10x8 pixels where" in line(folder)
-
-
-def test_movies_play_in_a_grid_with_every_frame(tmp_path):
-    ramp = np.broadcast_to(np.linspace(0, 255, 5, dtype=np.uint8)[None, :, None, None, None], (3, 5, 8, 8, 3))
-    pictures.save_clips(tmp_path / "clips.mp4", ramp, columns=3, scale=2)
-    with av.open(tmp_path / "clips.mp4") as container:
-        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-        assert (container.streams.video[0].codec.name, container.streams.video[0].pix_fmt) == ("h264", "yuv420p")
-    assert [frame.shape for frame in frames] == [(18, 52, 3)] * 5  # of even sides
-    for t, frame in enumerate(frames):
-        assert np.abs(frame[4:14, 4:14].astype(int) - ramp[0, t, 0, 0, 0]).max() <= 8
-    pictures.save_clips(tmp_path / "clips.gif", ramp[..., :1])
-    with Image.open(tmp_path / "clips.gif") as picture:
-        assert (picture.n_frames, picture.info["duration"]) == (5, 120)  # GIF counts in hundredths of a second
-
-
-@pytest.mark.parametrize("suffix", pictures.MOVIES)
-def test_no_movie_is_left_half_written(tmp_path, suffix, monkeypatch):
-    def fails(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.fsync", fails)
-    with pytest.raises(OSError, match="disk full"):
-        pictures.save_movie(tmp_path / f"a{suffix}", moving())
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_damaged_video_is_left_out_whole_and_the_others_keep_their_classes(tmp_path):
