@@ -11,6 +11,9 @@ from hypothesis.extra import numpy as npst
 from PIL import Image
 
 from axial_transformers import data, pictures
+from axial_transformers.pictures.completions import completion_sheet
+from axial_transformers.pictures.heat_maps import heat_map
+from tests.small_models import small_config
 
 _VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_from([1, 3])))
 
@@ -121,3 +124,36 @@ def test_no_movie_is_left_half_written(tmp_path, suffix, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         pictures.save_movie(tmp_path / f"a{suffix}", np.zeros((7, 8, 8, 3), np.uint8))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("time_first", [True, False])
+def test_a_series_of_measurements_is_lines_over_time(time_first):
+    rng = np.random.default_rng(0)
+    lines, bits = rng.integers(0, 900, (2, 24, 5)).astype(np.int16), rng.random((2, 24, 5))
+    known = np.arange(24) < 10
+    look = pictures.Look.of(small_config((24, 5), num_values=900, values="ordinal"), None)
+    plain = pictures.Look(900)
+    table, of_table, mask = (
+        np.expand_dims(each if time_first else each.swapaxes(-1, -2), -1)
+        for each in (lines, bits, known[:, None].repeat(5, 1))
+    )
+    np.testing.assert_array_equal(pictures.for_display(table, look), pictures.for_display(lines, plain))
+    np.testing.assert_array_equal(
+        pictures.marks_for_display(mask[..., 0], 256, look), pictures.marks_for_display(known, 256)
+    )
+    found, expected = heat_map(table[0], of_table[0], look), heat_map(lines[0], bits[0], plain)
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    filled = table.repeat(3, 0)
+    sheet = completion_sheet(table, mask, filled, look)
+    expected = completion_sheet(lines, known[:, None].repeat(5, 1), lines.repeat(3, 0), plain)
+    np.testing.assert_array_equal(np.asarray(sheet), np.asarray(expected))
+
+
+def test_above_slices_stands_which_axes_they_show():
+    volumes = np.random.default_rng(0).integers(0, 900, (2, 4, 20, 30, 1)).astype(np.int16)
+    plain = np.asarray(pictures.image_grid(volumes[:, 2], columns=2, scale=9, look=pictures.Look(900)))
+    named = pictures.Look(900, axes="NDHW")
+    assert pictures.image_grid(volumes, columns=2, scale=1, look=named).height == 4 + 1 + 20 + 2
+    page = np.asarray(pictures.image_grid(volumes, columns=2, scale=9, look=named))
+    assert page.shape[0] - plain.shape[0] == 9 * (4 + 1) + 18
+    assert np.ptp(page[:18]) > 100

@@ -64,7 +64,7 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
     result = fit_examples(run, begun, examples, examples, facts, partial(_foreseeing, values, of_model + stored, limit))
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
-    say(f"{folder} keeps the training: the same command goes on with it, and without it begins anew")
+    say(f"the training is in {folder}: the same command continues it; remove the folder to begin anew")
     return folder
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from axial_transformers.data.grid import Grid
-from axial_transformers.data.kinds import is_clip
+from axial_transformers.data.kinds import is_clip, kind_of
 
 Palette = Literal["auto", "gray", "categories"]
 """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
@@ -30,7 +30,7 @@ _CATEGORIES = (
 PLOT_HEIGHT, PLOT_WIDTH, WIDEST_PLOT = 96, 256, 512
 _FINER = 3
 """Lines are drawn larger and shrunk, which smooths them."""
-_LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f")
+_LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f", "#a88600", "#1d8f98", "#c0375b", "#6b6b70")
 _PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
 
 
@@ -54,6 +54,8 @@ class Look:
     """The position that slices go through. None: the middle."""
     grid: Grid | None = None
     """The floats that values are of, for the axes of line plots."""
+    series: bool = False
+    """Examples of two axes are measurements over time, which is the longer axis: a line for each."""
 
     def __post_init__(self) -> None:
         low, high = self.window or (0, 1)
@@ -62,9 +64,15 @@ class Look:
 
     @classmethod
     def of(cls, described: Any, axes: str | None) -> Self:
-        """Return the look of the values of a model's configuration, or of examples."""
-        grid = getattr(described, "grid", None)
-        return cls(described.num_values, described.lowest, axes=axes, grid=grid and Grid(*grid))
+        """Return the look of the values of a model's configuration."""
+        grid, series = getattr(described, "grid", None), kind_of(described, axes) == "series"
+        return cls(described.num_values, described.lowest, axes=axes, grid=grid and Grid(*grid), series=series)
+
+    def over_time(self, positions: NDArray[Any]) -> NDArray[Any]:
+        """Return a series [N, *A, 1] of two axes as sequences [N, L, channels]; other positions as they are."""
+        if not self.series or positions.ndim != 4:
+            return positions
+        return (positions if positions.shape[1] > positions.shape[2] else positions.swapaxes(1, 2))[..., 0]
 
     def is_clip(self, axes: int) -> bool:
         """Return True if examples with this number of axes are clips."""
@@ -90,6 +98,7 @@ class Look:
 
     def over(self, values: NDArray[np.integer]) -> Self:
         """Return the look with the window of these values [N, *A, C], to show others alike."""
+        values = self.over_time(values)
         if self.window or not values.size or _are_categories(values, self):
             return self
         if self.num_values <= BYTE or values.ndim == 3:
@@ -104,8 +113,9 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
     """Return integers [N, *A, C] as images uint8 [N, H, W] or [N, H, W, 3].
 
     Values within the window are stretched to 0 ... 255. Of two channels the first is shown, of four or more the first
-    three. A clip is a strip of frames, a volume three slices; a sequence is a line plot, or cells.
+    three. A clip is a strip of frames, a volume three slices; a sequence is a line plot of eight channels, or cells.
     """
+    values = look.over_time(values)
     look = look.over(values)
     if look.is_volume(values.ndim - 2):
         return joined([for_display(part, look) for part in look.parts(values, values.ndim - 2)])
@@ -131,6 +141,8 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
 
 def marks_for_display(marks: NDArray[np.bool_], width: int, look: Look = Look()) -> NDArray[np.bool_]:
     """Return marks of positions [*A] at the pixels of `for_display`."""
+    if look.series and marks.ndim == 2:
+        marks = look.over_time(marks[None, ..., None])[0].all(axis=-1)
     if look.is_volume(marks.ndim):
         return joined(look.parts(marks[None], marks.ndim), False)[0]
     if marks.ndim == 3:

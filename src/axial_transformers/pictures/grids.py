@@ -11,7 +11,8 @@ from axial_transformers.pictures.display import Look, colour, for_display
 
 WIDTH, MAX_HEIGHT = 512, 4096
 LETTER = (7, 14)
-NARROWEST = 96
+NARROWEST, NAMES = 96, 320
+"""Width of a page at least, and of one with names of axes."""
 _SIZE, _INK = 12, "#14171f"
 
 
@@ -21,7 +22,7 @@ def image_grid(
     scale: int | None = None,
     look: Look = Look(),
 ) -> Image.Image:
-    """Return one image of integers [N, *A, C], `columns` a row, each enlarged `scale` times.
+    """Return one image of integers [N, *A, C], `columns` a row, each enlarged `scale` times; above slices, their axes.
 
     Raises:
         ValueError: no examples.
@@ -37,7 +38,11 @@ def image_grid(
         scale = enlargement(columns * width, -(-count // columns) * height)
     gap = gap_of(scale)
     sheet = contact_sheet(pictures, columns, scale, gap, background=255)
-    return Image.fromarray(np.pad(sheet, [(gap, gap)] * 2 + [(0, 0)] * len(colours), constant_values=255))
+    page = Image.fromarray(np.pad(sheet, [(gap, gap)] * 2 + [(0, 0)] * len(colours), constant_values=255))
+    if not look.is_volume(values.ndim - 2) or page.width < NAMES:
+        return page
+    depth, row, column = list((look.axes or "DHW").replace("C", "")[-3:])
+    return above(page, [(f"{row} down, {column} across; {depth} to the right and below", 0.5)])
 
 
 def enlargement(width: int, height: int, least: int = WIDTH) -> int:

@@ -86,14 +86,15 @@ def heat_map(
     Those of a volume lie over the slices through the position of the most bits; those of tiles over the image, with
     the borders of all tiles, and one outlined.
     """
-    if bits.ndim == 2:
+    if bits.ndim == 2 or (look.series and bits.ndim == 3):
         return under_examples(example[None], bits[None], look)
     if look.is_volume(bits.ndim - 1):
         mean = bits.mean(axis=-1)
         look = replace(look, at=tuple(map(int, np.unravel_index(mean.argmax(), mean.shape))))
     plain, columns = with_alpha(for_display(example[None], look)), 2 if bits.ndim == 3 else 1
     heat = heat_colours(bits[None], look)
-    over = laid_over(plain, heat) if tile or look.is_volume(bits.ndim - 1) else heat
+    through = np.rint(plain + OPACITY * (heat - plain.astype(float))).astype(np.uint8)
+    over = through if tile or look.is_volume(bits.ndim - 1) else heat
     scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
     if tile:
         height, width = (side.stop - side.start for side in tile)
@@ -105,13 +106,9 @@ def heat_map(
     return with_scale(page, HEAT, hottest(look.num_values), "bits")
 
 
-def laid_over(plain: Pixels, heat: Pixels) -> Pixels:
-    """Return images [N, H, W, 4] under the colours of their bits."""
-    return np.rint(plain + OPACITY * (heat - plain.astype(float))).astype(np.uint8)
-
-
 def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look: Look) -> Image.Image:
     """Return examples [B, *A, C], and their bits below."""
+    values = look.over_time(values)
     heat, look = heat_colours(bits, look), look.over(values)
     columns = len(values) if values.ndim == 4 or look.is_volume(values.ndim - 2) else 1
     rows = len(values) // columns
@@ -139,6 +136,7 @@ def hottest(num_values: int) -> int:
 
 def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
     """Return the bits [B, *A, C] as colours uint8 [B, H, W, 4]."""
+    bits = look.over_time(bits)
     axes = bits.ndim - 2
     if look.is_volume(axes):
         heat = joined([heat_colours(part, look) for part in look.parts(bits, axes)])

@@ -34,8 +34,7 @@ def require_output(
     """Raise an error where `save_examples` could not write `output`."""
     scans = SCANS if scan else ()
     if output.suffix not in (*FILES, *[""] * folder) and suffix_of(output) not in scans:
-        names = ", ".join(f"NAME{suffix}" for suffix in (*FILES, *scans))
-        names += " and a folder" * folder
+        names = ", ".join(f"NAME{suffix}" for suffix in (*FILES, *scans)) + " and a folder" * folder
         raise ValueError(f"output={output} is none of {names}")
     if output.suffix in MOVIES and not clips:
         raise ValueError(f"output={output}: this model is not of clips (frames, height, width)")

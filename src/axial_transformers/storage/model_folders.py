@@ -102,8 +102,8 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
     if Path(folder).exists() or not (named := hub.split_id(folder.as_posix() if isinstance(folder, Path) else folder)):
         names = ", ".join(shipped_names())
         raise FileNotFoundError(
-            f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS}); the package has {names}; axial train"
-            " makes others, and axial import-official those of the authors' checkpoints"
+            f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS}); the package has {names};"
+            " axial train makes others, and axial import-official those of the authors' checkpoints"
         )
     _require_no_run(Path(folder))
     repository, named_revision = named
