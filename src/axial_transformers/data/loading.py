@@ -65,7 +65,7 @@ def load(
             files of BAIR robot pushing need no `frames`.
         One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
         One image: an example, or its tiles, only of the split "all".
-        hf:OWNER/NAME[/SUBSET][@REVISION]: a data set of the Hugging Face hub. A folder of its `save_to_disk`.
+        `hf:OWNER/NAME[/SUBSET][@REVISION]`: a data set of the Hugging Face hub. A folder of its `save_to_disk`.
         A parquet file, a tar file as webdataset writes it, or a folder of them. Their names state splits
             (train-000.tar, val/000.tar); otherwise the end of train validates.
 
