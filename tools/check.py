@@ -38,18 +38,9 @@ FOUND_BY = {
     "window size": {"layers/line_attention", "tutorials/attention"},
     "EMA": {"how-to/train_and_resume"},
     "KV cache": {"explanation/how_the_model_works"},
-    **{
-        symptom: {"how-to/troubleshooting"}
-        for symptom in (
-            "time limit",
-            "out of memory",
-            "float data",
-            "torch.compile",
-            "int16",
-            "DICOM",
-            "slow first run",
-        )
-    },
+    **dict.fromkeys(("time limit", "out of memory", "slow first run", "torch.compile"), {"how-to/troubleshooting"}),
+    **dict.fromkeys(("float32 measurements", "16-bit", "DICOM"), {"how-to/prepare_data", "tutorials/own_data"}),
+    **dict.fromkeys(("ONNX", "FSDP2", "LoRA"), {"layers/in_torch"}),
 }
 """Words of the search, and the pages of which one has to come first."""
 RESULT = ".md-search-result__link"
@@ -140,6 +131,9 @@ def _searched(page: Any, address: str) -> Iterator[str]:
             yield f"the search of {address} finds nothing for {words!r}"
             continue
         page.wait_for_timeout(RESTS)
+        if not page.locator(RESULT).count():
+            yield f"the search of {address} finds nothing for {words!r}"
+            continue
         first = page.locator(RESULT).first.get_attribute("href") or ""
         if not any(urlsplit(first).path.endswith(f"/{name}.html") for name in right):
             yield f"the search of {address} for {words!r} finds {first} first"
