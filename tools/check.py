@@ -38,9 +38,9 @@ FOUND_BY = {
     "window size": {"layers/line_attention", "tutorials/attention"},
     "EMA": {"how-to/train_and_resume"},
     "KV cache": {"explanation/how_the_model_works"},
-    **dict.fromkeys(("time limit", "out of memory", "slow first run", "torch.compile"), {"how-to/troubleshooting"}),
-    **dict.fromkeys(("float32 measurements", "16-bit", "DICOM"), {"how-to/prepare_data", "tutorials/own_data"}),
-    **dict.fromkeys(("ONNX", "FSDP2", "LoRA"), {"layers/in_torch"}),
+    **{words: {"how-to/troubleshooting"} for words in ("time limit", "out of memory", "torch.compile")},
+    **{words: {"how-to/prepare_data", "tutorials/own_data"} for words in ("float32 measurements", "16-bit", "DICOM")},
+    **{words: {"layers/in_torch"} for words in ("ONNX", "FSDP2", "LoRA")},
 }
 """Words of the search, and the pages of which one has to come first."""
 RESULT = ".md-search-result__link"
