@@ -28,7 +28,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its b
 collect_ignore = [
     "cli/test_full_disk.py",
     "cli/test_processes.py",
-    "data/test_hostile.py",
     "likelihood/test_evaluation_processes.py",
     "fuzz",
     "gpu/test_training.py",

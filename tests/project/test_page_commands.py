@@ -13,12 +13,11 @@ import tifffile
 import torch
 from PIL import Image
 
-import axial_transformers
 from axial_transformers import __version__ as version
 from axial_transformers import cli
 from tests.conftest import TINY, Axial
 from tests.paths import ROOT
-from tests.project.test_docs import PACKAGE, PAGES, commands
+from tests.project.test_docs import PAGES, commands
 from tests.scan_writer import make_scan
 from tests.shard_writer import pictures as png_members
 from tests.shard_writer import write
@@ -227,20 +226,6 @@ def test_the_commands_of_a_page_run(page: str, data: Path, home: Path, axial: Ax
         for file in Path(before).iterdir() if Path(after).exists() else ():
             with Image.open(file) as stored, Image.open(Path(after) / file.name) as restored:
                 assert np.array_equal(np.asarray(stored), np.asarray(restored))
-
-
-def test_every_exemption_is_of_a_command_that_a_page_has():
-    every = [" ".join(words) for page in PAGES for program, *words in commands(page) if program == "axial"]
-    assert [pattern for pattern in EXEMPT if not any(re.fullmatch(pattern, line) for line in every)] == []
-    assert sum(map(len, RUNS.values())) >= 110
-
-
-@pytest.mark.parametrize("card", sorted(PACKAGE.glob("pretrained/*/README.md")), ids=lambda card: card.parent.name)
-def test_a_card_quotes_the_parameters_and_bytes_of_its_model(card: Path):
-    model = axial_transformers.AxialTransformer.from_pretrained(card.parent)
-    parameters, size = sum(p.numel() for p in model.parameters()), (card.parent / "model.safetensors").stat().st_size
-    assert f"| model | {parameters:,} parameters, 16 bits each" in card.read_text()
-    assert f"without the weights ({size:,} bytes)" in card.read_text()
 
 
 def test_every_measured_number_of_the_readme_is_on_the_results_or_the_benchmarks_page():
