@@ -16,6 +16,7 @@ from hypothesis import settings
 from PIL import Image
 
 from axial_transformers import cli, machine
+from axial_transformers.compression import rounding
 from tests.small_models import random_model, small_config
 
 gc.set_threshold(10_000)  # collections of all generations took a twentieth of the time
@@ -74,8 +75,9 @@ def seed() -> None:
 
 
 @pytest.fixture
-def axial(capsys: pytest.CaptureFixture[str]) -> Axial:
-    """The command line, within this process."""
+def axial(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Axial:
+    """The command line, within this process; its archives try two steps of the weights only."""
+    monkeypatch.setattr(rounding, "MULTIPLIERS", (1.0, 0.5))
 
     def run(*argv: object) -> Outcome:
         capsys.readouterr()
