@@ -32,8 +32,6 @@ DATA = {
     "bool": (noise(0, 1, 4, 4, dtype="bool"), (0, 2), []),
     "DNA": (noise(0, 3, 8, dtype="uint8"), (0, 4), []),
 }
-ARCHIVED = {"big-endian bytes", "constant", "bool"}
-"""Data whose archive is made and restored, too, which takes longer than all else."""
 
 
 @pytest.mark.parametrize("name", DATA)
@@ -61,7 +59,7 @@ def test_every_command_takes_integers_of_any_range(axial: Axial, name):
         assert lowest <= some.min() <= some.max() < lowest + number
         assert some.dtype.itemsize == (1 if lowest >= 0 and lowest + number <= 256 else 2)
     assert np.array_equal(completed.reshape(2, -1)[:, 0], values[[0, 6]].reshape(2, -1)[:, 0])
-    if name in ARCHIVED:
+    if number <= 256 and name != "300 channels":  # whose tables take long to round
         assert axial("compress", "runs/data", "data.npz", "a.axl", "--force").status == 0
         assert axial("decompress", "a.axl", "back.npz").status == 0
         (back,) = np.load("back.npz").values()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import huggingface_hub
@@ -123,13 +124,18 @@ def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial, trained: Path, mo
     assert hub.repositories.keys() == {"alice/public"}
 
 
-def test_without_a_network_both_directions_are_one_line(
+def test_without_a_network_the_last_copy_is_read_and_all_else_is_one_line(
     axial: Axial, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """By huggingface_hub itself, at an address where nobody listens."""
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
+    copy, commit = tmp_path / "hub" / "models--alice--digits", "0" * 40
+    shutil.copytree(trained, copy / "snapshots" / commit)
+    (copy / "refs").mkdir()
+    (copy / "refs" / "main").write_text(commit)
+    assert is_same(AxialTransformer.from_pretrained(trained), AxialTransformer.from_pretrained("alice/digits"))
     for words in (["push", trained, "alice/x"], ["sample", "alice/x", "--output", "x.png"]):
         status, _, err = axial(*words)
         assert status == 2
