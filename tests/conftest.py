@@ -16,6 +16,7 @@ from hypothesis import settings
 from PIL import Image
 
 from axial_transformers import cli, machine
+from axial_transformers.compression import rounding
 from tests.small_models import random_model, small_config
 
 gc.set_threshold(10_000)  # collections of all generations took a twentieth of the time
@@ -28,7 +29,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its b
 collect_ignore = [
     "cli/test_full_disk.py",
     "cli/test_processes.py",
-    "data/test_hostile.py",
     "likelihood/test_evaluation_processes.py",
     "fuzz",
     "gpu/test_training.py",
@@ -75,8 +75,9 @@ def seed() -> None:
 
 
 @pytest.fixture
-def axial(capsys: pytest.CaptureFixture[str]) -> Axial:
-    """The command line, within this process."""
+def axial(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Axial:
+    """The command line, within this process; its archives try two steps of the weights only."""
+    monkeypatch.setattr(rounding, "MULTIPLIERS", (1.0, 0.5))
 
     def run(*argv: object) -> Outcome:
         capsys.readouterr()

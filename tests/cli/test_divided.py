@@ -41,11 +41,14 @@ def test_a_mistake_is_said_by_the_first_process_alone(axial: Axial, monkeypatch,
         assert (status, "--halp" in err) == (2, rank == 0)
 
 
-def test_torchrun_writes_one_archive_and_ends_well(tmp_path):
+@pytest.mark.parametrize("torchrun", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_processes_write_one_archive_and_end_well(tmp_path, torchrun):
+    """Started by torchrun, or as it starts them."""
     archiving_model().save_pretrained(tmp_path / "model")
     np.save(tmp_path / "images.npy", np.zeros((2, 3, 5), np.uint8))
-    command = ["torch.distributed.run", "--nproc-per-node", "2", "-m", "axial_transformers", "compress"]
-    words = [tmp_path / "model", tmp_path / "images.npy", tmp_path / "a.axl"]
-    (agent,) = launch([sys.executable, "-m", *command, *map(str, words), "--force"], 1)
-    _, errors = agent.communicate(timeout=300)
-    assert (agent.returncode, (tmp_path / "a.axl").is_file()) == (0, True), errors
+    words = ["compress", tmp_path / "model", tmp_path / "images.npy", tmp_path / "a.axl", "--force"]
+    agent = ["torch.distributed.run", "--nproc-per-node", "2", "-m"] * torchrun
+    workers = launch([sys.executable, "-m", *agent, "axial_transformers", *map(str, words)], 1 if torchrun else 2)
+    errors = [worker.communicate(timeout=300)[1] for worker in workers]
+    assert {worker.returncode for worker in workers} == {0}, errors
+    assert (tmp_path / "a.axl").is_file()

@@ -38,28 +38,22 @@ def images() -> np.ndarray:
     return values
 
 
-def test_one_command_makes_an_archive_that_another_one_restores(axial: Axial, images):
-    done = axial("compress", "images.npz", "a.axl", "--fit", "0.01", "--force")
-    assert (done.status, done.out.startswith("a.axl: 40 images, ")) == (0, True)
-    assert "a model of images.npz, width 8" in done.err
-    assert "the training is in " in done.err
-    assert axial("decompress", "a.axl", "back.npz").status == 0
-    assert np.array_equal(np.load("back.npz")["images"], images)
-    with open_archive("a.axl") as archive:
-        assert archive.model.config.num_classes is None
-
-
-def test_ctrl_c_ends_the_training_and_the_same_command_goes_on(axial: Axial, images, monkeypatch):
+def test_one_command_makes_an_archive_and_after_ctrl_c_goes_on(axial: Axial, images, monkeypatch):
     usual = training.score
     with monkeypatch.context() as patch:
         patch.setattr(training, "score", lambda *given: signal.raise_signal(signal.SIGINT) or usual(*given))
         stopped = axial("compress", "images.npz", "a.axl", "--fit", "60", "--force")
-    assert stopped.status == 0
+    assert (stopped.status, stopped.out.startswith("a.axl: 40 images, ")) == (0, True)
+    assert "a model of images.npz, width 8" in stopped.err
     assert "stopped at step 8: the archive gets the best weights so far" in stopped.err
-    assert np.array_equal(open_archive("a.axl").values[..., 0].numpy(), images)
+    assert "the training is in " in stopped.err
+    with open_archive("a.axl") as archive:
+        assert np.array_equal(archive.values[..., 0].numpy(), images)
+        assert archive.model.config.num_classes is None
     again = axial("compress", "images.npz", "a.axl", "--fit", "0.01", "--force")
     assert "resumed at step 8" in again.err
-    assert np.array_equal(open_archive("a.axl").values[..., 0].numpy(), images)
+    assert axial("decompress", "a.axl", "back.npz").status == 0
+    assert np.array_equal(np.load("back.npz")["images"], images)
 
 
 def test_a_source_may_have_the_name_of_a_recipe_and_must_stay_what_it_was(axial: Axial, images):

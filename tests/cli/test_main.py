@@ -192,9 +192,10 @@ def test_data_that_another_process_has_written_meanwhile_is_not_replaced(axial: 
 def test_names_and_signs_reach_any_terminal(tmp_path, trained):
     """Brackets are no markup, control characters are escaped, and what cannot be encoded is, too."""
     name = "[red]\x1b\udcff.json"
+    np.save(tmp_path / "images.npy", np.zeros((2, 8, 8), np.uint8))
     small = ["--top", "1", "--output", name]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "axial_transformers", "score", str(trained), "digits", *small]
+    command = [sys.executable, "-m", "axial_transformers", "score", str(trained), "images.npy", *small]
     ran = subprocess.run(command, capture_output=True, env=environment, cwd=tmp_path, check=True)
     assert ran.stdout.startswith(b"[red]")
     assert json.loads((tmp_path / name).read_text())["scores"]

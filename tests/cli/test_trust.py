@@ -11,19 +11,19 @@ import pytest
 from axial_transformers.data import hugging_face
 from tests.conftest import TINY, Axial
 
+VERBS = (["train"], ["evaluate"], ["score"], ["complete", "--rows", "1"])
 
-@pytest.fixture
-def run(axial: Axial, tmp_path: Path) -> Path:
-    """A run on an array, after one step."""
+
+def test_a_file_that_a_record_names_is_said_before_it_is_read(axial: Axial, tmp_path: Path):
     values = np.random.default_rng(0).integers(0, 4, (30, 3, 2), dtype=np.uint8)
     np.savez(tmp_path / "own.npz", images=values)
     short = ["--training.steps", 1, "--training.batch-size", 2, "--data.num-values", 4, "--samples", 1]
     assert axial("train", tmp_path / "own.npz", *TINY, *short, "--out", tmp_path / "run").status == 0
-    return tmp_path / "run"
-
-
-VERBS = (["train"], ["evaluate"], ["score"], ["complete", "--rows", "1"])
-of_every_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+    more = {"train": ["--training.steps", 2], "complete": ["--examples", 1, "--output", tmp_path / "a.npz"]}
+    for verb in VERBS:
+        done = axial(verb[0], tmp_path / "run", *verb[1:], *more.get(verb[0], []))
+        assert done.status == 0
+        assert f"reading {tmp_path / 'own.npz'}, the data that {tmp_path / 'run'} names" in done.err
 
 
 def naming(run: Path, source: str) -> Path:
@@ -34,20 +34,11 @@ def naming(run: Path, source: str) -> Path:
     return run
 
 
-@of_every_verb
-def test_a_file_that_a_record_names_is_said_before_it_is_read(axial: Axial, run: Path, verb: list[str], tmp_path: Path):
-    more = ["--training.steps", 2] if verb == ["train"] else ["--examples", 1] if verb[0] == "complete" else []
-    out = ["--output", tmp_path / "a.npz"] if verb[0] == "complete" else []
-    status, _, err = axial(verb[0], run, *verb[1:], *more, *out)
-    assert status == 0
-    assert f"reading {tmp_path / 'own.npz'}, the data that {run} names" in err
-
-
 @pytest.mark.parametrize(
     "source",
     ["http://127.0.0.1:1/a.tar", "hf:a/b/c@main", "/dev/null", "pipe", "/etc", "x\n\x1b[31m\n" * 999],
 )
-@of_every_verb
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
 def test_nothing_else_that_a_changed_record_names_is_fetched_or_read(
     axial: Axial, trained, tmp_path, monkeypatch, source, verb
 ):

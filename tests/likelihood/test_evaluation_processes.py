@@ -38,13 +38,13 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def commands(model: Path, outputs: Path) -> list[list[str]]:
     """Uneven batches, fewer batches or samples than processes, labels, heat maps, another source."""
-    limits = [["--limit", "53", "--batch-size", "7"], ["--limit", "5", "--batch-size", "3"]]
+    limits = [["--limit", "23", "--batch-size", "4"], ["--limit", "5", "--batch-size", "3"]]
     return [
         ["evaluate", str(model), "digits", *limits[0], "--labels", "--json"],
         ["evaluate", str(model), "digits", *limits[1], "--json"],
         ["score", str(model), "digits", *limits[0], "--output", str(outputs / "scores.csv"), "--against", "digits"],
         ["score", str(model), "digits", *limits[1], "--heat-maps", str(outputs / "maps"), "--top", "2"],
-        ["sample", str(model), "--count", "11", "--seed", "5", "--label", "3", "--output", str(outputs / "11.npz")],
+        ["sample", str(model), "--count", "5", "--seed", "5", "--label", "3", "--output", str(outputs / "five.npz")],
         ["sample", str(model), "--count", "2", "--output", str(outputs / "two.png")],
     ]
 

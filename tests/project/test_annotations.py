@@ -14,7 +14,8 @@ from jaxtyping import install_import_hook
 
 import tests.shape_checks
 
-install_import_hook("axial_transformers", "tests.shape_checks.of_shapes")  # of what is imported later, too
+rooms = [f"axial_transformers.{room}" for room in ("layers", "ops", "models", "decoding", "likelihood")]
+install_import_hook(rooms, "tests.shape_checks.of_shapes")  # of what is imported later, too
 
 import torch
 from axial_transformers.decoding import decode_naively
@@ -24,7 +25,7 @@ from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.likelihood.evaluation import evaluate
 from tests.small_models import VARIANTS, random_given, random_model, random_values
 
-for name, config in list(VARIANTS.items())[::4]:
+for name, config in list(VARIANTS.items())[::8]:
     model = random_model(config)
     x, given = random_values(model, 3), random_given(model, 3)
     assert bits_map(model, x.to(torch.uint8), **given).shape == x.shape, name

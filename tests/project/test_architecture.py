@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections import Counter
 
 import pytest
 
@@ -13,12 +12,6 @@ SOURCE = ROOT / "src" / "axial_transformers"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOMS = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
 MAX_LINES = 600
-HAVE_C = {
-    "engine/library.py", "engine/network.py", "engine/threads.py",
-    "ops/compiled_attention.py", "ops/elementwise.py", "ops/operators.py", "training/freed_memory.py",
-    "training/processes.py",
-}  # fmt: skip
-"""The files that call public functions of C libraries: the system's, OpenMP's and Python's."""
 FILES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
 
 
@@ -70,16 +63,6 @@ def test_packages_whose_private_names_are_used_have_a_version_cap():
     adapters = {file.split("/")[-1].removesuffix("_private.py") for file in FILES if file.endswith("_private.py")}
     capped = {re.split(r"\W", each)[0] for each in PROJECT["project"]["dependencies"] if "<" in each.split(";")[0]}
     assert adapters == {"torch"} <= capped
-
-
-def test_c_functions_are_called_by_few_files():
-    with_c = {file for file, text in FILES.items() if re.search(r"^\s*(import|from) ctypes", text, re.MULTILINE)}
-    assert with_c == HAVE_C
-
-
-def test_no_two_files_have_one_name():
-    names = Counter(file.split("/")[-1] for file in FILES if "/" in file and not file.startswith("cli/"))
-    assert {name for name, count in names.items() if count > 1} <= {"__init__.py", "config.py", "reference.py"}
 
 
 def test_the_source_tree_lists_the_rooms_in_the_order_of_imports():

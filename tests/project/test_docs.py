@@ -1,5 +1,6 @@
-"""The documentation: its Python examples run; the commands, flags, files and modules named there exist."""
+"""The documentation: the commands, flags, files and names there exist; its Python examples run in `make test-slow`."""
 
+import ast
 import importlib
 import io
 import re
@@ -11,7 +12,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules, resolve_name
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -19,38 +19,18 @@ from PIL import Image
 
 import axial_transformers as axial
 from axial_transformers import cli
-from axial_transformers.cli.parsing import COMMANDS, app
+from axial_transformers.cli.parsing import COMMANDS
 from tests.benchmark_commands import SCRIPTS
 from tests.paths import ROOT
+from tests.project.test_architecture import ROOMS
 
 PACKAGE = ROOT / "src" / "axial_transformers"
-ROOMS = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()} - {
-    "__init__",
-    "__main__",
-    "__pycache__",
-    "py.typed",
-}
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/axial_transformers/pretrained/*/*.md")])
 FOREIGN = "import axial_attention"
 """A package whose examples run where it is installed."""
 COMMAND = r"(?:axial|make) .+|python (?:benchmarks|experiments)/.+"
 LAUNCHED = r"^(?:[A-Z_]+=\S+ )*(?:torchrun .+ -m axial_transformers (?=\w)|(?=axial ))"
 """The words before a verb that torchrun starts, or before `axial` in an environment of its own."""
-
-USES = {
-    "axial_transformers.compression.Written": "written.",
-    "axial_transformers.training.Facts": "facts.",
-    "axial_transformers.training.RunConfig": ".run.",
-    "axial_transformers.training.RunRecord": "record.",
-    "axial_transformers.training.RunState": "result.",
-    "axial_transformers.data.Examples": "digits.",
-    "axial_transformers.pictures.Palette": "palette=",
-    "axial_transformers.recipes.Recipe": "digits.",
-}
-"""Names of the reference whose examples take an object of the class, and not the class."""
-
-PAGES_OF_COMMANDS = {f"commands/{name}.md" for name in ("index", *COMMANDS)}
-"""Pages that the site has beside those of docs/."""
 
 of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -115,15 +95,14 @@ def somewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
 def test_the_python_examples_run_from_top_to_bottom(page, somewhere, monkeypatch):
     monkeypatch.chdir(somewhere)
     names: dict[str, object] = {}
-    here = [block for block in blocks(page, "python") if find_spec("axial_attention") or FOREIGN not in block]
-    for block in here:
-        exec(compile(block, str(page), "exec"), names)
-    if here != blocks(page, "python"):
-        pytest.skip("all blocks ran but those that need the extra benchmarks")
+    for block in blocks(page, "python"):
+        if find_spec("axial_attention") or FOREIGN not in block:
+            exec(compile(block, str(page), "exec"), names)
 
 
 @of_every_page
@@ -138,59 +117,27 @@ def test_the_commands_and_their_flags_exist(page, monkeypatch):
             assert [flag for flag in flags if not has_flag(flag, name)] == []
         else:
             assert [flag for flag in flags if not is_word(flag, name)] == []
-
-
-@of_every_page
-def test_the_flags_named_by_themselves_exist(page, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
     scripts = [str(path.relative_to(ROOT)) for path in SCRIPTS]
     for flag in (word for span in spans(page) if span.startswith("--") for word in span.split() if word[:2] == "--"):
         assert any(has_flag(flag, verb) for verb in COMMANDS) or any(is_word(flag, path) for path in scripts), flag
 
 
 @of_every_page
-def test_the_files_named_exist(page):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists() or target in PAGES_OF_COMMANDS, target
+def test_the_files_modules_and_names_exist(page):
+    """Links are checked by MkDocs."""
     for path in re.findall(r"\b(?:tests|benchmarks|experiments|docs)/[\w/-]+\.?\w+", page.read_text()):
         assert (ROOT / path).exists(), path
     for path in spans(page):
         if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "COMMAND" not in path:
             assert (PACKAGE / path).exists(), path
-
-
-@of_every_page
-def test_the_modules_and_names_exist(page):
     names = re.findall(r"\b(?:axial_transformers|axial)(?:\.[A-Za-z_]\w*)+", page.read_text())
     names += [span for span in spans(page) if re.fullmatch(rf"({'|'.join(ROOMS)})(\.\w+)+", span)]
+    for node in ast.walk(ast.parse("\n".join(blocks(page, "python")))):
+        if isinstance(node, ast.ImportFrom) and "axial_transformers" in (node.module or ""):
+            names += [f"{node.module}.{each.name}" for each in node.names]
     for name in names:
         inner = name.removeprefix("axial_transformers.").removeprefix("axial.")
         assert resolve_name(f"axial_transformers.{inner}") is not None
-
-
-def test_every_room_is_in_the_source_tree_and_nothing_else_is():
-    page = ROOT / "CONTRIBUTING.md"
-    tree = next(block for block in blocks(page, "text") if block.startswith("src/axial_transformers/"))
-    names = [(PACKAGE if line.startswith(" ") else ROOT) / line.split()[0] for line in tree.splitlines()]
-    assert [str(name) for name in names if not name.exists()] == []
-    assert {name.name.removesuffix(".py") for name in names if name.parent == PACKAGE} == ROOMS
-
-
-def module_of_the_site(name: str) -> ModuleType:
-    """Return a module of tools, which is no part of the package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_site_has_a_page_for_every_verb_with_all_its_options():
-    pages = module_of_the_site("commands").pages()
-    assert set(pages) == {"index", *COMMANDS}
-    for verb in COMMANDS:
-        for option in app()[verb].assemble_argument_collection():
-            hidden = option.children or option.parameter.parse is False
-            assert hidden or f"`{option.name}" in pages[verb] or f", {option.name}" in pages[verb], option
 
 
 def public_names() -> dict[str, object]:
@@ -215,19 +162,10 @@ def test_every_public_name_has_an_entry_in_the_reference_with_an_example():
             if named := re.match(r"::: (\S+)", entry):
                 entries[named[1]] = "\n".join(re.findall(r"```python\n(.*?)```", entry, flags=re.DOTALL))
     assert set(entries) == set(public_names())
-    assert [name for name, example in entries.items() if USES.get(name, name.split(".")[-1]) not in example] == []
+    assert [name for name, example in entries.items() if not example] == []
 
 
 def test_the_package_has_its_public_names_and_no_other():
     assert dir(axial) == sorted(axial.__all__) == sorted(axial._HOMES)
     with pytest.raises(AttributeError, match="axial_atention"):
         axial.axial_atention
-
-
-def test_the_pages_that_the_navigation_names_exist_and_it_lists_the_others():
-    entries = re.findall(r"^ +- (?:Home: )?'?([\w/-]+\.md|(?:[\w-]+/)?\*)'?$", source("mkdocs.yml"), flags=re.MULTILINE)
-    named = {entry for entry in entries if entry.endswith(".md")}
-    pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
-    pages = {page for page in pages if not page.startswith("project/")}
-    assert named - pages == {"commands/index.md"}
-    assert {f"{page.rpartition('/')[0]}/*".lstrip("/") for page in pages} <= set(entries)

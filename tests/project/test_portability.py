@@ -13,7 +13,6 @@ import torch
 from axial_transformers import machine
 from axial_transformers.cli import main
 from axial_transformers.compression import description
-from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
 from axial_transformers.training import metrics
 
@@ -102,15 +101,6 @@ def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
     assert sys.stdout is console
     print("\u2028±", file=console, flush=True)  # one letter that it has not, and one that it has
     assert console.buffer.getvalue().splitlines()[-1] == b"\\u2028\xb1"
-
-
-def test_a_hub_id_is_one_as_a_path_of_windows_too(monkeypatch):
-    asked = []
-    monkeypatch.setattr(model_folders.hub, "download", lambda name, *_: asked.append(name) or Path("nowhere"))
-    for name in ("owner/name", Path("owner/name")):
-        with pytest.raises(FileNotFoundError):
-            model_folders.locate(name)
-    assert asked == ["owner/name"] * 2
 
 
 @pytest.mark.parametrize("name", ["a\\..\\..\\b.png", "C:x.png", "\\\\host\\b.png"])

@@ -1,11 +1,11 @@
-"""Models on the Hugging Face hub, against a stand-in of it on the loopback: uploaded, found and read again."""
+"""Models on the Hugging Face hub, against a stand-in of its library: uploaded, found and read again."""
 
 import json
 import re
-import threading
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 import yaml
@@ -20,23 +20,14 @@ from tests.small_models import small_model
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """The stand-in, whose token is known, and a cache of its own."""
-    server = Hub()
-    monkeypatch.setattr(constants, "ENDPOINT", server.address)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.address + "/{repo_id}/resolve/{revision}/{filename}"
-    )
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The stand-in, whose token is known."""
+    server = Hub(tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "HfApi", server)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", server.snapshot_download)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    return server
 
 
 def is_same(model: AxialTransformer, other: AxialTransformer) -> bool:
@@ -46,15 +37,12 @@ def is_same(model: AxialTransformer, other: AxialTransformer) -> bool:
 
 def test_what_was_pushed_is_read_again_by_its_revision(hub: Hub, tmp_path: Path):
     first, second = small_model((3, 5), 2), small_model((3, 5), 2, inner="lstm")
-    assert first.push_to_hub("alice/small").startswith(f"{hub.address}/alice/small/commit/")
+    assert first.push_to_hub("alice/small").startswith(f"{constants.ENDPOINT}/alice/small/commit/")
     second.push_to_hub("alice/small", revision="lstm")
     assert is_same(first, AxialTransformer.from_pretrained("alice/small"))
     for read in (AxialTransformer.from_pretrained("alice/small", revision="lstm"), read_model("alice/small@lstm")):
         assert is_same(second, read)
     assert hub.repositories["alice/small"].branches["main"].keys() == {"README.md", "config.json", "model.safetensors"}
-    hub.shutdown()
-    hub.server_close()  # what was downloaded is read without the hub
-    assert is_same(first, AxialTransformer.from_pretrained("alice/small"))
     first.save_pretrained(tmp_path / "model")
     with pytest.raises(ValueError, match="is a folder, which has no revision v2"):
         AxialTransformer.from_pretrained(tmp_path / "model", revision="v2")
@@ -74,7 +62,7 @@ def test_a_baseline_is_pushed_with_a_card_that_names_its_class(hub: Hub):
 
 def test_the_verb_pushes_a_run_with_a_card_of_its_facts(hub: Hub, axial: Axial, trained: Path):
     status, out, err = axial("push", trained, "alice/digits", "--licence", "cc-by-4.0", "--revision", "v2")
-    assert (status, out.startswith(f"{hub.address}/alice/digits/commit/")) == (0, True), err
+    assert (status, out.startswith(f"{constants.ENDPOINT}/alice/digits/commit/")) == (0, True), err
     assert hub.repositories["alice/digits"].branches["main"] == {}
     files = hub.repositories["alice/digits"].branches["v2"]
     assert files["model.safetensors"] == (trained / "model.safetensors").read_bytes()
@@ -92,7 +80,7 @@ def test_a_dry_run_sends_nothing_and_its_card_can_be_edited_and_pushed(hub: Hub,
     model.save_pretrained(folder)
     (folder / "README.md").touch()  # as the shell does, before the verb writes
     status, card, err = axial("push", folder, "alice/small", "--dry-run")
-    assert (status, hub.requests) == (0, [])
+    assert (status, hub.calls) == (0, [])
     assert "would upload config.json" in err
     (folder / "README.md").write_text(card + "Drawn by hand.\n")
     assert axial("push", folder, "alice/small").status == 0
@@ -136,9 +124,18 @@ def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial, trained: Path, mo
     assert hub.repositories.keys() == {"alice/public"}
 
 
-def test_without_a_network_both_directions_are_one_line(hub: Hub, axial: Axial, trained: Path):
-    hub.shutdown()
-    hub.server_close()
+def test_without_a_network_the_last_copy_is_read_and_all_else_is_one_line(
+    axial: Axial, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """By huggingface_hub itself, at an address where nobody listens."""
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    copy, commit = tmp_path / "hub" / "models--alice--digits", "0" * 40
+    shutil.copytree(trained, copy / "snapshots" / commit)
+    (copy / "refs").mkdir()
+    (copy / "refs" / "main").write_text(commit)
+    assert is_same(AxialTransformer.from_pretrained(trained), AxialTransformer.from_pretrained("alice/digits"))
     for words in (["push", trained, "alice/x"], ["sample", "alice/x", "--output", "x.png"]):
         status, _, err = axial(*words)
         assert status == 2

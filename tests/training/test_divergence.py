@@ -12,14 +12,21 @@ from axial_transformers.data import Examples
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
-from axial_transformers.training import TrainConfig, train
+from axial_transformers.training import TrainConfig, divergence, train
 from axial_transformers.training.divergence import FIRST, LIMIT, MANY, WINDOW, add_step, goes_back, renew_limit
 from axial_transformers.training.run_state import RunState
 
 CONFIG = TrainConfig(
-    steps=360, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
-    save_every=30, evaluate_every=10**6, sample_every=10**6,
+    steps=60, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
+    save_every=10, evaluate_every=10**6, sample_every=10**6,
 )  # fmt: skip
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms are known after few steps."""
+    monkeypatch.setattr(divergence, "FIRST", 25)
+    monkeypatch.setattr(divergence, "WINDOW", 25)
 
 
 def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool = False, factor: float = 1e6):
@@ -45,30 +52,33 @@ def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool =
     return model, result, [line for line in lines if "gradient_norm" in line], said
 
 
+@pytest.mark.usefixtures("soon")
 def test_a_step_whose_gradient_explodes_is_left_out_and_counted(tmp_path):
-    model, result, lines, _ = run(tmp_path / "run", range(340, 341))
-    assert (result.step, lines[-1]["steps_left_out"], lines[338]["steps_left_out"]) == (360, 1, 0)
+    model, result, lines, _ = run(tmp_path / "run", range(40, 41))
+    assert (result.step, lines[-1]["steps_left_out"], lines[38]["steps_left_out"]) == (60, 1, 0)
     assert "1 steps left out" in (tmp_path / "run/index.html").read_text()
-    other, *_ = run(tmp_path / "other", range(340, 341), factor=1e9)  # of which nothing is left in weights or moments
+    other, *_ = run(tmp_path / "other", range(40, 41), factor=1e9)  # of which nothing is left in weights or moments
     assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
 
 
+@pytest.mark.usefixtures("soon")
 def test_after_many_such_steps_the_run_goes_back_at_half_the_rates(tmp_path):
-    _, result, lines, said = run(tmp_path / "run", range(326, 326 + MANY))
-    assert "gone back to step 300, at 0.5 times the learning rates" in " ".join(said)
-    assert result.step == 360
-    assert [line["step"] for line in lines] == [*range(1, 361)]
-    assert (lines[298]["learning_rate"], lines[-1]["learning_rate"]) == (1e-3, 5e-4)
-    record = RunState.read(tmp_path / "run/checkpoints/step-00000360")
+    _, result, lines, said = run(tmp_path / "run", range(36, 36 + MANY))
+    assert "gone back to step 30, at 0.5 times the learning rates" in " ".join(said)
+    assert result.step == 60
+    assert [line["step"] for line in lines] == [*range(1, 61)]
+    assert (lines[28]["learning_rate"], lines[-1]["learning_rate"]) == (1e-3, 5e-4)
+    record = RunState.read(tmp_path / "run/checkpoints/step-00000060")
     assert (record.rates, record.left_out) == (0.5, MANY)
 
 
-@pytest.mark.parametrize("end", [328, 337])
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("end", [38, 47])
 def test_a_resume_goes_on_bitwise_before_and_after_it_goes_back(tmp_path, end):
-    whole, *_ = run(tmp_path / "whole", range(326, 326 + MANY))
-    run(tmp_path / "parts", range(326, 326 + MANY), steps=end)
-    made = {328: 328, 337: 337 + 35}[end]
-    rest, *_ = run(tmp_path / "parts", range(326 - made, 326 + MANY - made), resume=True)
+    whole, *_ = run(tmp_path / "whole", range(36, 36 + MANY))
+    run(tmp_path / "parts", range(36, 36 + MANY), steps=end)
+    made = {38: 38, 47: 47 + 15}[end]
+    rest, *_ = run(tmp_path / "parts", range(36 - made, 36 + MANY - made), resume=True)
     assert all(map(torch.equal, whole.state_dict().values(), rest.state_dict().values()))
 
 

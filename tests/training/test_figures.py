@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,8 +12,9 @@ import torch
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, train
-from axial_transformers.training.metrics import Meter, MetricsLog
+from axial_transformers.training.metrics import Meter, MetricsLog, peak_memory
 from axial_transformers.training.run_state import RunState
+from tests.launching import fork
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(steps=6, batch_size=4, device="cpu", log_every=3, save_every=6, warmup_steps=1)
@@ -39,18 +39,16 @@ def test_bits_are_nats_divided_by_ln_2_and_lines_are_means():
     assert line["bits_per_dim"] == pytest.approx(1 / 0.6931471805599453)
 
 
-MEASURE = """
-import torch
-from axial_transformers.training.metrics import peak_memory
-before = peak_memory(torch.device("cpu"))
-torch.ones(50_000_000)
-print(peak_memory(torch.device("cpu")) - before)
-"""
+def test_peak_memory_counts_what_was_held(tmp_path):
+    def measure() -> int:
+        first = torch.ones(100_000_000)  # then the peak is what this process has
+        before = peak_memory(CPU)
+        first = first, torch.ones(50_000_000)
+        print(peak_memory(CPU) - before)
+        return 0
 
-
-def test_peak_memory_counts_what_was_held():
-    ran = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
-    assert int(ran.stdout) == pytest.approx(200e6, rel=0.1)
+    ((status, out, _),) = fork(1, measure, tmp_path)
+    assert (status, int(out)) == (0, pytest.approx(200e6, rel=0.1))
 
 
 def test_tensorboard_has_every_figure(tmp_path):

@@ -177,11 +177,11 @@ def _sized(run: RunConfig, values: int) -> RunConfig:
     """Return the run with its width, its attention heads and the learning rate of its last layer decided."""
     from axial_transformers.training.costs import parameters, training_flops
 
-    for width in WIDTHS:
+    for width in WIDTHS if "model.dim" in run.open else WIDTHS[-1:]:
         found = run.decided({"model.dim": width})
         found = found.decided({"model.heads": heads_of(found.model.dim)})
-        fast = training_flops(found.model) * found.training.batch_size <= FLOPS_OF_STEP
-        if fast and sum(parameters(found.model).values()) <= values:
+        small = sum(parameters(found.model).values()) <= values
+        if small and training_flops(found.model) * found.training.batch_size <= FLOPS_OF_STEP:
             break
     ordinal = found.model.values == "ordinal"
     return found.decided({"training.head_learning_rate": REACH_OF_STEP / found.model.dim}) if ordinal else found

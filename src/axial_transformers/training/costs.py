@@ -11,6 +11,7 @@ import os
 import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -115,6 +116,7 @@ def parameters(config: AxialTransformerConfig) -> dict[str, int]:
     return {name: sum(weight.numel() for weight in part.parameters()) for name, part in model.named_children()}
 
 
+@cache
 def training_flops(config: AxialTransformerConfig) -> int:
     """Return the FLOPs of matrix products for the loss of one slice of one example, and its gradients."""
     with torch.device("meta"):
