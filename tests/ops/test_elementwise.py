@@ -34,12 +34,6 @@ def test_quick_gelu_saves_its_input_only(dtype):
     assert out.dtype == dtype
 
 
-def test_quick_gelu_compiles_and_runs_on_the_meta_device():
-    x = torch.randn(2, 3, requires_grad=True)
-    torch.testing.assert_close(torch.compile(quick_gelu, backend="eager")(x), quick_gelu(x))
-    assert quick_gelu(torch.empty(2, 3, device="meta", requires_grad=True)).shape == (2, 3)
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.999])
 def test_dropout_zeroes_its_share_and_keeps_the_mean(p):
     torch.manual_seed(0)

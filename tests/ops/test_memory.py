@@ -137,21 +137,17 @@ def right(make, axis, x) -> str:
 
 
 def function_cases() -> Iterator[tuple[str, Callable[[], str]]]:
-    q = torch.randn(2, 5, 6, 4, 8)
-    table, meta, mask = torch.randn(11, 1, 8), q.to("meta"), torch.ones(2, 5, 6, dtype=torch.bool, device="meta")
-    for i in range(3):
-        tensors, tables = (
-            [meta if i == j else q for j in range(3)],
-            [table.to("meta") if i == j else table for j in range(3)],
-        )
-        for name, call in (("axial", axial.axial_attention), ("tied", lambda *x: axial.tied_axial_attention(*x, 1))):
-            yield f"{name} meta {i}", partial(refused, call, [*tensors, 2])
-        yield f"relative meta {i}", partial(refused, position_sensitive_attention, [*tensors, *[table] * 3, 2])
-        yield f"tables meta {i}", partial(refused, position_sensitive_attention, [q, q, q, *tables, 2])
-    yield "mask on meta", partial(refused, axial.axial_attention, [q, q, q, 2, False, mask])
-    yield "bias on meta", partial(refused, axial.axial_attention, [q, q, q, 2, False, None, meta[:, 0, :, :, :6]])
-    for axis in (0, -1, -2, 3, 4):
-        yield f"axis {axis}", partial(refused, axial.axial_attention, [q, q, q, axis])
+    """Tensors of which one is without values."""
+    q, table = torch.randn(2, 5, 6, 4, 8), torch.randn(11, 1, 8)
+    mask, bias = torch.ones(2, 5, 6, dtype=torch.bool), torch.randn(2, 4, 6, 6)
+    functions = {
+        "axial": (lambda *x: axial.axial_attention(*x[:3], 2, False, *x[3:]), [q, q, q, mask, bias]),
+        "tied": (lambda *x: axial.tied_axial_attention(*x, 2, 1), [q, q, q]),
+        "relative": (lambda *x: position_sensitive_attention(*x, 2), [q, q, q, table, table, table]),
+    }
+    for name, (function, tensors) in functions.items():
+        for i, x in enumerate(tensors):
+            yield f"{name} meta {i}", partial(refused, function, replaced(tensors, i, None, x.to("meta")))
 
 
 def main() -> None:
