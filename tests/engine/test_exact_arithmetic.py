@@ -81,10 +81,6 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     return found
 
 
-def no_stream() -> Stream:
-    return Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
-
-
 def assert_same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> None:
     assert all(np.isfinite(array).all() for array in a)
     assert [array.tobytes() for array in a] == [array.tobytes() for array in b]
@@ -258,41 +254,33 @@ def test_two_networks_in_two_threads_have_their_own_bits(of_reference):
             assert_same_bits(of_reference, found)
 
 
-def without_head() -> None:
-    network.Slabs([random_block(1)._replace(out=Linear(random_numbers(D, 3), random_numbers(3)))], 2, [MASKED])
+def slabs(block: Block, heads: int = 2, line: Line = MASKED) -> network.Slabs:
+    return network.Slabs([block], heads, [line])
 
 
-def beyond_the_table() -> None:
-    slabs, context = network.Slabs([random_block(1)], 2, [MASKED]), random_numbers(4, D)
-    slabs.add_upper(context, np.full(4, VALUES), random_numbers(VALUES, D), 2, 1)
+def dense(inputs: int, outputs: int, biases: int) -> network.Dense:
+    return network.Dense(Linear(random_numbers(inputs, outputs), random_numbers(biases)))
 
 
-def read_only() -> None:
-    values = np.zeros(1, np.int64)
-    values.flags.writeable = False
-    network.read_from(
-        np.array([0, 1 << 28], np.int32), Stream(np.zeros(9, np.uint32), np.array([MIN_STATE, 0, 0])), values
-    )
+def read_into(starts: list[int], values: np.ndarray) -> None:
+    network.read_from(np.array(starts, np.int32), Stream(np.zeros(9, np.uint32), np.array([MIN_STATE, 0, 0])), values)
 
 
+BLOCK = random_block(1)
+READ_ONLY = np.frombuffer(bytes(8), np.int64)
 WRONG = {
-    "read-only values": read_only,
-    "inputs": lambda: network.Dense(Linear(random_numbers(3, 5), random_numbers(5)))(random_numbers(2, 4)),
-    "bias": lambda: network.Dense(Linear(random_numbers(3, 5), random_numbers(4))),
-    "a block's sizes": without_head,
-    "heads": lambda: network.Slabs([random_block(1)], 3, [MASKED]),
-    "lines": lambda: network.Slabs([random_block(1)], 2, [Line(5, 1)]).start(12, 3, 6),
-    "rotations": lambda: network.Slabs([random_block(1)], 2, [MASKED]).start(2, LENGTH + 1, 1),
-    "the number of a slab": lambda: step_beyond(),
-    "codes": beyond_the_table,
+    "read-only values": lambda: read_into([0, 1 << 28], READ_ONLY),
+    "inputs": lambda: dense(3, 5, 5)(random_numbers(2, 4)),
+    "bias": lambda: dense(3, 5, 4),
+    "a block's sizes": lambda: slabs(BLOCK._replace(out=Linear(random_numbers(D, 3), random_numbers(3)))),
+    "heads": lambda: slabs(BLOCK, 3),
+    "lines": lambda: slabs(BLOCK, 2, Line(5, 1)).start(12, 3, 6),
+    "rotations": lambda: slabs(BLOCK).start(2, LENGTH + 1, 1),
+    "the number of a slab": lambda: slabs(BLOCK).step(random_numbers(2, D), 3, slabs(BLOCK).start(2, 3, 1)),
+    "codes": lambda: slabs(BLOCK).add_upper(random_numbers(4, D), np.full(4, VALUES), random_numbers(VALUES, D), 2, 1),
     "intervals": lambda: network.write_stream(np.array([[0, 0]]), MIN_STATE),
-    "starts": lambda: network.read_from(np.array([0, 5, 5], np.int32), no_stream(), np.zeros(1, np.int64)),
+    "starts": lambda: read_into([0, 5, 5], np.zeros(1, np.int64)),
 }
-
-
-def step_beyond() -> None:
-    slabs = network.Slabs([random_block(1)], 2, [MASKED])
-    slabs.step(random_numbers(2, D), 3, slabs.start(2, 3, 1))
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -301,23 +289,24 @@ def test_what_c_would_not_check_is_refused(what):
         WRONG[what]()
 
 
-def test_frequencies_of_all_values_fill_the_range():
-    """Each is at least 1, whatever the logits are."""
-    for logits in (random_numbers(4, 256), np.float32([[0, -1e30]]), np.zeros((1, 3), np.float32), np.eye(5) * 80):
-        for numbers in reference.fixed_points(logits.astype(np.float32)):
-            ends = reference.boundaries(numbers)
-            assert (np.diff(ends) >= 1).all()
-            assert ends[0] == 0
-            assert ends[-1] == 1 << PRECISION
-
-
 def test_streams_of_the_coder_equal_its_reference_and_are_read_again():
     rng = np.random.default_rng(0)
     numbers = np.where(
         rng.random((300, 20)) < 0.3, 0, rng.integers(0, 1 << 28, (300, 20)) >> rng.integers(0, 28, (300, 1))
     )
+    numbers[:4] = reference.fixed_points(
+        np.concatenate(
+            [
+                random_numbers(2, 20),
+                np.eye(2, 20) * 80,
+            ]
+        ).astype(np.float32)
+    )
     values = rng.integers(0, 20, 300)
     starts = [reference.boundaries(row) for row in numbers]
+    for ends in starts:  # each value has a frequency of at least 1, whatever the logits are
+        assert np.diff(ends).min() >= 1
+        assert (ends[0], ends[-1]) == (0, 1 << PRECISION)
     intervals = np.array([[row[v], row[v + 1] - row[v]] for row, v in zip(starts, values.tolist())])
     words = reference.write_stream(intervals, MIN_STATE + 5)
     assert_same_bits([words], [network.write_stream(intervals, MIN_STATE + 5)])
