@@ -49,20 +49,16 @@ def test_samples_equal_the_eager_ones_at_uneven_sizes(inner):
         assert_equal_samples(random_model(config, torch.float32), batch)
 
 
-@pytest.mark.parametrize("values", [41, 300])
-def test_restricted_samples_equal_the_eager_ones(values):
-    model = random_model(replace(UNEVEN, num_values=values), torch.float32)
-    for options in (
-        {"temperature": 0.0},
-        {"temperature": 1.7},
-        {"top_k": 1},
-        {"top_k": 100},
-        {"top_p": 0.5},
-        {"top_p": 1e-6},
-        {"top_p": 1.0},
-        {"top_k": 6, "top_p": 0.8, "temperature": 0.6},
-    ):
-        assert_equal_samples(model, 5, **options)
+@pytest.mark.parametrize("values", ["categorical", "ordinal"])
+@pytest.mark.parametrize("num_values", [41, 300])
+def test_restricted_samples_equal_the_eager_ones(values, num_values):
+    model = random_model(replace(UNEVEN, num_values=num_values, values=values), torch.float32)
+    assert_equal_samples(model, 5, temperature=0.0)
+    assert_equal_samples(model, 5, temperature=1.7)
+    if values == "categorical":
+        for options in ({"top_k": 1}, {"top_k": 100}, {"top_p": 0.5}, {"top_p": 1e-6}, {"top_p": 1.0}):
+            assert_equal_samples(model, 5, **options)
+        assert_equal_samples(model, 5, top_k=6, top_p=0.8, temperature=0.6)
 
 
 @pytest.mark.parametrize("logits", [[0.0] * 5, [-1e-9, 0.0, -200.0, -200.0, -200.0], [3.0, 3.0, 1.0, 3.0, 3.0]])

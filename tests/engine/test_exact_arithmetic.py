@@ -71,14 +71,22 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
         nats, intervals = np.zeros((26, 3), np.float32), np.zeros((26, 3, 2), np.int64)
         rows, context = arithmetic.Rows(inner, heads, output), random_numbers(26, 3, D)
         rows.take_known(context, Known(known, nats, intervals))
-        in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
-        words = arithmetic.write_stream(np.concatenate(in_order), MIN_STATE)
-        stream, values = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0])), np.zeros_like(known)
-        rows.read(context, NO_CENTRING, values, stream)
-        assert np.array_equal(values, known)
-        assert stream.state.tolist() == [MIN_STATE, len(words), 0]
+        assert_read_back(rows, context, known, intervals, arithmetic)
         found += [nats, intervals]
     return found
+
+
+def stream_of(words: np.ndarray) -> Stream:
+    return Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
+
+
+def assert_read_back(rows, context, codes, intervals, arithmetic, centring=NO_CENTRING) -> None:
+    """Read the codes of examples and positions [B, L], written by their intervals, in groups of examples."""
+    in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
+    stream, read = stream_of(arithmetic.write_stream(np.concatenate(in_order), MIN_STATE + 3)), np.zeros_like(codes)
+    rows.read(context, centring, read, stream)
+    assert np.array_equal(read, codes)
+    assert stream.state.tolist() == [MIN_STATE + 3, len(stream.words), 0]
 
 
 def assert_same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> None:
@@ -310,7 +318,7 @@ def test_streams_of_the_coder_equal_its_reference_and_are_read_again():
     intervals = np.array([[row[v], row[v + 1] - row[v]] for row, v in zip(starts, values.tolist())])
     words = reference.write_stream(intervals, MIN_STATE + 5)
     assert_same_bits([words], [network.write_stream(intervals, MIN_STATE + 5)])
-    stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
+    stream = stream_of(words)
     found = np.zeros(300, np.int64)
     for i, row in enumerate(starts):
         reference.read_from(row, stream, found[i : i + 1])

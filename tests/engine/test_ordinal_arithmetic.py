@@ -27,12 +27,17 @@ from axial_transformers.engine.definition import (
     Norm,
     Ordinal,
     Output,
-    RowSampling,
     Stream,
     logistic_table,
 )
 from axial_transformers.models.values import Features as FeaturesOfValues
-from tests.engine.test_exact_arithmetic import D, assert_same_bits, random_block, random_numbers
+from tests.engine.test_exact_arithmetic import (
+    D,
+    assert_read_back,
+    assert_same_bits,
+    random_block,
+    random_numbers,
+)
 
 SIZES = pytest.mark.parametrize(("count", "mixtures", "scale"), [(2, 1, 5), (17, 10, 1), (256, 3, 5), (65536, 3, 1)])
 
@@ -112,14 +117,9 @@ def test_nats_intervals_and_reading_equal_their_reference(count, mixtures, scale
         codes = some_values(count)
         expected, found = (known_of(arithmetic, ordinal, outputs, codes) for arithmetic in (reference, network))
         assert_same_bits([*expected], [*found])
-        words = reference.write_stream(found[1], MIN_STATE + 3)
         for arithmetic in (reference, network):
-            stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
-            read = np.zeros((1, len(codes)), np.int64)
             context = np.zeros((1, len(codes), 4), np.float32)
-            rows_of(arithmetic, ordinal, outputs).read(context, NO_CENTRING, read, stream)
-            assert read[0].tolist() == codes.tolist()
-            assert stream.state.tolist() == [MIN_STATE + 3, len(words), 0]
+            assert_read_back(rows_of(arithmetic, ordinal, outputs), context, codes[None], found[1][None], arithmetic)
 
 
 @SIZES
@@ -227,49 +227,11 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
         nats, intervals = np.zeros(codes.shape, np.float32), np.zeros((*codes.shape, 2), np.int64)
         rows.take_known(context, Known(codes, nats, intervals))
         found.append([nats, intervals])
-        in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
-        words = arithmetic.write_stream(np.concatenate(in_order), MIN_STATE)
-        stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
-        read, centring = np.zeros_like(codes), centring_of(0) if centred else NO_CENTRING
-        rows.read(context, centring, read, stream)
-        assert np.array_equal(read, codes)
-        assert stream.state.tolist() == [MIN_STATE, len(words), 0]
+        centring = centring_of(0) if centred else NO_CENTRING
+        assert_read_back(rows, context, codes, intervals, arithmetic, centring)
         if centred:
             assert np.array_equal(centring.values[:, LENGTH:], values)
         found[-1].append(random_numbers(60, D))
         slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED])
         slabs.add_upper(found[-1][-1], codes.ravel()[:60], features, 3, 10)
     assert_same_bits(*found)
-
-
-def sampled(ordinal: Ordinal, outputs: np.ndarray, uniforms: np.ndarray, temperature: float) -> np.ndarray:
-    """Values [n] for numbers [n]."""
-    choice = RowSampling(
-        noise=np.zeros((0, 0, 0), np.float32),
-        known=np.full((len(uniforms), 1), -1),
-        temperature=np.float32(temperature),
-        top_k=ordinal.num_values,
-        top_p=np.float32(1),
-        uniforms=uniforms[:, None],
-    )
-    values, context = np.zeros((len(uniforms), 1), np.int64), np.zeros((len(uniforms), 1, 4), np.float32)
-    rows_of(network, ordinal, outputs).sample(context, NO_CENTRING, values, choice)
-    return values[:, 0]
-
-
-@pytest.mark.parametrize("count", [2, 256])
-def test_samples_have_the_models_distribution(count):
-    ordinal, n = ordinal_of(count, 3), 200_000
-    outputs = random_outputs(ordinal, 1, 1)[0]
-    exact = np.exp(-exact_nats(np.broadcast_to(outputs, (count, 9)), np.arange(count), ordinal))
-    found = np.bincount(sampled(ordinal, outputs, (np.arange(n) + 0.5) / n, 1.0), minlength=count) / n
-    np.testing.assert_allclose(found, exact, rtol=0, atol=10 / n)
-
-
-def test_at_temperature_0_a_sample_is_the_mean_of_the_heaviest_component():
-    ordinal = ordinal_of(256, 3)
-    outputs = np.array([0, 2, 1, 5, -3.2, 1, 0, 0, 0], np.float32)
-    expected = int(np.floor(127 + float(ordinal.unit) * float(outputs[4]) + 0.5))
-    assert sampled(ordinal, outputs, np.array([0.001, 0.5, 0.999]), 0.0).tolist() == [expected] * 3
-    spread = [sampled(ordinal, outputs, (np.arange(999) + 0.5) / 999, at).std() for at in (0.01, 0.5, 1.0)]
-    assert spread == sorted(spread)

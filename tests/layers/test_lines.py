@@ -84,21 +84,6 @@ def test_every_option_equals_the_reference_forward_and_backward(
                 torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize(("window", "dropout", "piece"), [(None, 0.5, 2**20), (None, 0.0, 20), (3, 0.5, 20)])
-def test_biased_attention_has_first_and_second_derivatives(window, dropout, piece, monkeypatch):
-    monkeypatch.setitem(line_groups.PIECE, "cpu", piece)
-    q, k, v = (normal(2, 4, 1, 2).requires_grad_() for _ in range(3))
-    bias = normal(2, 1, 4, window or 4).requires_grad_()
-    mask = torch.tensor([[True, False, True, True], [False] * 4])
-
-    def attend(q, k, v, bias):
-        torch.manual_seed(1)
-        return axial.axial_attention(q, k, v, 1, key_mask=mask, attn_bias=bias, window=window, dropout=dropout)
-
-    assert torch.autograd.gradcheck(attend, (q, k, v, bias), fast_mode=True, atol=1e-7)
-    assert torch.autograd.gradgradcheck(attend, (q, k, v, bias), atol=1e-4, fast_mode=True)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 def test_long_lines_by_any_kernel_and_half_precision_are_as_near_as_they_can_be(dtype, learned, monkeypatch):
@@ -297,11 +282,3 @@ def test_whole_branches_of_an_example_are_dropped_in_training_only():
     dropped = (found == 0).all(dim=(1, 2))
     assert dropped.double().mean().item() == pytest.approx(0.25, abs=0.08)
     torch.testing.assert_close(found[~dropped], kept[~dropped] / 0.75, **EXACT)
-
-
-def test_a_causal_layers_cache_starts_and_steps_on_the_meta_device():
-    with torch.device("meta"):
-        layer = axial.LineAttention(8, 2, axis=1, causal=True)
-        cache = layer.start(3, (), 5)
-        assert layer.step(torch.zeros(3, 8), 4, cache).shape == (3, 8)
-    assert cache.keys.device.type == "meta"

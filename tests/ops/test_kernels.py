@@ -250,7 +250,6 @@ TABLES = tuple(torch.zeros(127, 1, 4) for _ in range(3))
 @pytest.mark.parametrize(
     ("backend", "asked", "reason"),
     [
-        (compiled_attention, call(64, **ON_CPU), None),
         (compiled_attention, call(65, torch.bfloat16, **ON_CPU), None),
         (compiled_attention, call(513, torch.bfloat16, **ON_CPU), "at most 2048 positions, and bfloat16 lines of at"),
         (compiled_attention, call(2049, **ON_CPU), "at most 2048"),
@@ -265,13 +264,11 @@ TABLES = tuple(torch.zeros(127, 1, 4) for _ in range(3))
         (compiled_attention, call(64, full=True, **ON_CPU), "one grid"),
         (compiled_attention, call(64, bias=torch.zeros(1, 64, 1, 64, 64), **ON_CPU), None),
         (compiled_relative, call(64, **ON_CPU), "equation 4 only"),
-        (compiled_relative, call(64, tables=TABLES, **ON_CPU), None),
         (compiled_relative, call(64, tables=TABLES), "runs on a CPU"),
         (compiled_relative, call(64, tables=TABLES, key_mask=torch.ones(1, 64, 64) > 0, **ON_CPU), None),
         (compiled_relative, call(64, tables=TABLES, device="cpu", lines=8), "few scores"),
         (fused_attention, call(1), None),
         (fused_attention, call(1, dropout=0.5), None),
-        (fused_attention, call(64, torch.float64, **ON_CPU), None),
         (fused_attention, call(63, **ON_CPU), "below 64"),
         (fused_attention, call(2048, torch.bfloat16, **ON_CPU), "up to 2048"),
         (fused_attention, call(500, window=33, **ON_CPU), None),
