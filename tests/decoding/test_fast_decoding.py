@@ -22,11 +22,10 @@ from tests.small_models import TEN, VARIANTS, random_given, random_model, random
 
 COMPILED, EAGER = (partial(backend_choice.choose_backend, compile=compile) for compile in (True, False))
 of_ten = pytest.mark.parametrize("config", TEN.values(), ids=TEN)
-UNEVEN = (
-    AxialTransformerConfig(  # neither rows, widths, heads nor values are multiples of what the kernels take at once
-        shape=(3, 21), num_values=41, dim=42, heads=3, mlp_ratio=1.7, outer_layers=4, inner_layers=3
-    )
+UNEVEN = AxialTransformerConfig(
+    shape=(3, 21), num_values=41, dim=42, heads=3, mlp_ratio=1.7, outer_layers=4, inner_layers=3
 )
+"""Neither rows, widths, heads nor values are multiples of what the kernels take at once."""
 
 
 def assert_equal_samples(model, batch, **options):
@@ -127,20 +126,14 @@ def test_attention_that_has_no_kernel_is_eager_and_all_is_without_the_library(mo
         sampling.sample(model, 2, compile=True)
 
 
-def test_a_known_value_that_the_model_does_not_have_is_refused():
-    model = random_model(small_config((3, 2)), torch.float32)
+def test_the_engine_is_the_default_and_checks_known_values():
+    model, noise = random_model(small_config((3, 2)), torch.float32), gumbel((2, 3, 2, 1, 5))
+    backend = backend_choice.choose_backend(model, NoiseChoice(noise=noise), 2)
+    assert isinstance(backend.embed_value(torch.zeros(2, 2).long()), np.ndarray)
     x = random_values(model, 2)
     with pytest.raises(ValueError, match="known values below V"):
-        decode(model, NoiseChoice(noise=gumbel((*x.shape, 5)), known=x + 5), x, backend=COMPILED)
-
-
-def test_the_engine_is_the_default_however_little_there_is_to_decode():
-    model, choose = random_model(small_config((3, 2)), torch.float32), NoiseChoice(noise=gumbel((1, 3, 2, 1, 5)))
-    assert isinstance(backend_choice.choose_backend(model, choose, 1).embed_value(torch.zeros(1, 2).long()), np.ndarray)
-
-
-def test_no_samples_need_no_backend():
-    assert sampling.sample(random_model(small_config((3, 2)), torch.float32), 0, compile=True).shape == (0, 3, 2, 1)
+        decode(model, NoiseChoice(noise=noise, known=x + 5), x, backend=COMPILED)
+    assert sampling.sample(model, 0, compile=True).shape == (0, 3, 2, 1)
 
 
 @pytest.mark.gpu
