@@ -36,11 +36,6 @@ def assert_equal_samples(model, batch, **options):
     assert torch.equal(compiled, eager), options
 
 
-@of_ten
-def test_samples_equal_the_eager_ones(config):
-    assert_equal_samples(random_model(config, torch.float32), 3)
-
-
 @pytest.mark.parametrize("inner", ["attention", "lstm"])
 def test_samples_equal_the_eager_ones_at_uneven_sizes(inner):
     config = UNEVEN if inner == "attention" else replace(UNEVEN, inner="lstm", inner_layers=1)
