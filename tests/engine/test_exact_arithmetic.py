@@ -166,6 +166,7 @@ def test_layers_equal_their_reference_at_every_level(of_reference, level, monkey
     """Levels of this processor. The build rounds once at each."""
     monkeypatch.setenv("AXIAL_CPU", level)
     door.library.cache_clear()
+    assert door.library().level == level
     right = ctypes.c_int(0)
     door.library().check_arithmetic(ctypes.byref(right))
     found = outputs_of(network)

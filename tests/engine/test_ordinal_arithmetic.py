@@ -1,5 +1,6 @@
 """Ordinal values in the arithmetic of archives: a mixture of logistic distributions, and its integers."""
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -71,6 +72,7 @@ def starts_of(outputs: np.ndarray, centre: int, ordinal: Ordinal) -> np.ndarray:
     return reference.counts_below(np.arange(ordinal.num_values + 1), centre, outputs, ordinal)
 
 
+@cache
 def features_of(count: int, centred: bool) -> tuple[np.ndarray, np.ndarray]:
     """Tables of the features of values and of differences."""
     scales = tuple(4**n for n in range(8) if 4**n < count and 4**n <= 1 << 14)
