@@ -158,7 +158,7 @@ def test_dropout_is_off_the_mode_is_restored_and_the_given_tensor_is_not_written
 @pytest.mark.parametrize(
     "config",
     [
-        small_config((2, 2), encoder_layers=2, convolution=1, num_classes=3),
+        small_config((2, 1), encoder_layers=2, convolution=1, num_classes=3),
         small_config((2, 2), inner="lstm", values="ordinal"),
     ],
     ids=["attention", "lstm"],
