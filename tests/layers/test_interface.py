@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import _normalised_over
 from axial_transformers.ops.axial_attention import axial_attention, full_attention, position_sensitive_attention
 from axial_transformers.ops.positions import rotation_table
+from tests.layers.test_attention import normal, randomised
 
 Options, EquationFour = axial.AttentionOptions, axial.PositionSensitiveAxialAttention
 LINES = {
@@ -18,20 +18,11 @@ LINES = {
 }
 
 
-def made(layer):
-    randomise(layer)
-    return layer.double().eval()
-
-
-def normal(*shape):
-    return torch.randn(shape, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("options", LINES)
 def test_outputs_of_lines_are_weights_times_values(options, axis):
     chosen, more = LINES[options]
-    layer = made(axial.LineAttention(8, 2, axis, options=chosen, **more))
+    layer = randomised(axial.LineAttention(8, 2, axis, options=chosen, **more))
     x, mask = normal(2, 4, 5, 8), normal(2, 4, 5) > -1
     values = layer.qkv(x)[..., -layer.widths[2] :].unflatten(-1, (layer.kv_heads, -1))
     values = values.repeat_interleave(2 // layer.kv_heads, dim=-2)
@@ -44,7 +35,7 @@ def test_outputs_of_lines_are_weights_times_values(options, axis):
 
 def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by():
     x, mask = normal(2, 5, 5, 8), normal(2, 5, 5) > -1
-    block = made(axial.AxialBlock(8, 2, axes=(-2, 1), causal=(1,)))
+    block = randomised(axial.AxialBlock(8, 2, axes=(-2, 1), causal=(1,)))
     of_rows, of_columns = block.weights(x, mask)
     torch.testing.assert_close(of_rows, block.attentions["axis_-2"].weights(block.norms["axis_-2"](x), mask))
     after = x + block.attentions["axis_-2"](block.norms["axis_-2"](x), mask)
@@ -52,13 +43,13 @@ def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by
     turned = axial.ChannelsFirst(block).weights(x.movedim(-1, 1), mask)
     assert all(torch.equal(a, b) for a, b in zip(turned, (of_rows, of_columns), strict=True))
 
-    triangle = made(axial.TriangleAttention(8, 2, "ending", 4))
+    triangle = randomised(axial.TriangleAttention(8, 2, "ending", 4))
     z = triangle.norm(x)
     values, gates = triangle.attention.qkv(z)[..., 16:].unflatten(-1, (2, 4)), triangle.attention.gate(z).sigmoid()
     attended = torch.einsum("bijnp,bpjnk->bijnk", triangle.weights(x, mask), values).flatten(-2)
     torch.testing.assert_close(triangle(x, mask), triangle.attention.out(gates * attended))
 
-    tied = made(axial.TiedAxialAttention(8, 2))
+    tied = randomised(axial.TiedAxialAttention(8, 2))
     weights = tied.weights(x)
     assert torch.equal(weights[:, :1].expand_as(weights), weights)
     values = tied.qkv(x)[..., 16:].unflatten(-1, (2, 4))
@@ -77,7 +68,7 @@ def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by
     ids=["attention", "block"],
 )
 def test_axes_count_from_either_end(make):
-    layers, x = [made(make(*axes)) for axes in ((2, 1), (-2, -3), (-2, 1))], normal(2, 4, 5, 8)
+    layers, x = [randomised(make(*axes)) for axes in ((2, 1), (-2, -3), (-2, 1))], normal(2, 4, 5, 8)
     for layer in layers[1:]:
         for mine, other in zip(layer.parameters(), layers[0].parameters(), strict=True):
             mine.data.copy_(other)
@@ -90,7 +81,7 @@ def test_axes_count_from_either_end(make):
 @pytest.mark.parametrize("extent", [{"size": 7}, {"span": 3, "causal": True}], ids=str)
 @pytest.mark.parametrize("normalisation", ["scale", "batch"])
 def test_absent_positions_do_not_count_in_position_sensitive_attention(extent, normalisation):
-    layer = made(axial.PositionSensitiveAxialAttention(8, 2, 2, normalisation=normalisation, **extent))
+    layer = randomised(axial.PositionSensitiveAxialAttention(8, 2, 2, normalisation=normalisation, **extent)).eval()
     x, mask = normal(2, 3, 7, 8).requires_grad_(), torch.rand(2, 3, 7) > 0.4
     mask[0, 0] = False
     weights = layer.weights(x, mask)

@@ -7,25 +7,15 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.layers.initialisation import randomise
 from axial_transformers.ops import fused_attention, line_groups
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.positions import rotation_table
 from tests import attention_reference as reference
 from tests.forced_backend import forced
+from tests.layers.test_attention import normal, randomised
 
 Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}
-
-
-def normal(*shape, dtype=torch.float64):
-    return torch.randn(*shape, dtype=dtype)
-
-
-def randomised(layer):
-    """Weights of scale 1 in float64."""
-    randomise(layer)
-    return layer.double()
 
 
 def bias_of(kind, shape, axis, columns):
@@ -88,8 +78,8 @@ def test_every_option_equals_the_reference_forward_and_backward(
 @pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 def test_long_lines_by_any_kernel_and_half_precision_are_as_near_as_they_can_be(dtype, learned, monkeypatch):
     monkeypatch.setitem(line_groups.PIECE, "cpu", 2**14)
-    q, k, v = (normal(2, 2, 70, 2, 4, dtype=dtype) for _ in range(3))
-    bias, mask = normal(2, 2, 70, 70, dtype=dtype).requires_grad_(learned), torch.rand(2, 2, 70) > 0.3
+    q, k, v = (normal(2, 2, 70, 2, 4).to(dtype) for _ in range(3))
+    bias, mask = normal(2, 2, 70, 70).to(dtype).requires_grad_(learned), torch.rand(2, 2, 70) > 0.3
     mask[1, 1] = False
     out = axial.axial_attention(q, k, v, 2, True, mask, bias)
     wide = axial.axial_attention(*(x.double() for x in (q, k, v)), 2, True, mask, bias.double())
