@@ -92,8 +92,7 @@ def test_features_come_at_strides_from_that_of_the_stem_for_any_size_up_to_the_t
 
 def test_published_networks_have_as_many_parameters_as_the_authors_networks():
     shallow, deep = (1, 2, 4, 1), (3, 4, 6, 3)
-    sizes = (shallow, 32, 5944936), (deep, 32, 11586216), (deep, 48, 25179400), (deep, 64, 43973480)
-    for blocks, width, count in sizes:
+    for blocks, width, count in ((shallow, 32, 5944936), (deep, 64, 43973480)):
         with torch.device("meta"):
             network = AxialResNet(AxialResNetConfig(blocks=blocks, width=width))
         assert sum(parameter.numel() for parameter in network.parameters()) == count
