@@ -1,9 +1,8 @@
-"""The specification of the operations: slow, position by position as in the equations, for tests of the fast ones.
+"""The specification of the operations: slow, pair by pair as in the equations, for tests of the fast ones.
 
 Where a fast implementation and this file differ, the fast one is wrong.
 """
 
-from itertools import product
 from math import sqrt
 
 import torch
@@ -40,26 +39,27 @@ def axial_attention(
         attn_bias: [B, *A without axis, heads, L, L], bias[o, p] in row o and column p. With a window, the last size is
             the window, and column R + (p - o) / dilation is of the pair o, p.
     """
-    if key_mask is not None:
-        q = torch.where(key_mask[..., None, None] | q.isfinite(), q, 0)
-    q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)  # heads are one more axis
-    mask = (
-        torch.ones(q.shape[:-3] + q.shape[-2:-1], dtype=torch.bool) if key_mask is None else key_mask.movedim(axis, -1)
-    )
-    length, radius, out = q.shape[-2], q.shape[-2] * dilation if window is None else window // 2, {}
-    of_q, of_k, of_v, rows = _vectors(q), _vectors(k), _vectors(v), {} if attn_bias is None else _vectors(attn_bias)
-    for line in product(*(range(size) for size in q.shape[:-2])):
-        keys = (*line[:-1], line[-1] * k.shape[-3] // q.shape[-3])
-        present = mask[line[:-1]].tolist()
-        for o in range(length):
-            offsets = {p: (p - o) // dilation for p in range(length) if (p - o) % dilation == 0}
-            seen = [p for p in offsets if abs(offsets[p]) <= radius and present[p] and (p <= o or not causal)]
-            columns = seen if window is None else [radius + offsets[p] for p in seen]
-            bias = None if attn_bias is None else rows[*line, o][columns]
-            out[*line, o] = _attend(
-                of_q[*line, o], [of_k[*keys, p] for p in seen], [of_v[*keys, p] for p in seen], of_v[*keys, o], bias
-            )
-    return _gather(out, (*q.shape[:-1], v.shape[-1])).movedim(-2, axis)
+    if key_mask is None:
+        key_mask = torch.ones(q.shape[:-2], dtype=torch.bool)
+    present = key_mask[..., None, None]
+    q = torch.where(present | q.isfinite(), q, 0)
+    k, v = (torch.where(present, x, 0).repeat_interleave(q.shape[-2] // x.shape[-2], dim=-2) for x in (k, v))
+    q, k, v = (x.movedim(axis, -2) for x in (q, k, v))  # heads are one more axis
+    offsets = _offsets(q.shape[-2])
+    seen = (offsets % dilation == 0) & key_mask.movedim(axis, -1)[..., None, None, :]
+    if causal:
+        seen = seen & (offsets <= 0)
+    scores = q @ k.mT / sqrt(q.shape[-1])
+    if window is not None:
+        seen = seen & (offsets.abs() <= window // 2 * dilation)
+    if attn_bias is not None and window is not None:
+        columns = (window // 2 + offsets // dilation).clamp(0, window - 1)
+        attn_bias = attn_bias.gather(-1, columns.expand(*attn_bias.shape[:-1], -1))
+    if attn_bias is not None:
+        scores = scores + attn_bias
+    exps = torch.where(seen, scores.exp(), 0)
+    sums = exps.sum(dim=-1, keepdim=True)
+    return (exps / torch.where(sums > 0, sums, 1) @ v).movedim(-2, axis)
 
 
 def tied_axial_attention(
@@ -120,43 +120,18 @@ def position_sensitive_attention(
     A table has 2R + 1 rows; row R + (p - o) belongs to the offset p - o. Position o attends to p if |p - o| <= R and,
     if causal, p <= o.
     """
-    q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)
-    radius, out = len(query_table) // 2, {}
-    of_q, of_k, of_v, rq, rk, rv = (_vectors(x) for x in (q, k, v, query_table, key_table, value_table))
-    for *here, n, o in of_q:
-        head = n if query_table.shape[1] > 1 else 0
-        window = [p for p in range(k.shape[-2]) if abs(p - o) <= radius and (p <= o or not causal)]
-        query, scores, values = of_q[*here, n, o], [], []
-        for p in window:
-            key, row = of_k[*here, n, p], (radius + p - o, head)
-            scores.append((query * key + query * rq[row] + key * rk[row]).sum() / sqrt(q.shape[-1]))
-            values.append(of_v[*here, n, p] + rv[row])
-        weights = torch.stack(scores).exp() / torch.stack(scores).exp().sum()
-        out[*here, n, o] = weights @ torch.stack(values)
-    return _gather(out, v.shape).movedim(-2, axis)
+    radius = len(query_table) // 2
+    offsets = _offsets(q.shape[axis])
+    rows = (radius + offsets).clamp(0, 2 * radius)
+    rq, rk, rv = (table[rows].movedim(2, 0) for table in (query_table, key_table, value_table))  # [t, o, p, k]
+    q, k, v = (x.movedim(axis, -2) for x in (q, k, v))
+    q, k, v = q[..., :, None, :], k[..., None, :, :], v[..., None, :, :]
+    scores = (q * k + q * rq + k * rk).sum(dim=-1) / sqrt(q.shape[-1])
+    seen = (offsets.abs() <= radius) & ((offsets <= 0) | (not causal))
+    weights = torch.where(seen, scores, -torch.inf).softmax(dim=-1)
+    return (weights[..., None] * (v + rv)).sum(dim=-2).movedim(-2, axis)
 
 
-def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
-    """Return y[.., i, ..] = x[.., i - 1, ..], and 0 at i = 0."""
-    places = [x.select(axis, i - 1) if i else torch.zeros_like(x.select(axis, 0)) for i in range(x.shape[axis])]
-    return torch.stack(places, dim=axis)
-
-
-def _vectors(x: Tensor) -> dict[tuple[int, ...], Tensor]:
-    """Return the vectors along the last axis by their position; gradients of a view by index would cost more."""
-    return dict(zip(product(*(range(size) for size in x.shape[:-1])), x.flatten(0, -2).unbind(), strict=True))
-
-
-def _attend(q: Tensor, keys: list[Tensor], values: list[Tensor], like: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Attend from one query to lists of keys and values; without keys, return zeros like `like`."""
-    if not keys:
-        return torch.zeros_like(like)
-    scores = torch.stack(keys) @ q / sqrt(len(q))
-    if bias is not None:
-        scores = scores + bias
-    weights = scores.exp() / scores.exp().sum()
-    return weights @ torch.stack(values)
-
-
-def _gather(found: dict[tuple[int, ...], Tensor], shape: tuple[int, ...]) -> Tensor:
-    return torch.stack([found[position] for position in product(*(range(size) for size in shape[:-1]))]).view(shape)
+def _offsets(length: int) -> Tensor:
+    """Return [o, p]: p - o."""
+    return torch.tensor([[p - o for p in range(length)] for o in range(length)])

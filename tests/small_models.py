@@ -68,15 +68,6 @@ def random_coefficients(prediction: LinearPrediction, seed: int = 0) -> None:
     kept[..., -1] += prediction.num_values << 23
 
 
-def by_formula(model: AxialTransformer) -> AxialTransformer:
-    """Weights that depend on no random generator: small multiples of 1/64, by the place of each number."""
-    with torch.no_grad():
-        for k, weight in enumerate(model.parameters()):
-            place = torch.arange(weight.numel()).view(weight.shape)
-            weight.copy_((place * 7919 + k * 104729) % 61 / 64 - 0.46875)
-    return model
-
-
 def small_model(shape: Shape, channels: int = 1, layout: str = "channels", **fields: Any) -> AxialTransformer:
     return random_model(small_config(shape, channels, layout, **fields))
 

@@ -38,25 +38,18 @@ def blank(model: AxialTransformer, x: Tensor) -> Tensor:
     return x.masked_fill(generated, 0)
 
 
-@pytest.mark.parametrize(
-    ("config", "dtype", "bound"),
-    [
-        *(pytest.param(config, torch.float64, 1e-12, id=name) for name, config in VARIANTS.items()),
-        *(pytest.param(VARIANTS[name], torch.float32, 1e-5, id=f"{name} 32") for name in ("2d deep", "3d", "lstm")),
-    ],
-)
-def test_cached_logits_equal_forward_logits(config, dtype, bound):
-    model = random_model(config, dtype)
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+def test_cached_logits_equal_forward_logits(config):
+    model = random_model(config)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
     follow = Follow(model, x)
     assert torch.equal(decode(model, follow, blank(model, x), Conditioning(**given)), x)
     with torch.no_grad():
-        torch.testing.assert_close(
-            follow.logits, model(x, **given), rtol=10 * bound if config.values == "ordinal" else 0, atol=bound
-        )
+        rtol = 1e-11 if config.values == "ordinal" else 0
+        torch.testing.assert_close(follow.logits, model(x, **given), rtol=rtol, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "rotary", "convolution", "classes"])
+@pytest.mark.parametrize("name", ["2d deep", "lstm", "rotary", "convolution 3d", "classes"])
 def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(name):
     model = random_model(VARIANTS[name], torch.float32)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
@@ -64,21 +57,13 @@ def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(name)
     exact = model(x, **given)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(decode(model, follow, blank(model, x), Conditioning(**given)), x)
-        torch.testing.assert_close(follow.logits, model(x, **given).float(), rtol=0, atol=0.02)
+        expected = model.train()(x, **given)
+        torch.testing.assert_close(follow.logits, expected, rtol=0, atol=0.02)
+    with torch.autocast("cpu", torch.bfloat16):  # in bfloat16 the most likely values would tie
+        steps_of_training, others = model(x, **given), [expected, model.eval()(x, **given)]
+    assert steps_of_training.dtype == torch.bfloat16
+    assert all(logits.dtype == torch.float32 for logits in others)
     assert 0 < (follow.logits - exact).square().mean().sqrt() < 0.01
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_logits_under_autocast_tie_in_steps_of_training_only(training):
-    """In bfloat16, a share of the most likely values is chosen by the order in which a device looks at equal logits."""
-    model = random_model(small_config((3, 5), 2, num_values=256), torch.float32).train(training)
-    x = random_values(model, 32)
-    with torch.set_grad_enabled(training), torch.autocast("cpu", torch.bfloat16):
-        first, second = model(x).topk(2, dim=-1).values.unbind(-1)
-    assert first.dtype == (torch.bfloat16 if training else torch.float32)
-    assert bool((first == second).any()) is training
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert model(x).dtype == torch.float32
 
 
 def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
@@ -173,7 +158,7 @@ def test_dropout_is_off_the_mode_is_restored_and_the_given_tensor_is_not_written
 @pytest.mark.parametrize(
     "config",
     [
-        small_config((2, 2), encoder_layers=2, convolution=1, num_classes=3),
+        small_config((2, 1), encoder_layers=2, convolution=1, num_classes=3),
         small_config((2, 2), inner="lstm", values="ordinal"),
     ],
     ids=["attention", "lstm"],

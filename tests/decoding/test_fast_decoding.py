@@ -22,11 +22,10 @@ from tests.small_models import TEN, VARIANTS, random_given, random_model, random
 
 COMPILED, EAGER = (partial(backend_choice.choose_backend, compile=compile) for compile in (True, False))
 of_ten = pytest.mark.parametrize("config", TEN.values(), ids=TEN)
-UNEVEN = (
-    AxialTransformerConfig(  # neither rows, widths, heads nor values are multiples of what the kernels take at once
-        shape=(3, 21), num_values=41, dim=42, heads=3, mlp_ratio=1.7, outer_layers=4, inner_layers=3
-    )
+UNEVEN = AxialTransformerConfig(
+    shape=(3, 21), num_values=41, dim=42, heads=3, mlp_ratio=1.7, outer_layers=4, inner_layers=3
 )
+"""Neither rows, widths, heads nor values are multiples of what the kernels take at once."""
 
 
 def assert_equal_samples(model, batch, **options):
@@ -37,11 +36,6 @@ def assert_equal_samples(model, batch, **options):
     assert torch.equal(compiled, eager), options
 
 
-@of_ten
-def test_samples_equal_the_eager_ones(config):
-    assert_equal_samples(random_model(config, torch.float32), 3)
-
-
 @pytest.mark.parametrize("inner", ["attention", "lstm"])
 def test_samples_equal_the_eager_ones_at_uneven_sizes(inner):
     config = UNEVEN if inner == "attention" else replace(UNEVEN, inner="lstm", inner_layers=1)
@@ -49,20 +43,16 @@ def test_samples_equal_the_eager_ones_at_uneven_sizes(inner):
         assert_equal_samples(random_model(config, torch.float32), batch)
 
 
-@pytest.mark.parametrize("values", [41, 300])
-def test_restricted_samples_equal_the_eager_ones(values):
-    model = random_model(replace(UNEVEN, num_values=values), torch.float32)
-    for options in (
-        {"temperature": 0.0},
-        {"temperature": 1.7},
-        {"top_k": 1},
-        {"top_k": 100},
-        {"top_p": 0.5},
-        {"top_p": 1e-6},
-        {"top_p": 1.0},
-        {"top_k": 6, "top_p": 0.8, "temperature": 0.6},
-    ):
-        assert_equal_samples(model, 5, **options)
+@pytest.mark.parametrize("values", ["categorical", "ordinal"])
+@pytest.mark.parametrize("num_values", [41, 300])
+def test_restricted_samples_equal_the_eager_ones(values, num_values):
+    model = random_model(replace(UNEVEN, num_values=num_values, values=values), torch.float32)
+    assert_equal_samples(model, 5, temperature=0.0)
+    assert_equal_samples(model, 5, temperature=1.7)
+    if values == "categorical":
+        for options in ({"top_k": 1}, {"top_k": 100}, {"top_p": 0.5}, {"top_p": 1e-6}, {"top_p": 1.0}):
+            assert_equal_samples(model, 5, **options)
+        assert_equal_samples(model, 5, top_k=6, top_p=0.8, temperature=0.6)
 
 
 @pytest.mark.parametrize("logits", [[0.0] * 5, [-1e-9, 0.0, -200.0, -200.0, -200.0], [3.0, 3.0, 1.0, 3.0, 3.0]])
@@ -131,20 +121,14 @@ def test_attention_that_has_no_kernel_is_eager_and_all_is_without_the_library(mo
         sampling.sample(model, 2, compile=True)
 
 
-def test_a_known_value_that_the_model_does_not_have_is_refused():
-    model = random_model(small_config((3, 2)), torch.float32)
+def test_the_engine_is_the_default_and_checks_known_values():
+    model, noise = random_model(small_config((3, 2)), torch.float32), gumbel((2, 3, 2, 1, 5))
+    backend = backend_choice.choose_backend(model, NoiseChoice(noise=noise), 2)
+    assert isinstance(backend.embed_value(torch.zeros(2, 2).long()), np.ndarray)
     x = random_values(model, 2)
     with pytest.raises(ValueError, match="known values below V"):
-        decode(model, NoiseChoice(noise=gumbel((*x.shape, 5)), known=x + 5), x, backend=COMPILED)
-
-
-def test_the_engine_is_the_default_however_little_there_is_to_decode():
-    model, choose = random_model(small_config((3, 2)), torch.float32), NoiseChoice(noise=gumbel((1, 3, 2, 1, 5)))
-    assert isinstance(backend_choice.choose_backend(model, choose, 1).embed_value(torch.zeros(1, 2).long()), np.ndarray)
-
-
-def test_no_samples_need_no_backend():
-    assert sampling.sample(random_model(small_config((3, 2)), torch.float32), 0, compile=True).shape == (0, 3, 2, 1)
+        decode(model, NoiseChoice(noise=noise, known=x + 5), x, backend=COMPILED)
+    assert sampling.sample(model, 0, compile=True).shape == (0, 3, 2, 1)
 
 
 @pytest.mark.gpu

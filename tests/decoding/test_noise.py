@@ -43,7 +43,9 @@ def test_noise_is_a_function_of_seed_and_number(seed, first):
     ]
     assert uniform((2, 7), seed, first).tolist() == [numbers[:7] for numbers in expected]
     by_definition = -torch.log(-torch.log(torch.tensor(expected, dtype=torch.float64)))
-    assert torch.equal(gumbel((2, 2, 4), seed, first).flatten(1), by_definition.float())
+    found = gumbel((2, 2, 4), seed, first)
+    assert found.dtype == torch.float32
+    assert torch.equal(found.flatten(1), by_definition.float())
 
 
 @pytest.mark.parametrize("kind", [gumbel, uniform])
@@ -55,18 +57,3 @@ def test_the_noise_of_a_sample_depends_on_no_other_and_not_on_the_size_of_parts(
     monkeypatch.setattr(noise, "NOISE_AT_ONCE", 100)
     assert torch.equal(kind((5, 3, 67), 4), whole)
     assert kind((0, 3)).shape == (0, 3)
-
-
-def test_noise_is_standard_gumbel_or_uniform_without_both_ends():
-    found = gumbel((1, 100_000))
-    assert found.dtype == torch.float32
-    assert found.isfinite().all()
-    for numbers in (torch.exp(-torch.exp(-found[0])), uniform((100_000,)), uniform((1, 100_000))[0]):
-        assert distance(numbers) < 1.95 / 100_000**0.5  # Kolmogorov-Smirnov, 1 in 1000
-    for word in (0, 2**64 - 1):
-        assert 0 < ((word >> 12) + 0.5) * 2.0**-52 < 1
-
-
-def distance(numbers: torch.Tensor) -> float:
-    """Return the largest distance of the distribution function of numbers in [0, 1] from that of uniform ones."""
-    return (numbers.sort().values - torch.linspace(0, 1, len(numbers))).abs().max().item()

@@ -71,18 +71,22 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
         nats, intervals = np.zeros((26, 3), np.float32), np.zeros((26, 3, 2), np.int64)
         rows, context = arithmetic.Rows(inner, heads, output), random_numbers(26, 3, D)
         rows.take_known(context, Known(known, nats, intervals))
-        in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
-        words = arithmetic.write_stream(np.concatenate(in_order), MIN_STATE)
-        stream, values = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0])), np.zeros_like(known)
-        rows.read(context, NO_CENTRING, values, stream)
-        assert np.array_equal(values, known)
-        assert stream.state.tolist() == [MIN_STATE, len(words), 0]
+        assert_read_back(rows, context, known, intervals, arithmetic)
         found += [nats, intervals]
     return found
 
 
-def no_stream() -> Stream:
-    return Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
+def stream_of(words: np.ndarray) -> Stream:
+    return Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
+
+
+def assert_read_back(rows, context, codes, intervals, arithmetic, centring=NO_CENTRING) -> None:
+    """Read the codes of examples and positions [B, L], written by their intervals, in groups of examples."""
+    in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
+    stream, read = stream_of(arithmetic.write_stream(np.concatenate(in_order), MIN_STATE + 3)), np.zeros_like(codes)
+    rows.read(context, centring, read, stream)
+    assert np.array_equal(read, codes)
+    assert stream.state.tolist() == [MIN_STATE + 3, len(stream.words), 0]
 
 
 def assert_same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> None:
@@ -143,45 +147,32 @@ def test_a_row_alone_gives_the_bits_that_it_gives_among_others_and_in_the_refere
         assert_same_bits([expected[:rows]], [network.Dense(layer)(x[:rows])])
 
 
-@pytest.mark.parametrize("values", ["subnormal", "infinite", "huge", "NaN"])
-def test_hard_numbers_give_the_bits_of_the_reference(values):
+@pytest.mark.parametrize(("scale", "strange"), [(2.0**-140, None), (2.0**126, None), (1, np.inf), (1, np.nan)])
+def test_hard_numbers_give_the_bits_of_the_reference(scale, strange):
     """NaN where the reference has NaN."""
-    x, layer = random_numbers(7, 20), Linear(random_numbers(20, 40), random_numbers(40))
-    scale = {"subnormal": 2.0**-140, "huge": 2.0**126}.get(values, 1.0)
-    x *= np.float32(scale)
-    if values in ("infinite", "NaN"):
-        x[2, 3], x[4, 5], layer.weight[7, 8] = np.inf, -np.inf, np.nan if values == "NaN" else np.inf
+    x, layer = random_numbers(7, 20) * np.float32(scale), Linear(random_numbers(20, 40), random_numbers(40))
+    if strange:
+        x[2, 3], x[4, 5], layer.weight[7, 8] = np.inf, -np.inf, strange
     with np.errstate(all="ignore"):
         expected = reference.linear(x, layer)
-    found = network.Dense(layer)(x)
-    assert np.array_equal(np.isnan(found), np.isnan(expected))
-    same = found.view(np.uint32) == expected.view(np.uint32)
-    assert (same | np.isnan(expected)).all()
-    assert np.isnan(expected).any() == (values in ("infinite", "NaN"))
+    found, undefined = network.Dense(layer)(x), np.isnan(expected)
+    assert np.array_equal(np.isnan(found), undefined)
+    assert ((found.view(np.uint32) == expected.view(np.uint32)) | undefined).all()
+    assert undefined.any() == bool(strange)
 
 
-@pytest.fixture(params=["v2", "v3", "v4", "aarch64"])
-def level(request, monkeypatch):
-    """Each level that this processor has."""
-    monkeypatch.setenv("AXIAL_CPU", request.param)
+@pytest.mark.parametrize("level", levels())
+def test_layers_equal_their_reference_at_every_level(of_reference, level, monkeypatch):
+    """Levels of this processor. The build rounds once at each."""
+    monkeypatch.setenv("AXIAL_CPU", level)
     door.library.cache_clear()
-    try:
-        door.library()
-    except ValueError:
-        pytest.skip(f"this processor has no level {request.param}")
-    yield request.param
-    door.library.cache_clear()
-
-
-def test_layers_equal_their_reference_at_every_level(of_reference, level):
     assert door.library().level == level
-    assert_same_bits(of_reference, outputs_of(network))
-
-
-def test_the_build_rounds_once_at_every_level(level):
     right = ctypes.c_int(0)
     door.library().check_arithmetic(ctypes.byref(right))
+    found = outputs_of(network)
+    door.library.cache_clear()
     assert right.value == 1
+    assert_same_bits(of_reference, found)
 
 
 @pytest.mark.parametrize("flags", [["-ffast-math"], ["-ffp-contract=fast", "-mfma"]])
@@ -258,41 +249,33 @@ def test_two_networks_in_two_threads_have_their_own_bits(of_reference):
             assert_same_bits(of_reference, found)
 
 
-def without_head() -> None:
-    network.Slabs([random_block(1)._replace(out=Linear(random_numbers(D, 3), random_numbers(3)))], 2, [MASKED])
+def slabs(block: Block, heads: int = 2, line: Line = MASKED) -> network.Slabs:
+    return network.Slabs([block], heads, [line])
 
 
-def beyond_the_table() -> None:
-    slabs, context = network.Slabs([random_block(1)], 2, [MASKED]), random_numbers(4, D)
-    slabs.add_upper(context, np.full(4, VALUES), random_numbers(VALUES, D), 2, 1)
+def dense(inputs: int, outputs: int, biases: int) -> network.Dense:
+    return network.Dense(Linear(random_numbers(inputs, outputs), random_numbers(biases)))
 
 
-def read_only() -> None:
-    values = np.zeros(1, np.int64)
-    values.flags.writeable = False
-    network.read_from(
-        np.array([0, 1 << 28], np.int32), Stream(np.zeros(9, np.uint32), np.array([MIN_STATE, 0, 0])), values
-    )
+def read_into(starts: list[int], values: np.ndarray) -> None:
+    network.read_from(np.array(starts, np.int32), Stream(np.zeros(9, np.uint32), np.array([MIN_STATE, 0, 0])), values)
 
 
+BLOCK = random_block(1)
+READ_ONLY = np.frombuffer(bytes(8), np.int64)
 WRONG = {
-    "read-only values": read_only,
-    "inputs": lambda: network.Dense(Linear(random_numbers(3, 5), random_numbers(5)))(random_numbers(2, 4)),
-    "bias": lambda: network.Dense(Linear(random_numbers(3, 5), random_numbers(4))),
-    "a block's sizes": without_head,
-    "heads": lambda: network.Slabs([random_block(1)], 3, [MASKED]),
-    "lines": lambda: network.Slabs([random_block(1)], 2, [Line(5, 1)]).start(12, 3, 6),
-    "rotations": lambda: network.Slabs([random_block(1)], 2, [MASKED]).start(2, LENGTH + 1, 1),
-    "the number of a slab": lambda: step_beyond(),
-    "codes": beyond_the_table,
+    "read-only values": lambda: read_into([0, 1 << 28], READ_ONLY),
+    "inputs": lambda: dense(3, 5, 5)(random_numbers(2, 4)),
+    "bias": lambda: dense(3, 5, 4),
+    "a block's sizes": lambda: slabs(BLOCK._replace(out=Linear(random_numbers(D, 3), random_numbers(3)))),
+    "heads": lambda: slabs(BLOCK, 3),
+    "lines": lambda: slabs(BLOCK, 2, Line(5, 1)).start(12, 3, 6),
+    "rotations": lambda: slabs(BLOCK).start(2, LENGTH + 1, 1),
+    "the number of a slab": lambda: slabs(BLOCK).step(random_numbers(2, D), 3, slabs(BLOCK).start(2, 3, 1)),
+    "codes": lambda: slabs(BLOCK).add_upper(random_numbers(4, D), np.full(4, VALUES), random_numbers(VALUES, D), 2, 1),
     "intervals": lambda: network.write_stream(np.array([[0, 0]]), MIN_STATE),
-    "starts": lambda: network.read_from(np.array([0, 5, 5], np.int32), no_stream(), np.zeros(1, np.int64)),
+    "starts": lambda: read_into([0, 5, 5], np.zeros(1, np.int64)),
 }
-
-
-def step_beyond() -> None:
-    slabs = network.Slabs([random_block(1)], 2, [MASKED])
-    slabs.step(random_numbers(2, D), 3, slabs.start(2, 3, 1))
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -301,27 +284,28 @@ def test_what_c_would_not_check_is_refused(what):
         WRONG[what]()
 
 
-def test_frequencies_of_all_values_fill_the_range():
-    """Each is at least 1, whatever the logits are."""
-    for logits in (random_numbers(4, 256), np.float32([[0, -1e30]]), np.zeros((1, 3), np.float32), np.eye(5) * 80):
-        for numbers in reference.fixed_points(logits.astype(np.float32)):
-            ends = reference.boundaries(numbers)
-            assert (np.diff(ends) >= 1).all()
-            assert ends[0] == 0
-            assert ends[-1] == 1 << PRECISION
-
-
 def test_streams_of_the_coder_equal_its_reference_and_are_read_again():
     rng = np.random.default_rng(0)
     numbers = np.where(
         rng.random((300, 20)) < 0.3, 0, rng.integers(0, 1 << 28, (300, 20)) >> rng.integers(0, 28, (300, 1))
     )
+    numbers[:4] = reference.fixed_points(
+        np.concatenate(
+            [
+                random_numbers(2, 20),
+                np.eye(2, 20) * 80,
+            ]
+        ).astype(np.float32)
+    )
     values = rng.integers(0, 20, 300)
     starts = [reference.boundaries(row) for row in numbers]
+    for ends in starts:  # each value has a frequency of at least 1, whatever the logits are
+        assert np.diff(ends).min() >= 1
+        assert (ends[0], ends[-1]) == (0, 1 << PRECISION)
     intervals = np.array([[row[v], row[v + 1] - row[v]] for row, v in zip(starts, values.tolist())])
     words = reference.write_stream(intervals, MIN_STATE + 5)
     assert_same_bits([words], [network.write_stream(intervals, MIN_STATE + 5)])
-    stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
+    stream = stream_of(words)
     found = np.zeros(300, np.int64)
     for i, row in enumerate(starts):
         reference.read_from(row, stream, found[i : i + 1])

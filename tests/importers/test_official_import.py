@@ -97,10 +97,6 @@ ZEROS = np.zeros((3,), np.float32)
     ("change", "message"),
     [
         (drop(f"{NORM}/ExponentialMovingAverage"), f"missing: {NORM}/ExponentialMovingAverage$"),
-        (
-            drop("ar_decoder/exterior_input_conv/b/ExponentialMovingAverage"),
-            "missing: ar_decoder/exterior_input_conv/b",
-        ),
         (drop("ar_decoder/exterior_input_conv/w/ExponentialMovingAverage"), "exterior_input_conv/w must have 4 axes"),
         (drop("ar_decoder/transformer2d/embs/ExponentialMovingAverage"), "one variable called SCOPE/embs; found none"),
         (put("ar_decoder/label_embs", ZEROS), "unknown: ar_decoder/label_embs$"),
@@ -132,11 +128,9 @@ def test_a_model_of_many_layers_is_not_built_for_a_few_variables(tmp_path: Path)
     assert time.process_time() - begun < 0.3
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float) -> None:
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path) -> None:
     values = raw(random_model(SINGLE, torch.float32), "model/")
-    values["model/embs"] = values["model/embs"].copy()
-    values["model/embs"][3, 2] = value
+    values["model/embs"] = np.where(values["model/embs"] == values["model/embs"].max(), -np.inf, values["model/embs"])
     with pytest.raises(ValueError, match=r"model\.ckpt\.index: model/embs holds NaN or infinity"):
         import_official(write(tmp_path, values), raw=True, heads=4)
 
@@ -146,31 +140,35 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: 
     [
         (np.array(np.inf, np.float32), r"float32 \[\], not an integer"),
         (np.array([3, 4]), r"int64 \[2\], not an integer"),
-        (np.array([], np.int32), r"int32 \[0\], not an integer"),
         (np.array(-1), "-1, not a number of steps"),
     ],
 )
-def test_a_global_step_that_is_none_is_refused(tmp_path: Path, value: np.ndarray, says: str) -> None:
+def test_a_global_step_that_is_none_is_refused_and_a_failed_import_leaves_no_folder(
+    tmp_path: Path, value: np.ndarray, says: str
+) -> None:
     write(tmp_path / "in", raw(random_model(SINGLE, torch.float32), "model/") | {"global_step": value})
     with pytest.raises(VariablesError, match=f"global_step is {says}"):
         import_official_to(tmp_path / "in", tmp_path / "out", raw=True, heads=4)
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    with pytest.raises(FileExistsError):
+        import_official_to(tmp_path / "in", tmp_path / "in", raw=True)
 
 
 @pytest.mark.parametrize(
-    ("config", "scope", "options", "message"),
+    ("options", "message"),
     [
-        (RGB, "ar_decoder/transformer2d/", {"heads": 3}, "dim 8 must be a multiple of model.heads 3"),
-        (RGB, "ar_decoder/transformer2d/", {"heads": 2, "channels": 1}, "is for 3 channels, not for 1"),
-        (SINGLE, "model/", {"heads": 2, "channels": 5}, "12 rows, which 5 channels cannot share"),
-        (SINGLE, "model/", {"heads": 2, "channels": 0}, "channels must be at least 1"),
+        ({"heads": 3}, "dim 8 must be a multiple of model.heads 3"),
+        ({"heads": 2, "channels": 5}, "12 rows, which 5 channels cannot share"),
+        ({"heads": 2, "channels": 0}, "channels must be at least 1"),
     ],
 )
-def test_an_option_that_does_not_fit_is_refused(
-    tmp_path: Path, config: AxialTransformerConfig, scope: str, options: dict[str, int], message: str
-) -> None:
+def test_an_option_that_does_not_fit_is_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
+    values = raw(random_model(SINGLE, torch.float32), "model/")
     with pytest.raises(VariablesError, match=re.escape(message)):
-        import_official(write(tmp_path, raw(random_model(config, torch.float32), scope)), raw=True, **options)  # type: ignore[arg-type]
+        import_official(write(tmp_path, values), raw=True, **options)  # type: ignore[arg-type]
+    values = raw(random_model(RGB, torch.float32), "ar_decoder/transformer2d/")
+    with pytest.raises(VariablesError, match="is for 3 channels, not for 1"):
+        import_official(write(tmp_path, values), raw=True, heads=2, channels=1)
 
 
 def test_sizes_that_no_data_backs_are_refused_before_anything_is_allocated(tmp_path: Path) -> None:
@@ -188,13 +186,3 @@ def test_the_model_folder_is_an_ordinary_one_with_a_card(tmp_path: Path) -> None
     card = (tmp_path / "model" / "README.md").read_text()
     for said in ("Apache License 2.0", "1912.12180", "exponential moving average", "1,234", "model.ckpt.index"):
         assert said in card
-
-
-def test_a_failed_import_leaves_no_folder_and_a_full_one_alone(tmp_path: Path) -> None:
-    values = raw(random_model(SINGLE, torch.float32), "model/")
-    write(tmp_path / "tensorflow", values)
-    with pytest.raises(VariablesError):
-        import_official_to(tmp_path / "tensorflow", tmp_path / "model")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tensorflow"]
-    with pytest.raises(FileExistsError):
-        import_official_to(tmp_path / "tensorflow", tmp_path / "tensorflow", raw=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.ops import composed_attention, composed_relative, fused_attention
+from axial_transformers.ops import composed_attention, fused_attention
 from axial_transformers.ops.axial_attention import (
     axial_attention,
     full_attention,
@@ -22,6 +22,14 @@ MORE = {
     for n in (1, 2, 3)
     for name, options in {"window": {"window": 3}, "dilation": {"dilation": 2, "kv_heads": 1}}.items()
 }
+
+
+def equation_4(rows):
+    """Attention in bands, or over the whole line."""
+    tables = [torch.randn(rows, 1, 4) for _ in range(3)]
+    return lambda q, k, v, axis, key_mask: position_sensitive_attention(q, k, v, *tables, axis=axis, key_mask=key_mask)
+
+
 FUNCTIONS = {
     "axial": axial_attention,
     "causal": partial(axial_attention, causal=True),
@@ -29,7 +37,10 @@ FUNCTIONS = {
     "bias": partial(axial_attention, attn_bias=torch.randn(1, 2, 7, 7)),
     "tied": partial(tied_axial_attention, tied=1),
     "full": lambda q, k, v, axis, key_mask: full_attention(q, k, v, key_mask),
+    **{f"equation 4, {rows} rows": equation_4(rows) for rows in (3, 13)},
 }
+BACKENDS = {"own": None, "composed": composed_attention, "fused": fused_attention}
+EVERY_WAY = [(name, each) for name in FUNCTIONS for each in (["own"] if name.startswith("eq") else BACKENDS)]
 
 
 def spoiled(x, present, large):
@@ -70,25 +81,11 @@ def test_what_is_not_finite_at_absent_positions_has_no_influence_in_any_layer(na
     assert_no_influence(function, (*inputs[:-1], keys), present, 1, outputs, [*layer.parameters()], large)
 
 
-@pytest.mark.parametrize("backend", [None, composed_attention, fused_attention], ids=["own", "composed", "fused"])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("name", "backend"), EVERY_WAY)
 def test_what_is_not_finite_at_absent_positions_has_no_influence_in_any_function(name, backend):
     torch.manual_seed(0)
     tensors, present = torch.randn(3, 2, 3, 7, 2, 4).unbind(), torch.rand(2, 3, 7) > 0.3
     count, outputs = (2, ...) if name.startswith("full") else (3, present)
     call = partial(FUNCTIONS[name], axis=2)
-    with forced(backend) if backend else nullcontext():
+    with nullcontext() if backend == "own" else forced(BACKENDS[backend]):
         assert_no_influence(call, tensors, present, count, outputs)
-
-
-@pytest.mark.parametrize("rows", [3, 13], ids=["banded", "dense"])
-def test_what_is_not_finite_at_absent_positions_has_no_influence_in_equation_4(rows):
-    torch.manual_seed(0)
-    tensors, present = torch.randn(3, 2, 3, 7, 2, 4).unbind(), torch.rand(2, 3, 7) > 0.3
-    tables = [torch.randn(rows, 1, 4) for _ in range(3)]
-
-    def call(q, k, v, key_mask):
-        return position_sensitive_attention(q, k, v, *tables, axis=2, key_mask=key_mask)
-
-    with forced(composed_relative):
-        assert_no_influence(call, tensors, present, 3, present)

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.layers.attention import AxialAttention, CrossAttention, FullAttention
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.lines import AttentionOptions
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.ops import composed_attention
 from axial_transformers.ops.axial_attention import full_attention
@@ -103,14 +104,25 @@ def test_rows_come_first_and_weights_are_named_by_axis_whatever_the_order():
     assert all(torch.equal(tensor, stored[name]) for name, tensor in other.state_dict().items())
 
 
-@pytest.mark.parametrize(("build", "exponent"), [(AxialAttention, 1.5), (FullAttention, 2.0)])
-def test_score_and_value_products_grow_as_they_should_with_the_number_of_positions(build, exponent):
-    layer, sides, counts = build(8, 2), (4, 8, 16, 32), []
+WINDOWS = AttentionOptions(window=3, dilation=2)
+
+
+@pytest.mark.parametrize(
+    ("layer", "sides", "exponent"),
+    [
+        (AxialAttention(8, 2), (4, 32), 1.5),
+        (FullAttention(8, 2), (4, 32), 2.0),
+        (AxialAttention(8, 2, options=WINDOWS), (64, 256), 1.0),
+    ],
+    ids=["axial", "full", "windows"],
+)
+def test_score_and_value_products_grow_as_they_should_with_the_number_of_positions(layer, sides, exponent):
+    counts = []
     for side in sides:
         with torch.no_grad(), forced(composed_attention), FlopCounterMode(display=False) as counter:
             layer(torch.randn(1, side, side, 8))
         counts.append(sum(counter.flop_counts["Global"][op] for op in (torch.ops.aten.bmm, torch.ops.aten.baddbmm)))
-    slope = (log(counts[-1]) - log(counts[0])) / (2 * log(sides[-1] / sides[0]))
+    slope = log(counts[1] / counts[0]) / (2 * log(sides[1] / sides[0]))
     assert slope == pytest.approx(exponent, abs=0.05)
 
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import _normalised_over
-from axial_transformers.ops.axial_attention import axial_attention, full_attention
+from axial_transformers.ops.axial_attention import axial_attention, full_attention, position_sensitive_attention
 from axial_transformers.ops.positions import rotation_table
+from tests.layers.test_attention import normal, randomised
 
-Options = axial.AttentionOptions
+Options, EquationFour = axial.AttentionOptions, axial.PositionSensitiveAxialAttention
 LINES = {
     "plain": (Options(), {}),
     "causal window": (Options(window=3, dilation=2, kv_heads=1), {"causal": True}),
@@ -18,24 +18,12 @@ LINES = {
 }
 
 
-def made(layer):
-    randomise(layer)
-    return layer.double().eval()
-
-
-def normal(*shape):
-    return torch.randn(shape, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("options", LINES)
 def test_outputs_of_lines_are_weights_times_values(options, axis):
     chosen, more = LINES[options]
-    layer, x, mask = (
-        made(axial.LineAttention(8, 2, axis, options=chosen, **more)),
-        normal(2, 4, 5, 8),
-        normal(2, 4, 5) > -1,
-    )
+    layer = randomised(axial.LineAttention(8, 2, axis, options=chosen, **more))
+    x, mask = normal(2, 4, 5, 8), normal(2, 4, 5) > -1
     values = layer.qkv(x)[..., -layer.widths[2] :].unflatten(-1, (layer.kv_heads, -1))
     values = values.repeat_interleave(2 // layer.kv_heads, dim=-2)
     bias = normal(1, 2, x.shape[axis], layer.options.window or x.shape[axis])
@@ -47,7 +35,7 @@ def test_outputs_of_lines_are_weights_times_values(options, axis):
 
 def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by():
     x, mask = normal(2, 5, 5, 8), normal(2, 5, 5) > -1
-    block = made(axial.AxialBlock(8, 2, axes=(-2, 1), causal=(1,)))
+    block = randomised(axial.AxialBlock(8, 2, axes=(-2, 1), causal=(1,)))
     of_rows, of_columns = block.weights(x, mask)
     torch.testing.assert_close(of_rows, block.attentions["axis_-2"].weights(block.norms["axis_-2"](x), mask))
     after = x + block.attentions["axis_-2"](block.norms["axis_-2"](x), mask)
@@ -55,13 +43,13 @@ def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by
     turned = axial.ChannelsFirst(block).weights(x.movedim(-1, 1), mask)
     assert all(torch.equal(a, b) for a, b in zip(turned, (of_rows, of_columns), strict=True))
 
-    triangle = made(axial.TriangleAttention(8, 2, "ending", 4))
+    triangle = randomised(axial.TriangleAttention(8, 2, "ending", 4))
     z = triangle.norm(x)
     values, gates = triangle.attention.qkv(z)[..., 16:].unflatten(-1, (2, 4)), triangle.attention.gate(z).sigmoid()
     attended = torch.einsum("bijnp,bpjnk->bijnk", triangle.weights(x, mask), values).flatten(-2)
     torch.testing.assert_close(triangle(x, mask), triangle.attention.out(gates * attended))
 
-    tied = made(axial.TiedAxialAttention(8, 2))
+    tied = randomised(axial.TiedAxialAttention(8, 2))
     weights = tied.weights(x)
     assert torch.equal(weights[:, :1].expand_as(weights), weights)
     values = tied.qkv(x)[..., 16:].unflatten(-1, (2, 4))
@@ -80,21 +68,22 @@ def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by
     ids=["attention", "block"],
 )
 def test_axes_count_from_either_end(make):
-    layers, x = [made(make(*axes)) for axes in ((2, 1), (-2, -3), (-2, 1))], normal(2, 4, 5, 8)
+    layers, x = [randomised(make(*axes)) for axes in ((2, 1), (-2, -3), (-2, 1))], normal(2, 4, 5, 8)
     for layer in layers[1:]:
         for mine, other in zip(layer.parameters(), layers[0].parameters(), strict=True):
             mine.data.copy_(other)
         assert torch.equal(layer(x), layers[0](x))
+    q, k, v = normal(3, 2, 4, 5, 2, 3)
+    for axis in (1, 2):
+        assert torch.equal(axial_attention(q, k, v, axis - 5), axial_attention(q, k, v, axis))
 
 
 @pytest.mark.parametrize("extent", [{"size": 7}, {"span": 3, "causal": True}], ids=str)
 @pytest.mark.parametrize("normalisation", ["scale", "batch"])
 def test_absent_positions_do_not_count_in_position_sensitive_attention(extent, normalisation):
-    layer = made(axial.PositionSensitiveAxialAttention(8, 2, 2, normalisation=normalisation, **extent))
+    layer = randomised(axial.PositionSensitiveAxialAttention(8, 2, 2, normalisation=normalisation, **extent)).eval()
     x, mask = normal(2, 3, 7, 8).requires_grad_(), torch.rand(2, 3, 7) > 0.4
     mask[0, 0] = False
-    out, changed = layer(x, mask), torch.where(mask[..., None], x, normal(2, 3, 7, 8))
-    assert torch.equal(layer(changed, mask)[mask], out[mask])
     weights = layer.weights(x, mask)
     sums = weights.sum(-1)
     torch.testing.assert_close(sums, (sums > 0.5).double())
@@ -102,7 +91,7 @@ def test_absent_positions_do_not_count_in_position_sensitive_attention(extent, n
     assert not sums[0, 0].any()
     if "size" in extent:
         assert not weights[~mask[:, :, None, None].expand_as(weights)].any()
-    assert torch.autograd.grad(out.sum(), x)[0].isfinite().all()
+    assert torch.autograd.grad(layer(x, mask).sum(), x)[0].isfinite().all()
     crop = torch.zeros_like(mask)
     crop[..., :5] = True
     torch.testing.assert_close(layer(x, crop)[:, :, :5], layer(x[:, :, :5]))
@@ -117,28 +106,6 @@ def test_statistics_of_scores_are_of_the_pairs_whose_key_is_present():
         torch.testing.assert_close(ours.get_buffer(name), statistic)
 
 
-ANY = {
-    "AxialAttention": lambda: axial.AxialAttention(8, 2),
-    "AxialBlock": lambda: axial.AxialBlock(8, 2),
-    "CrossAttention": lambda: axial.CrossAttention(8, 2),
-    "FullAttention": lambda: axial.FullAttention(8, 2),
-    "LineAttention": lambda: axial.LineAttention(8, 2, 1),
-    "PositionSensitiveAxialAttention": lambda: axial.PositionSensitiveAxialAttention(8, 2, 1, size=9),
-    "TiedAxialAttention": lambda: axial.TiedAxialAttention(8, 2),
-}
-
-
-@pytest.mark.parametrize("name", ANY)
-def test_an_input_with_channels_first_is_refused_with_the_remedy(name):
-    layer, x = ANY[name](), torch.randn(2, 8, 5, 6)
-    arguments = (torch.randn(2, 3, 8),) if name == "CrossAttention" else ()
-    for call in (layer, layer.weights):
-        with pytest.raises(ValueError, match=r"\[B, \*A, 8\], not \[2, 8, 5, 6\]\. Channels .*ChannelsFirst\(layer\)$"):
-            call(x, *arguments)
-        with pytest.raises(ValueError, match=r"\[B, \*A, 8\], not \[2, 5, 6, 7\]$"):
-            call(torch.randn(2, 5, 6, 7), *arguments)
-
-
 X = torch.zeros(1, 2, 2, 8)
 QKV = [torch.zeros(1, 2, 4, 4, 2)] * 3
 REFUSED = [
@@ -151,8 +118,7 @@ REFUSED = [
     (lambda: axial.AxialAttention(8, 3), "heads 3 must divide dim 8"),
     (lambda: axial.FullAttention(8, 2)(X, torch.ones(1, 2, dtype=torch.bool)), "key_mask"),
     (lambda: axial.FullAttention(8, 2, key_dim=5), "heads 2 must divide key_dim 5"),
-    (lambda: axial.CrossAttention(8, 2, value_dim=5), "heads 2 must divide value_dim 5"),
-    (lambda: axial.PositionSensitiveAxialAttention(8, 8, 1, size=3), "heads 8 must divide dim / 2 4"),
+    (lambda: EquationFour(8, 8, 1, size=3), "heads 8 must divide dim / 2 4"),
     (lambda: axial.LineAttention(8, 4, 1, options=Options(kv_heads=3)), "kv_heads 3 must divide heads 4"),
     (lambda: axial.LineAttention(8, 4, 1)(X, coordinates=torch.zeros(2)), "rotary"),
     (lambda: axial.LineAttention(8, 4, 1).start(1, (), 3), "causal=True"),
@@ -168,9 +134,6 @@ REFUSED = [
     (lambda: axial.AxialBlock(8, 2)(X, coordinates={3: torch.zeros(2)}), "coordinates"),
     (lambda: axial_attention(*QKV, 2, attn_bias=torch.zeros(1, 4, 3, 4)), r"attn_bias must be \[1, 4, 4, 4\]"),
     (lambda: axial_attention(*QKV, 2, attn_bias=torch.zeros(1, 4, 4, 4), dilation=2), "needs a window"),
-    (lambda: axial_attention(*QKV, 2, window=4), "odd"),
-    (lambda: axial_attention(*QKV, 2, dilation=0), "dilation"),
-    (lambda: axial_attention(*QKV, 2, dropout=1.0), "dropout"),
     (lambda: axial_attention(QKV[0], QKV[1][..., :3, :], QKV[2], 2), "divisor"),
     (lambda: axial_attention(*[torch.zeros(1, 2, 1, n) for n in (4, 3, 3)], axis=1), "share"),
     (lambda: full_attention(*[torch.zeros(1, 2, 1, n) for n in (4, 3, 3)]), "fit q"),
@@ -180,6 +143,17 @@ REFUSED = [
     (lambda: axial.rotary(QKV[0], 1, torch.zeros(3)), "coordinates must be"),
     (lambda: axial.relative_bias(torch.zeros(2, 4), 3), "2R"),
     (lambda: axial.relative_bias(torch.zeros(5), 4), r"a table must be \[heads, 2R \+ 1\]"),
+    (lambda: axial_attention(*QKV, 2, attn_bias=torch.ones(1, 4, 4, 4) > 0), "attn_bias is added to the scores"),
+    (lambda: axial.LineAttention(8, 2, 2)(X, attn_bias=torch.zeros(1, 2, 3, 2)),
+     r"must be \[1, 2, 2, 2\], or \[1, 2, 2, 2, 2\] for one a line"),
+    (lambda: axial.TiedAxialAttention(8, 2)(X, attn_bias=torch.zeros(1, 2, 2, 2, 2)), "attn_bias must be"),
+    (lambda: EquationFour(8, 2, 1, span=4), "odd"),
+    (lambda: EquationFour(8, 2, 1, span=0), "odd"),
+    (lambda: EquationFour(8, 2, 1), "one of size and span"),
+    (lambda: EquationFour(8, 2, 1, span=3, size=3), "one of size and span"),
+    (lambda: EquationFour(8, 2, 1, size=0), "at least 1"),
+    (lambda: EquationFour(8, 2, 1, size=3, normalisation="layer"), "normalisation"),
+    (lambda: position_sensitive_attention(*QKV, *[torch.zeros(4, 1, 2)] * 3, axis=1), "even span"),
     (lambda: Options(relative=2, dilation=2), "need a window"),
     *((lambda shape=shape: axial.TriangleAttention(8)(torch.zeros(shape)), r"pairs must be \[B, N, N, 8\], not \[")
       for shape in ((1, 5, 6, 8), (5, 5, 8), (1, 5, 5, 9))),
@@ -193,32 +167,29 @@ def test_what_cannot_be_is_refused_in_one_line(build, message):
     assert "\n" not in str(error.value)
 
 
-def test_the_function_counts_axes_from_the_end_of_its_tensors():
-    q, k, v = normal(3, 2, 4, 5, 2, 3)
-    for axis in (1, 2):
-        assert torch.equal(axial_attention(q, k, v, axis - 5), axial_attention(q, k, v, axis))
-
-
 LAYERS = {
-    "AxialAttention": {}, "FullAttention": {}, "CrossAttention": {}, "LineAttention": {"axis": 1}, "AxialBlock": {},
-    "TiedAxialAttention": {"axis": 1}, "TriangleAttention": {},
-    "PositionSensitiveAxialAttention": {"axis": 1, "size": 5},
+    "AxialAttention": {}, "AxialBlock": {}, "CrossAttention": {}, "FullAttention": {}, "LineAttention": {"axis": 1},
+    "PositionSensitiveAxialAttention": {"axis": 1, "size": 9}, "TiedAxialAttention": {}, "TriangleAttention": {},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_arguments_of_other_libraries_are_answered_by_those_to_use(name):
+def test_inputs_and_arguments_of_other_libraries_are_answered_by_those_to_use(name):
     made, x = getattr(axial, name), torch.zeros(2, 5, 5, 8)
-    inputs = (x, x) if name == "CrossAttention" else (x,)
+    layer, context = made(8, 2, **LAYERS[name]), (x,) if name == "CrossAttention" else ()
     with pytest.raises(TypeError, match=f"^{name} has no argument num_heads: use heads$"):
         made(dim=8, num_heads=2, **LAYERS[name])
     with pytest.raises(TypeError, match=f"^{name} has no argument dim_head: use (head_dim$|key_dim and|dim and heads)"):
         made(8, 2, dim_head=4, **LAYERS[name])
-    layer = made(8, 2, **LAYERS[name])
     with pytest.raises(TypeError, match=r"^[A-Za-z]+ has no argument mask: use key_mask, True where .* present$"):
-        layer(*inputs, mask=torch.ones(2, 5, 5, dtype=torch.bool))
+        layer(x, *context, mask=torch.ones(2, 5, 5, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"must be floating point, not torch\.int64: embed it .*, or x\.float\(\)$"):
-        layer(*(each.long() for each in inputs))
+        layer(x.long(), *context)
+    for call in (layer, layer.weights) if name != "TriangleAttention" else ():
+        with pytest.raises(ValueError, match=r"\[B, \*A, 8\], not \[2, 8, 5, 6\]\. Channels .*ChannelsFirst\(layer\)$"):
+            call(torch.zeros(2, 8, 5, 6), *context)
+        with pytest.raises(ValueError, match=r"\[B, \*A, 8\], not \[2, 5, 6, 7\]$"):
+            call(torch.zeros(2, 5, 6, 7), *context)
 
 
 def test_functions_and_pretrained_models_answer_arguments_of_other_libraries():

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding import NoiseChoice, decode, decode_naively
 from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
@@ -54,17 +53,6 @@ def test_samples_are_bytes_where_all_values_are(lowest, dtype):
     found = sample(moved, 2)
     assert found.dtype == dtype
     assert lowest <= int(found.min()) <= int(found.max()) < lowest + 5
-
-
-@pytest.mark.parametrize(("lowest", "fields"), [(-3, {}), (200, {}), (-40_000, CENTRED)])
-def test_archives_give_back_values_of_the_data(lowest, fields):
-    plain, moved = pair(torch.float32, lowest, **fields)
-    x = random_values(plain, 5)
-    archive = compress(moved, x + lowest)
-    assert torch.equal(decompress(moved, archive).long(), x + lowest)
-    assert torch.equal(
-        decompress(moved, compress(moved, torch.full_like(x, lowest))).long(), torch.full_like(x, lowest)
-    )
 
 
 def test_values_of_others_are_refused():

@@ -8,7 +8,6 @@ from torch.autograd.graph import saved_tensors_hooks
 from axial_transformers.ops import elementwise
 from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu, shift, shifted_copies
 from axial_transformers.ops.operators import has_engine
-from tests import attention_reference as reference
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 
@@ -34,30 +33,18 @@ def test_quick_gelu_saves_its_input_only(dtype):
     assert out.dtype == dtype
 
 
-def test_quick_gelu_compiles_and_runs_on_the_meta_device():
-    x = torch.randn(2, 3, requires_grad=True)
-    torch.testing.assert_close(torch.compile(quick_gelu, backend="eager")(x), quick_gelu(x))
-    assert quick_gelu(torch.empty(2, 3, device="meta", requires_grad=True)).shape == (2, 3)
-
-
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.999])
-def test_dropout_zeroes_its_share_and_keeps_the_mean(p):
-    torch.manual_seed(0)
-    out = dropout(torch.ones(301, 333), p)
-    kept = (out != 0).double().mean().item()
-    assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / out.numel()) ** 0.5)
-    assert out.unique().tolist() == pytest.approx([0, 1 / (1 - p)], rel=0.02)
-
-
-def test_dropped_numbers_have_no_gradient_and_neighbours_fall_independently():
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.999])
+def test_dropout_zeroes_its_share_independently_keeps_the_mean_and_stops_gradients(p):
     torch.manual_seed(0)
     x = torch.ones(100_003, requires_grad=True)
-    out = dropout(x, 0.25)
+    out = dropout(x, p)
     (grad,) = torch.autograd.grad(out.sum(), x)
     assert torch.equal(grad, out.detach())
-    kept = (out.detach() != 0).double() - 0.75
+    assert out.unique().tolist() == pytest.approx([0, 1 / (1 - p)], rel=0.02)
+    kept, spread = (out.detach() != 0).double() - (1 - p), p * (1 - p)
+    assert abs(kept.mean().item()) < 5 * (spread / 100_000) ** 0.5
     for distance in (1, 2, 3, 4):  # four numbers share a draw
-        assert abs((kept[distance:] * kept[:-distance]).mean().item()) < 5 * 0.1875 / 100_000**0.5
+        assert abs((kept[distance:] * kept[:-distance]).mean().item()) < 5 * spread / 100_000**0.5
 
 
 def test_equal_seeds_drop_equally_and_nothing_is_dropped_at_zero():
@@ -121,7 +108,9 @@ def test_compiled_kernels_compute_what_torch_does_and_drop_the_same_numbers(dtyp
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (1, 1, 7, 2), (2, 7, 1, 3)])
 def test_shift_moves_one_place(shape, axis):
     x = torch.randn(shape)
-    assert torch.equal(shift(x, axis), reference.shift(x, axis))
+    expected = x.roll(1, axis)
+    expected.select(axis, 0).zero_()
+    assert torch.equal(shift(x, axis), expected)
 
 
 @pytest.mark.parametrize(("shape", "convolve"), [((5,), F.conv1d), ((3, 5), F.conv2d), ((2, 1, 4), F.conv3d)])

@@ -83,11 +83,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        pytest.param(
-            *case,
-            marks=needs_engine if "_Attention" in name else (),
-            id=name,
-        )
+        pytest.param(*case, marks=needs_engine if "_Attention" in name else (), id=name)
         for name, case in FUNCTIONS.items()
     ],
 )

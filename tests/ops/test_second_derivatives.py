@@ -15,12 +15,17 @@ def call(q, k, v, bias=None, *tables, **options):
     return normalised(AttentionCall(q, k, v, 2, options.pop("causal", False), bias=bias, **options))
 
 
-def dropped(x, y):
+def seeded(function, *arguments):
     torch.manual_seed(0)
-    return elementwise.add_dropped(x, y, 0.25)
+    return function(*arguments)
+
+
+def dropped(x, y):
+    return seeded(elementwise.add_dropped, x, y, 0.25)
 
 
 MASK = torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(0)) > 0.3
+MASK[0, 1] = False
 QKV = [(2, 3, 5, 2, 6), (2, 3, 5, 2, 6), (2, 3, 5, 2, 3)]
 FUNCTIONS = {
     "attention": (lambda *x: attend(call(*x, causal=True)), QKV),
@@ -29,6 +34,8 @@ FUNCTIONS = {
     "fewer keys": (lambda *x: attend(call(*x)), [QKV[0], (2, 3, 5, 1, 6), (2, 3, 5, 1, 3)]),
     "a bias": (lambda *x: attend(call(*x)), [*QKV, (2, 2, 5, 5)]),
     "a bias by line": (lambda *x: attend(call(*x, key_mask=MASK)), [*QKV, (2, 3, 2, 5, 5)]),
+    "a bias of a window": (lambda *x: attend(call(*x, key_mask=MASK, window=3)), [*QKV, (2, 2, 5, 3)]),
+    "weights that are dropped": (lambda *x: seeded(attend, call(*x, dropout=0.25)), [*QKV, (2, 2, 5, 5)]),
     "rotations": (lambda *x: attend(call(*x, rotations=rotation_table(5, 6, 9.0, x[0].dtype))), QKV),
     "equation 4": (
         lambda *x: attend(call(*x[:3], None, *x[3:], key_mask=MASK)),
