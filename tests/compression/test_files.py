@@ -295,7 +295,7 @@ def test_an_archive_replaces_a_regular_file_only_and_only_if_told(tmp_path, gray
 
 def with_flipped_bit(archive: Path, chunk: int) -> None:
     content = bytearray(archive.read_bytes())
-    content[container.read_header(io.BytesIO(content)).start(chunk) + 9] ^= 1
+    content[container.read_header(io.BytesIO(content)).starts[chunk] + 9] ^= 1
     archive.write_bytes(content)
 
 
@@ -314,21 +314,16 @@ def test_one_flipped_bit_costs_one_chunk_and_nothing_of_another(tmp_path, gray, 
     with CHUNKS_OF_64:
         compress_files(gray, source, archive, embed=False, force=True, verify=False)
     with_flipped_bit(archive, 1)
-    target, one = tmp_path / f"back{suffix}", tmp_path / f"one{suffix or '.png'}"
+    target = tmp_path / f"back{suffix}"
     with pytest.raises(DamagedError, match="chunk 1 of"):
         decompress_files(gray, archive, target)
     assert not target.exists()
     assert len(decompress_files(gray, archive, target, salvage=True)) == 65
-    assert decompress_files(gray, archive, one, only="060.png" if folder else "60") == []
     if folder:
         assert {path.name for path in target.iterdir()} == {*(f"{i:03}.png" for i in range(65)), "050.txt"}
-        found = np.asarray(Image.open(one))
+        assert np.array_equal(np.asarray(Image.open(target / "060.png")), pixels[60])
     else:
         assert np.array_equal(np.load(target), np.concatenate([pixels[:65], np.zeros((65, 3, 5))]))
-        found = np.load(one)[0]
-    assert np.array_equal(found, pixels[60])
-    with pytest.raises(ValueError, match=r"the archive holds no '130.png', but 130 such as '0"):
-        decompress_files(gray, archive, tmp_path / "none.npy", only="130.png")
     with_flipped_bit(archive, 0)
     if not folder:  # which has stored files, too
         with pytest.raises(ArchiveError, match="every chunk is damaged"):

@@ -306,7 +306,6 @@ def compress_files(  # noqa: PLR0913
             )  # fmt: skip
         if limit:
             limit.check(size)
-        require_free(target, source, force)  # it may have come into being since
     return Written(
         contents=contents, size=size, model=embedded.model if embedded else model,
         model_size=len(embedded.content) if embedded else 0, stored_size=len(stored or b""),
