@@ -41,17 +41,19 @@ class ArchiveReader:
 
     Raises:
         ArchiveError: see `container`.
-        ValueError: no open binary file that can seek, or a model that cannot compress.
+        ValueError: neither bytes nor a binary file that can seek, or a model that cannot compress.
     """
 
     def __init__(
         self,
-        file: BinaryIO,
+        file: bytes | bytearray | memoryview | BinaryIO,
         model: AxialTransformer | None = None,
         label: Tensor | None = None,
     ):
         if model is not None:
             check_model(model)
+        if isinstance(file, bytes | bytearray | memoryview):
+            file = io.BytesIO(file)
         if isinstance(file, io.TextIOBase) or not hasattr(file, "seek"):
             raise ValueError(f'archive must be bytes or a binary file, not {file!r:.100}: open a path with mode "rb"')
         self.header, self._file = container.read_header(file), file
