@@ -85,9 +85,9 @@ def test_a_chunk_is_read_without_the_rest(gray, three_chunks):
     header = container.read_header(io.BytesIO(archive))
     assert [chunk.images for chunk in header.chunks] == [66, 67, 67]
     damaged = bytearray(archive)
-    damaged[header.start(0) + 9] ^= 1
-    damaged[header.start(2) + 9] ^= 1
-    for part in (bytes(damaged), archive[: header.start(2)]):
+    damaged[header.starts[0] + 9] ^= 1
+    damaged[header.starts[2] + 9] ^= 1
+    for part in (bytes(damaged), archive[: header.starts[2]]):
         (found,) = ArchiveReader(io.BytesIO(part), gray).images([1])
         assert torch.equal(found, images[66:133])
     with pytest.raises(DamagedError, match="chunk 0 of 3"):
@@ -139,7 +139,6 @@ def test_damage_is_refused_though_checksums_may_fit(gray, three_chunks):
 
 
 def test_chunks_are_found_in_time_linear_in_their_number(gray):
-    """Sums over all chunks before each one took 25 s."""
     header = container.read_header(io.BytesIO(compress(gray, torch.zeros(0, 3, 5, 1, dtype=torch.uint8))))
     archive = io.BytesIO(replace(header, chunks=(container.entry(1, b""),) * (1 << 14)).pack())
     begun = time.process_time()

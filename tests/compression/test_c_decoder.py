@@ -110,7 +110,7 @@ def read(line, path):
 @pytest.mark.parametrize("kind", [kind for kind in {**VARIANTS, **MORE} if "known" not in kind])
 def test_the_program_restores_random_values_of_random_models(kind, axl, tmp_path):
     model = random_model({**VARIANTS, **MORE}[kind], torch.float32)
-    count = 150 if kind == "tokens" else GROUP + 2  # several chunks, or one of several groups
+    count = 150 if kind == "two values" else 3 if kind in MORE else GROUP + 2  # several chunks, one, several groups
     x = random_values(model, count) + model.config.lowest
     label = torch.arange(count) % (model.config.num_classes + 1) if model.config.num_classes else None
     for given in (label, None)[: 1 + (label is not None)]:
@@ -187,14 +187,14 @@ def test_damage_is_refused_in_one_line(axl, tmp_path):
         assert not (tmp_path / "x").exists(), what
 
 
-@pytest.mark.parametrize("fields", HOSTILE, ids=lambda fields: str(fields)[:50])
-def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(fields, axl, tmp_path):
+def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(axl, tmp_path):
     model = random_model(VARIANTS["2d"], torch.float32)
     archive = compress(model, random_values(model, 2), embed=True, force=True, verify=False)
-    began = time.monotonic()
-    with pytest.raises(ValueError, match="axl: "):
-        restored(axl, tmp_path, hostile(archive, fields), within=LIMITED)
-    assert time.monotonic() - began < 1
+    for fields in HOSTILE:
+        wrong, began = hostile(archive, fields), time.monotonic()
+        with pytest.raises(ValueError, match="axl: "):
+            restored(axl, tmp_path, wrong, within=LIMITED)
+        assert time.monotonic() - began < 1, str(fields)[:50]
 
 
 def test_memory_has_a_limit_in_proportion_to_the_archive_that_can_be_raised(axl, tmp_path):
@@ -215,10 +215,10 @@ def test_memory_has_a_limit_in_proportion_to_the_archive_that_can_be_raised(axl,
     assert np.array_equal(read(axl(path, tmp_path / "x", "500"), tmp_path / "x"), x.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="the program for many archives is for POSIX")
-@pytest.mark.parametrize("count", [50, pytest.param(5000, marks=pytest.mark.slow)])
-def test_mutated_archives_give_what_was_written_or_an_error_of_one_line(count, tmp_path):
+def test_mutated_archives_give_what_was_written_or_an_error_of_one_line(tmp_path):
     program = COMPILER and c_decoder.build(tmp_path, COMPILER)
     if not program:
         pytest.skip("there is no C compiler with sanitizers")
-    assert len(c_decoder.fuzz(count, count, program, tmp_path)) > 10
+    assert len(c_decoder.fuzz(5000, 5000, program, tmp_path)) > 10

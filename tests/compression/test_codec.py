@@ -113,7 +113,7 @@ def test_the_archive_is_as_long_as_the_model_says():
     images = sample(model, 150, seed=0, compile=False)
     archive = compress(model, images, verify=False)
     ideal = bits_per_dim(model, images.long()).sum().item() * 35 / 8
-    header = container.read_header(io.BytesIO(archive)).start(0)
+    header = container.read_header(io.BytesIO(archive)).starts[0]
     assert ideal < len(archive) - header < 1.001 * ideal + 20
 
 
@@ -137,7 +137,7 @@ def test_damage_that_no_checksum_shows_is_an_error(written):
 
 def test_every_flipped_bit_of_the_header_and_truncation_at_every_length_is_seen(written):
     model, archive = written
-    for at in range(container.read_header(io.BytesIO(archive)).start(0)):
+    for at in range(container.read_header(io.BytesIO(archive)).starts[0]):
         with pytest.raises(ArchiveError):
             decompress(model, archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :])
     for length in range(len(archive)):

@@ -31,9 +31,11 @@ from tests.small_models import (
     VARIANTS,
     random_model,
     random_values,
-    rounded_quickly,
     small_config,
 )
+
+FEW_STEPS = patch("axial_transformers.compression.rounding.MULTIPLIERS", [2**-i for i in range(-2, 6)])
+"""Half of those that are tried."""
 
 
 def labelled(kind, count):
@@ -63,7 +65,7 @@ def same_weights(one, other):
     )
 
 
-@pytest.mark.parametrize("kind", ["columns", "classes", "ordinal convolution", "centred axis"])
+@pytest.mark.parametrize("kind", ["classes", "ordinal convolution"])
 def test_values_model_and_labels_come_back_from_the_archive_alone(kind):
     model, x, label = labelled(kind, 26)
     archive = axial.open_archive(axial.compress(model, x, label, embed=True, force=True))
@@ -72,8 +74,10 @@ def test_values_model_and_labels_come_back_from_the_archive_alone(kind):
     assert archive.model.config == model.config
 
 
-@pytest.mark.parametrize("kind", ["2d", "centred axis", "rotary 3d", "lstm", "classes"])
-@pytest.mark.parametrize("divisor", [0.4, 3.0, 1e4])
+@pytest.mark.parametrize(
+    ("kind", "divisor"),
+    [("2d", 0.4), ("lstm", 3.0), ("classes", 1e4), ("centred axis", 0.4), ("rotary 3d", 3.0), ("centred axis", 1e4)],
+)
 def test_a_model_comes_back_to_the_last_bit_for_steps_of_every_size(kind, divisor):
     model = random_model(VARIANTS[kind], torch.float32)
     steps = steps_of_weights(model, divisor)
@@ -108,9 +112,11 @@ def test_coefficients_that_are_too_large_for_a_number_come_back():
 
 def test_a_small_model_of_a_long_sequence_is_within_the_bounds_of_a_reader():
     """Its rotary tables have more numbers than are stored."""
-    model = random_model(small_config((9000,), inner_layers=6, rotary=50.0), torch.float32)
-    _, content, *_ = rounded_quickly(model)
-    assert unpack(content).config == model.config
+    config = small_config((9000,), dim=2, heads=1, inner_layers=6, rotary=50.0)
+    with torch.device("meta"):
+        text = embedded_model.text_of(axial.AxialTransformer(config))
+    found, _ = embedded_model.without_weights(container.varint(len(text)) + text + bytes(2000))
+    assert found.config == config
 
 
 def test_rotations_stay_what_they_are_within_a_millionth():
@@ -125,8 +131,8 @@ def test_weights_and_data_together_take_fewer_bits_than_with_other_steps():
     model = axial.AxialTransformer.from_pretrained("digits")
     digits = load("digits", DataConfig(), "all").values[::4]
     images = np.concatenate([digits] * 80)  # enough for weights to matter little
-    sample = torch.from_numpy(digits[::10])
-    with patch("axial_transformers.compression.rounding.SAMPLE", 64):
+    sample = torch.from_numpy(digits[::20])
+    with FEW_STEPS, patch("axial_transformers.compression.rounding.SAMPLE", 32):
         found = rounded(model, images, UNCONDITIONAL)
 
     def total(candidate, content):
@@ -143,7 +149,8 @@ def test_weights_and_data_together_take_fewer_bits_than_with_other_steps():
 def test_an_embedded_model_is_worth_having_however_few_the_data_are():
     model = axial.AxialTransformer.from_pretrained("digits")
     digits = torch.from_numpy(load("digits", DataConfig(), "all").values)
-    found = rounded(model, digits[:4], UNCONDITIONAL)
+    with FEW_STEPS:
+        found = rounded(model, digits[:4], UNCONDITIONAL)
     with patch("axial_transformers.compression.archive.rounded", lambda *_: found):
         with pytest.raises(NoGainError, match=r"take about [\d,]+ bytes, its values by zlib [\d,]+: .* force=True"):
             axial.compress(model, digits[:4], embed=True)
@@ -195,22 +202,22 @@ def test_what_is_no_model_or_a_stream_that_is_cut_lengthened_or_changed_is_damag
             unpack(content)
 
 
-@pytest.mark.parametrize("wrong", HOSTILE, ids=lambda fields: str(fields)[:50])
-def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(packed, wrong):
+def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(packed):
     config, stream = model_parts(packed)
-    began = time.process_time()
-    tracemalloc.start()
-    try:
-        with pytest.raises(DamagedError):
-            unpack(model_joined({**config, **wrong}, stream))
-        assert tracemalloc.get_traced_memory()[1] < 100e6
-    finally:
-        tracemalloc.stop()
-    assert time.process_time() - began < 1
+    for fields in HOSTILE:
+        began = time.process_time()
+        tracemalloc.start()
+        try:
+            with pytest.raises(DamagedError):
+                unpack(model_joined({**config, **fields}, stream))
+            assert tracemalloc.get_traced_memory()[1] < 100e6, str(fields)[:50]
+        finally:
+            tracemalloc.stop()
+        assert time.process_time() - began < 1, str(fields)[:50]
 
 
 def test_turns_that_are_not_finite_are_damage_found_within_a_second():
-    model = random_model(small_config((1 << 14,), rotary=50.0, dim=2, heads=1, inner_layers=3), torch.float32)
+    model = random_model(small_config((1 << 12,), rotary=50.0, dim=2, heads=1, inner_layers=3), torch.float32)
     model.inner_decoder.blocks[2].attention.attention.rotations.fill_(1e30)
     steps = steps_of_weights(model, 50)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -295,7 +296,7 @@ def test_an_archive_replaces_a_regular_file_only_and_only_if_told(tmp_path, gray
 
 def with_flipped_bit(archive: Path, chunk: int) -> None:
     content = bytearray(archive.read_bytes())
-    content[container.read_header(io.BytesIO(content)).start(chunk) + 9] ^= 1
+    content[container.read_header(io.BytesIO(content)).starts[chunk] + 9] ^= 1
     archive.write_bytes(content)
 
 
@@ -314,21 +315,16 @@ def test_one_flipped_bit_costs_one_chunk_and_nothing_of_another(tmp_path, gray, 
     with CHUNKS_OF_64:
         compress_files(gray, source, archive, embed=False, force=True, verify=False)
     with_flipped_bit(archive, 1)
-    target, one = tmp_path / f"back{suffix}", tmp_path / f"one{suffix or '.png'}"
+    target = tmp_path / f"back{suffix}"
     with pytest.raises(DamagedError, match="chunk 1 of"):
         decompress_files(gray, archive, target)
     assert not target.exists()
     assert len(decompress_files(gray, archive, target, salvage=True)) == 65
-    assert decompress_files(gray, archive, one, only="060.png" if folder else "60") == []
     if folder:
         assert {path.name for path in target.iterdir()} == {*(f"{i:03}.png" for i in range(65)), "050.txt"}
-        found = np.asarray(Image.open(one))
+        assert np.array_equal(np.asarray(Image.open(target / "060.png")), pixels[60])
     else:
         assert np.array_equal(np.load(target), np.concatenate([pixels[:65], np.zeros((65, 3, 5))]))
-        found = np.load(one)[0]
-    assert np.array_equal(found, pixels[60])
-    with pytest.raises(ValueError, match=r"the archive holds no '130.png', but 130 such as '0"):
-        decompress_files(gray, archive, tmp_path / "none.npy", only="130.png")
     with_flipped_bit(archive, 0)
     if not folder:  # which has stored files, too
         with pytest.raises(ArchiveError, match="every chunk is damaged"):
@@ -409,12 +405,12 @@ def test_descriptions_that_do_not_fit_are_refused(tmp_path, gray):
 
 
 def test_large_descriptions_are_read():
-    """Names that compress little, and such that compress too well."""
-    rng = np.random.default_rng(0)
-    for folder in ("", "same/" * 300):
-        names = [f"{folder or rng.bytes(750).hex()}{i}.png" for i in range(4000)]
-        description = Description(tuple((name, "RGB", 480, 640) for name in names))
-        assert Description.unpack(description.pack()) == description
+    """Names that compress too well are stored as they are."""
+    description = Description(tuple((f"{'same' * 400}{i}.png", "RGB", 480, 640) for i in range(50)))
+    with patch("axial_transformers.compression.description._ALWAYS", 1 << 16):
+        packed = description.pack()
+        assert Description.unpack(packed) == description
+    assert len(packed) > 1 << 16
     array = HeldArray("a.nii", "values", "<i2", (3, 4), None, "HW", 2.0, -1.0, "AA==")
     assert Description.unpack(Description(array=array).pack()).array == array
 

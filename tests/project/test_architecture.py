@@ -26,13 +26,13 @@ LINES_OF_ROOMS = {
     ("models", "likelihood"): 2_680,
     ("training",): 3_000,
     ("data",): 3_071,
-    ("compression",): 2_111,
+    ("compression",): 2_061,
     ("storage",): 950,
     ("machine.py",): 150,
     ("__init__.py", "__main__.py", "doors.py", "machine.py", "progress.py", "wording.py"): 420,
 }
 """Rooms that were rebuilt may not grow; the engine is to become smaller."""
-LINES_OF_C = 4_610
+LINES_OF_C = 4_585
 """Of the engine and of axl."""
 
 

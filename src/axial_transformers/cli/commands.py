@@ -277,7 +277,6 @@ class Decompress:
 
         axial decompress all.axl all.npz
         axial decompress icons.axl restored/
-        axial decompress icons.axl cat.png --only cat.png
     """
 
     USAGE: ClassVar[str] = "[MODEL] ARCHIVE OUTPUT [OPTIONS]"
@@ -291,8 +290,6 @@ class Decompress:
     _: KW_ONLY
     salvage: bool = False
     """Write what intact chunks contain, name what is lost, and end with status 1. Lost values of arrays are 0."""
-    only: str | None = None
-    """Restore only the image of this name, or the example of this number."""
     weights: Weights = "ema"
 
     @property

@@ -17,7 +17,7 @@ def main(options: Decompress) -> None:
     require_target(output)
     lost = decompress_files(
         None if name is None else open_model(name, options.weights, "cpu").model, archive, output,
-        salvage=options.salvage, only=options.only, progress=bar("chunks"),
+        salvage=options.salvage, progress=bar("chunks"),
     )  # fmt: skip
     print(output)
     if lost:

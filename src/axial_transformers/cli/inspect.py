@@ -98,7 +98,7 @@ def inspect_archive(path: Path, as_json: bool) -> None:
         model = without_weights(read_chunk(file, header, 0))[0].config.describe() if header.carries_model else None
     chunks = [chunk.size for chunk in header.chunks]
     stored = 0 if header.stored is None else chunks[header.stored]
-    sizes = {"all": header.start(0) + sum(chunks), "model": sum(chunks[: header.of_model]), "stored files": stored}
+    sizes = {"all": header.starts[-1], "model": sum(chunks[: header.of_model]), "stored files": stored}
     (holds, output), name = _held(header), header.fingerprint.hex()
     to_open = command("decompress", *([] if model else ["MODEL"]), path, output) if output else "axial.decompress"
     if as_json:

@@ -146,8 +146,7 @@ def decompress(
         WrongConditionsError: label does not match that of `compress`.
         OtherVersionError, TruncatedError, DamagedError: see `container`.
     """
-    file = io.BytesIO(archive) if isinstance(archive, bytes | bytearray | memoryview) else archive
-    return ArchiveReader(file, model, label).read(progress)
+    return ArchiveReader(archive, model, label).read(progress)
 
 
 def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO) -> ArchiveReader:
@@ -164,8 +163,6 @@ def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO
         FileNotFoundError: no such file.
         ArchiveError: see `container`; also an archive without its model.
     """
-    if isinstance(archive, bytes | bytearray | memoryview):
-        return ArchiveReader(io.BytesIO(archive))
     if not isinstance(archive, str | Path):
         return ArchiveReader(archive)
     file = source_path(archive).open("rb")
@@ -306,7 +303,6 @@ def compress_files(  # noqa: PLR0913
             )  # fmt: skip
         if limit:
             limit.check(size)
-        require_free(target, source, force)  # it may have come into being since
     return Written(
         contents=contents, size=size, model=embedded.model if embedded else model,
         model_size=len(embedded.content) if embedded else 0, stored_size=len(stored or b""),

@@ -56,7 +56,6 @@ from axial_transformers.engine import (
 )
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 
-Pixels = NDArray[np.uint8 | np.uint16]
 WORDS = np.dtype("<u4")
 
 Item = TypeVar("Item")
@@ -158,6 +157,6 @@ def _decode_stream(
     return (images - lowest).cpu()
 
 
-def _first_state(pixels: Pixels) -> int:
+def _first_state(pixels: NDArray[np.uint8 | np.uint16]) -> int:
     """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels."""
     return MIN_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (MIN_STATE - 1)

@@ -12,7 +12,6 @@ from axial_transformers.storage.byte_reader import ByteReader
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
 VERSION = 6
 """Of the format: the only version that this release writes and reads."""
-MAX_AXES = 16
 MAX_IMAGES = 256
 """Largest number of images in a chunk: a reader needs memory for all of them."""
 MAX_BYTES = (1 << 32) - 1
@@ -91,9 +90,14 @@ class Header:
         return last if last >= self.of_model and not self.chunks[last].images else None
 
     @property
+    def of_images(self) -> range:
+        """Indices of the chunks of images."""
+        return range(self.of_model, len(self.chunks) - (self.stored is not None))
+
+    @property
     def images(self) -> int:
         """Images in all chunks."""
-        return self._before[-1].images
+        return self.first_images[-1]
 
     def pack(self) -> bytes:
         conditions = _LABELS * self.labels | _MODEL * self.carries_model
@@ -106,23 +110,15 @@ class Header:
         head = _PREFIX.pack(MAGIC, VERSION) + fixed + sizes + index + self.metadata
         return head + _SIZE.pack(zlib.crc32(head))
 
-    def start(self, chunk: int) -> int:
-        """Return the offset of a chunk in the file."""
-        variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
-        return _PREFIX.size + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
-
-    def first_image(self, chunk: int) -> int:
-        return self._before[chunk].images
+    @cached_property
+    def starts(self) -> list[int]:
+        """Offsets of the chunks in the file, and the size of the file."""
+        return [*accumulate((chunk.size for chunk in self.chunks), initial=len(self.pack()))]
 
     @cached_property
-    def _before(self) -> list["_Before"]:
-        sizes = accumulate((chunk.size for chunk in self.chunks), initial=0)
-        return [_Before(*sums) for sums in zip(sizes, accumulate((chunk.images for chunk in self.chunks), initial=0))]
-
-
-class _Before(NamedTuple):
-    size: int
-    images: int
+    def first_images(self) -> list[int]:
+        """Numbers of the images before each chunk, and of all images."""
+        return [*accumulate((chunk.images for chunk in self.chunks), initial=0)]
 
 
 def entry(images: int, chunk: bytes) -> ChunkEntry:
@@ -144,8 +140,6 @@ def read_header(file: BinaryIO) -> Header:
     head = _reader(file, "the header of the archive")
     _check_version(head)
     fingerprint, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
-    if axes > MAX_AXES:
-        raise DamagedError(f"the header is damaged: it claims {axes} axes")
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
     index = tuple(ChunkEntry(*fields) for fields in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
     metadata = head.take(size)
@@ -163,12 +157,11 @@ def read_header(file: BinaryIO) -> Header:
         fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
         labels=bool(conditions & _LABELS), carries_model=bool(conditions & _MODEL), metadata=metadata, chunks=index,
     )  # fmt: skip
-    own, of_images = index[: header.of_model], index[header.of_model : header.stored]
     if conditions & ~(_LABELS | _MODEL):
         raise DamagedError(f"the header is damaged: it claims conditions {conditions}")
-    if len(own) < header.of_model or any(chunk.images for chunk in own):
+    if len(index) < header.of_model or any(chunk.images for chunk in index[: header.of_model]):
         raise DamagedError("the header is damaged: it claims a model that is not there")
-    if not all(chunk.images for chunk in of_images):
+    if not all(index[i].images for i in header.of_images):
         raise DamagedError("the header is damaged: it claims a chunk without images among those of images")
     return header
 
@@ -190,7 +183,7 @@ def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
         TruncatedError: the file ends before the chunk does.
         DamagedError: its checksum differs.
     """
-    file.seek(header.start(chunk))
+    file.seek(header.starts[chunk])
     content = _reader(file, f"chunk {chunk} of {len(header.chunks)}").take(header.chunks[chunk].size)
     if zlib.crc32(content) != header.chunks[chunk].checksum:
         raise DamagedError(f"chunk {chunk} of {len(header.chunks)} is damaged: its checksum differs")

@@ -124,13 +124,12 @@ def read_contents(
 
 def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> Contents:
     """Return the images of a folder, or one image; other files are stored."""
-    root, files, said = _files_of(path)
-    images, coded, others = list[HeldImage](), list[Path](), list[Path]()
-    taken = {file.relative_to(root).as_posix() for file in files}
-    for file in files:
-        name, image = file.relative_to(root).as_posix(), _image_in(file)
+    files, said = _files_of(path)
+    images, coded, others, taken = list[HeldImage](), list[Path](), dict[str, Path](), {*files}
+    for name, file in files.items():
+        image = _image_in(file)
         if image is None or image.mode not in MODES.get(config.channels, ()):
-            others.append(file)
+            others[name] = file
             continue
         _values_of(image, config, file)
         returned = _returned(name, image, taken)
@@ -140,14 +139,15 @@ def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> C
     if not images:
         modes = ", ".join(MODES.get(config.channels, ())) or "any mode"
         raise ValueError(f"{path} holds no image of {modes}, which a model of {config.channels} channels codes")
-    renamed = sum(name != file.relative_to(root).as_posix() for (name, *_), file in zip(images, coded))
+    renamed = len(taken) - len(files)
     as_png = f", {renamed:,} of them as .png" if renamed else ""
     said.append(f"with equal values, not equal bytes, return {counted(len(images), 'file')}{as_png}")
     if others:
         done = "left out, since they are no data of the model" if only_data else "stored, not coded by the model"
-        said.append(f"{done}: {counted(len(others), 'file')}, {enumeration(root, others)}")
+        shown = ", ".join([*[*others][:_NAMED], *["..."] * (len(others) > _NAMED)])
+        said.append(f"{done}: {counted(len(others), 'file')}, {shown}")
     if only_data:
-        others = []
+        others.clear()
 
     def read(number: int) -> NDArray[np.integer]:
         image, (_, *held) = _image_in(coded[number]), images[number]
@@ -155,30 +155,24 @@ def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> C
             raise ValueError(f"{coded[number]} has changed since it was first read: compress it again")
         return _values_of(image, config, coded[number])
 
-    names, stored = _packed((file.relative_to(root).as_posix(), file.read_bytes()) for file in others)
+    names, stored = _packed((name, file.read_bytes()) for name, file in others.items())
     description = Description(tuple(images), stored=names)
     tiles = Tiles(description.example_sizes(config), read, (*config.shape, config.channels))
-    return Contents(tiles, description, stored, sum(file.stat().st_size for file in (*coded, *others)), said)
+    return Contents(tiles, description, stored, sum(file.stat().st_size for file in (*coded, *others.values())), said)
 
 
-def _files_of(path: Path) -> tuple[Path, list[Path], list[str]]:
-    """Return the root and the files of a folder, or of one file, and lines about what is left out."""
+def _files_of(path: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the files of a folder, or one file, by their names in it, and lines about what is left out."""
     if not path.is_dir():
-        return path.parent, [path], []
+        return {path.name: path}, []
     found, left_out = files_below(path)
-    files = [file for file in found if not file.is_symlink()]
+    files = {file.relative_to(path).as_posix(): file for file in found if not file.is_symlink()}
     links = [f"left out: {counted(len(found) - len(files), 'link')}"] if len(files) < len(found) else []
-    return path, files, [left_out, *links] if left_out else links
+    return files, [left_out, *links] if left_out else links
 
 
 def _holds_images(path: Path) -> bool:
-    return path.is_dir() and any(file.suffix.lower() in SUFFIXES for file in _files_of(path)[1])
-
-
-def enumeration(root: Path, files: Sequence[Path]) -> str:
-    """Return the first names of files below a folder."""
-    names = [file.relative_to(root).as_posix() for file in files[:_NAMED]]
-    return ", ".join(names) + ", ..." * (len(files) > _NAMED)
+    return path.is_dir() and any(file.suffix.lower() in SUFFIXES for file in _files_of(path)[0].values())
 
 
 def _image_in(file: Path) -> Image.Image | None:

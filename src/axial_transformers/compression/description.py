@@ -6,7 +6,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import PurePath, PurePosixPath
 
@@ -96,25 +96,6 @@ class Description:
             return [(height, width) for _, _, height, width in self.images]
         outer, size = self.array.sizes(config)
         return [size] * prod(outer)
-
-    def alone(self, only: str, config: AxialTransformerConfig) -> tuple["Description", int]:
-        """Return the description of one image by its name, or of one example by its number, and its first tile.
-
-        Raises:
-            ValueError: there is no such image or example.
-        """
-        held, sizes = self.array, self.example_sizes(config)
-        names = [name for name, *_ in self.images] or [str(i) for i in range(len(sizes))]
-        if only not in names:
-            raise ValueError(f"the archive holds no {only!r:.100}, but {len(names)} such as {names[0]!r:.100}")
-        number = names.index(only)
-        if held is not None:
-            inner = [axis for axis in range(len(held.shape)) if axis != held.channels][-len(config.shape) :]
-            kept = {*inner, held.channels}
-            held = replace(held, shape=tuple(n if axis in kept else 1 for axis, n in enumerate(held.shape)))
-        images = self.images[number : number + 1]
-        first = sum(prod(tile_grid(size, config.shape)) for size in sizes[:number])
-        return Description(images, held), first
 
     def check(self, config: AxialTransformerConfig, tiles: int) -> None:
         """Raise DamagedError unless an archive of so many tiles can hold this."""

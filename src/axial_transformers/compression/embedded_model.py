@@ -172,23 +172,18 @@ def unpack(content: bytes) -> AxialTransformer:
 def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
     """Return the model of `pack` on the meta device, and the stream of its weights; errors as of `unpack`."""
     reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
-    text = reader.take(min(reader.varint(), MAX_TEXT + 1))
-    return _empty_model(text, len(content)), reader.rest()
-
-
-def _empty_model(text: bytes, size: int) -> AxialTransformer:
-    """Return the model of a configuration, without weights; DamagedError if `size` bytes cannot hold these."""
+    text, most = reader.take(min(reader.varint(), MAX_TEXT + 1)), NUMBERS_OF_A_BYTE * len(content)
     try:
         described = json.loads(text) if len(text) <= MAX_TEXT else None
         if not isinstance(described, dict) or described.pop("model", None) != AxialTransformer.name:
             raise ValueError("it names no model")
         config = from_json(AxialTransformerConfig, described, "the model in the archive")
         # Building many layers takes seconds.
-        if config.layers * 4 * config.dim**2 <= NUMBERS_OF_A_BYTE * size and config.layers * BYTES_OF_A_LAYER <= size:
+        if config.layers * 4 * config.dim**2 <= most and config.layers * BYTES_OF_A_LAYER <= len(content):
             with torch.device("meta"):
                 model = AxialTransformer(config)
-            if sum(_stored(name, tensor) for name, tensor in model.state_dict().items()) <= NUMBERS_OF_A_BYTE * size:
-                return model
+            if sum(_stored(name, tensor) for name, tensor in model.state_dict().items()) <= most:
+                return model, reader.rest()
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the model in the archive is damaged: {error}") from error
     raise DamagedError("the model in the archive is damaged: its configuration needs more weights than it holds")

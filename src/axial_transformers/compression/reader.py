@@ -41,17 +41,19 @@ class ArchiveReader:
 
     Raises:
         ArchiveError: see `container`.
-        ValueError: no open binary file that can seek, or a model that cannot compress.
+        ValueError: neither bytes nor a binary file that can seek, or a model that cannot compress.
     """
 
     def __init__(
         self,
-        file: BinaryIO,
+        file: bytes | bytearray | memoryview | BinaryIO,
         model: AxialTransformer | None = None,
         label: Tensor | None = None,
     ):
         if model is not None:
             check_model(model)
+        if isinstance(file, bytes | bytearray | memoryview):
+            file = io.BytesIO(file)
         if isinstance(file, io.TextIOBase) or not hasattr(file, "seek"):
             raise ValueError(f'archive must be bytes or a binary file, not {file!r:.100}: open a path with mode "rb"')
         self.header, self._file = container.read_header(file), file
@@ -109,7 +111,7 @@ class ArchiveReader:
 
     def read(self, progress: Progress = iter) -> Integer[Tensor, "n *a c"]:
         """Return all images [N, *A, C]; see `decompress`."""
-        chunks = [i for i, entry in enumerate(self.header.chunks) if entry.images]
+        chunks = self.header.of_images
         for i in chunks:
             self.content(i)  # before the long work, to find damage early
         images = [some for _, some in zip(progress(chunks), self.images(chunks), strict=True) if some is not None]
@@ -144,7 +146,7 @@ class ArchiveReader:
             yield from work_on_chunks(decode, chunks)
 
     def _decoded(self, chunk: int, content: bytes) -> Tensor:
-        entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
+        entry, first = self.header.chunks[chunk], self.header.first_images[chunk]
         conditioning = Conditioning(self.labels).of(slice(first, first + entry.images))
         try:
             images, config = decode_chunk(self._network, entry.images, content, conditioning), self.config
@@ -165,25 +167,19 @@ class ArchiveReader:
         return description
 
     def examples(
-        self, sizes: Sequence[tuple[int, ...]], first: int = 0, salvage: bool = False, progress: Progress = iter
+        self, sizes: Sequence[tuple[int, ...]], salvage: bool = False, progress: Progress = iter
     ) -> Iterator[NDArray[np.integer] | None]:
-        """Yield examples [*size, C] of these sizes, joined from tiles from number `first` on; None for damaged ones."""
-        counts = [prod(tile_grid(size, self.config.shape)) for size in sizes]
-        tiles = self._tiles(range(first, first + sum(counts)), salvage, progress)
-        for size, count in zip(sizes, counts):
-            parts = [*islice(tiles, count)]
+        """Yield examples [*size, C] of these sizes, joined from all tiles; None for damaged ones."""
+        tiles = self._tiles(salvage, progress)
+        for size in sizes:
+            parts = [*islice(tiles, prod(tile_grid(size, self.config.shape)))]
             whole = [part for part in parts if part is not None]
-            yield join_tiles(np.stack(whole), size)[0] if len(whole) == count else None
+            yield join_tiles(np.stack(whole), size)[0] if len(whole) == len(parts) else None
 
-    def _tiles(self, numbers: range, salvage: bool, progress: Progress) -> Iterator[NDArray[np.integer] | None]:
-        within = [
-            (i, slice(max(0, numbers.start - first), min(entry.images, numbers.stop - first)))
-            for i, entry in enumerate(self.header.chunks)
-            for first in [self.header.first_image(i)]
-            if max(first, numbers.start) < min(first + entry.images, numbers.stop)
-        ]
-        for (_, some), images in zip(progress(within), self.images([i for i, _ in within], salvage), strict=True):
-            yield from [None] * (some.stop - some.start) if images is None else images.numpy()[some]
+    def _tiles(self, salvage: bool, progress: Progress) -> Iterator[NDArray[np.integer] | None]:
+        chunks = self.header.of_images
+        for i, images in zip(progress(chunks), self.images(chunks, salvage), strict=True):
+            yield from [None] * self.header.chunks[i].images if images is None else images.numpy()
 
 
 def _check_header(header: Header, model: AxialTransformer) -> None:

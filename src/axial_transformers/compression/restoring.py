@@ -43,7 +43,6 @@ def decompress_files(
     target: str | Path,
     *,
     salvage: bool = False,
-    only: str | None = None,
     progress: Progress = iter,
 ) -> list[str]:
     """Write the files from which `compress_files` made the archive, into a new folder.
@@ -54,7 +53,6 @@ def decompress_files(
     Args:
         model: the one that wrote an archive that carries none.
         salvage: leave out the contents of damaged chunks; in arrays they are 0.
-        only: name of the one image to restore, or index of the one example of an array.
         progress: wraps the loop over chunks.
 
     Returns:
@@ -66,14 +64,12 @@ def decompress_files(
         ArchiveError: see `container`.
     """
     with source_path(archive).open("rb") as file:
-        return _restore(ArchiveReader(file, model), Path(target), only, salvage, progress)
+        return _restore(ArchiveReader(file, model), Path(target), salvage, progress)
 
 
-def _restore(reader: ArchiveReader, target: Path, only: str | None, salvage: bool, progress: Progress) -> list[str]:
+def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progress) -> list[str]:
     require_target(target)
-    description, first = reader.description(), 0
-    if only is not None:
-        description, first = description.alone(only, reader.config)
+    description = reader.description()
     array, images, stored = description.array, description.images, description.stored
     single = target.suffix != "" and (array is not None or (len(images) == 1 and not stored))
     kept = suffix_of(Path(array.name if array else images[0][0]))
@@ -81,7 +77,7 @@ def _restore(reader: ArchiveReader, target: Path, only: str | None, salvage: boo
         raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
     if array and stored and (suffix_of(target) if single else kept) not in (".npz", *tables.SUFFIXES):
         log.info(f"left out, since such files do not hold it: {', '.join(name for name, _ in stored)}")
-    examples = reader.examples(description.example_sizes(reader.config), first, salvage, progress)
+    examples = reader.examples(description.example_sizes(reader.config), salvage, progress)
     lost = list[str]()
     with written_whole(target, replace=False) if single else folder_written_whole(target) as place:
         parts = _stored(reader, description.stored, place.parent, salvage, lost)
