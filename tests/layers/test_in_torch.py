@@ -184,3 +184,33 @@ def test_compiled_layers_are_one_graph_without_breaks(name):
     layer, inputs = layer_and_inputs(name)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(*inputs), layer(*inputs))
+
+
+@pytest.mark.slow
+def test_a_layer_between_convolutions_compiles_for_a_second_size():
+    """Inductor of torch 2.13 fails there for a linear layer, too: it cannot compare strides of dynamic sizes."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 16, 3), ChannelsFirst(axial.AxialAttention(16, 2, 1)), nn.Conv2d(16, 4, 1)
+    network = nn.Sequential(*layers)
+    compiled = torch.compile(network)
+    for sizes in ((2, 3, 8, 8), (2, 3, 10, 12)):
+        x = torch.randn(sizes, requires_grad=True)
+        found, expected = compiled(x), network(x)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), x)[0] for out in (found, expected)))
+
+
+def test_layers_behind_strided_convolutions_are_exported_with_deferred_checks():
+    """Without them torch 2.13 cannot prove that sizes after a stride divide each other, nor for its own products."""
+    attention = ChannelsFirst(axial.LineAttention(16, 2, 1, options=Options(relative=2)))
+    network = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), attention)
+    height, width = (torch.export.Dim(axis, min=4, max=256) for axis in "HW")
+    exported = torch.export.export(
+        network,
+        (torch.randn(2, 3, 16, 20),),
+        dynamic_shapes=({2: height, 3: width},),
+        prefer_deferred_runtime_asserts_over_guards=True,
+    ).module()
+    for sizes in ((2, 3, 16, 20), (2, 3, 9, 133), (2, 3, 40, 7)):
+        x = torch.randn(sizes)
+        torch.testing.assert_close(exported(x), network(x), rtol=0, atol=1e-5)
