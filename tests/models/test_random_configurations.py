@@ -169,7 +169,7 @@ def test_archives_of_samples_are_restored_and_as_long_as_the_model_says(seed):
     sampled = axial.sample(model, BATCH, seed=seed, label=label).long()
     archive = axial.compress(model, sampled, label, verify=False)
     assert torch.equal(axial.decompress(model, archive, label).long(), sampled)
-    length = len(archive) - container.read_header(io.BytesIO(archive)).start(0)
+    length = len(archive) - container.read_header(io.BytesIO(archive)).starts[0]
     positions = len(model.order)
     beyond = 8 * length - float(axial.bits_per_dim(model, sampled, label).sum()) * positions
     rounding = 0.01 * BATCH * positions
