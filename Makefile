@@ -15,7 +15,7 @@ export NO_MKDOCS_2_WARNING := 1
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
 
-test: $(READY)  ## the whole test suite, about ten minutes of one core, within its budget of CPU time
+test: $(READY)  ## the whole test suite, about five minutes of one core, within its budget of CPU time
 	$(BIN)/python tools/budget.py
 
 check: $(READY)  ## style, types, the direction of imports, and prose
