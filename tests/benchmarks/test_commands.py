@@ -165,4 +165,3 @@ def test_the_pages_quote_table_1_as_it_is_measured(capsys):
         assert f"| {name} | {shares} |" in results
         if name in ("Transformer", "Strided Sparse Transformer", "Axial Transformer"):
             assert not row["own_operators"]
-            assert f"| {name} | {row['exponent']:.2f} | no" in results

@@ -1,4 +1,4 @@
-"""Clips from video files and folders of frames."""
+"""Clips from video files, folders of frames and arrays."""
 
 import struct
 from pathlib import Path
@@ -125,6 +125,18 @@ def test_folders_name_splits_and_classes_and_one_video_is_split_along_time(tmp_p
     assert len(data.load(tmp_path, DataConfig(frames=5), "test")) == 2
     for split, part in (("train", slice(9)), ("validation", slice(9, 10))):
         assert np.array_equal(data.load(path, DataConfig(frames=1), split).values[:, 0], moving(10, 2, 2)[part])
+
+
+def test_arrays_of_videos_are_resized(tmp_path):
+    videos = moving(14).reshape(2, 7, 8, 8, 3)
+    path = tmp_path / "videos.npz"
+    np.savez(path, videos=videos, labels=[0, 1])
+    assert np.array_equal(data.load(path, split="all").values, videos)
+    examples = data.load(path, DataConfig(size=4, fit="stretch"), "all")
+    boxes = videos.reshape(2, 7, 4, 2, 4, 2, 3).mean(axis=(3, 5))
+    assert np.abs(examples.values - boxes).max() <= 1
+    assert examples.labels.tolist() == [0, 1]
+    assert "not data.size=4" in line(path, DataConfig(size=4))
 
 
 def test_videos_that_give_no_clip_are_named(tmp_path):

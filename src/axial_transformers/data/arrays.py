@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, joined
+from axial_transformers.data.images import fitted
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.tiles import inside, whole_tiles
 from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
@@ -142,8 +144,25 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray
         channels = channel_axis(path, shape, options.axes)
         values, found = _integers(path, read_array(path, name), channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
+    values = _resized(path, values, options)
     _check_image(path, values, options)
     return values, labels, found
+
+
+def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:
+    size, channels = options.size, videos.shape[-1]
+    assert not isinstance(size, tuple)
+    if options.fit not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
+        return videos
+    if channels not in (1, 3) or videos.dtype != np.uint8:
+        raise ValueError(
+            f"{path} has {channels} channels of {videos.dtype}: only gray and RGB videos of 8 bits are resized"
+        )
+    clips = list[NDArray[np.integer]]()
+    for video in videos:
+        frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
+        clips.append(np.stack([fitted(path, frame, options, Image.Resampling.BOX)[0] for frame in frames], axis=1))
+    return joined(clips)
 
 
 def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
@@ -172,7 +191,7 @@ def _integers(
 def _check_image(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> None:
     *axes, channels = values.shape[1:]
     if options.size is not None and options.fit != "tiles" and axes[-2:] != [options.size, options.size]:
-        ways = "arrays in files are cut with data.fit=tiles, only folders are resized"
+        ways = "arrays in files are cut with data.fit=tiles, only folders and videos are resized"
         raise ValueError(f"{path} holds {axes} positions, not data.size={options.size}: {ways}")
     wanted = {"auto": channels, "rgb": 3, "rgba": 4, "gray": 1}[options.mode]
     if channels != wanted:

@@ -22,8 +22,8 @@ class DataConfig:
     """Options of reading examples from a source; ValueError if one is out of its range."""
 
     size: Annotated[tuple[int, ...] | int | None, COUNT] = None
-    """Side in pixels of square images and frames, for folders. Arrays are cut into tiles of it (fit=tiles), or must
-    have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
+    """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it
+    (fit=tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
     axes before these are arrays of their own. None: an example as it is."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
