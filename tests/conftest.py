@@ -32,6 +32,7 @@ collect_ignore = [
     "likelihood/test_evaluation_processes.py",
     "fuzz",
     "gpu/test_training.py",
+    "recipes/test_recipes.py",
     "ops/test_memory.py",
     "storage/test_locks.py",
     "storage/test_model_folders.py",
