@@ -49,7 +49,6 @@ def main(options: Evaluate) -> None:
         "labels": options.labels,
         "precision": precision,
         "given_frames": given_frames or None,
-        "skipped": len(examples.skipped) or None,
         "of_images": len(whole) if len(examples) < len(whole) else None,
     }
     metrics = {name: value for name, value in metrics.items() if value is not None}

@@ -67,7 +67,7 @@ def fit_examples(
         examples,
         replace(run, source=_absolute(run.source)),
         begun=begun,
-        facts=facts if begun is None else replace(begun.facts, skipped=facts.skipped),
+        facts=facts if begun is None else begun.facts,
         evaluate=wrap(evaluation_of(seen, run)),
         sample=pictures_of(seen, run),
         progress=Bar("training"),
@@ -147,7 +147,6 @@ def _knowing(run: RunConfig, asked: RunConfig, part: Examples, where: str) -> Ru
 
 def facts_of(run: RunConfig, examples: Examples, validation: Examples, test: Examples | None = None) -> Facts:
     """Return what was found in the parts of the data."""
-    skipped = [line for part in (examples, validation, test) if part is not None for line in part.skipped]
     return Facts(
         fingerprint=examples.fingerprint,
         train=len(examples),
@@ -155,7 +154,6 @@ def facts_of(run: RunConfig, examples: Examples, validation: Examples, test: Exa
         test=None if test is None else len(test),
         parameters=sum(parameters(run.model).values()),
         class_names=examples.class_names,
-        skipped=tuple(dict.fromkeys(skipped)),
     )
 
 

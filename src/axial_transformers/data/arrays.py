@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from axial_transformers.data.blocks_of_arrays import examples_of
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, joined
 from axial_transformers.data.images import fitted
 from axial_transformers.data.npy import array_header, array_names, read_array
-from axial_transformers.data.tiles import inside, whole_tiles
 from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
 from axial_transformers.storage.files import written_whole
 
@@ -34,12 +34,16 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
         ranges.append(found)
     found = ValueRange.around(ranges)
     values = joined(parts) if parts[1:] else parts[0]
+    names = [str(i) for i in range(len(values))]
     labels = np.concatenate(all_labels) if all_labels else None
+    class_names = None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1))
+    if options.cuts:
+        return examples_of(dict(zip(names, values, strict=True)), options, found, files[0], labels, class_names)
     return Examples(
-        values=values,
-        names=[str(i) for i in range(len(values))],
+        values=values.astype(found.type, copy=False),
+        names=names,
         labels=labels,
-        class_names=None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1)),
+        class_names=class_names,
         **found.counted(files[0], options.num_values),
     )
 
@@ -77,23 +81,6 @@ def _as_stored(values: NDArray[Any], axes: str | None) -> NDArray[Any]:
     named = "C" not in letters and len(letters) == bare.ndim
     known = bare.ndim < 5 and not _two_readings(bare.shape) and channel_axis("", bare.shape) is None
     return bare if values.shape[-1] == 1 and (named or known) else values
-
-
-def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Examples:
-    """Return the examples or, with fit=tiles, the tiles of their last two axes."""
-    size, shape = options.size, examples.shape
-    assert not isinstance(size, tuple)
-    if options.fit != "tiles" or size is None or shape[-2:] == (size, size):
-        return examples
-    if len(shape) < 2:
-        raise ValueError(f"{where} has {list(shape)} positions, which are not cut into tiles: leave out data.fit=tiles")
-    values, suffixes = whole_tiles(inside(where, examples.values, size), size)
-    return replace(
-        examples,
-        values=values,
-        names=[name + suffix for name in examples.names for suffix in suffixes],
-        labels=None if examples.labels is None else examples.labels.repeat(len(suffixes)),
-    )
 
 
 def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
@@ -161,7 +148,7 @@ def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> ND
     clips = list[NDArray[np.integer]]()
     for video in videos:
         frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
-        clips.append(np.stack([fitted(path, frame, options, Image.Resampling.BOX)[0] for frame in frames], axis=1))
+        clips.append(np.stack([fitted(path, frame, options, Image.Resampling.BOX) for frame in frames])[None])
     return joined(clips)
 
 

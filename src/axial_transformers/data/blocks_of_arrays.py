@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, Indices, OnDemand, joined
-from axial_transformers.data.folders import Gathered
 from axial_transformers.data.parsing import parsing
-from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
+from axial_transformers.data.value_range import ValueRange, integers, range_of
 
 _AT_A_TIME = 1 << 24
 """Values of an array that are looked at together."""
@@ -141,41 +140,76 @@ class Blocks(OnDemand):
         return blocks
 
 
-def cut_volumes(volumes: Mapping[str, Sliced], options: DataConfig) -> Examples:
-    """Cut named arrays [*A, C] into blocks of the options' size, named ARRAY#i,j,..; without a size, each is one.
+def examples_of(
+    arrays: dict[str, Sliced],
+    options: DataConfig,
+    found: ValueRange,
+    where: object,
+    labels: NDArray[np.int64] | None = None,
+    class_names: tuple[str, ...] | None = None,
+) -> Examples:
+    """Return named arrays [*A, C] of equal axes as examples, or cut into blocks named ARRAY#i,j,..
 
-    Several sizes are those of the last axes: what lies on the axes before them are arrays of their own.
+    Several sizes are those of the last axes: what lies on the axes before them are arrays of their own, ARRAY#i. With
+    clips (`frames`) and tiles, an array is a video or an image.
+
+    Args:
+        arrays: they are taken out of this dictionary, to free their memory.
+        found: the range of all values.
+        where: what errors about the range call the source.
+        labels: the class of each array.
 
     Raises:
-        ValueError: values that are not modelled, or arrays of other axes or smaller than a block.
+        ValueError: arrays of different axes, or smaller than a block.
     """
-    forms = {(_block(name, array.shape[:-1], options), array.shape[-1]) for name, array in volumes.items()}
-    if len(forms) > 1:
-        few = ", ".join(f"{name} {list(array.shape)}" for name, array in list(volumes.items())[:3])
-        raise ValueError(f"{few} differ: cut those of equal axes into blocks, as by data.size=(16, 16, 16)")
-    ((block, _),) = forms
-    arrays = {
-        name + "".join(f"#{i}" for i in index): array[index] if index else array
-        for name, array in volumes.items()
-        for index in product(*map(range, array.shape[: -len(block) - 1]))
-    }
-    ranges = [range_of_array(name, array, options.grid, rounding=True) for name, array in volumes.items()]
-    blocks = Blocks([*arrays.values()], block, ValueRange.around(ranges), options.offsets == "random")
-    names, found = [*arrays], map(blocks.located, range(len(blocks)))
+    block = _common_block(arrays, options)
+    names, parts, owners = list[str](), list[Sliced](), list[int]()
+    for number, (name, array) in enumerate(arrays.items()):
+        for index in product(*map(range, array.shape[: -len(block) - 1])):
+            names.append(name + "".join(f"#{i}" for i in index))
+            parts.append(array[index] if index else array)
+            owners.append(number)
+    arrays.clear()
+    if options.cuts or any(part.shape[:-1] != block for part in parts):
+        blocks = Blocks(parts, block, found, options.offsets == "random", options.stride)
+        places = [blocks.located(index) for index in range(len(blocks))]
+        names = [f"{names[part]}#{','.join(map(str, place))}" for part, place in places]
+        owners = [owners[part] for part, _ in places]
+        values = blocks.as_array()
+    else:
+        read = [integers(np.asarray(part[...]), found)[None] for part in parts]
+        parts.clear()
+        values = joined(read)
     return Examples(
-        values=blocks.as_array(),
-        names=[f"{names[array]}#{','.join(map(str, place))}" for array, place in found],
-        **blocks.range.counted(next(iter(volumes)), options.num_values),
+        values=values,
+        names=names,
+        labels=None if labels is None else labels[owners],
+        class_names=class_names,
+        **found.counted(where, options.num_values),
     )
 
 
-def _block(name: str, axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
+def _common_block(arrays: Mapping[str, Sliced], options: DataConfig) -> tuple[int, ...]:
+    found = {(block_of(array.shape[:-1], options), array.shape[-1]): name for name, array in arrays.items()}
+    if len(found) > 1:
+        one, other, *_ = found.values()
+        sizes = f"{one} is {list(arrays[one].shape)}, and {other} is {list(arrays[other].shape)}"
+        raise ValueError(f"{sizes}: give data.size, and for images and videos data.fit (crop, stretch or tiles)")
+    ((block, _),) = found
+    reach = (1 + (block[0] - 1) * options.stride, *block[1:])
+    for name, array in arrays.items():
+        axes = array.shape[:-1]
+        if len(block) > len(axes) or any(np.subtract(axes[len(axes) - len(block) :], reach) < 0):
+            few = f"{name} is of {'x'.join(map(str, axes))} positions, less than one block of {list(reach)}"
+            raise ValueError(f"{few}: remove it, or lower data.size, data.frames or data.stride")
+    return block
+
+
+def block_of(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
+    """Return the axes of the blocks into which the options cut arrays of these axes."""
     size = options.size
     block = axes if size is None else (*axes[:-2], size, size) if isinstance(size, int) else size
-    if len(block) > len(axes) or np.any(np.array(axes[len(axes) - len(block) :]) < block):
-        shown = "x".join(map(str, axes))
-        raise ValueError(f"{name} has {shown} positions, less than one block of data.size={block}: give smaller ones")
-    return block
+    return block if options.frames is None else (options.frames, *block[1:])
 
 
 def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None, rounding: bool = False) -> ValueRange:
@@ -192,31 +226,3 @@ def _rows(array: Sliced, start: int, stop: int) -> Iterator[slice]:
     """Yield slices of the first axis that hold at most `_AT_A_TIME` values, or one index."""
     count = max(1, _AT_A_TIME // prod(array.shape[1:]))
     return (slice(row, min(row + count, stop)) for row in range(start, stop, count))
-
-
-def examples_of(gathered: Gathered, options: DataConfig, where: object, deep: bool) -> Examples:
-    """Return the images or clips of files; at random offsets, as many blocks of each as fit side by side.
-
-    Args:
-        gathered: images [n, H, W, C] or clips [n, T, H, W, C]; for random offsets each whole, n = 1.
-        deep: values of 16 bits, in the range of those that there are.
-    """
-    found = ValueRange.around([ValueRange.of(part) for part in gathered.parts]) if deep else BYTES
-    values, origins, names = None, list(range(len(gathered.names))), gathered.names
-    if options.offsets == "random":
-        axes = gathered.parts[0].shape[1:-1]
-        of_image = (options.size, options.size) if options.fit == "tiles" else axes[-2:]
-        block = (options.frames, *of_image) if len(axes) > 2 else of_image
-        blocks = Blocks([part[0] for part in gathered.parts], block, found, True, options.stride)
-        places = [blocks.located(index) for index in range(len(blocks))]
-        origins = [array for array, _ in places]
-        names = [f"{names[array]}#{','.join(map(str, place))}" for array, place in places]
-        values = blocks.as_array()
-    return Examples(
-        values=joined(gathered.parts).astype(found.type, copy=False) if values is None else values,
-        names=names,
-        labels=None if gathered.labels is None else gathered.labels[origins],
-        class_names=gathered.class_names,
-        skipped=gathered.skipped,
-        **found.counted(where, options.num_values if deep else None),
-    )

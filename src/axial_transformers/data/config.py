@@ -23,8 +23,8 @@ class DataConfig:
 
     size: Annotated[tuple[int, ...] | int | None, COUNT] = None
     """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it
-    (fit=tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
-    axes before these are arrays of their own. None: an example as it is."""
+    (fit=tiles), or must have it. Several numbers cut images, arrays and scans into blocks of their last axes: what lies
+    on axes before these are arrays of their own. None: an example as it is."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
     """Fitting to the size. exact: refuse other sizes. crop: resize the shorter side, cut out the centre. stretch:
@@ -84,10 +84,6 @@ class DataConfig:
     label_column: str | None = None
     """Column of a data set that holds classes. None: the only one of named classes, or else label or cls."""
 
-    skip_bad: Annotated[int | None, Bounds(least=0)] = None
-    """Most damaged or unfit files of a folder's part to leave out with a warning. None: 5, or a fifth if that is more,
-    but less than half."""
-
     def __post_init__(self) -> None:
         check_settings(self, "data.")
         check_axes(self.axes)
@@ -103,15 +99,16 @@ class DataConfig:
             raise ValueError("data.size must be one number or several, not none")
         if isinstance(self.size, tuple) and self.fit in ("crop", "stretch"):
             raise ValueError(f"data.size={self.size} cuts blocks, which data.fit={self.fit} does not: leave that out")
-        cuts = self.frames is not None or self.fit == "tiles" or isinstance(self.size, tuple)
-        if self.offsets == "random" and not cuts:
+        if isinstance(self.size, tuple) and self.frames is not None:
+            raise ValueError(f"data.size={self.size} cuts blocks, of which data.frames is one side: give one size")
+        if self.offsets == "random" and not self.cuts:
             ways = "for example data.frames=16, data.fit=tiles for pictures, or blocks: data.size=(16, 16, 16)"
             raise ValueError(f"data.offsets=random needs the frames of a clip, {ways}")
 
-    def require_one_size(self) -> None:
-        """Raise ValueError for the sizes of a block, which pictures and videos do not have."""
-        if isinstance(self.size, tuple):
-            raise ValueError(f"data.size={self.size} cuts arrays and scans: give pictures and videos one size")
+    @property
+    def cuts(self) -> bool:
+        """Return True if examples are cut out of larger arrays: clips, tiles or blocks."""
+        return self.frames is not None or self.fit == "tiles" or isinstance(self.size, tuple)
 
 
 def is_hub_dataset(source: object) -> bool:

@@ -46,9 +46,6 @@ class Examples:
     grid: Grid | None = None
     """The floats that values are of; None: values are those of the source."""
 
-    skipped: tuple[str, ...] = ()
-    """A line about each record or file that was left out."""
-
     def __post_init__(self) -> None:
         if self.values.dtype not in TYPES or self.values.ndim < 3:
             found, types = f"{self.values.dtype} {list(self.values.shape)}", ", ".join(each.__name__ for each in TYPES)
@@ -72,14 +69,7 @@ class Examples:
             num_values=self.num_values,
             lowest=self.lowest,
             grid=self.grid,
-            skipped=self.skipped,
         )
-
-    def in_own_range(self, where: object, num_values: int | None) -> "Examples":
-        """Return the examples with the range of their own values, in the smallest type; see `ValueRange.counted`."""
-        found = ValueRange.of(self.values)._replace(grid=self.grid)
-        values = self.values.astype(found.type, copy=False)
-        return replace(self, values=values, **found.counted(where, num_values))
 
     def part(self, chosen: slice) -> "Examples":
         """Return consecutive examples; of those in memory, a copy if fewer than half."""

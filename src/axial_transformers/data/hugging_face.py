@@ -97,9 +97,8 @@ def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progres
     Raises:
         ValueError: the column is not clear, or what it holds is no example.
     """
-    options.require_one_size()
-    if options.fit == "tiles":
-        raise ValueError("data.fit=tiles cuts the pictures of folders only: use data.fit=crop or data.fit=stretch")
+    if options.cuts:
+        raise ValueError(f"{source} is not cut into tiles or blocks: use one data.size, data.fit=crop or stretch")
     from datasets import ClassLabel, Image, concatenate_datasets
 
     dataset = concatenate_datasets(list(parts))
@@ -187,8 +186,7 @@ class Rows(OnDemand):
         if self.kind is None:
             return example_of(integers(cell, self.found), self.source, self.options)[0]
         image = decoded(cell, self.kind, self.options.background, self.options.palette)
-        (example,), _ = fitted(cell, image, self.options)
-        return example
+        return fitted(cell, image, self.options)
 
     def consecutive(self, chosen: slice) -> NDArray[np.integer]:
         part = copy(self)

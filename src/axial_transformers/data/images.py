@@ -1,7 +1,7 @@
-"""Folders of images."""
+"""Images: their kind, and their values, fitted to a size."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from axial_transformers.data.blocks_of_arrays import examples_of
 from axial_transformers.data.config import DataConfig, Palette
-from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import FitError, Selection, gather
 from axial_transformers.data.npy import read_array
+from axial_transformers.data.parsing import ParsingError
 from axial_transformers.data.picture_files import (
     SUFFIXES,
     Member,
@@ -24,44 +22,22 @@ from axial_transformers.data.picture_files import (
     say_conversion,
     upright,
 )
-from axial_transformers.data.tiles import inside, whole_tiles
-from axial_transformers.progress import Progress
 
 PixelKind = Literal["gray", "gray16", "rgb", "rgba"]
 MODES: dict[PixelKind, str] = {"gray": "L", "gray16": "I", "rgb": "RGB", "rgba": "RGBA"}
 """Modes of Pillow."""
 
 
-def load_images(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
-    """Decode and fit images; names are paths below the root, with #row,column for tiles.
-
-    EXIF orientation is applied, opaque alpha dropped.
-    """
-
-    def read(file: Path) -> list[tuple[NDArray[np.integer], list[str]]]:
-        return [fitted(file, decoded(file, kind, options.background, options.palette), options)]
-
-    alike = slice(1 if options.offsets == "fixed" else -1, None)
-    found = gather(selection, read, options.skip_bad, progress, alike)
-    return examples_of(found, options, selection.root, kind == "gray16")
-
-
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
-    """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
-    options.require_one_size()
-    kinds, fault = Counter[PixelKind](), None
-    for file in files if options.mode == "auto" else files[:: max(1, len(files) // 1000)]:
-        try:
-            kinds[_kind(file, options, options.background is None and not kinds["rgba"])] += 1
-        except PictureError as error:
-            fault = fault or error
-    if fault and not kinds:
-        raise fault
-    if 2 * kinds["gray16"] > kinds.total() and options.mode in ("auto", "gray"):
-        return "gray16"
-    if options.mode != "auto":
+    """Return the kind as which all images are read; by default 16-bit, rgba or rgb if any is."""
+    if options.mode in ("rgb", "rgba"):
         return options.mode
-    return "rgba" if kinds["rgba"] else "rgb" if kinds["rgb"] else "gray"
+    kinds = set[PixelKind]()
+    for file in files if options.mode == "auto" else files[:1]:
+        with suppress(PictureError):  # which decoding it raises again
+            kinds.add(_kind(file, options, options.background is None and "rgba" not in kinds))
+    of_mode: tuple[PixelKind, ...] = ("gray16", "rgba", "rgb") if options.mode == "auto" else ("gray16",)
+    return next((kind for kind in of_mode if kind in kinds), "gray")
 
 
 def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelKind:
@@ -97,34 +73,34 @@ def decoded(
         return image if image.mode == MODES[kind] else image.convert(MODES[kind])
 
 
+def read_image(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, NDArray[np.integer]]]:
+    """Yield the values [H, W, C] of an image, with no suffix."""
+    yield "", fitted(file, decoded(file, kind, options.background, options.palette), options)
+
+
 def fitted(
     file: Path | Member,
     image: Image.Image,
     options: DataConfig,
     resampling: Image.Resampling = Image.Resampling.LANCZOS,
-) -> tuple[NDArray[np.integer], list[str]]:
-    """Return examples [n, H, W, C] cut from one image, and the position of each as a suffix.
-
-    With random offsets, tiles are one example: what they cover.
-    """
+) -> NDArray[np.integer]:
+    """Return the values [H, W, C] of an image of the options' size, or of what whole tiles cover."""
     size = options.size
-    assert not isinstance(size, tuple)
     if options.palette == "indices":
         resampling = Image.Resampling.NEAREST
-    if size is not None and options.fit == "exact" and image.size != (size, size):
+    if isinstance(size, int) and options.fit == "exact" and image.size != (size, size):
         sizes = f"{file} is {image.width}x{image.height} pixels, not {size}x{size}"
-        raise FitError(f"{sizes}: remove it, or use data.fit=crop, stretch or tiles")
-    if size is not None and options.fit == "crop":
+        raise ParsingError(f"{sizes}: remove it, or use data.fit=crop, stretch or tiles")
+    if isinstance(size, int) and options.fit == "crop":
         image = ImageOps.fit(image, (size, size), resampling)
-    if size is not None and options.fit == "stretch":
+    if isinstance(size, int) and options.fit == "stretch":
         image = image.resize((size, size), resampling)
     pixels = np.atleast_3d(np.asarray(image))
     if image.mode == "I":
         pixels = pixels.clip(0, 65535).astype(np.uint16)  # resizing may overshoot
-    if size is None or options.fit != "tiles":
-        return pixels[None], [""]
-    covered = inside(file, pixels[None], size)
-    return (covered, [""]) if options.offsets == "random" else whole_tiles(covered, size)
+    if isinstance(size, int) and options.fit == "tiles" and min(pixels.shape[:2]) >= size:
+        pixels = pixels[: image.height // size * size, : image.width // size * size]
+    return pixels
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """Loading: from the name of a source to the examples of a split."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -9,12 +9,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
+
 from axial_transformers.data import bair_videos, hugging_face, images, npy, picture_files, scans, video
-from axial_transformers.data.arrays import example_shape, in_tiles, is_one_array, load_arrays, volume_in
-from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, cut_volumes
+from axial_transformers.data.arrays import example_shape, is_one_array, load_arrays, volume_in
+from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, examples_of, range_of_array
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import Selection, files_below, natural_key
+from axial_transformers.data.folders import files_below, gather, natural_key
 from axial_transformers.data.parsing import say
 from axial_transformers.data.splits import (
     EmptySplitError,
@@ -24,11 +26,15 @@ from axial_transformers.data.splits import (
     part_of_file,
     part_of_folder,
 )
+from axial_transformers.data.value_range import BYTES, ValueRange
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
 
 FEW = 8
+MAX_OPENED = 1000
+KINDS_OF_FOLDER = ("video", "image", "scan", "array", "parquet", "tar")
+"""Of files of several kinds in a folder, `load` reads those of the first."""
 
 
 class Source(NamedTuple):
@@ -42,8 +48,6 @@ class Source(NamedTuple):
     """Names of single files, by whose hash the parts are chosen that nothing states; None: these parts are in order."""
     test_share: float = 0.0
     """Of the test part, where neither names nor options say."""
-    finish: Callable[[Examples], Examples] = lambda examples: examples
-    """What is done to the examples of a part."""
 
 
 def load(
@@ -69,12 +73,12 @@ def load(
         A parquet file, a tar file as webdataset writes it, or a folder of them. Their names state splits
             (train-000.tar, val/000.tar); otherwise the end of train validates.
 
-    Hidden files are left out; a few damaged or unfit ones too, with a warning. `progress` wraps the loops over files.
+    Hidden files are left out. `progress` wraps the loops over files.
 
     Raises:
         FileNotFoundError: no such source.
         EmptySplitError: nothing in that split; a ValueError.
-        ValueError: an example that cannot be read; the message names the file.
+        ValueError: examples that cannot be read; the message names the files.
     """
     config = config or DataConfig()
     if split != "train":
@@ -82,18 +86,14 @@ def load(
     if split not in get_args(Split):
         raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
     if source == "digits":
-        examples = load_digits(split)
+        examples = load_digits(split, config.num_values)
     else:
-        opened = _opened(source, config, split, progress)
-        examples = opened.finish(_part(opened, config, split))
+        examples = _part(_opened(source, config, split, progress), config, split)
     values: object = examples.values
-    if config.num_values not in (None, examples.num_values):
-        known = f"values of {source} are 0..{examples.num_values - 1}; leave it out, or save them as an array"
-        raise ValueError(f"data.num_values={config.num_values} is an option of arrays: {known}")
     if config.offsets == "random" and not isinstance(values, Blocks):
         raise ValueError(
-            "data.offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures,"
-            f" which {source} is not: use data.offsets=fixed"
+            "data.offsets=random cuts clips of folders of videos and TFRecord files, tiles of pictures, and blocks,"
+            f" which {source} has not: use data.offsets=fixed"
         )
     if split in ("validation", "test") and len(examples) < FEW:
         hint = f"its bits/dim mean little: train with a larger data.{split}_fraction, or with more data"
@@ -108,18 +108,18 @@ def _part(source: Source, config: DataConfig, split: Split) -> Examples:
     if split in source.parts and split != "train":
         return source.read(source.parts[split])
     train = source.parts.get("train", [])
+    if not train:
+        raise _empty(source, split)
     shares = (
         0.0 if "validation" in source.parts else config.validation_fraction,
         0.0 if "test" in source.parts else source.test_share if config.test_fraction is None else config.test_fraction,
     )
     if source.names is None:
-        if not train:
-            raise _empty(source, split)
         return _share(source, source.read(train), config, split, shares)
     assigned = hashed_parts([source.names[file] for file in train], config.seed, *shares)
     chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
     if not chosen:
-        raise _empty(source, split, "file" * (len(train) == 1))
+        raise _empty(source, split)
     return source.read(chosen)
 
 
@@ -132,25 +132,18 @@ def _share(
     bounds = blocks.bounds() if blocks else range(len(examples) + 1)
     chosen = consecutive_part(len(bounds) - 1, split, *shares)
     if chosen.start == chosen.stop:
-        if blocks:
-            slabs = f"{source.name} has {len(bounds) - 1} slabs of blocks {list(blocks.block)}, too few for {split}"
-            smaller = tuple(max(1, length // 2) for length in blocks.block)
-            raise EmptySplitError(f"{slabs}: cut it into smaller ones, as by data.size={smaller}")
-        raise _empty(source, split, "example" * (len(bounds) == 2))
+        slabs = f"; its {len(bounds) - 1} slabs of blocks {list(blocks.block)} stay whole" if blocks else ""
+        raise _empty(source, split, slabs)
     start, stop = bounds[chosen.start], bounds[chosen.stop]
     return examples.part(slice(start, stop))
 
 
-def _empty(source: Source, split: Split, only: str = "") -> EmptySplitError:
-    ways_out = {
-        "train": "take another split",
-        "validation": "raise data.validation_fraction, or change data.seed",
-        "test": "set data.test_fraction, or give the test part as a source of its own with split=all",
-    }
-    if only and split != "test":
-        ways_out[split] = f"one {only} cannot both train and validate, give two or more"
+def _empty(source: Source, split: Split, slabs: str = "") -> EmptySplitError:
+    share = "" if split == "train" else f", raise data.{split}_fraction, or give that part as a source with split=all"
     stated = ", ".join(source.parts)
-    return EmptySplitError(f"{source.name} has no {split} examples (it states {stated}): {ways_out[split]}")
+    return EmptySplitError(
+        f"{source.name} has no {split} examples (it states {stated}{slabs}): give more, as by a smaller data.size{share}"
+    )
 
 
 def _opened(source: str | Path, config: DataConfig, split: Split, progress: Progress) -> Source:
@@ -166,15 +159,16 @@ def _opened(source: str | Path, config: DataConfig, split: Split, progress: Prog
             f"{source} holds no videos, which data.frames and data.stride cut: data.size cuts other arrays"
         )
     if kind in ("arrow", "parquet", "tar"):
-        return _dataset(str(source), files if kind != "arrow" else [], config, progress)
-    if kind == "array":
-        return _of_arrays(path, files, config, split, progress)
-    read = _reader(kind, files, config, progress)
+        datasets = hugging_face.open_parts(str(source), files if kind != "arrow" else [])
+        read = partial(hugging_face.load_dataset, source=str(source), options=config, progress=progress)
+        return Source(source, {part: [dataset] for part, dataset in datasets.items()}, read)
     if files != [path]:
-        return _each(path, files, read)
+        return _of_folder(path, kind, files, config, split, progress)
     if kind == "image" and split != "all":
         raise ValueError(f"{path} is one picture without a {split} part: give a folder of pictures, or split all")
-    return Source(path, _parts_of_file(path, split), lambda chosen: read(Selection(path.parent, chosen)))
+    part = part_of_file(path.stem)
+    parts: Mapping[Part, Sequence[Path]] = {part if part == split and part else "train": files}
+    return Source(path, parts, _reader(path.parent, kind, files, config, progress))
 
 
 def _nothing_in(path: Path, others: Sequence[Path]) -> ValueError:
@@ -187,82 +181,105 @@ def _nothing_in(path: Path, others: Sequence[Path]) -> ValueError:
     )
 
 
-def _reader(
-    kind: str, files: Sequence[Path], config: DataConfig, progress: Progress
-) -> Callable[[Selection], Examples]:
-    if kind == "video":
-        pixels = video.kind_of_videos(files, config)
-        return partial(video.load_videos, options=config, kind=pixels, progress=progress)
-    if kind == "image":
-        pixels = images.kind_of_images(files, config)
-        return partial(images.load_images, options=config, kind=pixels, progress=progress)
-    return partial(_volumes, config=config, progress=progress)
-
-
-def _parts_of_file(file: Path, split: Split) -> Mapping[Part, Sequence[Path]]:
-    part = part_of_file(file.stem)
-    return {part if part == split and part else "train": [file]}
-
-
-def _volumes(selection: Selection, config: DataConfig, progress: Progress) -> Examples:
-    volumes = dict[str, Sliced]()
-    for file in progress(selection.chosen):
-        scan = scans.read_scan(file) if scans.is_scan(file) else None
-        name = file.relative_to(selection.root).as_posix()
-        volumes[name] = channels_last(scan.values, scan.axes) if scan else volume_in(file, config)
-    return cut_volumes(volumes, config)
-
-
-def _of_arrays(path: Path, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Source:
-    def fitted(examples: Examples) -> Examples:
-        is_known = config.num_values is not None or (examples.num_values, examples.lowest) == (256, 0)
-        return in_tiles(path, examples if is_known else examples.in_own_range(path, None), config)
-
-    root, parts = path, _parts_of_file(path, split)
-    if files == [path]:
-        root = path.parent
+def _of_folder(
+    folder: Path, kind: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress
+) -> Source:
+    """Return a source of files whose names, or the names of whose folders, may state their parts."""
+    below = {file: file.relative_to(folder) for file in files}
+    if kind == "array":
+        stated = {file: part_of_file(file.stem) for file in files}
+        all_state = split != "all"
+        advice = "does not name its split (train, validation, test): give the file itself, or rename it"
     else:
-        stated = [(file, part_of_file(file.stem)) for file in files]
-        parts = _parts(stated)
-        for file, part in stated:
-            if part is None and split != "all":
-                wanted = "does not name its split (train, validation, test): give the file itself, or rename it"
-                raise ValueError(f"{file} {wanted}")
-    if is_one_array(config):
-        return Source(path, parts, lambda chosen: _volumes(Selection(root, chosen), config, progress))
-    return Source(path, parts, partial(load_arrays, options=config), finish=fitted)
+        stated = {file: part_of_folder(path.parts[0]) if path.parts[1:] else None for file, path in below.items()}
+        all_state = any(stated.values())
+        advice = "lies beside the folders of the splits: move it into one of them, or away"
+    parts = dict[Part, list[Path]]()
+    for file, part in stated.items():
+        if all_state and part is None:
+            raise ValueError(f"{file} {advice}")
+        parts.setdefault(part or "train", []).append(file)
+    if kind == "array":
+        return Source(folder, parts, _reader(folder, kind, files, config, progress))
+    if all_state:
+        below = {file: path.relative_to(path.parts[0]) for file, path in below.items()}
+    read = _reader(folder, kind, files, config, progress, None if kind == "scan" else _classes(below))
+    names = {file: path.as_posix() for file, path in below.items()}
+    return Source(folder, parts, read, names, 0.0 if all_state else 0.1)
 
 
-def _dataset(source: str, files: Sequence[Path], config: DataConfig, progress: Progress) -> Source:
-    parts: Mapping[Part, Sequence[Any]] = {
-        part: [dataset] for part, dataset in hugging_face.open_parts(source, files).items()
-    }
-    return Source(source, parts, partial(hugging_face.load_dataset, source=source, options=config, progress=progress))
+def _classes(below: Mapping[Path, Path]) -> dict[Path, str] | None:
+    """Return the sub-folder in which each file lies; None if one lies in none."""
+    classes = {file: path.parts[0] for file, path in below.items() if path.parts[1:]}
+    if classes and len(classes) < len(below):
+        loose = counted(len(below) - len(classes), "file")
+        say(f"{loose} beside sub-folders: no example has a class; for classes, move all files into sub-folders")
+    return classes if len(classes) == len(below) else None
+
+
+def _reader(
+    root: Path,
+    kind: str,
+    files: Sequence[Path],
+    config: DataConfig,
+    progress: Progress,
+    classes: Mapping[Path, str] | None = None,
+) -> Callable[[Sequence[Path]], Examples]:
+    """Return what makes examples of some of the files."""
+    if kind == "array" and not is_one_array(config):
+        return partial(load_arrays, options=config)
+    read: Callable[[Path], Iterator[tuple[str, Sliced]]] = partial(_volumes, options=config)
+    bytes_only = False
+    if kind in ("image", "video"):
+        of_pixels = images.kind_of_images(files, config) if kind == "image" else video.kind_of_videos(files, config)
+        read = partial(images.read_image if kind == "image" else video.read_videos, kind=of_pixels, options=config)
+        bytes_only = of_pixels != "gray16"
+    class_names = None if classes is None else tuple(sorted({*classes.values()}))
+
+    def load_files(chosen: Sequence[Path]) -> Examples:
+        arrays, owners = gather(root, chosen, read, progress)
+        ranges = [
+            BYTES if bytes_only else range_of_array(name, array, config.grid, rounding=True)
+            for name, array in arrays.items()
+        ]
+        labels = None
+        if classes is not None and class_names is not None:
+            labels = np.array([class_names.index(classes[chosen[owner]]) for owner in owners])
+        return examples_of(arrays, config, ValueRange.around(ranges), root, labels, class_names)
+
+    return load_files
+
+
+def _volumes(file: Path, options: DataConfig) -> Iterator[tuple[str, Sliced]]:
+    """Yield the array [*A, C] of a scan or an array file."""
+    scan = scans.read_scan(file) if scans.is_scan(file) else None
+    yield "", channels_last(scan.values, scan.axes) if scan else volume_in(file, options)
 
 
 def files_of(source: Path, config: DataConfig) -> tuple[str, list[Path], list[Path]]:
     """Return what `load` reads of a file or a folder: its kind, the files of that kind, and all others.
 
-    A kind is video, scan, image, array, arrow, tar, parquet, or "" where nothing is read. Folders of frames are videos.
+    A kind is one of `KINDS_OF_FOLDER`, arrow, or "" where nothing is read. Folders of frames are videos.
     """
     if scans.is_scan(source) or not source.is_dir():
         return _kind_of_file(source, config), [source], []
-    folder, shown = source, _shown(source)
-    if hugging_face.is_saved(folder):
+    shown, left_out = files_below(source)
+    if left_out:
+        say(f"{source}: {left_out}")
+    if hugging_face.is_saved(source):
         return "arrow", [file for file in shown if file.suffix == ".arrow"], []
-    pictures = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
-    arrays = [file for file in shown if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
-    kinds = {
-        "video": _clips_among(shown, config),
-        "scan": _scans_among(shown),
-        "image": pictures if config.frames is None else [],
-        "array": sorted(arrays, key=natural_key),
-    }
-    for suffix in hugging_face.BUILDERS:
-        of_rows = sorted([file for file in shown if file.suffix.lower() == suffix], key=natural_key)
-        kinds[suffix[1:]] = sorted(of_rows, key=lambda file: file.parent)
-    kind = next((kind for kind, files in kinds.items() if files), "")
-    files = kinds.get(kind, [])
+    found = dict[str, list[Path]]()
+    for file in shown:
+        found.setdefault(_kind_of_file(file, config), []).append(file)
+    if config.frames is not None:
+        found["video"] = sorted([*found.get("video", []), *{file.parent for file in found.pop("image", [])}])
+    elif "image" in found:  # beside images, a TIFF file of several pages is one that is not read
+        found["image"] = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
+    found["array"] = [file for file in found.get("array", []) if file.parent == source]
+    kind = next((kind for kind in KINDS_OF_FOLDER if found.get(kind)), "")
+    files = found.get(kind, [])
+    if kind in ("array", "parquet", "tar"):
+        files.sort(key=lambda file: (file.parent, natural_key(file)))
     read = {*files}
     return kind, files, [file for file in shown if not read & {file, file.parent}]
 
@@ -273,75 +290,11 @@ def _kind_of_file(file: Path, config: DataConfig) -> str:
         return "scan"
     if not file.is_file():
         return ""
-    if suffix in picture_files.SUFFIXES and not (suffix in video.SUFFIXES and config.frames):
-        return "image"
     if suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
         return "video"
+    if suffix in picture_files.SUFFIXES:
+        return "image"
     return "array" if suffix in npy.SUFFIXES else suffix[1:] if suffix in hugging_face.BUILDERS else ""
-
-
-def _shown(folder: Path) -> list[Path]:
-    files, left_out = files_below(folder)
-    if left_out:
-        say(f"{folder}: {left_out}")
-    return files
-
-
-def _scans_among(files: Sequence[Path]) -> list[Path]:
-    """Return the scans among files, but none beside pictures, where a TIFF file of several pages is an unfit one."""
-    found = [file for file in files if scans.is_scan(file)]
-    pictures = {file for file in files if file.suffix.lower() in picture_files.SUFFIXES}
-    return found if pictures <= {*found} else []
-
-
-def _clips_among(files: Sequence[Path], config: DataConfig) -> list[Path]:
-    records = [file for file in files if file.suffix.lower() in bair_videos.SUFFIXES]
-    if config.frames is None:
-        return records
-    of_frames = {file.parent for file in files if video.is_frame(file)}
-    return sorted([*records, *of_frames, *(file for file in files if file.suffix.lower() in video.SUFFIXES)])
-
-
-def _each(folder: Path, files: Sequence[Path], load_files: Callable[[Selection], Examples]) -> Source:
-    """Return a source of single files, in folders that may state their parts, and of classes in these."""
-    relative = {file: file.relative_to(folder) for file in files}
-    stated = [(file, part_of_folder(path.parts[0]) if path.parts[1:] else None) for file, path in relative.items()]
-    has_splits = any(part for _, part in stated)
-    if has_splits:
-        for file, part in stated:
-            if part is None:
-                raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
-        relative = {file: path.relative_to(path.parts[0]) for file, path in relative.items()}
-    names = {file: path.as_posix() for file, path in relative.items()}
-    test_share = 0.0 if has_splits else 0.1
-
-    def read(chosen: Sequence[Path]) -> Examples:
-        return load_files(Selection(folder, chosen, *_classes(relative, chosen)))
-
-    return Source(folder, _parts(stated), read, names, test_share)
-
-
-def _parts(stated: Sequence[tuple[Path, Part | None]]) -> dict[Part, list[Path]]:
-    parts = dict[Part, list[Path]]()
-    for file, part in stated:
-        parts.setdefault(part or "train", []).append(file)
-    return parts
-
-
-def _classes(relative: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
-    loose = [path for path in relative.values() if len(path.parts) == 1]
-    names = tuple(sorted({path.parts[0] for path in relative.values()} - {*map(str, loose)}))
-    if loose:
-        if names:
-            beside = f"{counted(len(loose), 'file')} such as {loose[0]} beside {counted(len(names), 'sub-folder')}"
-            says = "all files are examples, and none has a class; for classes, move them into sub-folders"
-            say(f"{beside} ({', '.join(names[:3])}{', ...' * (len(names) > 3)}): {says}")
-        return ()
-    numbers = {name: i for i, name in enumerate(names)}
-    return names, [numbers[relative[file].parts[0]] for file in chosen]
-
-
-MAX_OPENED = 1000
 
 
 def example_sizes(source: str | Path, options: DataConfig) -> tuple[str, list[tuple[int, ...]]]:
@@ -378,6 +331,7 @@ _DIGITS: dict[Split, slice] = {
 }
 
 
-def load_digits(split: Split) -> Examples:
+def load_digits(split: Split, num_values: int | None = None) -> Examples:
     """Return 8x8 digits of 17 values: 1350 train, 150 validate, 297 test."""
-    return load_arrays([Path(__file__).with_name("digits.npz")], DataConfig(num_values=17))[_DIGITS[split]]
+    options = DataConfig(num_values=num_values or 17)
+    return load_arrays([Path(__file__).with_name("digits.npz")], options)[_DIGITS[split]]

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.parsing import ParsingError
-
 
 def tile_grid(lengths: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
     """Return the number of tiles along each axis; the last ones may reach beyond its end."""
@@ -39,23 +37,6 @@ def join_tiles(tiles: NDArray[np.integer], lengths: tuple[int, ...]) -> NDArray[
 
 def _tiles_first(axes: int) -> tuple[int, ...]:
     return (0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1)
-
-
-def inside(where: object, values: NDArray[np.integer], side: int) -> NDArray[np.integer]:
-    """Return the part of [N, .., H, W, C] that whole squares cover; ParsingError if there is none."""
-    height, width = values.shape[-3:-1]
-    if min(height, width) < side:
-        raise ParsingError(
-            f"{where} is {width}x{height} pixels, smaller than one {side}x{side} tile: remove it, or lower data.size"
-        )
-    return values[..., : height // side * side, : width // side * side, :]
-
-
-def whole_tiles(values: NDArray[np.integer], side: int) -> tuple[NDArray[np.integer], list[str]]:
-    """Cut what `inside` returns into squares [N * n, .., S, S, C]; return also the n positions #row,column."""
-    *outer, height, width = values.shape[1:-1]
-    names = [f"#{row},{column}" for row in range(height // side) for column in range(width // side)]
-    return cut_tiles(values, (*outer, side, side)), names
 
 
 def tile_of(name: str) -> tuple[str, tuple[int, int] | None]:

@@ -1,6 +1,6 @@
 """Videos: files, folders of frames and TFRecord files, cut into clips; movies written."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import bair_videos, picture_files
-from axial_transformers.data.blocks_of_arrays import examples_of
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import FitError, Selection, gather, natural_key
+from axial_transformers.data.folders import natural_key
 from axial_transformers.data.images import MODES, PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.parsing import ParsingError, parsing, say
-from axial_transformers.progress import Progress
 from axial_transformers.storage import require_extra
 
 SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif")
@@ -28,54 +25,19 @@ def pyav() -> ModuleType:
     return import_module("av")
 
 
-def clips(
-    video: Path, frames: Iterable[Image.Image], options: DataConfig
-) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
-    """Yield clips of one video: parts [n, T, H, W, C], each with n suffixes of names; n > 1 for tiles.
-
-    With random offsets, all frames are one clip. Frames after the last clip are decoded too, to find damage.
-    """
-    stride, frames_of_clip = (options.stride, options.frames) if options.offsets == "fixed" else (1, None)
-    clip, tiles = list[NDArray[np.integer]](), list[str]()
-    length = number = 0
-    for length, frame in enumerate(frames, start=1):
-        if (length - 1) % stride:
-            continue
-        pixels, tiles = fitted(video, frame, options, Image.Resampling.BOX)
-        if clip and clip[0].shape != pixels.shape:
-            where = f"{video} changes its frames' size at frame {length}"
-            raise FitError(f"{where}: give data.size, and data.fit=crop or stretch")
-        clip.append(pixels)
-        if len(clip) == frames_of_clip:
-            yield np.stack(clip, axis=1), [f"#{number:04d}{tile}" for tile in tiles]
-            clip, number = [], number + 1
-    wanted = 1 + ((options.frames or 1) - 1) * options.stride
-    if length < wanted:
-        few = f"{video} has {length} frames, too few for a clip of {wanted}"
-        raise ValueError(f"{few}: remove it, or lower data.frames or data.stride")
-    if frames_of_clip is None:
-        yield np.stack(clip, axis=1), tiles
-
-
-def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
-    """Return clips [N, T, H, W, C] of videos, of random offsets or fixed ones.
-
-    Names are paths below the root, then #record of a TFRecord file, #clip, and #row,column of tiles.
-    """
-
-    def read(file: Path) -> Iterator[tuple[NDArray[np.integer], list[str]]]:
-        for record, frames in _videos_in(file, kind, options):
-            for examples, suffixes in clips(file, frames, options):
-                yield examples, [record + suffix for suffix in suffixes]
-
-    alike = 1 if options.offsets == "fixed" else -1 if options.fit == "tiles" else 2  # whole videos differ in length
-    found = gather(selection, read, options.skip_bad, progress, slice(alike, None))
-    return examples_of(found, options, selection.root, kind == "gray16")
+def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, NDArray[np.integer]]]:
+    """Yield the videos [T, H, W, C] of a file or a folder of frames, each with a suffix: #record of a TFRecord file."""
+    for suffix, frames in _videos_in(file, kind, options):
+        values = [fitted(file, frame, options, Image.Resampling.BOX) for frame in frames]
+        changed = [number for number, frame in enumerate(values) if frame.shape != values[0].shape]
+        if changed:
+            where = f"{file} changes its frames' size at frame {changed[0]}"
+            raise ParsingError(f"{where}: give data.size, and data.fit=crop or stretch")
+        yield suffix, np.stack(values)
 
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
     """Return the kind as which all videos are read: by default rgb, and of folders of frames that of their images."""
-    options.require_one_size()
     if any(video.suffix.lower() in SUFFIXES and video.is_file() for video in videos):
         pyav()
     if all(video.is_dir() for video in videos):

@@ -48,7 +48,6 @@ class Facts:
     parameters: int
     model_name: str = "axial_transformer"
     class_names: tuple[str, ...] | None = None
-    skipped: tuple[str, ...] = ()
     command: tuple[str, ...] | None = None
     """Words of the command line after `axial`; None: begun from Python."""
     processes: int = 1
@@ -63,7 +62,6 @@ class Facts:
             train=len(examples),
             parameters=sum(each.numel() for each in model.parameters()),
             class_names=examples.class_names,
-            skipped=examples.skipped,
         )
 
 
