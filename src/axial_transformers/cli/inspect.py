@@ -82,8 +82,9 @@ def _found(run: RunConfig, examples: Examples) -> dict[str, str]:
         rows["files"] = f"{counted(len(files), f'{of} file')}; {counted(len(others), 'other file')} not read"
     seen = np.asarray(examples.spread(max(1, VALUES_SEEN // prod(model.shape))).values[:])
     ends = np.array([seen.min(), seen.max()])
-    low, high = examples.grid.floats(ends) if examples.grid else ends
-    rows["found"] = f"values {low:g}..{high:g}" + (f", floats in {examples.grid}" if examples.grid else "")
+    grid = examples.range.grid
+    low, high = grid.floats(ends) if grid else ends
+    rows["found"] = f"values {low:g}..{high:g}" + (f", floats in {grid}" if grid else "")
     return rows | decided(run, examples)
 
 

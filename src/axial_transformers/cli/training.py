@@ -129,7 +129,7 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, split, bar("reading"))
-    suitable = suited(run, examples).changed({"data.grid": examples.grid or run.data.grid})
+    suitable = suited(run, examples).changed({"data.grid": examples.range.grid or run.data.grid})
     check_shape(examples, suitable.model, source)
     check_values(examples, suitable.model, source, advise=True)
     return suitable, examples
@@ -137,10 +137,10 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
 
 def _knowing(run: RunConfig, asked: RunConfig, part: Examples, where: str) -> RunConfig:
     """Return the run whose model also knows the values of this part; ValueError if `asked` leaves no choice."""
-    found, model = range_of_examples(part), run.model
-    if found and found.grid == model.floats and {"model.lowest", "model.num_values"} <= {*asked.open}:
-        both = ValueRange.around([found, model.range])
-        run = replace(run, model=replace(model, **both.counted(where)))
+    values, model = range_of_examples(part), run.model
+    if values and values.grid == model.floats and {"model.lowest", "model.num_values"} <= {*asked.open}:
+        found = ValueRange.around([values, model.range]).modelled(where)
+        run = replace(run, model=replace(model, lowest=found.low, num_values=found.num_values))
     check_values(part, run.model, where, advise=True)
     return run
 

@@ -12,39 +12,35 @@ from PIL import Image
 
 from axial_transformers.data.blocks_of_arrays import examples_of
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, joined
+from axial_transformers.data.examples import Examples, joined, labelled
 from axial_transformers.data.images import fitted
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
-MAX_CLASSES = 1 << 16
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     """Return all examples of array files."""
-    parts, all_labels, ranges = list[NDArray[np.integer]](), list[NDArray[np.int64]](), list[ValueRange]()
+    parts, labels, ranges = list[NDArray[np.integer]](), list[NDArray[Any]](), list[ValueRange]()
     for file in files:
-        values, labels, found = _read(file, options)
-        if parts and (values.shape[1:], labels is None) != (parts[0].shape[1:], not all_labels):
+        values, own_labels, found = _read(file, options)
+        if parts and (values.shape[1:], own_labels is None) != (parts[0].shape[1:], not labels):
             raise ValueError(f"{file} differs from {files[0]} in shape or having labels: give one of the files")
         parts.append(values)
-        all_labels += [] if labels is None else [labels]
+        labels += [] if own_labels is None else [own_labels]
         ranges.append(found)
-    found = ValueRange.around(ranges)
+    found, classes = ValueRange.around(ranges), np.concatenate(labels) if labels else None
     values = joined(parts) if parts[1:] else parts[0]
     names = [str(i) for i in range(len(values))]
-    labels = np.concatenate(all_labels) if all_labels else None
-    class_names = None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1))
     if options.cuts:
-        return examples_of(dict(zip(names, values, strict=True)), options, found, files[0], labels, class_names)
+        return examples_of(dict(zip(names, values, strict=True)), options, found, files[0], classes)
     return Examples(
         values=values.astype(found.type, copy=False),
         names=names,
-        labels=labels,
-        class_names=class_names,
-        **found.counted(files[0], options.num_values),
+        range=found.modelled(files[0], options.num_values),
+        **({} if classes is None else labelled(classes, files[0])),
     )
 
 
@@ -120,7 +116,7 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
     return values[0], found
 
 
-def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray[np.int64] | None, ValueRange]:
+def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray[Any] | None, ValueRange]:
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
@@ -130,7 +126,7 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray
         shape, _ = array_header(path, name)
         channels = channel_axis(path, shape, options.axes)
         values, found = _integers(path, read_array(path, name), channels, options)
-    labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
+    labels = read_array(path, "labels") - np.int64(batch) if "labels" in names else None  # those of a batch are 1..
     values = _resized(path, values, options)
     _check_image(path, values, options)
     return values, labels, found
@@ -184,17 +180,6 @@ def _check_image(path: Path | str, values: NDArray[np.integer], options: DataCon
     if channels != wanted:
         wrong = f"{path} has {channels} channels, not those of data.mode={options.mode}"
         raise ValueError(f"{wrong}: only folders are converted")
-
-
-def _labels(path: Path, count: int, first: int) -> NDArray[np.int64]:
-    shape, dtype = array_header(path, "labels")
-    if shape not in ((count,), (count, 1)) or dtype.kind not in "ui":
-        raise ValueError(f"{path} has labels of shape {list(shape)} of {dtype}: {count} integers are needed")
-    labels: NDArray[np.integer] = read_array(path, "labels").reshape(-1)
-    low, high = int(labels.min()) - first, int(labels.max()) - first
-    if low < 0 or high >= MAX_CLASSES:
-        raise ValueError(f"{path} has labels {low + first}..{high + first}: {first}..{MAX_CLASSES} are possible")
-    return labels.astype(np.int64) - first
 
 
 KEY = "data"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, Indices, OnDemand, joined
+from axial_transformers.data.examples import Examples, Indices, OnDemand, joined, labelled
 from axial_transformers.data.parsing import parsing
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 
@@ -145,8 +145,8 @@ def examples_of(
     options: DataConfig,
     found: ValueRange,
     where: object,
-    labels: NDArray[np.int64] | None = None,
-    class_names: tuple[str, ...] | None = None,
+    labels: Sequence[int] | NDArray[Any] | None = None,
+    class_names: Sequence[str] = (),
 ) -> Examples:
     """Return named arrays [*A, C] of equal axes as examples, or cut into blocks named ARRAY#i,j,..
 
@@ -156,8 +156,9 @@ def examples_of(
     Args:
         arrays: they are taken out of this dictionary, to free their memory.
         found: the range of all values.
-        where: what errors about the range call the source.
+        where: what errors call the source.
         labels: the class of each array.
+        class_names: of the first classes.
 
     Raises:
         ValueError: arrays of different axes, or smaller than a block.
@@ -183,9 +184,8 @@ def examples_of(
     return Examples(
         values=values,
         names=names,
-        labels=None if labels is None else labels[owners],
-        class_names=class_names,
-        **found.counted(where, options.num_values),
+        range=found.modelled(where, options.num_values),
+        **({} if labels is None else labelled(np.asarray(labels)[owners], where, class_names)),
     )
 
 

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.grid import Grid
-from axial_transformers.data.value_range import TYPES, ValueRange
+from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
+MAX_CLASSES = 1 << 16
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
 
@@ -26,7 +26,7 @@ class Examples:
     """
 
     values: NDArray[np.integer]
-    """[N, *A, C], lowest .. lowest + num_values - 1; uint8 where they fit, otherwise int16, uint16 or int32."""
+    """[N, *A, C]; uint8 where they fit, otherwise int16, uint16 or int32."""
 
     names: Sequence[str]
     """N names: paths within the folder, or positions in the arrays."""
@@ -37,14 +37,8 @@ class Examples:
     class_names: tuple[str, ...] | None = None
     """Names of all classes of the source."""
 
-    num_values: int = 256
-    """Number of values that a position can take."""
-
-    lowest: int = 0
-    """The smallest value that a position can take."""
-
-    grid: Grid | None = None
-    """The floats that values are of; None: values are those of the source."""
+    range: ValueRange = BYTES
+    """The values that a position can take, and the floats that they are of."""
 
     def __post_init__(self) -> None:
         if self.values.dtype not in TYPES or self.values.ndim < 3:
@@ -60,16 +54,9 @@ class Examples:
 
     def __getitem__(self, indices: Indices) -> "Examples":
         """Return the chosen examples; a slice shares memory."""
-        chosen = np.arange(len(self))[indices]
-        return Examples(
-            values=self.values[indices],
-            names=[self.names[i] for i in chosen],
-            labels=None if self.labels is None else self.labels[indices],
-            class_names=self.class_names,
-            num_values=self.num_values,
-            lowest=self.lowest,
-            grid=self.grid,
-        )
+        names = [self.names[i] for i in np.arange(len(self))[indices]]
+        labels = None if self.labels is None else self.labels[indices]
+        return replace(self, values=self.values[indices], names=names, labels=labels)
 
     def part(self, chosen: slice) -> "Examples":
         """Return consecutive examples; of those in memory, a copy if fewer than half."""
@@ -119,9 +106,10 @@ class Examples:
             "labels": None if self.labels is None else self.labels.tolist(),
             "shape": self.values.shape,
             "dtype": str(self.values.dtype),
-            "num_values": self.num_values,
+            "num_values": self.range.num_values,
             "uint16": False,  # published fingerprints have it
-        } | {name: getattr(self, name) for name in ("lowest", "grid") if getattr(self, name)}
+        }
+        head |= {name: found for name, found in (("lowest", self.range.low), ("grid", self.range.grid)) if found}
         digest = hashlib.sha256(json.dumps(head).encode() + b"\0")
         values = cast(object, self.values)
         for content in values.contents() if isinstance(values, OnDemand) else _contents(self.values):
@@ -175,19 +163,33 @@ def joined(parts: list[NDArray[np.integer]]) -> NDArray[np.integer]:
     return values
 
 
-class Dataset(Protocol):
-    """A data set with a length, such as a torch Dataset or a list."""
+def labelled(labels: Any, where: object, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the labels of examples and the names of all classes, as fields of `Examples`.
 
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Any: ...
+    Args:
+        labels: an integer for each example, [N] or [N, 1].
+        where: what errors call the source.
+        names: of the first classes; class i is else called i.
+
+    Raises:
+        ValueError: other numbers than 0 .. 65535.
+    """
+    numbers = np.asarray(labels)
+    fits = numbers.dtype.kind in "ui" and numbers.size == len(numbers)
+    if not fits or not 0 <= numbers.min() <= numbers.max() < MAX_CLASSES:
+        found = f"{numbers.dtype} {list(numbers.shape)}" + (f" from {numbers.min()} to {numbers.max()}" if fits else "")
+        raise ValueError(f"{where} has labels {found}: an integer 0..{MAX_CLASSES - 1} for each example is needed")
+    others = map(str, range(len(names), int(numbers.max()) + 1))
+    return {"labels": numbers.reshape(-1).astype(np.int64), "class_names": (*names, *others)}
 
 
-def examples_from(dataset: Dataset, num_values: int = 256, lowest: int = 0) -> Examples:
+def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examples:
     """Read a data set once into memory, to train on it.
 
     Args:
-        dataset: item i is x, or (x, label) with an integer label. x is an array, a tensor or a Pillow image of integers
-            from lowest on: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes` may name the classes.
+        dataset: item i, of `len(dataset)`, is x, or (x, label) with an integer label. x is an array, a tensor or a
+            Pillow image of integers from lowest on: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes` may
+            name the classes.
         num_values: number of values that a position can take.
         lowest: the smallest value that a position can take.
 
@@ -199,30 +201,26 @@ def examples_from(dataset: Dataset, num_values: int = 256, lowest: int = 0) -> E
         raise TypeError(f"dataset must have a length, as a torch Dataset has, not be a {type(dataset).__name__}")
     if not len(dataset):
         raise ValueError("dataset has no items")
-    parts, labels, allowed = list[NDArray[Any]](), list[Any](), ValueRange(lowest, lowest + num_values - 1)
+    parts, labels = list[NDArray[Any]](), list[Any]()
     for i in range(len(dataset)):
         item = dataset[i]
         x, label = item if isinstance(item, tuple) else (item, None)
         array = np.asarray(x)[..., None] if hasattr(x, "getbands") and np.ndim(x) == 2 else np.asarray(x)
         if array.dtype.kind not in "bui":
             advice = "leave out transforms such as ToTensor, or round its values"
-            raise TypeError(f"dataset[{i}] holds {array.dtype} values, not integers {allowed}: {advice}")
+            raise TypeError(f"dataset[{i}] holds {array.dtype} values, not integers: {advice}")
         if array.ndim < 2 or (parts and array.shape != parts[0].shape[1:]):
             wanted = f"{list(parts[0].shape[1:])} as dataset[0]" if parts else "[*A, C], channels last"
             raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not {wanted}")
-        if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
-            raise ValueError(f"dataset[{i}] has values {array.min()}..{array.max()}, not {allowed}")
-        parts.append(array.astype(allowed.type)[None])
+        parts.append(array[None])
         labels.append(label)
-    classes = None if all(label is None for label in labels) else np.array([np.asarray(label) for label in labels])
-    if classes is not None and (classes.dtype.kind not in "ui" or classes.ndim > 1 or classes.min() < 0):
-        raise ValueError("dataset has items with labels that are no integers from 0: all items need one, or none")
-    named = () if classes is None else tuple(map(str, getattr(dataset, "classes", ())))
+    values, allowed = joined(parts), ValueRange(lowest, lowest + num_values - 1)
+    if not allowed.low <= values.min() <= values.max() <= allowed.high:
+        raise ValueError(f"dataset has values {ValueRange.of(values)}, not {allowed}")
+    has_labels = any(label is not None for label in labels)
     return Examples(
-        values=joined(parts),
+        values=values.astype(allowed.type, copy=False),
         names=[str(i) for i in range(len(labels))],
-        labels=None if classes is None else classes.astype(np.int64),
-        class_names=None if classes is None else (*named, *map(str, range(len(named), int(classes.max()) + 1))),
-        num_values=num_values,
-        lowest=lowest,
+        range=allowed,
+        **(labelled(labels, "dataset", getattr(dataset, "classes", ())) if has_labels else {}),
     )

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.arrays import MAX_CLASSES, example_of
+from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
-from axial_transformers.data.examples import Examples, Indices, OnDemand
+from axial_transformers.data.examples import MAX_CLASSES, Examples, Indices, OnDemand
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.parsing import say
 from axial_transformers.data.picture_files import Member
@@ -122,7 +122,7 @@ def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progres
         names=dataset["__key__"][:] if "__key__" in features else [str(i) for i in range(len(dataset))],
         labels=labels,
         class_names=class_names,
-        **rows.found.counted(source, None if rows.kind else options.num_values),
+        range=rows.found.modelled(source, options.num_values),
     )
 
 

@@ -9,8 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-import numpy as np
-
 from axial_transformers.data import bair_videos, hugging_face, images, npy, picture_files, scans, video
 from axial_transformers.data.arrays import example_shape, is_one_array, load_arrays, volume_in
 from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, examples_of, range_of_array
@@ -139,11 +137,9 @@ def _share(
 
 
 def _empty(source: Source, split: Split, slabs: str = "") -> EmptySplitError:
+    none = f"{source.name} has no {split} examples (it states {', '.join(source.parts)}{slabs})"
     share = "" if split == "train" else f", raise data.{split}_fraction, or give that part as a source with split=all"
-    stated = ", ".join(source.parts)
-    return EmptySplitError(
-        f"{source.name} has no {split} examples (it states {stated}{slabs}): give more, as by a smaller data.size{share}"
-    )
+    return EmptySplitError(f"{none}: give more, as by a smaller data.size{share}")
 
 
 def _opened(source: str | Path, config: DataConfig, split: Split, progress: Progress) -> Source:
@@ -234,7 +230,7 @@ def _reader(
         of_pixels = images.kind_of_images(files, config) if kind == "image" else video.kind_of_videos(files, config)
         read = partial(images.read_image if kind == "image" else video.read_videos, kind=of_pixels, options=config)
         bytes_only = of_pixels != "gray16"
-    class_names = None if classes is None else tuple(sorted({*classes.values()}))
+    class_names = [] if classes is None else sorted({*classes.values()})
 
     def load_files(chosen: Sequence[Path]) -> Examples:
         arrays, owners = gather(root, chosen, read, progress)
@@ -242,9 +238,7 @@ def _reader(
             BYTES if bytes_only else range_of_array(name, array, config.grid, rounding=True)
             for name, array in arrays.items()
         ]
-        labels = None
-        if classes is not None and class_names is not None:
-            labels = np.array([class_names.index(classes[chosen[owner]]) for owner in owners])
+        labels = None if classes is None else [class_names.index(classes[chosen[owner]]) for owner in owners]
         return examples_of(arrays, config, ValueRange.around(ranges), root, labels, class_names)
 
     return load_files

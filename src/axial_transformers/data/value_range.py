@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self, TypedDict, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,6 @@ from axial_transformers.data.parsing import say
 
 TYPES: tuple[type[np.integer], ...] = (np.uint8, np.int16, np.uint16, np.int32)
 """The types in which values are kept in memory and written."""
-
-
-class Counted(TypedDict):
-    """Fields of `Examples`."""
-
-    num_values: int
-    lowest: int
-    grid: Grid | None
 
 
 class ValueRange(NamedTuple):
@@ -49,11 +41,15 @@ class ValueRange(NamedTuple):
             said, both = f"values {self} of {where}, but the model knows {known}", ValueRange.around([self, known])
             if not advise:
                 raise ValueError(said)
-            count = both.high - both.low + 1
-            raise ValueError(f"{said}: give model.lowest={both.low} and model.num_values={count}")
+            raise ValueError(f"{said}: give model.lowest={both.low} and model.num_values={both.num_values}")
 
     def __str__(self) -> str:
         return f"{self.low}..{self.high}"
+
+    @property
+    def num_values(self) -> int:
+        """Return how many values there are."""
+        return self.high - self.low + 1
 
     @property
     def type(self) -> np.dtype[Any]:
@@ -61,8 +57,8 @@ class ValueRange(NamedTuple):
         limits = (np.iinfo(each) for each in TYPES)
         return next(each.dtype for each in limits if each.min <= self.low and self.high <= each.max)
 
-    def counted(self, where: object, num_values: int | None = None) -> Counted:
-        """Return `num_values` and `lowest` of data in this range.
+    def modelled(self, where: object, num_values: int | None = None) -> Self:
+        """Return the range that a model of such data knows.
 
         Without a given number, bytes of 128 or more are 0..255, smaller ones 0..high, and other values low..high.
 
@@ -77,13 +73,13 @@ class ValueRange(NamedTuple):
         if self.low < -(1 << 31) or self.high >= 1 << 31:
             raise ValueError(f"{where} holds values {self}, of more than 32 bits: subtract the smallest one first")
         if num_values is not None:
-            allowed = ValueRange(min(self.low, 0), min(self.low, 0) + num_values - 1)
+            allowed = self._replace(low=min(self.low, 0), high=min(self.low, 0) + num_values - 1)
             if self.high > allowed.high:
                 raise ValueError(f"{where} holds values {self}, not {allowed}: correct data.num_values")
-            return {"num_values": num_values, "lowest": allowed.low, "grid": self.grid}
-        lowest = 0 if 0 <= self.low <= self.high < 256 else self.low
-        count = 256 if lowest == 0 and 128 <= self.high < 256 else self.high - lowest + 1
-        return {"num_values": max(2, count), "lowest": lowest, "grid": self.grid}
+            return allowed
+        low = 0 if 0 <= self.low <= self.high < 256 else self.low
+        high = 255 if low == 0 and 128 <= self.high < 256 else self.high
+        return self._replace(low=low, high=max(low + 1, high))
 
 
 BYTES = ValueRange(0, 255)
@@ -128,7 +124,7 @@ def range_of(
             raise ValueError(f"{where} holds {_described(values, grid if known else None)}")
         ranges = [ValueRange.of(grid.integers(values))._replace(grid=None if grid == (1, 0) else grid)]
     found = ValueRange.around(ranges)
-    found.counted(where)
+    found.modelled(where)
     return found
 
 

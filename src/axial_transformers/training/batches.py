@@ -141,10 +141,7 @@ def check_fit(model: AxialTransformer, examples: Examples, config: TrainConfig, 
         raise ValueError("there is not one training example")
     if shape[1:] != (*wants.shape, wants.channels):
         raise ValueError(f"the model takes [*A, C] = {[*wants.shape, wants.channels]}, the data is {[*shape[1:]]}")
-    last = examples.lowest + examples.num_values - 1
-    if examples.lowest < wants.lowest or last > wants.highest:
-        found = f"the data has {examples.lowest}..{last}"
-        raise ValueError(f"the model knows values {wants.lowest}..{wants.highest}, {found}")
+    examples.range.require_within(wants.range, "the data")
     if classes is None:
         if config.label_dropout:
             raise ValueError(f"training.label_dropout is {config.label_dropout}, but the model has no classes")

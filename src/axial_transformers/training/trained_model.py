@@ -118,8 +118,7 @@ def range_of_examples(examples: Examples) -> ValueRange | None:
     values: object = examples.values
     if not isinstance(values, np.ndarray | Blocks):
         return None
-    found = values.range if isinstance(values, Blocks) else ValueRange.of(values)
-    return found._replace(grid=examples.grid)
+    return values.range if isinstance(values, Blocks) else ValueRange.of(values)._replace(grid=examples.range.grid)
 
 
 def check_recorded(folder: str | Path, source: str) -> None:
