@@ -205,7 +205,7 @@ def random_examples(config: AxialTransformerConfig, count: int = 128) -> Example
     rng = np.random.default_rng(0)
     values = rng.integers(0, config.num_values, (count, *config.shape, config.channels), dtype=np.uint8)
     labels = rng.integers(0, config.num_classes, count) if config.num_classes else None
-    return Examples(values=values, names=[str(i) for i in range(count)], labels=labels, num_values=config.num_values)
+    return Examples(values=values, names=[str(i) for i in range(count)], labels=labels, range=config.range)
 
 
 def layers(rounds: int = 9) -> list[Row]:

@@ -41,10 +41,12 @@ def test_images_of_another_size_or_type_are_named_with_a_hint(tmp_path):
     _png(tmp_path)
     _png(tmp_path, "other.png", _PIXELS[:5])
     line = _line(tmp_path)
-    assert all(words in line for words in ("other.png is 16x5", "good.png is 16x16", "crop, stretch or tiles"))
+    assert "good.png is [16, 16, 3], and other.png is [5, 16, 3]: give data.frames, or data.size" in line
     line = _line(tmp_path, DataConfig(size=16))
     assert all(words in line for words in ("other.png is 16x5 pixels, not 16x16", "data.fit=crop"))
-    assert "smaller than one 6x6 tile" in _line(tmp_path, DataConfig(size=6, fit="tiles"))
+    assert "other.png is of 5x16 positions, less than one block of [6, 6]" in _line(
+        tmp_path, DataConfig(size=6, fit="tiles")
+    )
     assert len(data.load(tmp_path, DataConfig(size=6, fit="crop"), "all")) == 2
     deep = _png(tmp_path / "deep", "a.png", _PIXELS[..., 0].astype(np.uint16))
     assert "a.png has 16 bits a channel, not 8: convert or remove it" in _line(deep, DataConfig(mode="rgb"))
@@ -124,7 +126,7 @@ def test_labels_that_do_not_fit_are_named(tmp_path):
     path, images = tmp_path / "a.npz", _PIXELS.reshape(4, 4, 16, 3)
     for labels in (np.arange(3), np.arange(4.0), np.arange(4)[:, None].repeat(2, 1)):
         np.savez(path, images=images, labels=labels)
-        assert "4 integers are needed" in _line(path)
+        assert "4 integers 0..65535 are needed" in _line(path)
     for labels in (np.array([0, -1, 2, 3]), np.array([0, 1, 2, 10**12])):
         np.savez(path, images=images, labels=labels)
-        assert "has labels" in _line(path)
+        assert "4 integers 0..65535 are needed" in _line(path)

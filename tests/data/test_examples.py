@@ -1,4 +1,4 @@
-"""Examples, their fingerprint, 16-bit pairs, splits and the bundled digits."""
+"""Examples, their fingerprint, splits and the bundled digits."""
 
 from dataclasses import replace
 
@@ -12,7 +12,9 @@ from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data import examples_from
+from axial_transformers.data.grid import Grid
 from axial_transformers.data.splits import consecutive_part, hashed_parts, part_of_file, part_of_folder
+from axial_transformers.data.value_range import ValueRange
 
 _VALUES = npst.arrays(np.uint8, npst.array_shapes(min_dims=3, max_dims=5, max_side=4))
 
@@ -44,8 +46,9 @@ def test_fingerprint_changes_with_every_part(values, draw):
         replace(examples, names=names),
         replace(examples, labels=labels),
         replace(examples, labels=None),
-        replace(examples, num_values=17),
-        replace(examples, lowest=-1),
+        replace(examples, range=ValueRange(0, 16)),
+        replace(examples, range=ValueRange(-1, 254)),
+        replace(examples, range=ValueRange(0, 255, Grid(0.5, 0))),
         replace(examples, values=values.astype(np.int16)),
     ]
     assert len({variant.fingerprint for variant in variants}) == len(variants)
@@ -58,32 +61,22 @@ def test_fingerprint_is_of_the_values_not_of_their_memory(values):
 
 
 def test_fingerprint_covers_all_blocks():
-    values = np.zeros((2500, 2, 1), np.uint8)
-    fingerprints = {_examples(values).fingerprint}
-    for position in (0, 1023, 1024, 2499):
-        other = values.copy()
-        other[position, 1, 0] = 1
-        fingerprints.add(_examples(other).fingerprint)
-    assert len(fingerprints) == 5
+    positions = [-1, 0, 1023, 1024, 2499]
+    values = np.arange(2500) == np.array(positions)[:, None]
+    assert len({_examples(each[:, None, None].astype(np.uint8)).fingerprint for each in values}) == 5
 
 
 @given(_VALUES, st.data())
 def test_selection_keeps_parts_together(values, draw):
     examples = _examples(values)
     indices = draw.draw(st.lists(st.integers(0, len(examples) - 1)))
+    assert examples[1::2].fingerprint == examples[np.arange(len(examples)) % 2 == 1].fingerprint
     chosen = examples[indices]
     assert len(chosen) == len(indices)
     assert chosen.names == [f"name {i}" for i in indices]
     np.testing.assert_array_equal(chosen.values, values[indices])
     assert chosen.labels.tolist() == [i % 3 for i in indices]
     assert chosen.num_classes == 3
-
-
-def test_slices_and_masks_select_alike():
-    examples = _examples(np.arange(24, dtype=np.uint8).reshape(6, 2, 2, 1))
-    mask = np.array([False, True, False, True, False, True])
-    assert examples[1::2].fingerprint == examples[mask].fingerprint == examples[[1, 3, 5]].fingerprint
-    assert examples[::-1].names[0] == "name 5"
 
 
 def test_parts_that_do_not_fit_are_refused():
@@ -100,8 +93,7 @@ def test_digits_have_the_split_used_everywhere():
     parts = [data.load("digits", split=split) for split in ("train", "validation", "test")]
     assert [len(part) for part in parts] == [1350, 150, 297]
     assert parts[2].values.shape == (297, 8, 8, 1)
-    assert {part.num_values for part in parts} == {17}
-    assert max(part.values.max() for part in parts) == 16
+    assert {part.range for part in parts} == {(0, 16, None)}
     assert {part.num_classes for part in parts} == {10}
     whole = data.load("digits", split="all")
     np.testing.assert_array_equal(np.concatenate([part.values for part in parts]), whole.values)
@@ -144,14 +136,8 @@ def test_of_few_examples_one_validates():
 
 
 def test_names_state_their_split():
-    assert [part_of_folder(name) for name in ("train", "val", "valid_32x32", "Test", "bullet_train", "cats")] == [
-        "train",
-        "validation",
-        "validation",
-        "test",
-        None,
-        None,
-    ]
+    folders = ["train", "val", "valid_32x32", "Test", "bullet_train", "cats"]
+    assert [part_of_folder(name) for name in folders] == ["train", "validation", "validation", "test", None, None]
     stems = ["train_data_batch_10", "val_data", "fashion_mnist_test", "latest", "train_test", "digits"]
     assert [part_of_file(stem) for stem in stems] == ["train", "validation", "test", None, None, None]
 
@@ -192,7 +178,7 @@ def test_any_data_set_with_a_length_becomes_examples():
     assert examples.values.shape == (6, 2, 3, 1)
     assert examples.values[:, 0, 0, 0].tolist() == examples.values[:, 1, 2, 0].tolist() == [*range(6)]
     assert examples.labels.tolist() == [0, 1] * 3
-    assert (examples.class_names, examples.num_values) == (("dark", "bright"), 6)
+    assert (examples.class_names, examples.range) == (("dark", "bright"), (0, 5, None))
     values = np.random.default_rng(0).integers(0, 256, (4, 5, 3)).astype(np.uint8)
     plain = examples_from(values)
     np.testing.assert_array_equal(plain.values, values)
@@ -207,13 +193,13 @@ def test_any_data_set_with_a_length_becomes_examples():
     [
         ((x for x in ()), TypeError, "dataset must have a length"),
         ([], ValueError, "no items"),
-        (np.zeros((2, 3, 3, 1), np.float32), TypeError, r"dataset\[0\] holds float32 values, not integers 0..255"),
-        (np.full((2, 3, 1), 256), ValueError, r"dataset\[0\] has values 256..256, not 0..255"),
+        (np.zeros((2, 3, 3, 1), np.float32), TypeError, r"dataset\[0\] holds float32 values, not integers"),
+        (np.full((2, 3, 1), 256), ValueError, "dataset has values 256..256, not 0..255"),
         (np.full((2, 3, 1), -1), ValueError, "values -1..-1"),
         ([np.zeros((3, 1), int), np.zeros((4, 1), int)], ValueError, r"dataset\[1\] has shape \[4, 1\], not \[3, 1\]"),
         ([np.zeros(3, int)], ValueError, r"\[\*A, C\], channels last"),
-        ([(np.zeros((3, 1), int), 0), np.zeros((3, 1), int)], ValueError, "labels that are no integers"),
-        ([(np.zeros((3, 1), int), "cat")], ValueError, "all items need one, or none"),
+        ([(np.zeros((3, 1), int), 0), np.zeros((3, 1), int)], ValueError, "dataset has labels object"),
+        ([(np.zeros((3, 1), int), "cat")], ValueError, "1 integers 0..65535 are needed"),
     ],
 )
 def test_a_data_set_that_cannot_be_trained_on_is_refused(dataset, error, says):

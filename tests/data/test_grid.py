@@ -56,11 +56,11 @@ def _loaded(folder, values, **options):
 def test_floats_are_loaded_as_integers_on_their_grid(tmp_path, options):
     numbers = np.random.default_rng(0).integers(-300, 500, (6, 4, 3))
     examples = _loaded(tmp_path, (numbers / 10).astype(np.float32), **options)
-    assert examples.grid == Grid(0.1, 0)
+    assert examples.range.grid == Grid(0.1, 0)
     assert np.array_equal(examples.values[:][..., 0], numbers)
     assert examples.fingerprint != _loaded(tmp_path, numbers, **options).fingerprint
     whole = _loaded(tmp_path, numbers.astype(np.float64), **options)
-    assert (whole.grid, whole.fingerprint) == (None, _loaded(tmp_path, numbers, **options).fingerprint)
+    assert (whole.range.grid, whole.fingerprint) == (None, _loaded(tmp_path, numbers, **options).fingerprint)
 
 
 def test_other_floats_are_one_line_that_says_how_to_round_them(tmp_path):
@@ -69,7 +69,7 @@ def test_other_floats_are_one_line_that_says_how_to_round_them(tmp_path):
         _loaded(tmp_path, values)
     step = float(str(error.value).split("data.grid=(")[1].split(",")[0])
     with pytest.warns(UserWarning, match="is rounded to steps of 0.0001 from 0, as data.grid says, by at most 5e-05"):
-        assert _loaded(tmp_path, values, grid=Grid(step, 0)).num_values < 65_536
+        assert _loaded(tmp_path, values, grid=Grid(step, 0)).range.num_values < 65_536
     with pytest.warns(UserWarning, match="is rounded to steps of 1 from 0, as data.grid says"):
         found = _loaded(tmp_path, values, grid=Grid(1, 0))
     np.testing.assert_array_equal(found.values[..., 0], np.rint(values))

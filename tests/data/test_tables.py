@@ -29,7 +29,7 @@ def test_columns_keep_their_names_and_what_is_left_out_is_said(tmp_path):
     assert table.columns == (("wind, m/s", "int"), ("temperature", "float"))
     np.testing.assert_array_equal(table.values, [[3, -0.5], [7, 2], [12, 0]])
     examples = data.load(path, split="all")
-    assert (examples.shape, examples.grid) == ((2,), (0.5, 0.0))
+    assert (examples.shape, examples.range.grid) == ((2,), (0.5, 0.0))
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ def line(path: Path, config: DataConfig | None = None) -> str:
 def test_lossless_videos_are_read_exactly_as_clips_in_order(tmp_path, suffix):
     encode(tmp_path / f"a.{suffix}", moving(13))
     examples = data.load(tmp_path, DataConfig(frames=3), "all")
-    assert np.array_equal(examples.values, moving(13)[:12].reshape(4, 3, 8, 8, 3))
-    assert examples.names == [f"a.{suffix}#{i:04d}" for i in range(4)]
+    assert np.array_equal(examples.values[:], moving(13)[:12].reshape(4, 3, 8, 8, 3))
+    assert examples.names == [f"a.{suffix}#{i},0,0" for i in range(4)]
     with_steps = data.load(tmp_path, DataConfig(frames=2, stride=3), "all")
-    assert np.array_equal(with_steps.values, moving(13)[:12:3].reshape(2, 2, 8, 8, 3))
+    assert np.array_equal(with_steps.values[:], moving(13)[:12:3].reshape(2, 2, 8, 8, 3))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_rotation_that_the_file_asks_for_is_applied(tmp_path, matrix, quarter_
     content = path.read_bytes()
     at = content.index(stored(1, 0, 0, 1), content.index(b"tkhd"))
     path.write_bytes(content[:at] + stored(*matrix) + content[at + 36 :])
-    seen = data.load(tmp_path, DataConfig(frames=2), "all").values[0]
+    seen = data.load(tmp_path, DataConfig(frames=2), "all").values[:][0]
     assert np.array_equal(seen, np.rot90(moving(2, 8, 12), -quarter_turns, axes=(1, 2)))  # clockwise
 
 
@@ -69,31 +69,31 @@ def test_webm_and_gif_are_read(tmp_path):
     encode(tmp_path / "webm.webm", np.ascontiguousarray(ramp), "libvpx-vp9", "yuv444p", lossless="1")
     pictures.save_movie(tmp_path / "gif.gif", np.ascontiguousarray(ramp))
     examples = data.load(tmp_path, DataConfig(frames=7), "all")
-    assert examples.names == ["gif.gif#0000", "webm.webm#0000"]
-    assert np.abs(examples.values.astype(int) - ramp).max() <= 3
+    assert examples.names == ["gif.gif#0,0,0", "webm.webm#0,0,0"]
+    assert np.abs(examples.values[:].astype(int) - ramp).max() <= 3
 
 
 def test_frames_are_resized_by_averaging_and_cut_into_tiles(tmp_path):
     path = encode(tmp_path / "even.mkv", moving(2, 8, 12))
-    crop = data.load(path, DataConfig(frames=2, size=4, fit="crop"), "all").values[0]
+    crop = data.load(path, DataConfig(frames=2, size=4, fit="crop"), "all").values[:][0]
     boxes = moving(2, 8, 12)[:, :, 2:10].reshape(2, 4, 2, 4, 2, 3).mean(axis=(2, 4))
     assert np.abs(crop - boxes).max() <= 1
     assert data.load(path, DataConfig(frames=1, size=4, fit="stretch"), "all").values.shape == (2, 1, 4, 4, 3)
     path.unlink()
     encode(tmp_path / "a.mkv", moving(2, 8, 13))
     tiles = data.load(tmp_path, DataConfig(frames=1, size=4, fit="tiles"), "all")
-    assert tiles.names[:7] == [f"a.mkv#0000#{r},{c}" for r in (0, 1) for c in (0, 1, 2)] + ["a.mkv#0001#0,0"]
-    assert np.array_equal(tiles.values[4], moving(2, 8, 13)[:1, 4:8, 4:8])
+    assert tiles.names[:7] == [f"a.mkv#0,{r},{c}" for r in (0, 1) for c in (0, 1, 2)] + ["a.mkv#1,0,0"]
+    assert np.array_equal(tiles.values[:][4], moving(2, 8, 13)[:1, 4:8, 4:8])
 
 
 def test_gray_videos_have_one_channel_on_request(tmp_path):
     encode(tmp_path / "gray.mkv", moving(channels=1), "ffv1", "gray")
     encode(tmp_path / "rgb.mkv", moving())
     examples = data.load(tmp_path, DataConfig(frames=7), "all")
-    assert np.array_equal(examples.values, np.stack([moving(channels=1)[..., None].repeat(3, -1), moving()]))
-    gray = data.load(tmp_path, DataConfig(frames=7, mode="gray"), "all").values
+    assert np.array_equal(examples.values[:], np.stack([moving(channels=1)[..., None].repeat(3, -1), moving()]))
+    gray = data.load(tmp_path, DataConfig(frames=7, mode="gray"), "all").values[:]
     assert np.array_equal(gray[0, ..., 0], moving(channels=1))
-    assert data.load(tmp_path, DataConfig(frames=7, mode="rgba"), "all").values[..., 3].min() == 255
+    assert data.load(tmp_path, DataConfig(frames=7, mode="rgba"), "all").values[:][..., 3].min() == 255
 
 
 def test_folders_of_frames_are_videos(tmp_path):
@@ -102,9 +102,9 @@ def test_folders_of_frames_are_videos(tmp_path):
         for i, frame in enumerate(moving(12, seed=seed)):
             Image.fromarray(frame).save(tmp_path / clip / f"frame{i}.png")
     examples = data.load(tmp_path, DataConfig(frames=12), "all")
-    assert np.array_equal(examples.values, np.stack([moving(12), moving(12, seed=1)]))
-    assert (examples.names, examples.labels) == (["a#0000", "b#0000"], None)
-    assert np.array_equal(data.load(tmp_path / "b", DataConfig(frames=6)).values[0], moving(12, seed=1)[:6])
+    assert np.array_equal(examples.values[:], np.stack([moving(12), moving(12, seed=1)]))
+    assert (examples.names, examples.labels) == (["a#0,0,0", "b#0,0,0"], None)
+    assert np.array_equal(data.load(tmp_path / "b", DataConfig(frames=6)).values[:][0], moving(12, seed=1)[:6])
 
 
 def test_all_clips_of_a_video_are_in_one_split(tmp_path):
@@ -124,7 +124,7 @@ def test_folders_name_splits_and_classes_and_one_video_is_split_along_time(tmp_p
     assert (examples.class_names, examples.labels.tolist()) == (("run", "walk"), [0, 0, 1, 1])
     assert len(data.load(tmp_path, DataConfig(frames=5), "test")) == 2
     for split, part in (("train", slice(9)), ("validation", slice(9, 10))):
-        assert np.array_equal(data.load(path, DataConfig(frames=1), split).values[:, 0], moving(10, 2, 2)[part])
+        assert np.array_equal(data.load(path, DataConfig(frames=1), split).values[:][:, 0], moving(10, 2, 2)[part])
 
 
 def test_arrays_of_videos_are_resized(tmp_path):
@@ -134,7 +134,7 @@ def test_arrays_of_videos_are_resized(tmp_path):
     assert np.array_equal(data.load(path, split="all").values, videos)
     examples = data.load(path, DataConfig(size=4, fit="stretch"), "all")
     boxes = videos.reshape(2, 7, 4, 2, 4, 2, 3).mean(axis=(3, 5))
-    assert np.abs(examples.values - boxes).max() <= 1
+    assert np.abs(examples.values[:] - boxes).max() <= 1
     assert examples.labels.tolist() == [0, 1]
     assert "not data.size=4" in line(path, DataConfig(size=4))
 
@@ -152,24 +152,20 @@ def test_videos_that_give_no_clip_are_named(tmp_path):
     assert "sound.mkv holds no video" in line(tmp_path / "sound.mkv")
     encode(tmp_path / "folder" / "short.mkv", moving(5))
     folder = tmp_path / "folder"
-    assert "short.mkv has 5 frames, too few for a clip of 7" in line(folder, DataConfig(frames=3, stride=3))
+    assert "short.mkv is of 5x8x8 positions, less than one block of [7, 8, 8]" in line(
+        folder, DataConfig(frames=3, stride=3)
+    )
     assert "short.mkv is 8x8 pixels, not 4x4" in line(folder, DataConfig(frames=1, size=4))
     assert "holds videos: set how many frames" in line(folder, DataConfig())
     encode(folder / "wide.mkv", moving(5, 8, 10))
-    assert "wide.mkv is 10x8 pixels where" in line(folder)
+    assert "short.mkv is [5, 8, 8, 3], and wide.mkv is [5, 8, 10, 3]" in line(folder)
 
 
-def test_a_damaged_video_is_left_out_whole_and_the_others_keep_their_classes(tmp_path):
-    for i in range(4):
-        encode(tmp_path / "ab"[i % 2] / f"{i}.mp4", moving(40, 16, 16, seed=i), g="4")
-    torn = tmp_path / "b" / "1.mp4"
+def test_a_video_whose_end_is_damaged_is_named(tmp_path):
+    torn = encode(tmp_path / "1.mp4", moving(40, 16, 16), g="4")
     content = torn.read_bytes()
     torn.write_bytes(content[:-9000] + bytes(6000) + content[-3000:])  # its first clips are whole
-    with pytest.warns(UserWarning, match=r"skipped, 1 of .*b/1\.mp4 is "):
-        examples = data.load(tmp_path, DataConfig(frames=2), "all")
-    assert {name.split("#")[0] for name in examples.names} == {"a/0.mp4", "a/2.mp4", "b/3.mp4"}
-    assert np.array_equal(examples.values.reshape(3, 40, 16, 16, 3)[2], moving(40, 16, 16, seed=3))
-    assert examples.labels.tolist() == [0] * 40 + [1] * 20
+    assert "1.mp4 is " in line(tmp_path)
 
 
 def test_what_frames_of_more_bits_lose_is_said_and_transparent_ones_are_refused(tmp_path):

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from axial_transformers.compression import compress, decompress
 from axial_transformers.data.examples import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding import graph_backend, gumbel, uniform
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
@@ -150,7 +151,7 @@ TINY = VARIANTS["2d deep"]
 def trained(folder, *ends: int, **options) -> dict[str, torch.Tensor]:
     """Weights after the last of the steps at which the run ends, and is resumed after all but the last."""
     values = np.random.default_rng(0).integers(0, 5, (32, 3, 2, 2), dtype=np.uint8)
-    examples = Examples(values, [str(i) for i in range(32)], num_values=5)
+    examples = Examples(values, [str(i) for i in range(32)], range=ValueRange(0, 4))
     config = TrainConfig(steps=ends[0], batch_size=8, warmup_steps=1, save_every=3, log_every=1, device="cuda")
     for end in ends:
         model = random_model(TINY, torch.float32)

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from axial_transformers import machine
 from axial_transformers.data.examples import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.training import TrainConfig, parallelism
@@ -43,7 +44,7 @@ def in_shards() -> int:
     model = random_model(CONFIG, torch.float32, seed=int(os.environ["RANK"]))
     full = bytes_held() - before
     x = random_values(model, 8)
-    examples = Examples(x.numpy().astype("uint8"), [*map(str, range(8))], num_values=5)
+    examples = Examples(x.numpy().astype("uint8"), [*map(str, range(8))], range=ValueRange(0, 4))
     before, slack, held, shard = bytes_held() - full, full // 20, [], parallelism.fully_shard
 
     def watched(*args, **kwargs):
@@ -84,7 +85,7 @@ def test_each_kind_of_block_is_one_graph_after_the_first_step(tmp_path, shard):
     training = replace(IN_SHARDS, accumulate=2, compile=True, shard=shard, checkpoint_blocks=True)
     model = random_model(small_config((3, 4), inner_layers=2, encoder_layers=0), torch.float32)
     values = np.random.default_rng(0).integers(0, 5, (8, 3, 4, 1), dtype=np.uint8)
-    examples, compile = Examples(values, [*map(str, range(8))], num_values=5), torch.compile
+    examples, compile = Examples(values, [*map(str, range(8))], range=ValueRange(0, 4)), torch.compile
 
     def steps() -> int:
         graphs = []

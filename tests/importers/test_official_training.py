@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.importers.official import import_official
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.training import TrainConfig
@@ -35,7 +36,7 @@ def test_a_run_makes_the_authors_steps() -> None:
     with np.load(CASE / "case.npz") as arrays:
         case = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     batches = [Batch(case[f"train/x_{i}"], None, case[f"train/slice_inds_{i}"].long()) for i in range(STEPS)]
-    unused = Examples(batches[0].values.numpy().astype(np.uint8), [""] * BATCH, num_values=256)
+    unused = Examples(batches[0].values.numpy().astype(np.uint8), [""] * BATCH, range=ValueRange(0, 255))
     model = import_official(CASE / "init", raw=True, heads=4)
     lines = []
     with Processes(torch.device("cpu")) as processes:

@@ -12,6 +12,7 @@ import torch
 
 from axial_transformers import cli
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
@@ -85,7 +86,7 @@ def small_run(folder: Path, each: Callable[[int], None]) -> Callable[[], int]:
         torch.manual_seed(0)
         model = small_model((2, 3)).float()
         x = random_values(model, 23).to(torch.uint8)
-        examples = Examples(x.numpy(), [str(i) for i in range(23)], num_values=5)
+        examples = Examples(x.numpy(), [str(i) for i in range(23)], range=ValueRange(0, 4))
 
         class Seen:
             def __len__(self) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from axial_transformers.data.examples import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.models.baselines.by_name import MODELS, build, read_model
@@ -47,7 +48,7 @@ def test_a_run_is_resumed_evaluated_sampled_scored_and_inspected(name, axial, tm
 
 def test_a_run_goes_on_as_the_model_that_it_was_begun_with(tmp_path):
     """The weights of both have the same names and shapes; only the name of the model tells them apart."""
-    examples = Examples(np.zeros((4, 2, 3, 2), np.uint8), list("abcd"), num_values=5)
+    examples = Examples(np.zeros((4, 2, 3, 2), np.uint8), list("abcd"), range=ValueRange(0, 4))
     settings = TrainConfig(steps=1, batch_size=2, device="cpu")
     train(build(CONFIGS["sparse_transformer"]), examples, settings, tmp_path / "run")
     raster = build(AxialTransformerConfig(layout="raster", **SIZE))

@@ -14,6 +14,7 @@ from axial_transformers import recipes
 from axial_transformers.cli.train import requested
 from axial_transformers.cli.training import decided, read, read_training
 from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, of_own_data, tiled
 from axial_transformers.recipes.custom import block_of, kind_of_values
@@ -248,7 +249,7 @@ def test_values_are_numbers_where_unlike_neighbours_differ_as_those_of_other_val
     kind, values = DATA[name]
     x = values[..., None].astype(np.int32)
     lowest, highest = int(x.min()), int(x.max())
-    examples = Examples(x, [name] * len(x), num_values=highest - lowest + 1, lowest=lowest)
+    examples = Examples(x, [name] * len(x), range=ValueRange(lowest, highest))
     found, why = kind_of_values(examples)
     assert found == kind, why
 
@@ -286,7 +287,7 @@ def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples()
     ):
         slopes = np.random.default_rng(0).uniform(0, 9, (count, *[1] * len(shape)))
         x = (slopes * np.indices(shape).sum(axis=0)).astype(np.int32)
-        run = recipes.custom(Examples(x, ["ramp"] * count, num_values=3000))
+        run = recipes.custom(Examples(x, ["ramp"] * count, range=ValueRange(0, 2999)))
         assert (run.model.dim, run.training.batch_size, run.validate_on) == (dim, batch, evaluated)
         assert run.model.dim % (2 * run.model.heads) == 0
         assert run.training.head_learning_rate == pytest.approx(0.04 / dim)

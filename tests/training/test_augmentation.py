@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.augmentation import augmented, conditioning, shifts, symmetries
@@ -48,7 +49,7 @@ def test_rearrangements_come_as_often_as_asked(among):
 
 def test_a_batch_may_have_both_kinds_or_one():
     values, positions = np.arange(18, dtype=np.uint8).reshape(2, 3, 3, 1), np.arange(400)
-    examples = Examples(values, ["", ""], num_values=18)
+    examples = Examples(values, ["", ""], range=ValueRange(0, 17))
 
     def batch_of(**shares):
         return batch_at(examples, range(0, 1), None, TrainConfig(**shares), positions)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
@@ -32,7 +33,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool = False, factor: float = 1e6):
     """The model after a run in which the gradients of these steps explode, counted from its begin, and what it says."""
     rng, said = np.random.default_rng(0), list[str]()
-    examples = Examples(rng.integers(0, 4, (16, 3), dtype=np.uint8)[..., None], [*map(str, range(16))], num_values=4)
+    values = rng.integers(0, 4, (16, 3, 1), dtype=np.uint8)
+    examples = Examples(values, [*map(str, range(16))], range=ValueRange(0, 3))
     torch.manual_seed(0)
     model = AxialTransformer(AxialTransformerConfig(shape=(3,), num_values=4, dim=8, heads=2, inner_layers=1))
     made = 0

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.workers import ahead
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
@@ -64,7 +65,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
     torch.manual_seed(0)
     values = np.random.default_rng(0).integers(0, 5, (7, 4, 1), dtype=np.uint8)
-    examples = Examples(values, [str(i) for i in range(7)], labels=np.arange(7) % 3, num_values=5)
+    examples = Examples(values, [str(i) for i in range(7)], labels=np.arange(7) % 3, range=ValueRange(0, 4))
     with pytest.MonkeyPatch.context() as patch:
         record(config, "find_device", 0)
         record(step, "arithmetic", "deterministic")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from axial_transformers.data.examples import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.metrics import Meter, MetricsLog, peak_memory
@@ -26,7 +27,7 @@ MODEL = AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer
 def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
     torch.manual_seed(0)
     values = np.random.default_rng(1).integers(0, 4, (9, 3, 2, 1), dtype=np.uint8)
-    train(AxialTransformer(MODEL), Examples(values, [str(i) for i in range(9)], num_values=4), config, folder)
+    train(AxialTransformer(MODEL), Examples(values, [str(i) for i in range(9)], range=ValueRange(0, 3)), config, folder)
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from axial_transformers.data import DataConfig, Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import NonFiniteLoss, RunConfig, TrainConfig, read_run, train
@@ -28,7 +29,7 @@ CONFIG = TrainConfig(
 
 def examples(count: int = 15) -> Examples:
     values = np.random.default_rng(1).integers(0, 3, (count, 4, 2), dtype=np.uint8)
-    return Examples(values, [str(i) for i in range(count)], labels=np.arange(count) % 3, num_values=4)
+    return Examples(values, [str(i) for i in range(count)], labels=np.arange(count) % 3, range=ValueRange(0, 3))
 
 
 def model() -> AxialTransformer:

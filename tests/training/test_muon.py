@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, train
@@ -32,7 +33,7 @@ def model() -> AxialTransformer:
 
 def run(folder: Path, **changes) -> Path:
     values = np.random.default_rng(1).integers(0, 4, (9, 3, 2, 2), dtype=np.uint8)
-    examples = Examples(values, [str(i) for i in range(9)], num_values=4)
+    examples = Examples(values, [str(i) for i in range(9)], range=ValueRange(0, 3))
     train(model(), examples, dataclasses.replace(CONFIG, **changes), folder, resume=True)
     return folder
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from axial_transformers.data.examples import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import (
     batch_at,
@@ -13,7 +14,7 @@ from axial_transformers.training.batches import (
 
 def some_examples(count: int = 7) -> Examples:
     values = np.random.default_rng(0).integers(0, 5, (count, 3, 4, 2), dtype=np.uint8)
-    return Examples(values, [str(i) for i in range(count)], labels=np.arange(count) % 3, num_values=5)
+    return Examples(values, [str(i) for i in range(count)], labels=np.arange(count) % 3, range=ValueRange(0, 4))
 
 
 def test_every_epoch_is_a_permutation_of_its_own():

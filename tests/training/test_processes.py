@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from axial_transformers import data
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.elementwise import dropout
@@ -53,7 +54,7 @@ def trained(folder: Path, source: str | None, options: dict[str, Any]) -> int:
         assert not [each for each in gc.get_objects() if type(each) is DistributedDataParallel], "outlives the group"
         then()
 
-    examples = data.Examples(VALUES, [str(i) for i in range(40)], num_values=4)
+    examples = data.Examples(VALUES, [str(i) for i in range(40)], range=ValueRange(0, 3))
     if source:
         examples = data.load(source, data.DataConfig(num_values=4, axes="NLC"), "all")
     with pytest.MonkeyPatch.context() as patch:

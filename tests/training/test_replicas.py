@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.progress import rank
 from axial_transformers.training import TrainConfig, checkpoints, step, train
 from tests.launching import fork
@@ -59,7 +60,7 @@ def trained(folder: Path, processes: int, **options: Any) -> list[dict[str, Tens
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(step, "clip_gradients", record)
-            examples = Examples(VALUES, [str(i) for i in range(len(VALUES))], num_values=5)
+            examples = Examples(VALUES, [str(i) for i in range(len(VALUES))], range=ValueRange(0, 4))
             model = random_model(MODEL, torch.float32, seed=number)  # the first process's weights are everyone's
             train(model, examples, replace(USUAL, **options), folder / "run", resume=True)
         save_file(seen, folder / f"{number}.safetensors")
@@ -101,7 +102,7 @@ def test_a_run_whose_replicas_differ_stops_with_one_line_and_keeps_its_last_chec
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(checkpoints.Checkpoints, "save", save)
-            examples = Examples(VALUES, [str(i) for i in range(len(VALUES))], num_values=5)
+            examples = Examples(VALUES, [str(i) for i in range(len(VALUES))], range=ValueRange(0, 4))
             model = random_model(MODEL, torch.float32)
             train(model, examples, replace(USUAL, save_every=2), tmp_path / "run", resume=True)
         return 0

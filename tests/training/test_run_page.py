@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, callbacks, read_run, train
 from axial_transformers.training.metrics import read_curves
@@ -17,7 +18,7 @@ from tests.pictures.test_html import fetched
 MODEL = AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer_layers=2, inner_layers=1)
 CONFIG = TrainConfig(steps=2, batch_size=2, device="cpu", log_every=1, evaluate_every=1)
 VALUES = np.random.default_rng(1).integers(0, 4, (9, 3, 2, 1), dtype=np.uint8)
-EXAMPLES = Examples(VALUES, [str(i) for i in range(9)], num_values=4)
+EXAMPLES = Examples(VALUES, [str(i) for i in range(9)], range=ValueRange(0, 3))
 
 
 @pytest.fixture

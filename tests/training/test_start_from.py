@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.models.start import start_from
@@ -75,7 +76,8 @@ def test_what_must_be_equal_is_named(before, change, said):
 def test_a_run_in_python_starts_from_a_model_and_goes_on_by_itself(tmp_path, monkeypatch):
     config = small_config((4,), 1, num_values=5)
     random_model(config, torch.float32, seed=1).save_pretrained(tmp_path / "trained")
-    examples = Examples(np.arange(32, dtype=np.uint8).reshape(8, 4, 1) % 5, [*map(str, range(8))], num_values=5)
+    values = np.arange(32, dtype=np.uint8).reshape(8, 4, 1) % 5
+    examples = Examples(values, [*map(str, range(8))], range=ValueRange(0, 4))
     training = TrainConfig(steps=1, batch_size=4, learning_rate=1e-12, device="cpu", precision="float32")
     out, first = tmp_path / "run", tmp_path / "trained"
     with monkeypatch.context() as killed:

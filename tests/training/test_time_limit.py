@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from axial_transformers.data import Examples
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import RunState, TrainConfig, train
@@ -20,7 +21,7 @@ CONFIG = TrainConfig(
     sample_every=10**6, save_every=10**6, schedule="cosine",
 )  # fmt: skip
 MODEL = AxialTransformerConfig(shape=(2,), num_values=4, dim=4, heads=1, inner_layers=1)
-EXAMPLES = Examples(np.zeros((9, 2, 1), np.uint8), [*map(str, range(9))], num_values=4)
+EXAMPLES = Examples(np.zeros((9, 2, 1), np.uint8), [*map(str, range(9))], range=ValueRange(0, 3))
 
 
 @pytest.fixture

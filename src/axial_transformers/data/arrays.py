@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.blocks_of_arrays import examples_of
+from axial_transformers.data.blocks_of_arrays import Sliced, examples_of
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, joined, labelled
 from axial_transformers.data.images import fitted
@@ -33,15 +33,16 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
         ranges.append(found)
     found, classes = ValueRange.around(ranges), np.concatenate(labels) if labels else None
     values = joined(parts) if parts[1:] else parts[0]
-    names = [str(i) for i in range(len(values))]
-    if options.cuts:
-        return examples_of(dict(zip(names, values, strict=True)), options, found, files[0], classes)
-    return Examples(
+    examples = Examples(
         values=values.astype(found.type, copy=False),
-        names=names,
+        names=[str(i) for i in range(len(values))],
         range=found.modelled(files[0], options.num_values),
-        **({} if classes is None else labelled(classes, files[0])),
+        **({} if classes is None else labelled(classes, len(values), files[0])),
     )
+    if not options.cuts:
+        return examples
+    arrays: dict[str, Sliced] = dict(zip(examples.names, examples.values, strict=True))
+    return examples_of(arrays, options, found, files[0], examples.labels)
 
 
 def save_arrays(

@@ -163,7 +163,7 @@ def examples_of(
     Raises:
         ValueError: arrays of different axes, or smaller than a block.
     """
-    block = _common_block(arrays, options)
+    block = _common_block(arrays, options, where)
     names, parts, owners = list[str](), list[Sliced](), list[int]()
     for number, (name, array) in enumerate(arrays.items()):
         for index in product(*map(range, array.shape[: -len(block) - 1])):
@@ -185,22 +185,24 @@ def examples_of(
         values=values,
         names=names,
         range=found.modelled(where, options.num_values),
-        **({} if labels is None else labelled(np.asarray(labels)[owners], where, class_names)),
+        **({} if labels is None else labelled(np.asarray(labels)[owners], len(owners), where, class_names)),
     )
 
 
-def _common_block(arrays: Mapping[str, Sliced], options: DataConfig) -> tuple[int, ...]:
-    found = {(block_of(array.shape[:-1], options), array.shape[-1]): name for name, array in arrays.items()}
+def _common_block(arrays: Mapping[str, Sliced], options: DataConfig, where: object) -> tuple[int, ...]:
+    found = dict[tuple[tuple[int, ...], int], str]()
+    for name, array in arrays.items():
+        found.setdefault((block_of(array.shape[:-1], options), array.shape[-1]), name)
     if len(found) > 1:
         one, other, *_ = found.values()
-        sizes = f"{one} is {list(arrays[one].shape)}, and {other} is {list(arrays[other].shape)}"
-        raise ValueError(f"{sizes}: give data.size, and for images and videos data.fit (crop, stretch or tiles)")
+        sizes = f"{where}: {one} is {list(arrays[one].shape)}, and {other} is {list(arrays[other].shape)}"
+        raise ValueError(f"{sizes}: give data.frames, or data.size, for images and videos with data.fit")
     ((block, _),) = found
     reach = (1 + (block[0] - 1) * options.stride, *block[1:])
     for name, array in arrays.items():
         axes = array.shape[:-1]
         if len(block) > len(axes) or any(np.subtract(axes[len(axes) - len(block) :], reach) < 0):
-            few = f"{name} is of {'x'.join(map(str, axes))} positions, less than one block of {list(reach)}"
+            few = f"{where}: {name} is of {'x'.join(map(str, axes))} positions, less than one block of {list(reach)}"
             raise ValueError(f"{few}: remove it, or lower data.size, data.frames or data.stride")
     return block
 

@@ -163,11 +163,12 @@ def joined(parts: list[NDArray[np.integer]]) -> NDArray[np.integer]:
     return values
 
 
-def labelled(labels: Any, where: object, names: Sequence[str] = ()) -> dict[str, Any]:
+def labelled(labels: Any, count: int, where: object, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the labels of examples and the names of all classes, as fields of `Examples`.
 
     Args:
         labels: an integer for each example, [N] or [N, 1].
+        count: the number of examples N.
         where: what errors call the source.
         names: of the first classes; class i is else called i.
 
@@ -175,10 +176,10 @@ def labelled(labels: Any, where: object, names: Sequence[str] = ()) -> dict[str,
         ValueError: other numbers than 0 .. 65535.
     """
     numbers = np.asarray(labels)
-    fits = numbers.dtype.kind in "ui" and numbers.size == len(numbers)
+    fits = numbers.dtype.kind in "ui" and numbers.size == len(numbers) == count
     if not fits or not 0 <= numbers.min() <= numbers.max() < MAX_CLASSES:
         found = f"{numbers.dtype} {list(numbers.shape)}" + (f" from {numbers.min()} to {numbers.max()}" if fits else "")
-        raise ValueError(f"{where} has labels {found}: an integer 0..{MAX_CLASSES - 1} for each example is needed")
+        raise ValueError(f"{where} has labels {found}: {count} integers 0..{MAX_CLASSES - 1} are needed")
     others = map(str, range(len(names), int(numbers.max()) + 1))
     return {"labels": numbers.reshape(-1).astype(np.int64), "class_names": (*names, *others)}
 
@@ -222,5 +223,5 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         values=values.astype(allowed.type, copy=False),
         names=[str(i) for i in range(len(labels))],
         range=allowed,
-        **(labelled(labels, "dataset", getattr(dataset, "classes", ())) if has_labels else {}),
+        **(labelled(labels, len(values), "dataset", getattr(dataset, "classes", ())) if has_labels else {}),
     )

@@ -58,15 +58,17 @@ def gather(
     Raises:
         ValueError: one line about all files that cannot be read.
     """
-    arrays, owners, faults = dict[str, Array](), list[int](), list[str]()
+    arrays, owners, faults = dict[str, Array](), list[int](), list[ValueError]()
     for number, file in enumerate(progress(files)):
         try:
             for suffix, array in read(file):
                 arrays[file.relative_to(root).as_posix() + suffix] = array
                 owners.append(number)
         except ValueError as error:
-            faults.append(str(error))
+            faults.append(error)
+    if len(faults) == 1:
+        raise faults[0]
     if faults:
         more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
-        raise ValueError("; ".join([*faults[:MAX_NAMED], *more]))
+        raise ValueError("; ".join([*map(str, faults[:MAX_NAMED]), *more]))
     return arrays, owners

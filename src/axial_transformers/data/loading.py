@@ -271,7 +271,7 @@ def files_of(source: Path, config: DataConfig) -> tuple[str, list[Path], list[Pa
         found["image"] = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
     found["array"] = [file for file in found.get("array", []) if file.parent == source]
     kind = next((kind for kind in KINDS_OF_FOLDER if found.get(kind)), "")
-    files = found.get(kind, [])
+    files = found[kind] if kind else []
     if kind in ("array", "parquet", "tar"):
         files.sort(key=lambda file: (file.parent, natural_key(file)))
     read = {*files}
