@@ -193,7 +193,7 @@ REFUSED = {
     "deep.tar": (lambda path: write(path, [("a.png", deep_png(0, 1))]), {}, "16 bits: save their values as arrays"),
     "names.parquet": (lambda path: rows().to_parquet(path), {"column": "x"}, "no column x .* one of image$"),
     "kinds.parquet": (lambda path: rows().to_parquet(path), {"label_column": "image"}, "no column image .* label$"),
-    "tiles.parquet": (lambda path: rows().to_parquet(path), {"size": 4, "fit": "tiles"}, "is not cut into tiles or blocks"),
+    "tiles.parquet": (lambda path: rows().to_parquet(path), {"size": 4, "fit": "tiles"}, "is not cut into tiles"),
     "numbers.parquet": (of_arrays(1, 2), {}, "has no column that can be it"),
     "ragged.parquet": (of_arrays([1, 2], [1]), {}, "arrays of different shapes"),
     "nothing.parquet": (of_arrays([1, 2], None), {}, "a row holds none"),
