@@ -84,6 +84,9 @@ class DataConfig:
     label_column: str | None = None
     """Column of a data set that holds classes. None: the only one of named classes, or else label or cls."""
 
+    skip_bad: Annotated[int, Bounds(least=0)] = 0
+    """Most files of a folder that may be left out, with a warning, if they cannot be read or are smaller than a tile."""
+
     def __post_init__(self) -> None:
         check_settings(self, "data.")
         check_axes(self.axes)

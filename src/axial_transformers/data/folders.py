@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+from axial_transformers.data.parsing import say
 from axial_transformers.progress import Progress
 from axial_transformers.wording import counted
 
@@ -47,28 +48,37 @@ def natural_key(file: PurePath) -> list[str | int]:
 
 
 def gather(
-    root: Path, files: Sequence[Path], read: Callable[[Path], Iterable[tuple[str, Array]]], progress: Progress
+    root: Path,
+    files: Sequence[Path],
+    read: Callable[[Path], Iterable[tuple[str, Array]]],
+    skip_bad: int,
+    progress: Progress,
 ) -> tuple[dict[str, Array], list[int]]:
     """Return the arrays that `read` makes of files, by name, and for each the number of its file.
 
     Args:
         root: names are paths below it, with the suffix that `read` gives.
         read: yields pairs of a suffix and an array.
+        skip_bad: most files to leave out, with a warning.
 
     Raises:
-        ValueError: one line about all files that cannot be read.
+        ValueError: one line about the files that cannot be read, if they are more or all.
     """
     arrays, owners, faults = dict[str, Array](), list[int](), list[ValueError]()
     for number, file in enumerate(progress(files)):
         try:
-            for suffix, array in read(file):
-                arrays[file.relative_to(root).as_posix() + suffix] = array
-                owners.append(number)
+            found = {file.relative_to(root).as_posix() + suffix: array for suffix, array in read(file)}
         except ValueError as error:
             faults.append(error)
-    if len(faults) == 1:
+            continue
+        arrays |= found
+        owners += [number] * len(found)
+    more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
+    line = "; ".join([*map(str, faults[:MAX_NAMED]), *more])
+    if faults and len(files) == 1:
         raise faults[0]
+    if len(faults) > skip_bad or not arrays:
+        raise ValueError(f"{line} (data.skip_bad={len(faults)} leaves out {len(faults)} of {len(files)} files)")
     if faults:
-        more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
-        raise ValueError("; ".join([*map(str, faults[:MAX_NAMED]), *more]))
+        say(f"left out, {len(faults)} of {len(files)} files: {line}")
     return arrays, owners

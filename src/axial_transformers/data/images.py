@@ -1,5 +1,6 @@
 """Images: their kind, and their values, fitted to a size."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,15 +30,16 @@ MODES: dict[PixelKind, str] = {"gray": "L", "gray16": "I", "rgb": "RGB", "rgba":
 
 
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
-    """Return the kind as which all images are read; by default 16-bit, rgba or rgb if any is."""
+    """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     if options.mode in ("rgb", "rgba"):
         return options.mode
-    kinds = set[PixelKind]()
-    for file in files if options.mode == "auto" else files[:1]:
-        with suppress(PictureError):  # which decoding it raises again
-            kinds.add(_kind(file, options, options.background is None and "rgba" not in kinds))
-    of_mode: tuple[PixelKind, ...] = ("gray16", "rgba", "rgb") if options.mode == "auto" else ("gray16",)
-    return next((kind for kind in of_mode if kind in kinds), "gray")
+    kinds = Counter[PixelKind]()
+    for file in files:
+        with suppress(PictureError):  # which decoding raises again
+            kinds[_kind(file, options, options.background is None and not kinds["rgba"])] += 1
+    if 2 * kinds["gray16"] > kinds.total():
+        return "gray16"
+    return "gray" if options.mode == "gray" else "rgba" if kinds["rgba"] else "rgb" if kinds["rgb"] else "gray"
 
 
 def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelKind:
@@ -98,7 +100,9 @@ def fitted(
     pixels = np.atleast_3d(np.asarray(image))
     if image.mode == "I":
         pixels = pixels.clip(0, 65535).astype(np.uint16)  # resizing may overshoot
-    if isinstance(size, int) and options.fit == "tiles" and min(pixels.shape[:2]) >= size:
+    if isinstance(size, int) and options.fit == "tiles":
+        if min(image.size) < size:
+            raise ParsingError(f"{file} is smaller than a tile of {size}x{size}: remove it, or lower data.size")
         pixels = pixels[: image.height // size * size, : image.width // size * size]
     return pixels
 

@@ -233,7 +233,7 @@ def _reader(
     class_names = [] if classes is None else sorted({*classes.values()})
 
     def load_files(chosen: Sequence[Path]) -> Examples:
-        arrays, owners = gather(root, chosen, read, progress)
+        arrays, owners = gather(root, chosen, read, config.skip_bad, progress)
         ranges = [
             BYTES if bytes_only else range_of_array(name, array, config.grid, rounding=True)
             for name, array in arrays.items()
