@@ -278,10 +278,11 @@ def test_all_files_of_a_split_that_cannot_be_read_are_named_at_once(tmp_path):
 def test_images_of_8_and_of_16_bits_do_not_mix(tmp_path):
     _save(tmp_path / "a.png", _pixels(channels=1))
     _save(tmp_path / "b.png", _pixels(channels=1).astype(np.uint16))
-    with pytest.raises(ValueError, match=r"a\.png has 8 bits a channel, not 16: convert or remove it"):
+    with pytest.raises(ValueError, match=r"b\.png has 16 bits a channel, not 8: .* leaves out 1 of 2 files\)$"):
         data.load(tmp_path, split="all")
-    with pytest.raises(ValueError, match=r"b\.png has 16 bits a channel, not 8: convert or remove it"):
-        data.load(tmp_path, DataConfig(mode="rgb"), "all")
+    _save(tmp_path / "c.png", _pixels(channels=1).astype(np.uint16))
+    with pytest.warns(UserWarning, match=r"left out, 1 of 3 files: .*a\.png has 8 bits a channel, not 16"):
+        assert data.load(tmp_path, DataConfig(skip_bad=1), "all").names == ["b.png", "c.png"]
 
 
 def test_where_an_image_has_alpha_the_others_are_opaque_and_a_background_flattens_all(tmp_path):

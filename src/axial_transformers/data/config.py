@@ -85,7 +85,7 @@ class DataConfig:
     """Column of a data set that holds classes. None: the only one of named classes, or else label or cls."""
 
     skip_bad: Annotated[int, Bounds(least=0)] = 0
-    """Most files of a folder that may be left out, with a warning, if they cannot be read or are smaller than a tile."""
+    """Most files of a folder to leave out, with a warning, if they cannot be read or are smaller than a tile."""
 
     def __post_init__(self) -> None:
         check_settings(self, "data.")

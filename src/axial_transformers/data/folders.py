@@ -78,7 +78,8 @@ def gather(
     if faults and len(files) == 1:
         raise faults[0]
     if len(faults) > skip_bad or not arrays:
-        raise ValueError(f"{line} (data.skip_bad={len(faults)} leaves out {len(faults)} of {len(files)} files)")
+        advice = f" (data.skip_bad={len(faults)} leaves out {len(faults)} of {len(files)} files)"
+        raise ValueError(line + (advice if arrays else ""))
     if faults:
         say(f"left out, {len(faults)} of {len(files)} files: {line}")
     return arrays, owners
