@@ -73,7 +73,7 @@ CALLS = {
     "train pair.npz --data.key none": "key",
     "train photos.npz --data.num-values 3": "num_values",
     "train digits --model.layout frames --model.shape 8": "frames",
-    "train one.npy": "one example cannot both train and validate, give two or more",
+    "train one.npy": "no validation examples (it states train): give more",
     "train digits --out photos.npz": "photos.npz exists already, and is no folder",
     "train photos.npz --from model --training.steps x": "--training.steps",
     # models and what they read

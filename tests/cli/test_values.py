@@ -73,7 +73,7 @@ def test_a_model_of_own_data_knows_the_values_of_all_parts(axial: Axial):
     np.savez("data.npz", values)
     status, _, err = axial("train", "data.npz", *TINY, *STEPS, "--model.num-values", "15")
     assert status == 2
-    assert "values -6..-6 of data.npz, validation, but the model knows -5..9: give " in err
+    assert "values -5..9 of data.npz, but the model knows -6..8: give " in err
     assert axial("train", "data.npz", *TINY, *STEPS).status == 0
     config = json.loads(Path("runs/data/config.json").read_text())
     assert (config["lowest"], config["num_values"]) == (-6, 16)

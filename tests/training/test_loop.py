@@ -261,7 +261,7 @@ def test_a_folder_in_use_is_not_written_over(uninterrupted, tmp_path):
 def test_data_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
     for change, complaint in (
         ({"values": np.zeros((15, 2, 2, 2), np.uint8)}, "the data is"),
-        ({"num_values": 5}, r"knows values 0\.\.3"),
+        ({"range": ValueRange(0, 4)}, r"the model knows 0\.\.3"),
         ({"labels": None}, "no labels"),
         ({"labels": np.full(15, 3)}, r"labels 3\.\.3"),
     ):

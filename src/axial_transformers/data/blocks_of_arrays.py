@@ -196,7 +196,7 @@ def _common_block(arrays: Mapping[str, Sliced], options: DataConfig, where: obje
     if len(found) > 1:
         one, other, *_ = found.values()
         sizes = f"{where}: {one} is {list(arrays[one].shape)}, and {other} is {list(arrays[other].shape)}"
-        raise ValueError(f"{sizes}: give data.frames, or data.size, for images and videos with data.fit")
+        raise ValueError(f"{sizes}: give data.frames, or data.size with data.fit (crop, stretch or tiles)")
     ((block, _),) = found
     reach = (1 + (block[0] - 1) * options.stride, *block[1:])
     for name, array in arrays.items():

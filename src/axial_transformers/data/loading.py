@@ -29,6 +29,8 @@ from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
 
+DIGITS = Path(__file__).with_name("digits.npz")
+"""1,797 digits of 8x8 pixels and 17 values."""
 FEW = 8
 MAX_OPENED = 1000
 KINDS_OF_FOLDER = ("video", "image", "scan", "array", "parquet", "tar")
@@ -83,10 +85,10 @@ def load(
         config = replace(config, offsets="fixed")
     if split not in get_args(Split):
         raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
-    if source == "digits":
-        examples = load_digits(split, config.num_values)
-    else:
-        examples = _part(_opened(source, config, split, progress), config, split)
+    if source == "digits":  # 1,350 train, 150 validate, 297 test
+        config = replace(config, num_values=config.num_values or 17)
+        config = replace(config, validation_fraction=150 / 1797, test_fraction=297 / 1797)
+    examples = _part(_opened(source, config, split, progress), config, split)
     values: object = examples.values
     if config.offsets == "random" and not isinstance(values, Blocks):
         raise ValueError(
@@ -100,7 +102,7 @@ def load(
 
 
 def _part(source: Source, config: DataConfig, split: Split) -> Examples:
-    """Read one split."""
+    """Read one split; of blocks in order, whole slabs."""
     if split == "all":
         return source.read([*(source.names or chain(*source.parts.values()))])
     if split in source.parts and split != "train":
@@ -113,7 +115,13 @@ def _part(source: Source, config: DataConfig, split: Split) -> Examples:
         0.0 if "test" in source.parts else source.test_share if config.test_fraction is None else config.test_fraction,
     )
     if source.names is None:
-        return _share(source, source.read(train), config, split, shares)
+        examples = source.read(train)
+        values: object = examples.values
+        bounds = values.bounds() if isinstance(values, Blocks) else range(len(examples) + 1)
+        share = consecutive_part(len(bounds) - 1, split, *shares)
+        if share.start == share.stop:
+            raise _empty(source, split)
+        return examples.part(slice(bounds[share.start], bounds[share.stop]))
     assigned = hashed_parts([source.names[file] for file in train], config.seed, *shares)
     chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
     if not chosen:
@@ -121,29 +129,14 @@ def _part(source: Source, config: DataConfig, split: Split) -> Examples:
     return source.read(chosen)
 
 
-def _share(
-    source: Source, examples: Examples, config: DataConfig, split: Split, shares: tuple[float, float]
-) -> Examples:
-    """Return a part of examples in order; of blocks, whole slabs."""
-    values: object = examples.values
-    blocks = values if isinstance(values, Blocks) else None
-    bounds = blocks.bounds() if blocks else range(len(examples) + 1)
-    chosen = consecutive_part(len(bounds) - 1, split, *shares)
-    if chosen.start == chosen.stop:
-        slabs = f"; its {len(bounds) - 1} slabs of blocks {list(blocks.block)} stay whole" if blocks else ""
-        raise _empty(source, split, slabs)
-    start, stop = bounds[chosen.start], bounds[chosen.stop]
-    return examples.part(slice(start, stop))
-
-
-def _empty(source: Source, split: Split, slabs: str = "") -> EmptySplitError:
-    none = f"{source.name} has no {split} examples (it states {', '.join(source.parts)}{slabs})"
+def _empty(source: Source, split: Split) -> EmptySplitError:
+    none = f"{source.name} has no {split} examples (it states {', '.join(source.parts)})"
     share = "" if split == "train" else f", raise data.{split}_fraction, or give that part as a source with split=all"
     return EmptySplitError(f"{none}: give more, as by a smaller data.size{share}")
 
 
 def _opened(source: str | Path, config: DataConfig, split: Split, progress: Progress) -> Source:
-    path = source_path(source)
+    path = _path(source)
     is_of_hub = is_hub_dataset(source)
     if not (is_of_hub or path.exists() or scans.is_scan(path)):
         raise FileNotFoundError(f"{path}: no such file or folder (the bundled digits are called digits)")
@@ -165,6 +158,10 @@ def _opened(source: str | Path, config: DataConfig, split: Split, progress: Prog
     part = part_of_file(path.stem)
     parts: Mapping[Part, Sequence[Path]] = {part if part == split and part else "train": files}
     return Source(path, parts, _reader(path.parent, kind, files, config, progress))
+
+
+def _path(source: str | Path) -> Path:
+    return DIGITS if source == "digits" else source_path(source)
 
 
 def _nothing_in(path: Path, others: Sequence[Path]) -> ValueError:
@@ -300,7 +297,7 @@ def example_sizes(source: str | Path, options: DataConfig) -> tuple[str, list[tu
         ValueError: an array or scan that cannot be read.
     """
     with warnings.catch_warnings(action="ignore"):  # `load` gives the same ones
-        kind, files, _ = files_of(Path(source), options)
+        kind, files, _ = files_of(_path(source), options)
     if kind == "scan":
         scan = scans.read_scan(files[0])
         axes = [(letter, length) for letter, length in zip(scan.axes, scan.values.shape) if letter != "C"]
@@ -315,17 +312,3 @@ def example_sizes(source: str | Path, options: DataConfig) -> tuple[str, list[tu
         with suppress(picture_files.PictureError), picture_files.opened(file) as header:
             sizes.append(picture_files.upright_size(header))
     return "", sizes
-
-
-_DIGITS: dict[Split, slice] = {
-    "train": slice(0, 1350),
-    "validation": slice(1350, 1500),
-    "test": slice(1500, 1797),
-    "all": slice(0, 1797),
-}
-
-
-def load_digits(split: Split, num_values: int | None = None) -> Examples:
-    """Return 8x8 digits of 17 values: 1350 train, 150 validate, 297 test."""
-    options = DataConfig(num_values=num_values or 17)
-    return load_arrays([Path(__file__).with_name("digits.npz")], options)[_DIGITS[split]]
