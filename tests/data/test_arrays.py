@@ -68,10 +68,12 @@ def test_sequences_of_any_integers_keep_their_values(tmp_path, values, dtype, me
     np.testing.assert_array_equal(examples.values[..., 0], array)
 
 
-def test_all_parts_have_the_range_of_the_file(tmp_path):
+@pytest.mark.parametrize("size", [None, (5, 1)])
+def test_all_parts_have_the_range_of_the_file(tmp_path, size):
     np.save(tmp_path / "a.npy", np.arange(-50, 50, dtype=np.int16).reshape(20, 5))
-    assert {data.load(tmp_path / "a.npy", split=split).range for split in ("train", "validation")} == {(-50, 49, None)}
-    assert data.load(tmp_path / "a.npy", DataConfig(num_values=200)).range == (-50, 149, None)
+    parts = [data.load(tmp_path / "a.npy", DataConfig(size=size), split) for split in ("train", "validation")]
+    assert {part.range for part in parts} == {(-50, 49, None)}
+    assert data.load(tmp_path / "a.npy", DataConfig(size=size, num_values=200)).range == (-50, 149, None)
 
 
 def test_files_of_several_types_are_joined_in_one_that_holds_all(tmp_path):

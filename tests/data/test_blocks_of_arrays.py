@@ -1,7 +1,5 @@
 """Blocks of arrays, tiles of images and clips of videos: in order, or at places that seed and position determine."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -60,12 +58,6 @@ def test_channels_stay_together(tmp_path):
     assert np.array_equal(data.load(tmp_path / "x.npy", DataConfig(size=(4, 6)), "all").values[:][0], colours)
     first = DataConfig(size=(6, 3), axes="CHW")
     assert data.load(tmp_path / "x.npy", first, "all").values.shape == (1, 6, 3, 4)
-
-
-def test_all_parts_have_the_range_of_the_whole_array(tmp_path):
-    np.save(tmp_path / "x.npy", numbered(8, 4, 4) - 50)
-    options = DataConfig(size=(2, 2, 2))
-    assert {data.load(tmp_path / "x.npy", options, s).range for s in ("train", "all")} == {(-50, 77, None)}
 
 
 def test_an_array_of_too_few_slabs_for_a_part_is_one_clear_line(tmp_path):
@@ -148,21 +140,6 @@ def test_arrays_have_no_frames(tmp_path):
         data.load(tmp_path, RANDOM)
     with pytest.raises(ValueError, match="needs the frames of a clip"):
         DataConfig(offsets="random")
-
-
-def test_a_video_shorter_than_a_clip_is_named(tmp_path):
-    for name, count in {"a": 3, "b": 9}.items():
-        encode(tmp_path / f"{name}.mkv", moving(count))
-    options = DataConfig(frames=3, stride=2, offsets="random", validation_fraction=0.0, test_fraction=0.0)
-    with pytest.raises(ValueError, match=r"a\.mkv is of 3x8x8 positions, less than one block of \[5, 8, 8\]"):
-        data.load(tmp_path, options)
-
-
-def test_frames_of_other_sizes_are_one_clear_line(tmp_path):
-    encode(tmp_path / "a.mkv", moving(9, 8, 8))
-    encode(tmp_path / "b.mkv", moving(9, 8, 16))
-    with pytest.raises(ValueError, match=r"a\.mkv is \[9, 8, 8, 3\], and b\.mkv is \[9, 8, 16, 3\]: give"):
-        data.load(tmp_path, replace(RANDOM, test_fraction=0.0))
 
 
 def test_training_takes_the_blocks_in_order_if_offsets_are_fixed(tmp_path):
