@@ -111,8 +111,7 @@ def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
 
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
     """Return one example [*A, C] from an array [*A] or [*A, C], and the range of its values."""
-    channels = channel_axis(where, (1, *array.shape), options.axes)
-    values, found = _integers(where, array[None], channels, options)
+    values, found = _integers(where, array[None], options)
     _check_image(where, values, replace(options, fit="exact"))
     return values[0], found
 
@@ -123,10 +122,7 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray
     if batch:
         values, found = read_batch(path), BYTES
     else:
-        name = chosen_array(path, names, options)
-        shape, _ = array_header(path, name)
-        channels = channel_axis(path, shape, options.axes)
-        values, found = _integers(path, read_array(path, name), channels, options)
+        values, found = _integers(path, read_array(path, chosen_array(path, names, options)), options)
     labels = read_array(path, "labels") - np.int64(batch) if "labels" in names else None  # those of a batch are 1..
     values = _resized(path, values, options)
     _check_image(path, values, options)
@@ -162,10 +158,9 @@ def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
     raise ValueError(f"{path} has {wanted}; it holds {held}: choose one with data.key")
 
 
-def _integers(
-    path: Path | str, values: NDArray[Any], channels: int | None, options: DataConfig
-) -> tuple[NDArray[np.integer], ValueRange]:
+def _integers(path: Path | str, values: NDArray[Any], options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
     """Return values [N, *A, C], and their range; 0..255 for images in uint8."""
+    channels = channel_axis(path, values.shape, options.axes)
     values = values[..., None] if channels is None else np.moveaxis(values, channels, -1)
     images = values.dtype == np.uint8 and values.ndim > 3 and options.num_values is None
     found = range_of(path, [values], options.grid, rounding=True)
