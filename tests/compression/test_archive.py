@@ -64,13 +64,6 @@ def test_labels_are_needed_again():
         decompress(model, unlabelled, label)
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_labels_are_of_the_images(count):
-    model = build(num_classes=3)
-    with pytest.raises(ValueError, match=f"^label is of {count} images, but 3 are to be compressed$"):
-        compress(model, draw(model, 3), torch.zeros(count, dtype=torch.int64))
-
-
 def test_the_callers_model_is_left_alone_and_no_images_make_an_archive_too(gray):
     gray.train()
     archive = compress(gray, torch.zeros(0, 3, 5, 1, dtype=torch.uint8))

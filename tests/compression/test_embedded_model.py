@@ -143,7 +143,7 @@ def test_weights_and_data_together_take_fewer_bits_than_with_other_steps():
         steps = steps_of_weights(model, divisor)
         other = round_weights(model, steps)
         assert least < 1.01 * total(other, pack(other, steps))
-    assert 0 < found.loss < 0.1 * bits_per_dim(model, sample).mean().item()
+    assert bits_per_dim(found.model, sample).mean() < 1.1 * bits_per_dim(model, sample).mean()
 
 
 def test_an_embedded_model_is_worth_having_however_few_the_data_are():
@@ -165,10 +165,11 @@ def test_what_an_archive_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="no images"):
         axial.compress(model, x[:0], embed=True, force=True)
     model, x, label = labelled("classes", 600)  # more than are in a sample
-    label[1] = -1
-    for wrong in (label, label[:5]):
+    wrong = label.clone()
+    wrong[1] = -1
+    for given, embed in [(wrong, True), (label[:5], True), (label[:5], False), (torch.cat([label, label]), False)]:
         with pytest.raises(ValueError, match="label must be"):
-            axial.compress(model, x, wrong, embed=True, force=True)
+            axial.compress(model, x, given, embed=embed, force=True)
 
 
 def test_a_path_is_opened_and_closed(tmp_path):
