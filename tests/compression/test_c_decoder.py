@@ -97,15 +97,11 @@ def axl(one_file):
     return run
 
 
-def restored(axl, tmp_path, archive, **options):
+def restored(axl, tmp_path, archive, *words, **options):
     """Return the array that the program restores of an archive."""
     (tmp_path / "x.axl").write_bytes(archive)
-    return read(axl(tmp_path / "x.axl", tmp_path / "x", **options), tmp_path / "x")
-
-
-def read(line, path):
-    dtype, _, shape = line.partition(" ")
-    return np.fromfile(path, dtype).reshape(json.loads(shape))
+    dtype, _, shape = axl(tmp_path / "x.axl", tmp_path / "x", *words, **options).partition(" ")
+    return np.fromfile(tmp_path / "x", dtype).reshape(json.loads(shape))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in {**VARIANTS, **MORE} if "known" not in kind])
@@ -199,21 +195,23 @@ def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(ax
 
 
 def test_memory_has_a_limit_in_proportion_to_the_archive_that_can_be_raised(axl, tmp_path):
-    path, model = tmp_path / "x.axl", random_model(small_config((500, 500, 500), dim=1, heads=1), torch.float32)
+    model = random_model(small_config((500, 500, 500), dim=1, heads=1), torch.float32)
     once, content, *_ = rounded_quickly(model)
     header = container.Header(
         fingerprint=fingerprint(once), shape=model.config.shape, channels=1, num_values=5, carries_model=True,
         chunks=(container.ChunkEntry(0, 0, 0), container.ChunkEntry(200, 0, 0)),
     )  # fmt: skip
-    path.write_bytes(joined(header, [content, b"\1" * 16]))
-    for options, limit in (((), r"1\d\d"), (("90",), "90")):
-        with pytest.raises(ValueError, match=f"more than {limit} MiB of memory"):
-            axl(path, tmp_path / "x", *options, within=LIMITED)
-    with pytest.raises(ValueError, match="MIB must be a number"):
-        axl(path, tmp_path / "x", "much")
+    archive = joined(header, [content, b"\1" * 16])
+    for words, said in [
+        ((), r"more than 1\d\d MiB of memory"),
+        (("90",), "more than 90 MiB"),
+        (("x",), "MIB must be a"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            restored(axl, tmp_path, archive, *words, within=LIMITED)
     model = random_model(VARIANTS["2d"], torch.float32)
-    path.write_bytes(compress(model, x := random_values(model, 2), embed=True, force=True, verify=False))
-    assert np.array_equal(read(axl(path, tmp_path / "x", "500"), tmp_path / "x"), x.numpy())
+    archive = compress(model, x := random_values(model, 2), embed=True, force=True, verify=False)
+    assert np.array_equal(restored(axl, tmp_path, archive, "500"), x.numpy())
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from PIL import Image, ImageOps
 from axial_transformers.compression import (
     ArchiveError,
     DamagedError,
-    TruncatedError,
     compress,
     compress_files,
     container,
@@ -25,7 +24,6 @@ from axial_transformers.compression import (
     decompress_files,
 )
 from axial_transformers.compression.description import Description, HeldArray
-from axial_transformers.compression.restoring import write_image
 from axial_transformers.data import DataConfig, save_arrays
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.scans import read_scan
@@ -298,38 +296,27 @@ def with_flipped_bit(archive: Path, chunk: int) -> None:
     archive.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["folder", "array"])
-def test_one_flipped_bit_costs_one_chunk_and_nothing_of_another(tmp_path, gray, kind):
-    pixels, folder = noise(130, 3, 5), kind == "folder"
-    source, archive = tmp_path / ("source" if folder else "source.npy"), tmp_path / "a.axl"
-    suffix = "" if folder else ".npy"
-    if folder:
-        source.mkdir()
-        for i, values in enumerate(pixels):
-            Image.fromarray(values).save(source / f"{i:03}.png")
-        (source / "050.txt").write_text("a note")
-    else:
-        np.save(source, pixels)
+def test_one_flipped_bit_costs_one_chunk_and_nothing_of_another(tmp_path, gray):
+    pixels, source, archive = noise(130, 3, 5), tmp_path / "source", tmp_path / "a.axl"
+    source.mkdir()
+    for i, values in enumerate(pixels):
+        Image.fromarray(values).save(source / f"{i:03}.png")
+    (source / "050.txt").write_text("a note")
     with CHUNKS_OF_64:
         compress_files(gray, source, archive, embed=False, force=True, verify=False)
     with_flipped_bit(archive, 1)
-    target = tmp_path / f"back{suffix}"
-    with pytest.raises(DamagedError, match="chunk 1 of"):
+    target = tmp_path / "back"
+    with pytest.raises(DamagedError, match="chunk 1 of 3"):
         decompress_files(gray, archive, target)
     assert not target.exists()
-    assert len(decompress_files(gray, archive, target, salvage=True)) == 65
-    if folder:
-        assert {path.name for path in target.iterdir()} == {*(f"{i:03}.png" for i in range(65)), "050.txt"}
-        assert np.array_equal(np.asarray(Image.open(target / "060.png")), pixels[60])
-    else:
-        assert np.array_equal(np.load(target), np.concatenate([pixels[:65], np.zeros((65, 3, 5))]))
+    assert decompress_files(gray, archive, target, salvage=True) == [f"{i:03}.png" for i in range(65, 130)]
+    assert {path.name for path in target.iterdir()} == {*(f"{i:03}.png" for i in range(65)), "050.txt"}
+    assert np.array_equal(np.asarray(Image.open(target / "060.png")), pixels[60])
+    with_flipped_bit(archive, 2)
+    assert "050.txt" in decompress_files(gray, archive, tmp_path / "images", salvage=True)
     with_flipped_bit(archive, 0)
-    if not folder:  # which has stored files, too
-        with pytest.raises(ArchiveError, match="every chunk is damaged"):
-            decompress_files(gray, archive, tmp_path / "none.npy", salvage=True)
-    archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises((TruncatedError, DamagedError)):
-        decompress_files(gray, archive, tmp_path / "none")
+    with pytest.raises(ArchiveError, match="every chunk is damaged"):
+        decompress_files(gray, archive, tmp_path / "none", salvage=True)
 
 
 def test_a_target_is_a_new_folder_or_a_new_file_of_a_format_that_keeps_the_values(tmp_path, gray):
@@ -355,12 +342,9 @@ def test_a_target_is_a_new_folder_or_a_new_file_of_a_format_that_keeps_the_value
 
 
 def test_an_image_without_colours_of_its_own_may_be_of_a_model_of_colours(tmp_path):
-    values = noise(3, 5)
-    Image.fromarray(values).save(tmp_path / "a.png")
+    Image.fromarray(noise(3, 5)).save(tmp_path / "a.png")
     (returned,) = there_and_back(archiving_model(4), tmp_path / "a.png", tmp_path / "back").iterdir()
     assert image_in(returned) == image_in(tmp_path / "a.png")
-    write_image(tmp_path / "b.png", np.stack([values] * 3 + [values // 2], -1), "LA")
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "b.png"))[..., 1], values // 2)
 
 
 def described(tmp_path: Path, model: AxialTransformer, count: int = 1, **changes: object) -> Path:
@@ -407,7 +391,7 @@ def test_descriptions_are_read_as_written_or_refused_if_too_large():
     assert Description.unpack(description.pack()) == description
     with (
         patch("axial_transformers.compression.description._ALWAYS", 1 << 16),
-        pytest.raises(ValueError, match="too many files, or names that are too long .*: split the folder$"),
+        pytest.raises(ValueError, match=r"^too many files, or names that are too long .*: split the folder$"),
     ):
         description.pack()
     array = HeldArray("a.nii", "values", "<i2", (3, 4), None, "HW", 2.0, -1.0, "AA==")
