@@ -166,9 +166,7 @@ def test_arrays_come_back_with_name_type_byte_order_and_shape(tmp_path, dtype, s
 
 
 def test_minus_zero_comes_back_as_zero(tmp_path):
-    model = random_model(
-        small_config((3, 5), num_values=5, lowest=-2, grid=(0.5, 0.0), values="ordinal"), torch.float32
-    )
+    model = random_model(small_config((3, 5), lowest=-2, grid=(0.5, 0.0), values="ordinal"), torch.float32)
     values = np.where(np.arange(30).reshape(2, 3, 5) % 3, 0.5, -0.0).astype(np.float32)
     np.save(tmp_path / "a.npy", values)
     found = np.load(there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy"))
@@ -176,14 +174,10 @@ def test_minus_zero_comes_back_as_zero(tmp_path):
     assert not np.signbit(found).any()
 
 
-@pytest.mark.parametrize("axes", ["NCHW", "CNHW", "HWC"])
+@pytest.mark.parametrize("axes", ["NCHW", "CHW", "HWC"])
 def test_channels_may_be_any_axis(tmp_path, axes):
     model, shape = archiving_model(3), tuple({"N": 4, "C": 3, "H": 7, "W": 6}[letter] for letter in axes)
     np.save(tmp_path / "a.npy", noise(*shape))
-    if axes == "CNHW":
-        with pytest.raises(ValueError, match="the model is of blocks"):
-            there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy")
-        return
     found = np.load(there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy", data=DataConfig(axes=axes)))
     assert np.array_equal(found, noise(*shape))
 
@@ -196,16 +190,12 @@ def test_scans_come_back_with_values_type_and_geometry(tmp_path, name):
     model = random_model(small_config((2, 4, 4), 1, "columns", num_values=300), torch.float32)
     (returned,) = there_and_back(model, tmp_path / name, tmp_path / "back").iterdir()
     assert returned.name.endswith(scan.suffix)
-    if returned.suffix == ".npy":
-        found, type_ = np.load(returned), scan.values.dtype
-    else:
-        again = read_scan(returned)
-        found, type_ = again.values, scan.values.dtype
-        assert (again.axes[1:], again.scale, again.offset) == (scan.axes[1:], scan.scale, scan.offset)
-        if scan.header is not None:
-            assert np.array_equal(again.header.get_sform(coded=True)[0], scan.header.get_sform(coded=True)[0])
-    assert np.array_equal(found, np.asarray(scan.values))
-    assert found.dtype == type_
+    again = replace(scan, values=np.load(returned)) if returned.suffix == ".npy" else read_scan(returned)
+    assert (again.axes[1:], again.scale, again.offset) == (scan.axes[1:], scan.scale, scan.offset)
+    if scan.header is not None:
+        assert np.array_equal(again.header.get_sform(coded=True)[0], scan.header.get_sform(coded=True)[0])
+    assert np.array_equal(again.values, np.asarray(scan.values))
+    assert again.values.dtype == scan.values.dtype
 
 
 def test_images_whose_values_a_model_does_not_code_are_stored_as_they_are(tmp_path):
