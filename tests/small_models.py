@@ -27,7 +27,7 @@ def rounded_quickly(model: AxialTransformer, *_: Any) -> Rounded:
         name: 236 + np.arange(len(weight) if weight.ndim > 1 else 1) % 9 for name, weight in model.named_parameters()
     }
     once = round_weights(model, steps)
-    return Rounded(once, pack(once, steps), 0.0, 0.0)
+    return Rounded(once, pack(once, steps), 0.0)
 
 
 ROUNDED_QUICKLY = patch("axial_transformers.compression.archive.rounded", rounded_quickly)

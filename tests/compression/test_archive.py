@@ -1,4 +1,4 @@
-"""Images to an archive and back, for every kind of model."""
+"""Images to an archive and back: what it needs again, and what is refused."""
 
 import io
 import time
@@ -19,39 +19,30 @@ from axial_transformers.compression import (
     decompress,
     fingerprint,
 )
-from axial_transformers.decoding.sampling import sample
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import AxialTransformer
 from tests.compression.archive_parts import joined, parts
-from tests.small_models import CHUNKS_OF_64, random_model
-
-GRAY = {"shape": (3, 5), "outer_layers": 2}
-
-
-def build(**options) -> AxialTransformer:
-    config = AxialTransformerConfig(**{"dim": 16, "heads": 2, "inner_layers": 2, **GRAY, **options})
-    return random_model(config, torch.float32)
-
-
-def draw(model: AxialTransformer, count: int, seed: int = 1) -> torch.Tensor:
-    """Images uint8 [count, *A, C] drawn from the model itself."""
-    return sample(model, count, seed=seed)
+from tests.small_models import CHUNKS_OF_64, VARIANTS, random_model, random_values, small_config
 
 
 @pytest.fixture(scope="module")
 def gray() -> AxialTransformer:
-    return build()
+    return random_model(small_config((3, 5), num_values=256), torch.float32)
 
 
 @pytest.fixture(scope="module")
 def three_chunks(gray) -> tuple[torch.Tensor, bytes]:
-    images = draw(gray, 200)
+    images = random_values(gray, 200).byte()
     with CHUNKS_OF_64:
         return images, compress(gray, images, verify=False)
 
 
+def labelled(count: int) -> tuple[AxialTransformer, torch.Tensor, torch.Tensor]:
+    model = random_model(VARIANTS["classes"], torch.float32)
+    return model, random_values(model, count).byte(), torch.arange(count) % 3
+
+
 def test_labels_are_needed_again():
-    model = build(num_classes=3)
-    images, label = draw(model, 70), torch.arange(70) % 3
+    model, images, label = labelled(70)
     archive = compress(model, images, label)
     assert torch.equal(decompress(model, archive, label), images)
     for wrong in (None, label[1:]):
@@ -59,16 +50,8 @@ def test_labels_are_needed_again():
             decompress(model, archive, wrong)
     with pytest.raises(DamagedError):
         decompress(model, archive, (label + 1) % 3)
-    unlabelled = compress(model, images)
     with pytest.raises(WrongConditionsError, match="without label"):
-        decompress(model, unlabelled, label)
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_labels_are_of_the_images(count):
-    model = build(num_classes=3)
-    with pytest.raises(ValueError, match=f"^label is of {count} images, but 3 are to be compressed$"):
-        compress(model, draw(model, 3), torch.zeros(count, dtype=torch.int64))
+        decompress(model, compress(model, images), label)
 
 
 def test_the_callers_model_is_left_alone_and_no_images_make_an_archive_too(gray):
@@ -100,10 +83,10 @@ def test_the_fingerprint_ignores_how_the_model_is_held(tmp_path, gray):
 
 
 def test_an_archive_of_another_model_or_other_conditions_or_another_version_is_refused(gray, three_chunks):
-    archive, other = three_chunks[1], build()
+    archive, other = three_chunks[1], random_model(gray.config, torch.float32)
     with torch.no_grad():
         next(other.parameters())[0] += 1e-6
-    for model in (other, build(dropout=0.1)):
+    for model in (other, random_model(replace(gray.config, dropout=0.1), torch.float32)):
         with pytest.raises(WrongModelError):
             decompress(model, archive)
     with pytest.raises(WrongConditionsError):
@@ -113,10 +96,10 @@ def test_an_archive_of_another_model_or_other_conditions_or_another_version_is_r
 
 
 def test_damage_is_refused_though_checksums_may_fit(gray, three_chunks):
-    archive = three_chunks[1]
+    images, archive = three_chunks
     header, contents = parts(archive)
     with CHUNKS_OF_64:
-        other = parts(compress(gray, draw(gray, 200, seed=5), verify=False))[1]
+        other = parts(compress(gray, images.flip(0), verify=False))[1]
     wrong = {
         "not an archive": b"\x89PNG\r\n\x1a\n and so on", "behind the last chunk": archive + b"\0",
         "chunk 0": archive.replace(contents[0], other[0][: len(contents[0])].ljust(len(contents[0]))),
@@ -125,21 +108,15 @@ def test_damage_is_refused_though_checksums_may_fit(gray, three_chunks):
         with pytest.raises(DamagedError, match=reason):
             decompress(gray, content)
     one = replace(header, chunks=header.chunks[:1])
-    for images in (65, 67, 200, 257, 2**16 - 1):
-        claims = replace(one, chunks=(one.chunks[0]._replace(images=images),))
+    counts = [{"chunks": (one.chunks[0]._replace(images=images),)} for images in (65, 67, 200, 257, 2**16 - 1)]
+    shapes = [{"shape": (3, 500)}, {"shape": (3, 2**32 - 1, 2**32 - 1)}, {"channels": 2**32 - 1}, {"num_values": 1}]
+    for fields in counts + shapes:
         with pytest.raises(DamagedError):
-            decompress(gray, joined(claims, contents[:1]))
-    for stream in (b"", b"\0" * 100, b"\xff" * 1000, b"\x01"):
-        with pytest.raises(DamagedError):
-            decompress(gray, joined(one, [stream]))
-    shapes = ((3, 500), (3, 2**32 - 1, 2**32 - 1))
-    for field in (*({"shape": shape} for shape in shapes), {"channels": 2**32 - 1}, {"num_values": 1}):
-        with pytest.raises(DamagedError):
-            decompress(gray, joined(one, contents[:1], **field))
+            decompress(gray, joined(replace(one, **fields), contents[:1]))
 
 
-def test_chunks_are_found_in_time_linear_in_their_number(gray):
-    header = container.read_header(io.BytesIO(compress(gray, torch.zeros(0, 3, 5, 1, dtype=torch.uint8))))
+def test_chunks_are_found_in_time_linear_in_their_number(three_chunks):
+    header, _ = parts(three_chunks[1])
     archive = io.BytesIO(replace(header, chunks=(container.entry(1, b""),) * (1 << 14)).pack())
     begun = time.process_time()
     header = container.read_header(archive)
@@ -149,8 +126,7 @@ def test_chunks_are_found_in_time_linear_in_their_number(gray):
 
 
 def test_arrays_and_lists_do_as_well_as_tensors():
-    model = build(num_classes=3)
-    images, label = draw(model, 4), torch.arange(4) % 3
+    model, images, label = labelled(4)
     archive = compress(model, images, label)
     for as_given in (np.asarray, torch.Tensor.tolist, lambda x: x.numpy().astype(">u2")[::-1][::-1]):
         assert compress(model, as_given(images), as_given(label), verify=False) == archive
@@ -159,20 +135,16 @@ def test_arrays_and_lists_do_as_well_as_tensors():
         assert torch.equal(decompress(model, kind(archive), label), images)
 
 
-def test_what_is_no_array_or_no_archive_is_one_line(gray, tmp_path):
+def test_what_is_no_array_or_no_archive_or_not_of_the_model_is_one_line(gray, tmp_path):
     for images in ("text", [[1], [1, 2]], None, 3, [{}]):
         with pytest.raises(ValueError, match="images must be a tensor, an array or nested lists"):
             compress(gray, images)
-    archive = compress(gray, draw(gray, 2))
-    (tmp_path / "a.axl").write_bytes(archive)
-    with (tmp_path / "a.axl").open(errors="replace") as text:
+    (tmp_path / "a.axl").write_bytes(b"")
+    with (tmp_path / "a.axl").open() as text:
         for archive in (str(tmp_path / "a.axl"), text):
             with pytest.raises(ValueError, match=r"must be bytes or a binary file.*: open a path with mode \"rb\"$"):
                 decompress(gray, archive)
-
-
-def test_models_that_cannot_compress_say_so(gray):
     with pytest.raises(ValueError, match="known channels"):
-        compress(build(channels=3, encoder_layers=2, known_channels=1), torch.zeros(1, 3, 5, 3, dtype=torch.uint8))
+        compress(random_model(VARIANTS["known channels"], torch.float32), torch.zeros(1, 3, 2, 3, dtype=torch.uint8))
     with pytest.raises(ValueError, match=r"x must be \[B, 3, 5, 1\]"):
         compress(gray, torch.zeros(1, 5, 3, 1, dtype=torch.uint8))

@@ -7,6 +7,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.data.grid import Grid
 from axial_transformers.engine import GROUP
 from tests.compression.archive_parts import HOSTILE, forged, hostile, joined
-from tests.fuzz import c_decoder
+from tests.fuzz import archives
 from tests.small_models import (
     CENTRED,
     CHUNKS_OF_64,
@@ -96,15 +97,11 @@ def axl(one_file):
     return run
 
 
-def restored(axl, tmp_path, archive, **options):
+def restored(axl, tmp_path, archive, *words, **options):
     """Return the array that the program restores of an archive."""
     (tmp_path / "x.axl").write_bytes(archive)
-    return read(axl(tmp_path / "x.axl", tmp_path / "x", **options), tmp_path / "x")
-
-
-def read(line, path):
-    dtype, _, shape = line.partition(" ")
-    return np.fromfile(path, dtype).reshape(json.loads(shape))
+    dtype, _, shape = axl(tmp_path / "x.axl", tmp_path / "x", *words, **options).partition(" ")
+    return np.fromfile(tmp_path / "x", dtype).reshape(json.loads(shape))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in {**VARIANTS, **MORE} if "known" not in kind])
@@ -198,27 +195,54 @@ def test_a_hostile_configuration_is_refused_within_a_second_and_100_megabytes(ax
 
 
 def test_memory_has_a_limit_in_proportion_to_the_archive_that_can_be_raised(axl, tmp_path):
-    path, model = tmp_path / "x.axl", random_model(small_config((500, 500, 500), dim=1, heads=1), torch.float32)
+    model = random_model(small_config((500, 500, 500), dim=1, heads=1), torch.float32)
     once, content, *_ = rounded_quickly(model)
     header = container.Header(
         fingerprint=fingerprint(once), shape=model.config.shape, channels=1, num_values=5, carries_model=True,
         chunks=(container.ChunkEntry(0, 0, 0), container.ChunkEntry(200, 0, 0)),
     )  # fmt: skip
-    path.write_bytes(joined(header, [content, b"\1" * 16]))
-    for options, limit in (((), r"1\d\d"), (("90",), "90")):
-        with pytest.raises(ValueError, match=f"more than {limit} MiB of memory"):
-            axl(path, tmp_path / "x", *options, within=LIMITED)
-    with pytest.raises(ValueError, match="MIB must be a number"):
-        axl(path, tmp_path / "x", "much")
+    archive = joined(header, [content, b"\1" * 16])
+    for words, said in [
+        ((), r"more than 1\d\d MiB of memory"),
+        (("90",), "more than 90 MiB"),
+        (("x",), "MIB must be a"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            restored(axl, tmp_path, archive, *words, within=LIMITED)
     model = random_model(VARIANTS["2d"], torch.float32)
-    path.write_bytes(compress(model, x := random_values(model, 2), embed=True, force=True, verify=False))
-    assert np.array_equal(read(axl(path, tmp_path / "x", "500"), tmp_path / "x"), x.numpy())
+    archive = compress(model, x := random_values(model, 2), embed=True, force=True, verify=False)
+    assert np.array_equal(restored(axl, tmp_path, archive, "500"), x.numpy())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="the program for many archives is for POSIX")
-def test_mutated_archives_give_what_was_written_or_an_error_of_one_line(tmp_path):
-    program = COMPILER and c_decoder.build(tmp_path, COMPILER)
-    if not program:
+def test_mutated_archives_give_what_was_written_or_an_error_of_one_line(one_file, tmp_path):
+    """Under the address and undefined-behaviour sanitizers; the seconds of a call are bounded."""
+    program, path, target = tmp_path / "axl", tmp_path / "x.axl", tmp_path / "x"
+    checks = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+    built = (
+        COMPILER
+        and not subprocess.run(
+            [COMPILER, *FLAGS, "-O0", *checks, "-o", program, one_file, "-lm"], capture_output=True, check=False
+        ).returncode
+    )
+    if not built:
         pytest.skip("there is no C compiler with sanitizers")
-    assert len(c_decoder.fuzz(5000, 5000, program, tmp_path)) > 10
+    seeds, draw, right = archives.seeds(tmp_path), Random(0), dict[str, list[bytes]]()
+    sound = [(name, content, False) for name, content in seeds.items()]
+    for name, content, mended in [*sound, *(archives.changed(seeds, draw) for _ in range(5000))]:
+        path.write_bytes(content)
+        if name == archives.FOLDER:
+            target.mkdir()
+        done = subprocess.run(
+            [program, path, target], capture_output=True, text=True, errors="replace", timeout=30, check=False,
+            env={"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=8"},
+        )  # fmt: skip
+        files = [file.read_bytes() for file in (target, *sorted(target.rglob("*"))) if file.is_file()]
+        shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+        if done.returncode:
+            lines = done.stderr.splitlines()
+            errors = [line for line in lines if line.startswith("axl: ")]
+            assert (done.returncode, errors) == (2, lines[-1:]), (path, done.stderr)
+        else:
+            assert files == right.setdefault(name, files) or mended, f"{path}: other values from a damaged archive"
+    assert right.keys() == seeds.keys()

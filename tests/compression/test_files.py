@@ -17,7 +17,6 @@ from PIL import Image, ImageOps
 from axial_transformers.compression import (
     ArchiveError,
     DamagedError,
-    TruncatedError,
     compress,
     compress_files,
     container,
@@ -25,7 +24,6 @@ from axial_transformers.compression import (
     decompress_files,
 )
 from axial_transformers.compression.description import Description, HeldArray
-from axial_transformers.compression.restoring import write_image
 from axial_transformers.data import DataConfig, save_arrays
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.scans import read_scan
@@ -168,9 +166,7 @@ def test_arrays_come_back_with_name_type_byte_order_and_shape(tmp_path, dtype, s
 
 
 def test_minus_zero_comes_back_as_zero(tmp_path):
-    model = random_model(
-        small_config((3, 5), num_values=5, lowest=-2, grid=(0.5, 0.0), values="ordinal"), torch.float32
-    )
+    model = random_model(small_config((3, 5), lowest=-2, grid=(0.5, 0.0), values="ordinal"), torch.float32)
     values = np.where(np.arange(30).reshape(2, 3, 5) % 3, 0.5, -0.0).astype(np.float32)
     np.save(tmp_path / "a.npy", values)
     found = np.load(there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy"))
@@ -178,14 +174,10 @@ def test_minus_zero_comes_back_as_zero(tmp_path):
     assert not np.signbit(found).any()
 
 
-@pytest.mark.parametrize("axes", ["NCHW", "CNHW", "HWC"])
+@pytest.mark.parametrize("axes", ["NCHW", "CHW", "HWC"])
 def test_channels_may_be_any_axis(tmp_path, axes):
     model, shape = archiving_model(3), tuple({"N": 4, "C": 3, "H": 7, "W": 6}[letter] for letter in axes)
     np.save(tmp_path / "a.npy", noise(*shape))
-    if axes == "CNHW":
-        with pytest.raises(ValueError, match="the model is of blocks"):
-            there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy")
-        return
     found = np.load(there_and_back(model, tmp_path / "a.npy", tmp_path / "b.npy", data=DataConfig(axes=axes)))
     assert np.array_equal(found, noise(*shape))
 
@@ -198,16 +190,12 @@ def test_scans_come_back_with_values_type_and_geometry(tmp_path, name):
     model = random_model(small_config((2, 4, 4), 1, "columns", num_values=300), torch.float32)
     (returned,) = there_and_back(model, tmp_path / name, tmp_path / "back").iterdir()
     assert returned.name.endswith(scan.suffix)
-    if returned.suffix == ".npy":
-        found, type_ = np.load(returned), scan.values.dtype
-    else:
-        again = read_scan(returned)
-        found, type_ = again.values, scan.values.dtype
-        assert (again.axes[1:], again.scale, again.offset) == (scan.axes[1:], scan.scale, scan.offset)
-        if scan.header is not None:
-            assert np.array_equal(again.header.get_sform(coded=True)[0], scan.header.get_sform(coded=True)[0])
-    assert np.array_equal(found, np.asarray(scan.values))
-    assert found.dtype == type_
+    again = replace(scan, values=np.load(returned)) if returned.suffix == ".npy" else read_scan(returned)
+    assert (again.axes[1:], again.scale, again.offset) == (scan.axes[1:], scan.scale, scan.offset)
+    if scan.header is not None:
+        assert np.array_equal(again.header.get_sform(coded=True)[0], scan.header.get_sform(coded=True)[0])
+    assert np.array_equal(again.values, np.asarray(scan.values))
+    assert again.values.dtype == scan.values.dtype
 
 
 def test_images_whose_values_a_model_does_not_code_are_stored_as_they_are(tmp_path):
@@ -279,16 +267,14 @@ def test_sources_without_examples_of_the_model_are_refused(tmp_path, gray):
 def test_an_archive_replaces_a_regular_file_only_and_only_if_told(tmp_path, gray):
     source, archive = tmp_path / "images.npy", tmp_path / "a.axl"
     np.save(source, noise(2, 3, 5))
-    (tmp_path / "same").hardlink_to(source)
     archive.write_text("old")
     with pytest.raises(FileExistsError, match=r"a\.axl exists already: give another name, or force=True"):
         compress_files(gray, source, archive)
     compress_files(gray, source, archive, embed=False, force=True)
     assert archive.read_bytes().startswith(container.MAGIC)
-    (tmp_path / "link").symlink_to(archive)
+    (tmp_path / "link").symlink_to(source)
     (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    for target in (tmp_path / "link", tmp_path / "folder", tmp_path / "pipe", Path("/dev/null"), tmp_path / "same"):
+    for target in (source, tmp_path / "link", tmp_path / "folder", Path("/dev/null")):
         with pytest.raises(FileExistsError):
             compress_files(gray, source, target, force=True)
     assert np.array_equal(np.load(source), noise(2, 3, 5))
@@ -300,38 +286,27 @@ def with_flipped_bit(archive: Path, chunk: int) -> None:
     archive.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["folder", "array"])
-def test_one_flipped_bit_costs_one_chunk_and_nothing_of_another(tmp_path, gray, kind):
-    pixels, folder = noise(130, 3, 5), kind == "folder"
-    source, archive = tmp_path / ("source" if folder else "source.npy"), tmp_path / "a.axl"
-    suffix = "" if folder else ".npy"
-    if folder:
-        source.mkdir()
-        for i, values in enumerate(pixels):
-            Image.fromarray(values).save(source / f"{i:03}.png")
-        (source / "050.txt").write_text("a note")
-    else:
-        np.save(source, pixels)
+def test_one_flipped_bit_costs_one_chunk_and_nothing_of_another(tmp_path, gray):
+    pixels, source, archive = noise(130, 3, 5), tmp_path / "source", tmp_path / "a.axl"
+    source.mkdir()
+    for i, values in enumerate(pixels):
+        Image.fromarray(values).save(source / f"{i:03}.png")
+    (source / "050.txt").write_text("a note")
     with CHUNKS_OF_64:
         compress_files(gray, source, archive, embed=False, force=True, verify=False)
     with_flipped_bit(archive, 1)
-    target = tmp_path / f"back{suffix}"
-    with pytest.raises(DamagedError, match="chunk 1 of"):
+    target = tmp_path / "back"
+    with pytest.raises(DamagedError, match="chunk 1 of 3"):
         decompress_files(gray, archive, target)
     assert not target.exists()
-    assert len(decompress_files(gray, archive, target, salvage=True)) == 65
-    if folder:
-        assert {path.name for path in target.iterdir()} == {*(f"{i:03}.png" for i in range(65)), "050.txt"}
-        assert np.array_equal(np.asarray(Image.open(target / "060.png")), pixels[60])
-    else:
-        assert np.array_equal(np.load(target), np.concatenate([pixels[:65], np.zeros((65, 3, 5))]))
+    assert decompress_files(gray, archive, target, salvage=True) == [f"{i:03}.png" for i in range(65, 130)]
+    assert {path.name for path in target.iterdir()} == {*(f"{i:03}.png" for i in range(65)), "050.txt"}
+    assert np.array_equal(np.asarray(Image.open(target / "060.png")), pixels[60])
+    with_flipped_bit(archive, 2)
+    assert "050.txt" in decompress_files(gray, archive, tmp_path / "images", salvage=True)
     with_flipped_bit(archive, 0)
-    if not folder:  # which has stored files, too
-        with pytest.raises(ArchiveError, match="every chunk is damaged"):
-            decompress_files(gray, archive, tmp_path / "none.npy", salvage=True)
-    archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises((TruncatedError, DamagedError)):
-        decompress_files(gray, archive, tmp_path / "none")
+    with pytest.raises(ArchiveError, match="every chunk is damaged"):
+        decompress_files(gray, archive, tmp_path / "none", salvage=True)
 
 
 def test_a_target_is_a_new_folder_or_a_new_file_of_a_format_that_keeps_the_values(tmp_path, gray):
@@ -357,12 +332,9 @@ def test_a_target_is_a_new_folder_or_a_new_file_of_a_format_that_keeps_the_value
 
 
 def test_an_image_without_colours_of_its_own_may_be_of_a_model_of_colours(tmp_path):
-    values = noise(3, 5)
-    Image.fromarray(values).save(tmp_path / "a.png")
+    Image.fromarray(noise(3, 5)).save(tmp_path / "a.png")
     (returned,) = there_and_back(archiving_model(4), tmp_path / "a.png", tmp_path / "back").iterdir()
     assert image_in(returned) == image_in(tmp_path / "a.png")
-    write_image(tmp_path / "b.png", np.stack([values] * 3 + [values // 2], -1), "LA")
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "b.png"))[..., 1], values // 2)
 
 
 def described(tmp_path: Path, model: AxialTransformer, count: int = 1, **changes: object) -> Path:
@@ -404,13 +376,14 @@ def test_descriptions_that_do_not_fit_are_refused(tmp_path, gray):
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"a.axl", "a.png"}
 
 
-def test_large_descriptions_are_read():
-    """Names that compress too well are stored as they are."""
+def test_descriptions_are_read_as_written_or_refused_if_too_large():
     description = Description(tuple((f"{'same' * 400}{i}.png", "RGB", 480, 640) for i in range(50)))
-    with patch("axial_transformers.compression.description._ALWAYS", 1 << 16):
-        packed = description.pack()
-        assert Description.unpack(packed) == description
-    assert len(packed) > 1 << 16
+    assert Description.unpack(description.pack()) == description
+    with (
+        patch("axial_transformers.compression.description._ALWAYS", 1 << 16),
+        pytest.raises(ValueError, match=r"^too many files, or names that are too long .*: split the folder$"),
+    ):
+        description.pack()
     array = HeldArray("a.nii", "values", "<i2", (3, 4), None, "HW", 2.0, -1.0, "AA==")
     assert Description.unpack(Description(array=array).pack()).array == array
 

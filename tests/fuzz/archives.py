@@ -21,7 +21,7 @@ from tests.fuzz.mutations import mutated, mutated_json
 from tests.small_models import VARIANTS, random_model, random_values, rounded_quickly, small_config
 
 KINDS = ("2d", "rotary 3d", "lstm", "index plane", "classes", "convolution", "centred columns", "centred axis")
-FOLDER, ARRAY = "folder", "array"
+FOLDER, ARRAY = "folder", "array.npy"
 """Names of the archives of files. The others, which have the names of their kinds of model, are of values."""
 EXTREMES = 40
 
@@ -32,18 +32,16 @@ def seeds(place: Path) -> dict[str, bytes]:
     (place / FOLDER).mkdir()
     (place / FOLDER / "notes.txt").write_text("notes")
     Image.fromarray(noise.integers(0, 9, (4, 7), dtype=np.uint8)).save(place / FOLDER / "a.png")
-    np.save(place / "array.npy", (noise.integers(0, 9, (5, 7, 9)) / 4).astype(">f4"))
+    np.save(place / ARRAY, (noise.integers(0, 9, (5, 7, 9)) / 4).astype(">f4"))
     floats = small_config((2, 2, 2), num_values=40, grid=(0.25, 0.0), values="ordinal", mixtures=2)
     with patch("axial_transformers.compression.archive.rounded", rounded_quickly):
         for kind in KINDS:
             model = random_model(VARIANTS[kind], torch.float32)
             label = torch.arange(3) % 4 if model.config.num_classes else None
             found[kind] = compress(model, random_values(model, 3), label, embed=True, force=True, verify=False)
-        for name, source, config in [
-            (FOLDER, FOLDER, small_config((3, 5), num_values=256)), (ARRAY, "array.npy", floats),
-        ]:  # fmt: skip
+        for name, config in {FOLDER: small_config((3, 5), num_values=256), ARRAY: floats}.items():
             model, target = random_model(config, torch.float32), place / f"{name}.axl"
-            compress_files(model, place / source, target, force=True, verify=False)
+            compress_files(model, place / name, target, force=True, verify=False)
             found[name] = target.read_bytes()
     return found
 
@@ -66,7 +64,8 @@ def _of_other_parts(content: bytes, other: bytes, draw: Random) -> bytes:
     header, contents = parts(content)
     at, kind = draw.randrange(len(contents)), draw.randrange(4)
     if kind == 0 and header.carries_model:
-        contents[0] = model_joined(*_other_configuration(contents[0], draw))
+        config, stream = model_parts(contents[0])
+        contents[0] = model_joined(mutated_json(json.dumps(config).encode(), draw), stream)
     elif kind == 1 and header.metadata:
         header = replace(header, metadata=zlib.compress(mutated_json(zlib.decompress(header.metadata), draw)))
     elif kind == 2:
@@ -77,11 +76,6 @@ def _of_other_parts(content: bytes, other: bytes, draw: Random) -> bytes:
     else:
         contents[at] = mutated(contents[at], other, draw)
     return joined(header, contents)
-
-
-def _other_configuration(content: bytes, draw: Random) -> tuple[bytes, bytes]:
-    config, stream = model_parts(content)
-    return mutated_json(json.dumps(config).encode(), draw), stream
 
 
 @cache

@@ -1,9 +1,5 @@
-"""Networks of random sizes and options: the engine gives the bits of the reference. No signal ends it.
+"""Networks of random sizes and options: the engine gives the bits of the reference."""
 
-python -m tests.fuzz.engine_calls 2000 [SEED]
-"""
-
-import sys
 from random import Random
 
 import torch
@@ -30,7 +26,7 @@ def random_config(draw: Random) -> AxialTransformerConfig:
         return random_config(draw)
 
 
-def main(count: int, seed: int = 0) -> None:
+def main(count: int, seed: int) -> None:
     """Compare `count` networks; AssertionError names the configuration of one that differs."""
     draw = Random(seed)
     for _ in range(count):
@@ -40,7 +36,3 @@ def main(count: int, seed: int = 0) -> None:
         fast, slow = ExactNetwork(model, network), ExactNetwork(model, reference)
         assert fast.nats(x, given).tobytes() == slow.nats(x, given).tobytes(), (config, examples)
         assert fast.intervals(x, given).tobytes() == slow.intervals(x, given).tobytes(), (config, examples)
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -51,12 +50,11 @@ MEMORY = 1 << 28
 """Bytes that no command needs, beyond those of the process that it was forked from."""
 
 
-class Bench(NamedTuple):
-    place: Path
-    """Has what the commands read, and what they write: new, run."""
-    outputs: dict[str, object]
-    """Of each command, undisturbed."""
-    seconds: dict[str, float]
+class Bench:
+    """A folder with what the commands read, and what each writes undisturbed, after so many seconds."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.outputs, self.seconds = place, dict[str, dict[str, bytes]](), dict[str, float]()
 
     def start(self, words: list[str], before: Callable[[], None] = lambda: None) -> Forked:
         def work() -> None:
@@ -66,7 +64,11 @@ class Bench(NamedTuple):
 
         return Forked(work)
 
-    def written(self) -> dict[str, object]:
+    def succeed(self, words: list[str]) -> None:
+        status, said = self.start(words).wait()
+        assert status == 0, said
+
+    def written(self) -> dict[str, bytes]:
         """Return all outputs. Of a run: its newest checkpoint, which is sound as what else is there."""
         run = self.place / "run"
         for folder in run.glob("checkpoints/step-*"):
@@ -91,20 +93,17 @@ def words_of(name: str) -> list[str]:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     torch.set_num_threads(1)
     place = tmp_path_factory.mktemp("place")
-    found = Bench(place, {}, {})
+    found = Bench(place)
     (place / "pictures").mkdir()
     values = load("digits", split="test").values[:24, ..., 0] * 15
     for i, pixels in enumerate(values):
         Image.fromarray(pixels).save(place / f"pictures/{i:02d}.png")
     np.savez(place / "images.npz", images=values[:12])
-    given = [*words_of("train"), "--out", "model"], ["compress", "model", "pictures", "pictures.axl", "--force"]
-    for words in given:
-        status, said = found.start(words).wait()
-        assert status == 0, said
+    found.succeed([*words_of("train"), "--out", "model"])
+    found.succeed(["compress", "model", "pictures", "pictures.axl", "--force"])
     for name in COMMANDS:
         begun = time.monotonic()
-        status, said = found.start(words_of(name)).wait()
-        assert status == 0, said
+        found.succeed(words_of(name))
         found.seconds[name], found.outputs[name] = time.monotonic() - begun, found.written()
         found.clear()
     return found
@@ -151,6 +150,5 @@ def test_outputs_are_whole_or_missing_after_a_fault_and_the_next_command_makes_t
         begun = (bench.place / "run" / "train.json").exists()
         if not begun:
             bench.clear()
-        status, text = bench.start(["train", "run"] if begun else words_of(name)).wait()
-        assert status == 0, text
+        bench.succeed(["train", "run"] if begun else words_of(name))
         assert bench.written() == right

@@ -27,12 +27,12 @@ def main(options: Compress) -> None:
         verify=options.verify, force=options.force, progress=bar("compressing"),
     )  # fmt: skip
     tiles, codecs = written.contents.tiles, _compared(written, model) if options.compare else {}
-    rate = 8 * (written.size - written.stored_size) / tiles.values
+    rate = 8 * (written.size - len(written.contents.stored)) / tiles.values
     if options.json:
         metrics = {
             "archive": str(archive), "images": len(tiles), "bytes": written.size, "bits_per_dim": rate,
             "model_bytes": written.model_size, "input_bytes": written.contents.input_size,
-            "stored_bytes": written.stored_size, "compared": codecs or None,
+            "stored_bytes": len(written.contents.stored), "compared": codecs or None,
         }  # fmt: skip
         print(json.dumps(metrics))
         return
@@ -48,7 +48,7 @@ def _compared(written: Written, model: str | Path) -> dict[str, int]:
     weights = 0 if written.model_size else (locate(str(model)) / WEIGHTS).stat().st_size
     codecs = coded_sizes(tiles.sizes, tiles.example, bar)
     sizes = {f"{name}, {way}": size for name, ways in codecs.items() for way, size in ways.items()}
-    sizes["archive, weights counted"] = written.size - written.stored_size + weights
+    sizes["archive, weights counted"] = written.size - len(written.contents.stored) + weights
     return dict(sorted(sizes.items(), key=lambda each: each[1]))
 
 
@@ -59,8 +59,8 @@ def _print(written: Written, archive: Path, kind: str, rate: float) -> None:
     print(f"{rate:.4f} bits/dim")
     if written.model_size:
         print(f"holds its model, with rounded weights: {written.model_size:,} bytes")
-    if written.stored_size:
+    if written.contents.stored:
         stored = len(written.contents.description.stored)
-        print(f"stored, not coded by the model: {counted(stored, 'file')}, {written.stored_size:,} bytes")
+        print(f"stored, not coded by the model: {counted(stored, 'file')}, {len(written.contents.stored):,} bytes")
     ratio = written.contents.input_size / written.size
     print(f"input {written.contents.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")

@@ -13,7 +13,7 @@ from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
 from axial_transformers.cli.train import from_model
 from axial_transformers.cli.training import facts_of, fit_examples, planned, read_training
-from axial_transformers.compression.archive import Limit, limit_of, tell
+from axial_transformers.compression.archive import UNLIMITED, Limit, limit_of, tell
 from axial_transformers.compression.contents import read_contents
 from axial_transformers.data import DataConfig, Examples, is_hub_dataset, load
 from axial_transformers.data.scans import is_scan
@@ -49,15 +49,14 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
         raise ValueError(f"{folder} was trained on other data: remove it, or name another archive")
     contents = read_contents(source, run.model, run.data, options.only_data)
     tell(contents)
-    limit, values = None if options.force else limit_of(contents, run.model), contents.tiles.values
-    stored = len(contents.stored or b"")
+    limit, values = UNLIMITED if options.force else limit_of(contents, run.model), contents.tiles.values
+    stored = len(contents.stored)
     if begun is None and not run.start_from:
         run = for_archive(run, _bytes_of_value(examples) * values)
     run, costs = planned(run, begun)
     of_model = BYTES_OF_WEIGHT * costs.parameters
     if begun is None:
-        if limit:
-            limit.check(of_model + stored)
+        limit.check(of_model + stored)
         say(f"a model of {source}, width {run.model.dim}: {costs.parameters:,} weights, about {of_model:,.0f} bytes")
 
     facts = replace(facts_of(run, examples, examples), command=("compress", str(source), str(archive)))
@@ -103,14 +102,14 @@ def _block_of_slices(source: Path, config: DataConfig) -> tuple[int, ...] | None
     return block_of(values.shape[:3]) if of_images < 1.5 * of_rows else None
 
 
-def _foreseeing(values: int, others: float, limit: Limit | None, usual: Evaluate) -> Evaluate:
+def _foreseeing(values: int, others: float, limit: Limit, usual: Evaluate) -> Evaluate:
     """Return a callback that evaluates, says how large the archive will be, and ends what would not pay."""
 
     def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
         found = usual(model, step, fill)
         expected = float(found["bits_per_dim"]) * values / 8 + others
         say(f"step {step}: about {expected:,.0f} bytes expected, {others:,.0f} of them for the model and stored files")
-        if limit and expected > LEARNS * limit.size:
+        if expected > LEARNS * limit.size:
             limit.check(expected)
         return found
 

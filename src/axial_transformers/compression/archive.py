@@ -7,10 +7,10 @@ archive --> chunks --(codec)--> tiles, joined to examples --(restoring)--> files
 import io
 import logging
 import os
-import stat
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,7 +25,7 @@ from axial_transformers.compression.container import ChunkEntry, DamagedError, H
 from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
-from axial_transformers.compression.rounding import Rounded, rounded
+from axial_transformers.compression.rounding import rounded
 from axial_transformers.data import DataConfig, scans
 from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
@@ -49,8 +49,8 @@ class NoGainError(ValueError):
 class Limit(NamedTuple):
     """The bytes that an archive may take, to be of use."""
 
-    size: int
-    of: str
+    size: float
+    of: str = ""
     """What takes as many."""
 
     def check(self, size: float) -> None:
@@ -58,6 +58,9 @@ class Limit(NamedTuple):
         if size > self.size:
             sizes = f"the archive would take about {size:,.0f} bytes, {self.of} {self.size:,}"
             raise NoGainError(f"{sizes}: take more examples, or write it nevertheless, by force=True")
+
+
+UNLIMITED = Limit(inf)
 
 
 def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int = 0) -> Limit:
@@ -70,7 +73,7 @@ def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int
 def limit_of(contents: Contents, config: AxialTransformerConfig) -> Limit:
     """Return the bytes of a source, or those of its values by zlib and of its stored files, if these are fewer."""
     examples = map(contents.tiles.example, range(len(contents.tiles.sizes)))
-    of_values = by_zlib(config, examples, len(contents.stored or b""))
+    of_values = by_zlib(config, examples, len(contents.stored))
     of_input = Limit(contents.input_size, "the input")
     return min(of_input, of_values) if contents.input_size else of_values  # none of the hub
 
@@ -104,24 +107,9 @@ def compress(
         NoGainError: with `embed`, model and images take more bytes than zlib of the values; a ValueError.
         DamagedError: verification failed: the machine computes wrongly.
     """
-    file = io.BytesIO()
-    embedded = to_embed(model, images, label, progress) if embed else None
-    if embedded and not force:
-        by_zlib(model.config, images.cpu()).check(embedded.expected)
-    write_archive(model, file, images, label, verify, progress=progress, embedded=embedded)
+    file, limit = io.BytesIO(), by_zlib(model.config, images.cpu()) if embed and not force else UNLIMITED
+    write_archive(model, file, images, label, verify, embed=embed, limit=limit, progress=progress)
     return file.getvalue()
-
-
-def to_embed(
-    model: AxialTransformer, images: Images, label: Tensor | None = None, progress: Progress = iter
-) -> Rounded:
-    """Return a model with rounded weights, for an archive of images [N, *A, C] that carries it; see `compress`."""
-    check_model(model)
-    if not len(images):
-        raise ValueError("there are no images, for which a model could be rounded: leave out embed")
-    conditioning = Conditioning(label)
-    model.embed_conditioning(len(images), conditioning)  # checks all labels, of which `rounded` takes a sample
-    return rounded(model, images, conditioning, progress)
 
 
 @accepts_arrays("label")
@@ -180,30 +168,33 @@ def write_archive(  # noqa: PLR0913
     label: Tensor | None,
     verify: bool,
     *,
+    embed: bool = False,
+    limit: Limit = UNLIMITED,
     metadata: bytes = b"",
-    stored: bytes | None = None,
+    stored: bytes = b"",
     progress: Progress = iter,
-    embedded: Rounded | None = None,
-) -> int:
-    """Write the result of `compress` to an empty file; return its size in bytes.
+) -> tuple[int, int]:
+    """Write the result of `compress` to an empty file; return its bytes, and those of the model in it.
 
     Args:
+        limit: is checked before the long work, as far as a model is embedded, and after it.
         stored: the chunk of stored files.
-        embedded: the model for the archive to carry.
     """
-    model = embedded.model if embedded else model
     check_model(model)
-    if label is not None and len(label) != len(images):
-        raise ValueError(f"label is of {len(label)} images, but {len(images)} are to be compressed")
+    if label is not None:
+        model.embed_conditioning(len(images), Conditioning(label))  # checks all labels
+    of_model = list[bytes]()
+    if embed:
+        model, content, expected = rounded(model, images, Conditioning(label), progress)
+        limit.check(expected + len(stored))
+        of_model = [content, *([] if label is None else [b"".join(map(container.varint, label.tolist()))])]
     network, entries = ExactNetwork(model), list[ChunkEntry]()
 
     def encode(item: tuple[Tensor, Conditioning]) -> tuple[int, bytes]:
         images, own = item
         content = encode_chunk(network, images, own)
-        if verify:
-            again = decode_chunk(network, len(images), content, own)
-            if not torch.equal(again, images.to("cpu", again.dtype)):
-                raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
+        if verify and not torch.equal(decode_chunk(network, len(images), content, own), images.cpu()):
+            raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
         return len(images), content
 
     def write(count: int, content: bytes) -> None:
@@ -211,14 +202,11 @@ def write_archive(  # noqa: PLR0913
         file.write(content)
 
     chunks = _even_ranges(len(images), IMAGES_PER_CHUNK)
-    of_model = [embedded.content] if embedded else []
-    if embedded and label is not None:
-        of_model.append(b"".join(map(container.varint, label.tolist())))
     header = Header(
         fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
         num_values=model.config.num_values, labels=label is not None,
-        carries_model=embedded is not None, metadata=metadata,
-        chunks=(ChunkEntry(0, 0, 0),) * (len(of_model) + len(chunks) + (stored is not None)),
+        carries_model=embed, metadata=metadata,
+        chunks=(ChunkEntry(0, 0, 0),) * (len(of_model) + len(chunks) + bool(stored)),
     )  # fmt: skip
     file.write(header.pack())  # of the size that it will have
     for content in of_model:
@@ -227,12 +215,13 @@ def write_archive(  # noqa: PLR0913
     with without_dropout(model):
         for _, encoded in zip(progress(chunks), work_on_chunks(encode, items), strict=True):
             write(*encoded)
-    if stored is not None:
+    if stored:
         write(0, stored)
     size = file.tell()
+    limit.check(size)
     file.seek(0)
     file.write(replace(header, chunks=tuple(entries)).pack())
-    return size
+    return size, entries[0].size if embed else 0
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:
@@ -246,12 +235,8 @@ class Written:
 
     contents: Contents
     size: int
-    model: AxialTransformer
-    """What coded the images: the given model, or its rounded weights."""
     model_size: int
     """Of the model in the archive; 0: the archive does not carry it."""
-    stored_size: int
-    """Of the stored files in the archive."""
 
 
 def compress_files(  # noqa: PLR0913
@@ -276,7 +261,7 @@ def compress_files(  # noqa: PLR0913
         embed: store the model, too, with rounded weights; see `compress`.
         data: how the model's data are read, above all `axes` and `key` of arrays.
         only_data: leave out other files of a folder.
-        force: replace a regular file at `target`, which must not be of the source; write an archive that is larger
+        force: replace a file at `target`, which must not be of the source; write an archive that is larger
             than the source, or than zlib of its values.
         verify, progress: as for `compress`.
 
@@ -290,23 +275,13 @@ def compress_files(  # noqa: PLR0913
     require_free(target, source, force)
     contents = read_contents(source, model.config, data, only_data)
     tell(contents)
-    tiles, metadata, stored = contents.tiles, contents.description.pack(), contents.stored
-    limit = None if force else limit_of(contents, model.config)
-    embedded = to_embed(model, tiles, progress=progress) if embed else None
-    if limit and embedded:
-        limit.check(embedded.expected + len(stored or b""))
-    with written_whole(target, replace=force) as aside:
-        with aside.open("wb") as file:
-            size = write_archive(
-                model, file, tiles, None, verify,
-                metadata=metadata, stored=stored, progress=progress, embedded=embedded,
-            )  # fmt: skip
-        if limit:
-            limit.check(size)
-    return Written(
-        contents=contents, size=size, model=embedded.model if embedded else model,
-        model_size=len(embedded.content) if embedded else 0, stored_size=len(stored or b""),
-    )  # fmt: skip
+    limit = UNLIMITED if force else limit_of(contents, model.config)
+    with written_whole(target, replace=force) as aside, aside.open("wb") as file:
+        size, model_size = write_archive(
+            model, file, contents.tiles, None, verify, embed=embed, limit=limit, metadata=contents.description.pack(),
+            stored=contents.stored, progress=progress,
+        )  # fmt: skip
+    return Written(contents=contents, size=size, model_size=model_size)
 
 
 def tell(contents: Contents) -> None:
@@ -317,14 +292,8 @@ def tell(contents: Contents) -> None:
 
 def require_free(target: Path, source: Path, force: bool) -> None:
     """Raise OSError if an archive must not be written to `target`."""
-    if not os.path.lexists(target):
-        return require_writable(target)
-    if not force:
+    require_writable(target)
+    if os.path.lexists(target) and not force:
         raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
-    found = target.lstat()
-    if not stat.S_ISREG(found.st_mode):
-        raise FileExistsError(f"{target} is no regular file, and is not replaced: give another name")
-    file, _ = scans.parted(source)
-    parts = [file, *(file.rglob("*") if file.is_dir() else ())]
-    if any(part.exists() and os.path.samestat(part.stat(), found) for part in parts):
-        raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")
+    if target.exists() and target.resolve().is_relative_to(scans.parted(source)[0].resolve()):
+        raise FileExistsError(f"{target} is part of what is to be compressed: give another name")

@@ -31,12 +31,12 @@ does not end in the checksum of its pixels has read damage, or has other conditi
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, product
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, Integer
+from jaxtyping import Int, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -84,8 +84,7 @@ def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> bytes:
     """Return the stream of images [N, *A, C] int64, from `model.check`; `conditioning` is of these images."""
     found = network.intervals(images, conditioning)
-    pixels = images.cpu().numpy().astype(dtype_of(network.model.config))
-    words = network.arithmetic.write_stream(in_order(found), _first_state(pixels))
+    words = network.arithmetic.write_stream(in_order(found), _first_state(network, images))
     return words.astype(WORDS).tobytes()
 
 
@@ -96,32 +95,27 @@ def dtype_of(config: AxialTransformerConfig) -> np.dtype[Any]:
 
 def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return intervals [N, rows, L, 2] in the order of a stream, [N rows L, 2]."""
-
-    def groups() -> Iterator[NDArray[np.int64]]:
-        for row in range(found.shape[1]):
-            for first in range(0, len(found), GROUP):
-                yield found[first : first + GROUP, row].swapaxes(0, 1).reshape(-1, 2)
-
-    return np.concatenate([np.zeros((0, 2), np.int64), *groups()])
+    places = product(range(found.shape[1]), range(0, len(found), GROUP))
+    return np.concatenate([found[first : first + GROUP, row].swapaxes(0, 1).reshape(-1, 2) for row, first in places])
 
 
 def decode_chunk(
     network: ExactNetwork, count: int, content: bytes, conditioning: Conditioning
-) -> Integer[Tensor, "n *a c"]:
-    """Return the images of a chunk of `count`, values from 0, [N, *A, C]: uint8 up to 256 values, else int64.
+) -> Int64[Tensor, "n *a c"]:
+    """Return the images of a chunk of `count`, values from 0, [N, *A, C].
 
     Raises:
         DamagedError: the bytes do not decode to the images from which they were made.
         ValueError: the model's logits are not finite.
     """
     stream = opened(content)
-    shape, dtype = (*network.model.config.shape, network.model.config.channels), dtype_of(network.model.config)
-    pixels = _decode_stream(network, (count, *shape), stream, conditioning).numpy().astype(dtype)
+    shape = (count, *network.model.config.shape, network.model.config.channels)
+    images = _decode_stream(network, shape, stream, conditioning)
     if stream.state[1] != len(stream.words):
         raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
-    if stream.state[0] != _first_state(pixels):
+    if stream.state[0] != _first_state(network, images):
         raise DamagedError("the decoded images have another checksum: damage, or label of other images")
-    return torch.from_numpy(pixels if dtype == np.uint8 else pixels.astype(np.int64))
+    return images
 
 
 def opened(content: bytes) -> Stream:
@@ -157,6 +151,7 @@ def _decode_stream(
     return (images - lowest).cpu()
 
 
-def _first_state(pixels: NDArray[np.uint8 | np.uint16]) -> int:
+def _first_state(network: ExactNetwork, images: Int64[Tensor, "n *a c"]) -> int:
     """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels."""
+    pixels = images.cpu().numpy().astype(dtype_of(network.model.config))
     return MIN_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (MIN_STATE - 1)

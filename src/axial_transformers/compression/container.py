@@ -138,7 +138,11 @@ def read_header(file: BinaryIO) -> Header:
     """
     file.seek(0)
     head = _reader(file, "the header of the archive")
-    _check_version(head)
+    magic, version = _PREFIX.unpack(head.take(_PREFIX.size))
+    if magic != MAGIC:
+        raise DamagedError("not an archive: an .axl file starts with other bytes")
+    if version != VERSION:
+        raise OtherVersionError(f"archive of format version {version}; this release reads version {VERSION}")
     fingerprint, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
     index = tuple(ChunkEntry(*fields) for fields in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
@@ -164,16 +168,6 @@ def read_header(file: BinaryIO) -> Header:
     if not all(index[i].images for i in header.of_images):
         raise DamagedError("the header is damaged: it claims a chunk without images among those of images")
     return header
-
-
-def _check_version(head: ByteReader) -> None:
-    prefix = head.take(min(_PREFIX.size, head.left))
-    if not MAGIC.startswith(prefix[: len(MAGIC)]):
-        raise DamagedError("not an archive: an .axl file starts with other bytes")
-    if len(prefix) < _PREFIX.size:
-        raise TruncatedError("the archive ends within its first bytes")
-    if prefix[-1] != VERSION:
-        raise OtherVersionError(f"archive of format version {prefix[-1]}; this release reads version {VERSION}")
 
 
 def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:

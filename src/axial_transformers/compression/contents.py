@@ -64,8 +64,6 @@ class Tiles:
 
     def __getitem__(self, chosen: slice) -> NDArray[np.integer]:
         start, stop, _ = chosen.indices(len(self))
-        if start >= stop:
-            return np.zeros((0, *self._shape), np.uint8)
         first, last = (int(np.searchsorted(self._ends, number, "right")) for number in (start, stop - 1))
         skipped = self._ends[first - 1]
         images = np.concatenate([self._of(i) for i in range(first - 1, last)])
@@ -78,21 +76,21 @@ class Contents:
 
     tiles: Tiles
     description: Description
-    stored: bytes | None
-    """The chunk of stored files; None without any."""
+    stored: bytes
+    """The chunk of stored files, if there are any."""
     input_size: int
     """Bytes of all files of the source that the archive holds."""
     said: Sequence[str]
     """Lines about what is left out, and how files return."""
 
 
-def _packed(files: Iterable[tuple[str, bytes]]) -> tuple[tuple[tuple[str, int], ...], bytes | None]:
-    """Return names and sizes of files, and their contents one after the other, by zlib; None without any."""
+def _packed(files: Iterable[tuple[str, bytes]]) -> tuple[tuple[tuple[str, int], ...], bytes]:
+    """Return names and sizes of files, and their contents one after the other, by zlib; nothing without any."""
     packer, sizes, parts = zlib.compressobj(9), list[tuple[str, int]](), list[bytes]()
     for name, content in files:
         sizes.append((name, len(content)))
         parts.append(packer.compress(content))
-    return tuple(sizes), b"".join([*parts, packer.flush()]) if sizes else None
+    return tuple(sizes), b"".join([*parts, packer.flush()]) if sizes else b""
 
 
 def read_contents(

@@ -28,7 +28,7 @@ from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.data.tiles import join_tiles, tile_grid
 from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
 from axial_transformers.storage.byte_reader import ByteReader
 
@@ -86,10 +86,6 @@ class ArchiveReader:
         _check_header(self.header, model)
         return model
 
-    @property
-    def config(self) -> AxialTransformerConfig:
-        return self.model.config
-
     @cached_property
     def labels(self) -> Int[Tensor, " n"] | None:
         """Labels [N] of the images, int64; None without any. The number of classes stands for no label."""
@@ -99,7 +95,7 @@ class ArchiveReader:
         if len(content) < count:
             raise DamagedError(f"the archive has fewer labels than its {count} images")
         reader = ByteReader(content, "the labels of the archive", truncated=DamagedError, malformed=DamagedError)
-        labels, classes = [reader.varint() for _ in range(count)], self.config.num_classes
+        labels, classes = [reader.varint() for _ in range(count)], self.model.config.num_classes
         if reader.left or classes is None or max(labels, default=0) > classes:
             raise DamagedError("the labels of the archive are not those of its images")
         return torch.tensor(labels, dtype=torch.int64)
@@ -115,7 +111,7 @@ class ArchiveReader:
         for i in chunks:
             self.content(i)  # before the long work, to find damage early
         images = [some for _, some in zip(progress(chunks), self.images(chunks), strict=True) if some is not None]
-        config = self.config
+        config = self.model.config
         dtype = torch.uint8 if config.of_bytes else torch.int64
         return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype), *images])
 
@@ -131,9 +127,15 @@ class ArchiveReader:
     def images(self, chunks: Sequence[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
         """Yield the images [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
 
+        config, first_images = self.model.config, self.header.first_images
+        dtype = torch.uint8 if config.of_bytes else torch.int64
+
         def decode(chunk: int) -> Tensor | None:
+            first, last = first_images[chunk : chunk + 2]
+            conditioning = Conditioning(self.labels).of(slice(first, last))
             try:
-                return self._decoded(chunk, self.content(chunk))
+                images = decode_chunk(self._network, last - first, self.content(chunk), conditioning)
+                return (images + config.lowest).to(dtype)
             except ArchiveError:
                 if not salvage:
                     raise
@@ -145,15 +147,6 @@ class ArchiveReader:
         with without_dropout(self.model):
             yield from work_on_chunks(decode, chunks)
 
-    def _decoded(self, chunk: int, content: bytes) -> Tensor:
-        entry, first = self.header.chunks[chunk], self.header.first_images[chunk]
-        conditioning = Conditioning(self.labels).of(slice(first, first + entry.images))
-        try:
-            images, config = decode_chunk(self._network, entry.images, content, conditioning), self.config
-            return images + config.lowest if config.of_bytes else images.long() + config.lowest
-        except DamagedError as error:
-            raise DamagedError(f"chunk {chunk} of {len(self.header.chunks)}: {error}") from error
-
     def stored(self) -> bytes:
         """Return the chunk of stored files; DamagedError without one."""
         if self.header.stored is None:
@@ -163,7 +156,7 @@ class ArchiveReader:
     def description(self) -> Description:
         """Return what the examples are; DamagedError if they are not those of files."""
         description = Description.unpack(self.header.metadata)
-        description.check(self.config, self.header.images)
+        description.check(self.model.config, self.header.images)
         return description
 
     def examples(
@@ -172,7 +165,7 @@ class ArchiveReader:
         """Yield examples [*size, C] of these sizes, joined from all tiles; None for damaged ones."""
         tiles = self._tiles(salvage, progress)
         for size in sizes:
-            parts = [*islice(tiles, prod(tile_grid(size, self.config.shape)))]
+            parts = [*islice(tiles, prod(tile_grid(size, self.model.config.shape)))]
             whole = [part for part in parts if part is not None]
             yield join_tiles(np.stack(whole), size)[0] if len(whole) == len(parts) else None
 

@@ -1,6 +1,5 @@
 """Files written from the examples of an archive."""
 
-import binascii
 import logging
 import os
 import zlib
@@ -77,12 +76,12 @@ def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progr
         raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
     if array and stored and (suffix_of(target) if single else kept) not in (".npz", *tables.SUFFIXES):
         log.info(f"left out, since such files do not hold it: {', '.join(name for name, _ in stored)}")
-    examples = reader.examples(description.example_sizes(reader.config), salvage, progress)
+    examples = reader.examples(description.example_sizes(reader.model.config), salvage, progress)
     lost = list[str]()
     with written_whole(target, replace=False) if single else folder_written_whole(target) as place:
         parts = _stored(reader, description.stored, place.parent, salvage, lost)
         if array is not None:
-            write_array(place if single else _new(place, array.name), array, reader.config, examples, parts, lost)
+            write_array(place if single else _new(place, array.name), array, reader.model.config, examples, parts, lost)
         else:
             for (name, mode, *_), values in zip(images, examples):
                 if values is None:
@@ -92,16 +91,14 @@ def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progr
             for name, content in parts:
                 with _new(place, name).open("wb") as file:
                     file.writelines(content)
-        if len(lost) == len(description.example_sizes(reader.config)) + len(stored):
+        if len(lost) == len(description.example_sizes(reader.model.config)) + len(stored):
             raise ArchiveError("every chunk is damaged or missing, nothing can be restored")
     return lost
 
 
 def require_target(target: Path) -> None:
     """Raise OSError where `target` could not be written, or exists."""
-    if os.path.lexists(target) and not target.is_dir():
-        raise FileExistsError(f"{target} exists already: give another target, or remove it first")
-    require_writable(target, folder=not target.suffix or target.is_dir())
+    require_writable(target, folder=not target.suffix or os.path.lexists(target))
 
 
 def _new(folder: Path, name: str) -> Path:
@@ -158,29 +155,17 @@ def write_array(
                 for name, content in parts:
                     with whole.open(name, "w", force_zip64=True) as member:
                         member.writelines(content)
-        elif path.suffix.lower() in tables.SUFFIXES:
-            _write_table(path, held, array, parts)
         elif path.suffix != ".npy":
-            header = _header_of(held)
-            like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
-            scans.write_scan(path, array if held.channels is None else channels_last, like)
-
-
-def _write_table(path: Path, held: HeldArray, array: NDArray[Any], parts: Parts) -> None:
-    rest = [content for _, contents in parts for content in contents]
-    if not rest:
-        raise DamagedError("the text of the table is missing or damaged: its numbers can be restored as .npy")
-    try:
-        tables.write_table(path, array, held.columns, b"".join(rest))
-    except ValueError as error:
-        raise DamagedError(f"the archive's text of the table is damaged ({error})") from error
-
-
-def _header_of(held: HeldArray) -> Any:
-    try:
-        return scans.header_of(b64decode(held.header)) if held.header else None
-    except binascii.Error as error:
-        raise DamagedError("the archive's header of a scan is damaged") from error
+            try:
+                if path.suffix.lower() in tables.SUFFIXES:
+                    rest = b"".join(part for _, content in parts for part in content)
+                    tables.write_table(path, array, held.columns, rest)
+                else:
+                    header = scans.header_of(b64decode(held.header)) if held.header else None
+                    like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
+                    scans.write_scan(path, array if held.channels is None else channels_last, like)
+            except ValueError as error:
+                raise ArchiveError(f"{held.name!r:.100} can be restored as .npy only: {error}") from error
 
 
 def _stored(

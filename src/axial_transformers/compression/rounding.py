@@ -56,10 +56,8 @@ class Rounded(NamedTuple):
     """Codes the data."""
     content: bytes
     """The model, from `embedded_model.pack`."""
-    loss: float
-    """Bits/dim of the data that rounding adds, on a sample."""
     expected: float
-    """Bytes of model and images together, by that sample."""
+    """Bytes of model and images together, by a sample."""
 
 
 def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning, progress: Progress = iter) -> Rounded:
@@ -69,6 +67,8 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
         conditioning: labels of the images.
         progress: wraps the loops over gradients, and over the multipliers of steps.
     """
+    if not len(images):
+        raise ValueError("there are no images, for which a model could be rounded: leave out embed")
     of_image = prod(model.config.shape) * model.config.channels
     count = min(SAMPLE, max(32, VALUES_OF_SAMPLE // of_image), len(images))
     some = np.unique(np.linspace(0, len(images) - 1, count).astype(int)).tolist()
@@ -89,9 +89,9 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
                 break
         good = [each for each in tried if each[1] <= MAX_LOSS * exact] or tried[-1:]
         least = min(total for total, *_ in good)
-        expected, loss, steps = [each for each in good if each[0] <= least * (1 + TOLERANCE)][-1]
+        expected, _, steps = [each for each in good if each[0] <= least * (1 + TOLERANCE)][-1]
         content = pack(round_weights(model, steps), steps)
-    return Rounded(unpack(content), content, loss, expected)  # what readers will get
+    return Rounded(unpack(content), content, expected)  # what readers will get
 
 
 def _suitable_steps(
