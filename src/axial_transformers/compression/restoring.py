@@ -161,9 +161,8 @@ def write_array(
         elif path.suffix.lower() in tables.SUFFIXES:
             _write_table(path, held, array, parts)
         elif path.suffix != ".npy":
-            header = _header_of(held)
-            like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
-            scans.write_scan(path, array if held.channels is None else channels_last, like)
+            like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), _header_of(held))
+            scans.write_scan(path, array, like)
 
 
 def _write_table(path: Path, held: HeldArray, array: NDArray[Any], parts: Parts) -> None:
@@ -176,9 +175,9 @@ def _write_table(path: Path, held: HeldArray, array: NDArray[Any], parts: Parts)
         raise DamagedError(f"the archive's text of the table is damaged ({error})") from error
 
 
-def _header_of(held: HeldArray) -> Any:
+def _header_of(held: HeldArray) -> bytes:
     try:
-        return scans.header_of(b64decode(held.header)) if held.header else None
+        return b64decode(held.header)
     except binascii.Error as error:
         raise DamagedError("the archive's header of a scan is damaged") from error
 
