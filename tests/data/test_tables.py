@@ -54,19 +54,19 @@ def test_separators_titles_decimal_commas_and_gaps_are_found(tmp_path, name, tex
 
 @pytest.mark.parametrize("text", ["", "a,b\n", "a,b\nc,d\n", "x\n1,\xff\n", "x\n1," + "a" * 200_000, "x\n1,\x1a\n"])
 def test_what_is_no_table_of_numbers_is_one_line_with_its_name(tmp_path, text):
-    (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
+    (tmp_path / "a.csv").write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=r"^\S*a\.csv (cannot be read|has no column of numbers)"):
         read_table(tmp_path / "a.csv")
 
 
 @pytest.mark.filterwarnings("ignore:.*left out")
-def test_leading_zeros_and_integers_that_float64_does_not_hold_come_back_as_text(tmp_path):
+def test_leading_zeros_and_numbers_that_float64_may_not_hold_come_back_as_text(tmp_path):
     text = "zip;x;y\n00501;0,10;12345678901234567890\n10001;+1.5e-3;2\n"
     (tmp_path / "a.csv").write_text(text)
     table = read_table(tmp_path / "a.csv")
     write_table(tmp_path / "b.csv", table.values, table.columns, table.rest)
     assert (tmp_path / "b.csv").read_text() == text.replace("0,10", "0.1").replace("+1.5e-3", "0.0015")
-    changed = [b"", b"\xff", table.rest[:-4], table.rest + b"\x1a\n", table.rest.replace(b";", b"ab", 1)]
+    changed = [b"", b"\xff", table.rest[:-4], table.rest + b"\x1a\n"]
     for columns, rest in [((), table.rest), *((table.columns, rest) for rest in changed)]:
         with pytest.raises(ValueError, match=r".*"):
             write_table(tmp_path / "c.csv", table.values, columns, rest)
