@@ -1,8 +1,5 @@
 """Tables: their numbers are read, and all of them comes back from an archive."""
 
-import csv
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -41,7 +38,6 @@ def test_columns_keep_their_names_and_what_is_left_out_is_said(tmp_path):
         ("a.tsv", "x\ty\n1\t2\n3\t4\n", [[1, 2], [3, 4]]),
         ("a.csv", "x|y\n1|2\n\n3|4\n\n", [[1, 2], [3, 4]]),
         ("a.csv", "x|z,y\n1,2\n3,4", [[1, 2], [3, 4]]),
-        ("a.csv", "x\n1\n2\n", [[1], [2]]),
         ("a.csv", "date,x\n1,5\n2,6\n", [[5], [6]]),
         ("a.csv", "x,y\n1,2\nNA,3\n5,6\n", [[1, 2], [5, 6]]),
     ],
@@ -79,11 +75,6 @@ def test_all_of_a_table_comes_back_from_an_archive(tmp_path):
     model = random_model(small_config((2,), num_values=40, lowest=-5, grid=(0.5, 0.0), values="ordinal"), torch.float32)
     compress_files(model, path, tmp_path / "a.axl", force=True)
     decompress_files(None, tmp_path / "a.axl", tmp_path / "back.csv")
-
-    def cells(file: Path) -> list[list[object]]:
-        rows = list(csv.reader(file.open()))
-        return [rows[0], *[[*row[:2], row[2] and int(row[2]), float(row[3])] for row in rows[1:]]]
-
-    assert cells(tmp_path / "back.csv") == cells(path)
+    assert (tmp_path / "back.csv").read_text() == WEATHER.replace("-0.0", "0.0")
     decompress_files(None, tmp_path / "a.axl", tmp_path / "numbers.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "numbers.npy"), [[3, -0.5], [7, 2], [12, 0]])
