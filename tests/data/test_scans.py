@@ -295,7 +295,7 @@ def test_one_of_several_datasets_is_named(tmp_path, suffix):
     _agree(read_scan(f"{path}::t2m"), values, "DHW")
     assert load(f"{path}::t2m", DataConfig(size=(1, 4, 5)), "all").values.shape == (3, 1, 4, 5, 1)
     for name in (path, f"{path}::z"):
-        assert f"holds 2 arrays, such as t2m, time: name one, as in t2m{suffix}::name" in _line(name)
+        assert f"holds 2 arrays (t2m, time): name one, as in t2m{suffix}::name" in _line(name)
 
 
 REFUSED = {
@@ -321,7 +321,7 @@ def test_colours_and_vectors_of_nifti_are_refused(tmp_path):
 
 def test_what_is_no_scan_is_told(tmp_path):
     h5py.File(tmp_path / "b.h5", "w").close()
-    assert "holds no arrays" in _line(tmp_path / "b.h5")
+    assert "holds 0 arrays (none)" in _line(tmp_path / "b.h5")
     (tmp_path / "a.dcm").write_bytes(dicom(_values(4, 5), Rows=None))
     assert "holds no DICOM file with an image" in _line(tmp_path / "a.dcm")
     (tmp_path / "a.dcm").write_bytes(_repacked(_values(4, 5), JPEGLSLossless, packed=True))

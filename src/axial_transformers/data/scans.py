@@ -232,13 +232,11 @@ def _read_zarr(path: Path, name: str = "") -> Scan:
 
 
 def _dataset(path: Path, name: str, datasets: Mapping[str, Any]) -> Scan:
-    if not datasets:
-        raise ParsingError(f"{path} holds no arrays")
-    wanted = name.strip("/") if name or len(datasets) > 1 else next(iter(datasets))
-    if wanted not in datasets:
-        some = ", ".join(sorted(datasets)[:20])
-        raise ParsingError(f"{path} holds {len(datasets)} arrays, such as {some}: name one, as in {path.name}::name")
-    values = datasets[wanted][...]
+    names = [name.strip("/")] if name else [*datasets]
+    if len(names) != 1 or names[0] not in datasets:
+        some = ", ".join(sorted(datasets)[:20]) or "none"
+        raise ParsingError(f"{path} holds {len(datasets)} arrays ({some}): name one, as in {path.name}::name")
+    values = datasets[names[0]][...]
     channels = values.ndim == 5 or (values.ndim in (3, 4) and values.shape[-1] <= 4)
     return Scan(values, _usual_axes(values.ndim, channels))
 
