@@ -308,7 +308,9 @@ REFUSED = {
 def test_what_is_no_array_of_numbers_is_refused(tmp_path, name):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file[name] = REFUSED[name]
-    assert ("cannot be read" if name == "nothing" else "give numbers on 1 to 4 axes") in _line(tmp_path / "a.h5")
+    assert ("cannot be read" if name == "nothing" else "give integers or floats on 1 to 4 axes") in _line(
+        tmp_path / "a.h5"
+    )
 
 
 def test_colours_and_vectors_of_nifti_are_refused(tmp_path):
@@ -316,7 +318,7 @@ def test_colours_and_vectors_of_nifti_are_refused(tmp_path):
     nibabel.Nifti1Image(colours, None).to_filename(tmp_path / "a.nii")
     make_scan(tmp_path / "b.nii", _values(3, 1, 2, 2, 2))
     for path in (tmp_path / "a.nii", tmp_path / "b.nii"):
-        assert "give numbers on 1 to 4 axes and of channels, as .npy" in _line(path)
+        assert "give integers or floats on 1 to 4 axes and channels" in _line(path)
 
 
 def test_what_is_no_scan_is_told(tmp_path):

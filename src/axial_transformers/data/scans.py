@@ -83,7 +83,8 @@ def read_scan(path: str | Path) -> Scan:
     values = scan.values
     if values.dtype.kind not in "biuf" or min(values.shape, default=0) < 1 or len({*scan.axes}) < values.ndim:
         found = f"an array of shape {list(values.shape)}, {values.dtype}, with axes {scan.axes}"
-        raise ParsingError(f"{file} holds {found}: give numbers on 1 to 4 axes and of channels, as .npy if need be")
+        wanted = "integers or floats on 1 to 4 axes and channels, none of length 0"
+        raise ParsingError(f"{file} holds {found}: give {wanted}, for example as .npy")
     return scan
 
 
