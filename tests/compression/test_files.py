@@ -1,5 +1,6 @@
 """Files to an archive and back: values, types, names and headers are equal."""
 
+import importlib
 import io
 import json
 import os
@@ -192,8 +193,10 @@ def test_scans_come_back_with_values_type_and_geometry(tmp_path, name):
     assert returned.name.endswith(scan.suffix)
     again = replace(scan, values=np.load(returned)) if returned.suffix == ".npy" else read_scan(returned)
     assert (again.axes[1:], again.scale, again.offset) == (scan.axes[1:], scan.scale, scan.offset)
-    if scan.header is not None:
-        assert np.array_equal(again.header.get_sform(coded=True)[0], scan.header.get_sform(coded=True)[0])
+    if scan.header:
+        nibabel = importlib.import_module("nibabel")
+        kind = nibabel.Nifti2Header if name == "second.nii" else nibabel.Nifti1Header
+        assert np.array_equal(kind(again.header).get_sform(), kind(scan.header).get_sform())
     assert np.array_equal(again.values, np.asarray(scan.values))
     assert again.values.dtype == scan.values.dtype
 

@@ -15,7 +15,6 @@ from PIL import Image
 from axial_transformers import data
 from axial_transformers.data import DataConfig
 from axial_transformers.data.hugging_face import Rows
-from axial_transformers.data.loading import files_of
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batch_at, batches, step_positions
 from axial_transformers.training.processes import Processes
@@ -185,7 +184,6 @@ def of_arrays(*values: Any) -> Any:
 REFUSED = {
     "text.tar": (text, {}, "is not read by datasets"),
     "cut.tar": (lambda path: path.write_bytes(tar_of(pictures(VALUES))[:9000]), {}, "is not read by datasets"),
-    "empty.tar": (lambda path: path.write_bytes(bytes(1024)), {}, "is not read by datasets"),
     "text.parquet": (text, {}, "is not read by datasets"),
     "damaged.tar": (lambda path: write(path, [("a.png", picture(VALUES[0])[:60])]), {}, "a.png is not a whole image"),
     "sizes.tar": (lambda path: write(path, [(f"{i}.png", picture(VALUES[i, i:])) for i in (0, 1)]), {},
@@ -261,11 +259,6 @@ def test_a_run_names_the_commit_and_goes_on_with_it(axial: Axial, refused, no_hu
     assert whole == again
     metrics = json.loads(axial("evaluate", "runs/photos", source, "--split", "validation", "--json").out)
     assert metrics["fingerprint"] == data.load(source, DataConfig(size=4, fit="crop"), "validation").fingerprint
-
-
-def test_the_files_of_a_saved_data_set_are_those_of_arrow(tmp_path):
-    kind, (file,), others = files_of(saved(tmp_path), DataConfig())
-    assert (kind, file.suffix, others) == ("arrow", ".arrow", [])
 
 
 def test_a_record_is_read_without_datasets_or_a_network(axial: Axial, trained, tmp_path, monkeypatch):

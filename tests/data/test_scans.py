@@ -3,10 +3,7 @@
 import errno
 import importlib
 import io
-import json
 import logging
-import pickle
-import shutil
 import warnings
 from pathlib import Path
 
@@ -17,13 +14,12 @@ import pydicom
 import pytest
 import tifffile
 import zarr
-from numcodecs import Pickle
 from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGLSLossless
 
 from axial_transformers import storage
-from axial_transformers.data import DataConfig, load, scans
+from axial_transformers.data import DataConfig, load
 from axial_transformers.data.scans import SUFFIXES, Scan, is_scan, read_scan, write_scan
-from tests.scan_writer import dicom, dicom_series
+from tests.scan_writer import dicom, dicom_series, make_scan
 
 _AFFINE = np.array([[2.0, 0.1, 0, -90], [0, 2.5, 0.2, -126], [0, 0, 3, -72], [0, 0, 0, 1]])
 
@@ -33,11 +29,6 @@ def _values(*shape: int, dtype: str = "int16") -> np.ndarray:
     if np.dtype(dtype).kind == "f":
         return random.normal(size=shape).astype(dtype)
     return random.integers(max(np.iinfo(dtype).min, -999), min(np.iinfo(dtype).max, 999), shape).astype(dtype)
-
-
-def _nifti(path: Path, values: np.ndarray) -> Path:
-    nibabel.Nifti1Image(values.T, _AFFINE, dtype=values.dtype).to_filename(path)
-    return path
 
 
 def _line(path: Path | str) -> str:
@@ -94,45 +85,23 @@ def test_nifti_keeps_values_and_geometry_in_a_round_trip(tmp_path, suffix, dtype
 
 def test_nifti_is_mapped_and_never_written_and_axes_of_length_one_are_dropped(tmp_path):
     values, one = _values(3, 4, 5), np.full((1, 1), 7, np.uint8)
-    path = _nifti(tmp_path / "a.nii", values[None])
-    content, scan = path.read_bytes(), read_scan(path)
-    _agree(scan, values, "DHW")
+    files = {
+        "a.nii": (values[None], values),
+        "b.nii": (values[None, :1], values[0]),
+        "a.nii.gz": (one[None, None], one),
+    }
+    for name, (stored, found) in files.items():
+        make_scan(tmp_path / name, stored)
+        _agree(read_scan(tmp_path / name), found, "DHW"[-found.ndim :])
+    content, scan = (tmp_path / "a.nii").read_bytes(), read_scan(tmp_path / "a.nii")
     assert isinstance(scan.values, np.memmap)
     scan.values[:] = 0
-    assert path.read_bytes() == content
-    _agree(read_scan(_nifti(tmp_path / "b.nii", values[None, :1])), values[0], "HW")
-    _agree(read_scan(_nifti(tmp_path / "a.nii.gz", one[None, None])), one, "HW")
+    assert (tmp_path / "a.nii").read_bytes() == content
     _agree(read_scan(dicom_series(tmp_path / "b", one[None].astype(np.uint16))), one.astype(np.uint16), "HW")
 
 
-@pytest.mark.parametrize("frames", [1, 2])
-def test_vectors_and_colours_of_nifti_are_channels_in_a_round_trip(tmp_path, frames):
-    values = _values(frames, 3, 4, 5, 6, dtype="uint8")
-    scan = read_scan(_nifti(tmp_path / "a.nii", np.moveaxis(values, -1, 0)))  # [U, T, D, H, W]
-    _agree(scan, values if frames > 1 else values[0], "TDHWC"[frames == 1 :])
-    write_scan(tmp_path / "b.nii", scan.values, scan)
-    assert np.array_equal(np.asarray(nibabel.load(tmp_path / "b.nii").dataobj), np.moveaxis(values, -1, 0).T)
-    colours = np.ascontiguousarray(values[..., :3])
-    packed = colours.view([("R", "u1"), ("G", "u1"), ("B", "u1")])[..., 0]
-    nibabel.Nifti1Image(packed.T, _AFFINE).to_filename(tmp_path / "a.nii.gz")
-    scan = read_scan(tmp_path / "a.nii.gz")
-    _agree(scan, colours if frames > 1 else colours[0], "TDHWC"[frames == 1 :])
-    write_scan(tmp_path / "b.nii.gz", scan.values, scan)
-    _agree(read_scan(tmp_path / "b.nii.gz"), scan.values, scan.axes)
-    assert np.allclose(nibabel.load(tmp_path / "b.nii.gz").affine, _AFFINE)
-
-
-def test_the_written_type_is_that_of_the_scan_if_it_holds_all_values(tmp_path):
-    scan = read_scan(_nifti(tmp_path / "a.nii", _values(3, 4, 5, dtype="uint8")))
-    for values, expected in (([0, 255], "uint8"), ([0, 256], "int16"), ([-1, 70_000], "int32")):
-        for name in ("b.nii", "b.tif", "b.npy"):
-            write_scan(tmp_path / name, np.array(values, expected).reshape(1, 2), scan)
-        assert nibabel.load(tmp_path / "b.nii").get_data_dtype() == expected
-        assert tifffile.imread(tmp_path / "b.tif").dtype == expected
-        assert np.load(tmp_path / "b.npy").tolist() == [values]
-
-
 @pytest.mark.parametrize(("suffix", "dtype"), [(".dcm", "int16"), ("", "uint16"), (".840", "uint8")])
+@pytest.mark.filterwarnings("ignore:.*DICOMDIR holds no image")
 def test_a_dicom_series_among_other_files_is_sorted_by_position_and_becomes_nifti(tmp_path, suffix, dtype):
     values = _values(5, 3, 4, dtype=dtype)
     folder = dicom_series(tmp_path / "a", values, suffix, InstanceNumber=1, RescaleSlope=2, RescaleIntercept=-1024)
@@ -159,9 +128,7 @@ def test_series_in_sub_folders_are_read_or_named(tmp_path):
     (tmp_path / "DICOM" / "S2" / "report").write_bytes(dicom(values[0], Rows=None, PixelData=None))
     assert is_scan(tmp_path)
     with pytest.warns(UserWarning, match=": report holds no image, and is left out"):
-        _agree(read_scan(tmp_path), values, "DHW")
-    with pytest.warns(UserWarning, match="report holds no image"):
-        assert load(tmp_path, DataConfig(size=(5, 3, 4)), "all").values.shape == (1, 5, 3, 4, 1)
+        assert np.array_equal(load(tmp_path, DataConfig(size=(5, 3, 4)), "all").values[:][0, ..., 0], values)
     dicom_series(tmp_path / "DICOM" / "S2", values, "", SeriesInstanceUID="1.2.3")
     (tmp_path / "DICOM" / "S2" / "report").unlink()
     both = "DICOM/S1/00 and DICOM/S2/00 differ in SeriesInstanceUID"
@@ -193,74 +160,69 @@ def test_oblique_slices_are_sorted_along_their_normal_with_the_geometry_of_nibab
     expected = np.diag([-1, -1, 1, 1]) @ theirs[:, [1, 0, 2, 3]] * [1, 1, -1, 1]
     scan = read_scan(tmp_path / "a")
     _agree(scan, values, "DHW")
-    assert np.allclose(scan.header.get_best_affine(), expected, atol=1e-5)
+    assert np.allclose(nibabel.Nifti1Header(scan.header).get_best_affine(), expected, atol=1e-5)
 
 
-def test_slices_that_lack_or_come_twice_are_told(tmp_path):
-    folder = dicom_series(tmp_path / "a", _values(8, 3, 4))
-    (folder / "00.dcm").unlink()
-    assert "lacks a slice, or has one twice: 01.dcm and 07.dcm are 8 apart, most 4" in _line(folder)
-    folder = dicom_series(tmp_path / "b", _values(4, 3, 4))
-    shutil.copy(folder / "03.dcm", folder / "04.dcm")
-    assert "lacks a slice, or has one twice: 03.dcm and 04.dcm are 0 apart" in _line(folder)
+MORE = [10, 20, 42]
+"""Where a fourth slice lies."""
+SLICES = [
+    ("x.dcm differ in RescaleSlope): give a folder", (4, 5), "int16", {"RescaleSlope": 3}),
+    ("x.dcm differ in Rows)", (5, 5), "int16", {}),
+    ("x.dcm differ in BitsAllocated)", (4, 5), "uint8", {}),
+    ("x.dcm differ in NumberOfFrames)", (2, 4, 5), "int16", {}),
+    ("mixes slices of several orientations", (4, 5), "int16", {"ImageOrientationPatient": [0, 1, 0, 0, 0, 1]}),
+    ("holds slices without positions", (4, 5), "int16", {"ImageOrientationPatient": None}),
+    ("lacks a slice near 02.dcm, or has one twice", (4, 5), "int16", {"ImagePositionPatient": [10, 20, 46]}),
+    ("or has one twice", (4, 5), "int16", {"ImagePositionPatient": [10, 20, 38]}),
+]
 
 
-def test_slices_that_differ_are_refused_unless_by_rounding(tmp_path):
+@pytest.mark.parametrize(("says", "shape", "dtype", "tags"), SLICES)
+def test_slices_that_differ_or_lack_or_come_twice_are_told(tmp_path, says, shape, dtype, tags):
     folder = dicom_series(tmp_path / "a", _values(3, 4, 5))
+    (folder / "x.dcm").write_bytes(dicom(_values(*shape, dtype=dtype), **{"ImagePositionPatient": MORE, **tags}))
+    assert says in _line(folder)
 
-    def with_one_more(pixels: np.ndarray, **tags: object) -> None:
-        (folder / "x.dcm").write_bytes(dicom(pixels, **{"ImagePositionPatient": [10, 20, 42], **tags}))
 
-    for pixels, tags, name in (
-        (_values(4, 5), {"RescaleSlope": 3}, "RescaleSlope"),
-        (_values(5, 5), {}, "Rows"),
-        (_values(4, 5, dtype="uint8"), {}, "BitsAllocated"),
-        (_values(2, 4, 5), {}, "NumberOfFrames"),
-    ):
-        with_one_more(pixels, **tags)
-        assert f"and x.dcm differ in {name}): give a folder" in _line(folder)
-    with_one_more(_values(4, 5), ImageOrientationPatient=[0, 1, 0, 0, 0, 1])
-    assert "mixes slices of several orientations" in _line(folder)
-    with_one_more(_values(4, 5), ImageOrientationPatient=None)
-    assert "holds slices without positions" in _line(folder)
-    with_one_more(
-        _values(4, 5), ImagePositionPatient=[10, 20, 42.01], ImageOrientationPatient=[0.9999, 1e-5, 0, 0, 1, 0]
-    )
+def test_slices_may_differ_by_rounding(tmp_path):
+    folder = dicom_series(tmp_path / "a", _values(3, 4, 5))
+    place = {"ImagePositionPatient": [10, 20, 42.01], "ImageOrientationPatient": [0.9999, 1e-5, 0, 0, 1, 0]}
+    (folder / "x.dcm").write_bytes(dicom(_values(4, 5), **place))
     assert read_scan(folder).values.shape == (4, 4, 5)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_frames_of_a_dicom_file_are_in_its_order(tmp_path, packed):
-    (tmp_path / "a").write_bytes(dicom(_values(3, 4, 5), packed))
+def _repacked(pixels: np.ndarray, packing: str, packed: bool = False) -> bytes:
+    found, file = pydicom.dcmread(io.BytesIO(dicom(pixels, packed))), io.BytesIO()
+    found.file_meta.TransferSyntaxUID = packing
+    found.save_as(file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "write"),
+    [
+        ((3, 4, 5), "DHW", dicom),
+        ((3, 4, 5), "DHW", lambda frames: dicom(frames, packed=True)),
+        ((4, 5), "HW", lambda pixels: _repacked(pixels, DeflatedExplicitVRLittleEndian)),
+    ],
+)
+def test_a_file_of_dicom_is_unpacked_its_frames_in_their_order(tmp_path, shape, axes, write):
+    (tmp_path / "a").write_bytes(write(_values(*shape)))
     for path in (tmp_path, tmp_path / "a"):
         assert is_scan(path)
-        with pytest.warns(UserWarning, match="its frames are read in the order of the file, without"):
-            _agree(read_scan(path), _values(3, 4, 5), "DHW")
+        _agree(read_scan(path), _values(*shape), axes)
 
 
 @pytest.mark.parametrize(("dtype", "colours"), [("uint16", "RGB"), ("uint8", "YBR_FULL")])
-def test_colours_of_dicom_are_channels_as_stored(tmp_path, dtype, colours):
+def test_colours_of_dicom_are_channels_as_stored(tmp_path, recwarn, dtype, colours):
     pixels = _values(4, 5, 3, dtype=dtype)
     tags = {"Rows": 4, "Columns": 5, "SamplesPerPixel": 3, "PlanarConfiguration": 0, "NumberOfFrames": None}
     (tmp_path / "a.dcm").write_bytes(dicom(pixels, PhotometricInterpretation=colours, **tags))
-    with warnings.catch_warnings(record=True) as said:
-        scan = read_scan(tmp_path / "a.dcm")
+    scan = read_scan(tmp_path / "a.dcm")
     _agree(scan, pixels, "HWC")
-    lines = [str(each.message).partition(": ")[2] for each in said]
+    assert (scan.suffix, scan.header) == (".npy", b"")
+    lines = [str(each.message).partition(": ")[2] for each in recwarn]
     assert lines == ["its channels are YBR_FULL, not RGB, as they are stored"] * (colours != "RGB")
-    write_scan(tmp_path / "a.nii", pixels, scan)
-    _agree(read_scan(tmp_path / "a.nii"), pixels, "HWC")
-
-
-def test_packings_of_dicom_are_unpacked_or_named(tmp_path):
-    found = pydicom.dcmread(io.BytesIO(dicom(_values(4, 5))))
-    found.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
-    found.save_as(tmp_path / "a.dcm")
-    _agree(read_scan(tmp_path / "a.dcm"), _values(4, 5), "HW")
-    found = pydicom.dcmread(io.BytesIO(dicom(_values(4, 5), packed=True)))
-    found.file_meta.TransferSyntaxUID = JPEGLSLossless
-    found.save_as(tmp_path / "b.dcm")
-    assert "b.dcm cannot be read (Unable to deco" in _line(tmp_path / "b.dcm")
 
 
 _COLOURS = {"photometric": "rgb", "extrasamples": [0], "planarconfig": "contig"}
@@ -271,16 +233,13 @@ _TIFFS = [
     ("TDHW", "uint8", (2, 3, 4, 5), {"metadata": {"axes": "TZYX"}, "imagej": True}),
     ("THW", "uint16", (3, 4, 5), {"metadata": {"axes": "TYX"}, "byteorder": ">"}),
     ("TDCHW", "uint16", (2, 3, 2, 4, 5), {"metadata": {"axes": "TZCYX"}, "compression": "zlib"}),
-    ("DHW", "uint16", (3, 4, 5), {"bigtiff": True}),
     ("TDHW", "uint16", (2, 3, 4, 5), {"byteorder": ">", "compression": "zlib"}),
     ("HWC", "uint16", (8, 9, 3), {"photometric": "rgb"}),
     ("HWC", "uint8", (8, 9, 4), _COLOURS),  # Pillow would show three of these bands
     ("HWC", ">u2", (8, 9, 4), {**_COLOURS, "byteorder": ">"}),
     ("HWC", "uint8", (8, 9, 5), _BANDS),
-    ("HWC", "uint16", (8, 9, 5), _BANDS),
     ("HW", "float32", (4, 5), {}),  # numbers that no picture holds
     ("HW", "int8", (4, 5), {}),
-    ("HW", "int16", (4, 5), {}),
 ]
 
 
@@ -294,9 +253,6 @@ def test_tiff_keeps_values_and_axes_in_a_round_trip(tmp_path, axes, dtype, shape
     assert isinstance(scan.values, np.memmap) == ("compression" not in options)
     write_scan(tmp_path / "b.tif", scan.values, scan)
     _agree(read_scan(tmp_path / "b.tif"), values, axes)
-    part = values[0] if values.ndim > 2 else values[:2]
-    write_scan(tmp_path / "b.tif", part, scan)
-    assert np.array_equal(tifffile.imread(tmp_path / "b.tif"), part)
 
 
 @pytest.mark.parametrize(
@@ -339,50 +295,42 @@ def test_one_of_several_datasets_is_named(tmp_path, suffix):
     _agree(read_scan(f"{path}::t2m"), values, "DHW")
     assert load(f"{path}::t2m", DataConfig(size=(1, 4, 5)), "all").values.shape == (3, 1, 4, 5, 1)
     for name in (path, f"{path}::z"):
-        assert f"holds 2 arrays, such as t2m, time: name one, as in t2m{suffix}::name" in _line(name)
+        assert f"holds 2 arrays (t2m, time): name one, as in t2m{suffix}::name" in _line(name)
 
 
-def test_large_datasets_are_read_where_they_are_sliced(tmp_path, monkeypatch):
-    monkeypatch.setattr(scans, "_AT_ONCE", 1000)
-    values = _values(30, 20, 10)
+REFUSED = {
+    "text": ["a", "b"], "complex": np.ones(3, np.complex64), "fields": np.ones(3, [("a", "u1"), ("b", "u2")]),
+    "empty": np.ones((0, 5)), "scalar": 5, "many": np.ones((2,) * 6), "nothing": h5py.Empty("f4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_array_of_numbers_is_refused(tmp_path, name):
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("x", data=values, chunks=(5, 10, 10), compression="gzip")
-    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(5, 10, 10))
-    for name in ("a.h5", "a.zarr"):
-        found = read_scan(tmp_path / name).values
-        assert not isinstance(found, np.ndarray)
-        assert (found.shape, found.dtype, found.ndim) == (values.shape, values.dtype, 3)
-        assert np.array_equal(found[3:7, :, 2], values[3:7, :, 2])
-        assert np.array_equal(np.asarray(found), values)
-    (tmp_path / "a.zarr" / "c" / "0" / "0" / "0").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"a\.zarr cannot be read"):
-        load(tmp_path / "a.zarr", DataConfig(size=(5, 10, 10)))
+        file[name] = REFUSED[name]
+    assert ("cannot be read" if name == "nothing" else "give integers or floats on 1 to 4 axes") in _line(
+        tmp_path / "a.h5"
+    )
 
 
-def test_what_is_no_array_of_numbers_is_refused(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["text"] = ["a", "b"]
-        file["complex"] = np.ones(3, np.complex64)
-        file["fields"] = np.ones(3, [("a", "u1"), ("b", "u2")])
-        file["empty"] = np.ones((0, 5))
-        file["nothing"] = h5py.Empty("f4")
-        file["scalar"] = 5
-        file["many"] = np.ones((2,) * 6)
-    for name in ("text", "complex", "fields", "empty", "scalar", "many"):
-        assert "holds an array" in _line(f"{tmp_path / 'a.h5'}::{name}")
-    _line(f"{tmp_path / 'a.h5'}::nothing")
+def test_colours_and_vectors_of_nifti_are_refused(tmp_path):
+    colours = np.ones((3, 4), [("R", "u1"), ("G", "u1"), ("B", "u1")])
+    nibabel.Nifti1Image(colours, None).to_filename(tmp_path / "a.nii")
+    make_scan(tmp_path / "b.nii", _values(3, 1, 2, 2, 2))
+    for path in (tmp_path / "a.nii", tmp_path / "b.nii"):
+        assert "give integers or floats on 1 to 4 axes and channels" in _line(path)
+
+
+def test_what_is_no_scan_is_told(tmp_path):
     h5py.File(tmp_path / "b.h5", "w").close()
-    assert "holds no arrays" in _line(tmp_path / "b.h5")
-    nibabel.Nifti1Image(np.ones((3, 4), np.complex64), None).to_filename(tmp_path / "a.nii")
-    assert "[4, 3], complex64" in _line(tmp_path / "a.nii")
-    assert "axes are unclear" in _line(_nifti(tmp_path / "a.nii", _values(2, 2, 2, 2, 2, 2)))
+    assert "holds 0 arrays (none)" in _line(tmp_path / "b.h5")
     (tmp_path / "a.dcm").write_bytes(dicom(_values(4, 5), Rows=None))
     assert "holds no DICOM file with an image" in _line(tmp_path / "a.dcm")
-    zarr.create_array(tmp_path / "a.zarr", shape=(0, 5), dtype="uint8")
-    assert "no length 0" in _line(tmp_path / "a.zarr")
+    (tmp_path / "a.dcm").write_bytes(_repacked(_values(4, 5), JPEGLSLossless, packed=True))
+    assert "a.dcm cannot be read (Unable to deco" in _line(tmp_path / "a.dcm")
     with tifffile.TiffWriter(tmp_path / "b.tif") as file:
-        file.write(_values(4, 5))
-        file.write(_values(6, 7))
+        for sides in ((4, 5), (6, 7)):
+            file.write(_values(*sides))
     assert "holds 2 arrays: save one array in one file" in _line(tmp_path / "b.tif")
     (tmp_path / "a.png").write_bytes(b"")
     (tmp_path / "none").mkdir()
@@ -392,32 +340,10 @@ def test_what_is_no_array_of_numbers_is_refused(tmp_path):
     assert "holds no DICOM file" in _line(tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("steps", "dtype"), [({"filters": [{"id": "pickle"}]}, "|O"), ({"compressor": {"id": "pickle"}}, "<u2")]
-)
-def test_pickles_in_zarr_are_never_unpickled(tmp_path, monkeypatch, steps, dtype):
-    sound = {"chunks": [2], "compressor": None, "fill_value": 0, "filters": None, "order": "C", "shape": [2]}
-    (tmp_path / ".zarray").write_text(json.dumps({**sound, "dtype": dtype, "zarr_format": 2, **steps}))
-    (tmp_path / "0").write_bytes(pickle.dumps([1, 2]))
-    monkeypatch.setattr(Pickle, "decode", lambda *_: pytest.fail("unpickled"))
-    _line(tmp_path.rename(tmp_path.with_suffix(".zarr")))
-
-
-def _sound_files(place: Path) -> list[Path]:
-    values = _values(3, 4, 5)
-    for name in ("a.nii", "a.nii.gz"):
-        _nifti(place / name, values)
-    tifffile.imwrite(place / "a.tif", values[:, :, 0], bigtiff=True)
-    tifffile.imwrite(place / "b.tif", values, compression="zlib", metadata={"axes": "ZYX"}, photometric="rgb")
-    with h5py.File(place / "a.h5", "w") as file:
-        file["x"] = values
-    (place / "a.dcm").write_bytes(dicom(values))
-    return sorted(place.iterdir())
-
-
 @pytest.mark.filterwarnings("ignore:.* holds no image")
 def test_files_that_are_cut_off_or_missing_are_named(tmp_path):
-    for path in _sound_files(tmp_path):
+    for path in [tmp_path / name for name in ("a.nii", "a.nii.gz", "a.tif", "packed.tif", "a.h5", "a.dcm")]:
+        make_scan(path, _values(1, 40, 50))
         content = path.read_bytes()
         for kept in (0.0, 0.1, 0.95):
             path.write_bytes(content[: int(len(content) * kept)])
@@ -434,6 +360,8 @@ def test_writing_is_whole_or_nothing_and_always_the_same(tmp_path):
         write_scan(tmp_path / "a.png", scan.values, scan)
     with pytest.raises(ValueError, match=r"a\.nii cannot be written"):
         write_scan(tmp_path / "a.nii", np.ones((1,) * 8), scan)
+    with pytest.raises(ValueError, match=r"a\.nii: channels are not written as NIfTI: give a name in \.npy"):
+        write_scan(tmp_path / "a.nii", scan.values, Scan(scan.values, "HC"))
     assert not [*tmp_path.iterdir()]
     for name in ("a.nii", "a.nii.gz", "a.tif", "a.npy"):
         write_scan(tmp_path / name, scan.values, scan)
@@ -443,20 +371,21 @@ def test_writing_is_whole_or_nothing_and_always_the_same(tmp_path):
     assert len([*tmp_path.iterdir()]) == 4
 
 
-def test_without_the_extra_one_line_names_it(tmp_path, monkeypatch):
-    _sound_files(tmp_path)
-    zarr.create_array(tmp_path / "a.zarr", data=_values(3, 4, 5))
-    of = {"nibabel": "a.nii.gz", "pydicom": "a.dcm", "tifffile": "a.tif", "h5py": "a.h5", "zarr": "a.zarr"}
-    for package, file in of.items():
-        monkeypatch.setattr(storage, "find_spec", lambda name, missing=package: None if name == missing else True)
-        needs = f"{file} needs the package {package}: pip install 'axial-transformers[scientific]'"
-        assert needs in _line(tmp_path / file)
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [("nibabel", "a.nii.gz"), ("pydicom", "a.dcm"), ("tifffile", "a.tif"), ("h5py", "a.h5"), ("zarr", "a.zarr")],
+)
+def test_without_the_extra_one_line_names_it(tmp_path, monkeypatch, package, name):
+    make_scan(tmp_path / name, _values(3, 4, 5))
+    monkeypatch.setattr(storage, "find_spec", lambda wanted: None if wanted == package else True)
+    assert f"{name} needs the package {package}: pip install 'axial-transformers[scientific]'" in _line(tmp_path / name)
 
 
 def test_what_a_library_warns_of_is_said_once_with_the_name(tmp_path, caplog):
     with warnings.catch_warnings(action="ignore"):
         folder = dicom_series(tmp_path / "a", _values(5, 3, 4), SeriesInstanceUID="1.02.3")
-    content = _nifti(tmp_path / "a.nii", _values(3, 4, 5)).read_bytes()
+    make_scan(tmp_path / "a.nii", _values(3, 4, 5))
+    content = (tmp_path / "a.nii").read_bytes()
     offset = np.float32(353).tobytes()  # not divisible by 16
     caplog.clear()
     (tmp_path / "a.nii").write_bytes(content[:108] + offset + content[112:352] + b"\0" + content[352:])

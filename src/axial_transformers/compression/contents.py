@@ -240,12 +240,12 @@ def _of_scan(path: Path, config: AxialTransformerConfig) -> Contents:
     own = "" if file.is_dir() and file.suffix != ".zarr" else suffix_of(file)
     name = file.name[: -len(own) or None] + scan.suffix
     same = "in the format in which it came" if own == scan.suffix else f"as {name}"
-    geometry = "" if scan.header is None else " and geometry"
+    geometry = " and geometry" if scan.header else ""
     return _coded(
         file, scan.values, scan.axes, config, name,
         said=f"1 scan returns {same}: equal values, type{geometry}, not equal bytes",
         axes=scan.axes, scale=scan.scale, offset=scan.offset,
-        header="" if scan.header is None else b64encode(scan.header.binaryblock).decode(),
+        header=b64encode(scan.header).decode(),
     )  # fmt: skip
 
 

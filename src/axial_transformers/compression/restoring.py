@@ -161,9 +161,10 @@ def write_array(
                     rest = b"".join(part for _, content in parts for part in content)
                     tables.write_table(path, array, held.columns, rest)
                 else:
-                    header = scans.header_of(b64decode(held.header)) if held.header else None
-                    like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
-                    scans.write_scan(path, array if held.channels is None else channels_last, like)
+                    like = scans.Scan(
+                        array, held.axes, held.scale, held.offset, suffix_of(path), b64decode(held.header)
+                    )
+                    scans.write_scan(path, array, like)
             except ValueError as error:
                 raise ArchiveError(f"{held.name!r:.100} can be restored as .npy only: {error}") from error
 

@@ -5,8 +5,8 @@ Arrow maps them from disk, so they may be larger than memory. Rows are read when
 
 import glob
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
 from axial_transformers.data.examples import MAX_CLASSES, Examples, Indices, OnDemand
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
-from axial_transformers.data.parsing import say
+from axial_transformers.data.parsing import parsing, say
 from axial_transformers.data.picture_files import Member
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange, integers, range_of
@@ -36,7 +36,8 @@ def is_saved(folder: Path) -> bool:
 
 def pinned(source: str) -> str:
     """Return the name of a data set of the hub with its commit as the revision."""
-    with _library(source) as datasets:
+    datasets = _library(source)
+    with parsing(source, "is not read by datasets", ""):
         return f"{source.partition('@')[0]}@{datasets.load_dataset_builder(**_named(source, ())).hash}"
 
 
@@ -49,7 +50,8 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, Any]:
     Raises:
         ValueError: it cannot be read, or no split is for training, validation or test.
     """
-    with _library(source) as datasets:
+    datasets = _library(source)
+    with parsing(source, "is not read by datasets", ""):
         if files or is_hub_dataset(source):
             builder = datasets.load_dataset_builder(**_named(source, files))
             if not Path(builder.cache_dir).exists():
@@ -67,6 +69,11 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, Any]:
     return parts
 
 
+def _library(source: str) -> Any:
+    require_extra("datasets", "datasets", source)
+    return import_module("datasets")  # takes seconds
+
+
 def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
     """Return the arguments of `load_dataset_builder`."""
     if match := HUB.fullmatch(source):
@@ -76,19 +83,6 @@ def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
         part = part_of_file(file.stem) or part_of_folder(file.parent.name) or "train"
         by_part.setdefault(part, []).append(glob.escape(str(file.resolve())))
     return {"path": BUILDERS[files[0].suffix.lower()], "data_files": by_part}
-
-
-@contextmanager
-def _library(source: str) -> Iterator[Any]:
-    """Yield `datasets`, whose errors become one line."""
-    require_extra("datasets", "datasets", source)
-    import datasets  # takes seconds
-
-    try:
-        yield datasets
-    except Exception as error:  # of the network, of formats and of the library
-        reason = " ".join(str(error.__cause__ or error).split())[:300]
-        raise ValueError(f"{source} is not read by datasets ({type(error).__name__}: {reason})") from error
 
 
 def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progress: Progress = iter) -> Examples:

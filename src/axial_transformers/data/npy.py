@@ -2,10 +2,9 @@
 
 import errno
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -27,25 +26,25 @@ def array_names(path: Path) -> list[str]:
 
 def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return shape and type of one array."""
-    if path.suffix.lower() in tables.SUFFIXES:
+    if path.suffix.lower() != ".npz":
         values = read_array(path, name)
         return values.shape, values.dtype
-    with _opened(path, name) as stream:
-        version = npy_format.read_magic(stream)
-        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-        shape, _, dtype = read(stream)
+    with parsing(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
+        first = npy_format.read_magic(stream) == (1, 0)
+        shape, _, dtype = (npy_format.read_array_header_1_0 if first else npy_format.read_array_header_2_0)(stream)
     return shape, dtype
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:
     """Return one array; those of .npy files are mapped."""
-    if path.suffix.lower() in tables.SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix in tables.SUFFIXES:
         return tables.read_table(path).values
-    if path.suffix.lower() == ".npy":
-        with parsing(path):
+    with parsing(path):
+        if suffix == ".npy":
             return np.asarray(mapped(lambda mode: np.load(path, mmap_mode=mode, allow_pickle=False)))
-    with _opened(path, name) as stream:
-        array: NDArray[Any] = npy_format.read_array(stream, allow_pickle=False)
+        with np.load(path, allow_pickle=False) as arrays:
+            array: NDArray[Any] = arrays[name]
     return array
 
 
@@ -57,14 +56,3 @@ def mapped(map_in: Callable[[Literal["c", "r"]], NDArray[Any]]) -> NDArray[Any]:
         if error.errno != errno.ENOMEM:
             raise
         return map_in("r")
-
-
-@contextmanager
-def _opened(path: Path, name: str) -> Iterator[IO[bytes]]:
-    with parsing(path):
-        if path.suffix.lower() == ".npy":
-            with path.open("rb") as file:
-                yield file
-        else:
-            with zipfile.ZipFile(path) as archive, archive.open(name + ".npy") as member:
-                yield member

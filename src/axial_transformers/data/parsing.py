@@ -35,7 +35,8 @@ def parsing(
         of_system = isinstance(raised, OSError) and raised.filename
         if of_system or isinstance(raised, ParsingError | MissingPackageError):
             raise
-        reason = " ".join(str(raised).replace(str(path), "it").split())[:200] or type(raised).__name__
+        text = str(raised.__cause__ or raised).replace(str(path), "it")
+        reason = " ".join(text.split())[:200] or type(raised).__name__
         raise error(f"{path} {fault} ({reason}){advice}") from raised
 
 

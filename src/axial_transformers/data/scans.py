@@ -1,11 +1,11 @@
 """Scans and measurements in scientific formats: NIfTI, DICOM, TIFF, HDF5 and Zarr, by the extra `scientific`."""
 
-import gzip
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,14 @@ from axial_transformers.storage.files import source_path, written_whole
 WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
 """Suffixes of what `write_scan` writes."""
 _AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}
-_TIFF_AXES = {"X": "W", "Y": "H", "Z": "D", "T": "T", "C": "C", "S": "C"}
-_AT_ONCE = 1 << 28
-"""Bytes of a dataset that is read at once; a larger one is read where it is sliced."""
+_TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
 _ALIKE = (
     *("SeriesInstanceUID", "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation"),
     *("BitsAllocated", "PixelRepresentation", "PixelSpacing", "RescaleSlope", "RescaleIntercept"),
 )
 """Attributes of DICOM that the slices of a series share."""
+_Slices = list[tuple[Any, NDArray[Any]]]
+"""Attributes and pixels of files of DICOM."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +37,16 @@ class Scan:
     """An array of a file, with what its values and axes mean."""
 
     values: NDArray[Any]
-    """Integers or floats as stored, slowest axis first; mapped, or read where they are sliced, if the format allows."""
+    """Integers or floats as stored, slowest axis first; mapped if the format allows."""
     axes: str
-    """One letter of T, D, H, W, L, C for each axis."""
+    """One letter of T, D, H, W, L, C for each axis, or another one that TIFF has for it."""
     scale: float = 1.0
     offset: float = 0.0
     """A stored value v means offset + scale * v in the file's unit."""
     suffix: str = ".npy"
     """The suffix of files that `write_scan` makes like this one: .nii, .nii.gz, .tif or .npy."""
-    header: Any = field(default=None, repr=False)
-    """The geometry of NIfTI and DICOM, as a NIfTI header."""
+    header: bytes = field(default=b"", repr=False)
+    """The geometry of NIfTI and DICOM, as a NIfTI header without extensions."""
 
 
 def is_scan(path: str | Path) -> bool:
@@ -76,25 +76,22 @@ def read_scan(path: str | Path) -> Scan:
     if suffix != ".zarr" and (source_path(file).is_dir() or _is_dicom(file)):
         suffix = ".dcm"
     file.stat()  # names a missing file
+    if suffix not in _READERS:
+        raise ParsingError(f"{file} is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files")
     with parsing(file), saying_once(file):
-        if suffix in _READERS_OF_DATASETS:
-            scan = _READERS_OF_DATASETS[suffix](file, name)
-        elif suffix in _READERS:
-            scan = _READERS[suffix](file)
-        else:
-            raise ParsingError(f"{file} is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files")
-    values, array = scan.values, f"{file} holds an array of shape {list(scan.values.shape)}, {scan.values.dtype}"
-    if values.dtype.kind not in "biuf" or min(values.shape, default=0) < 1:
-        raise ParsingError(f"{array}: give one of integers or floats, of no length 0")
-    if len({*scan.axes} - {"?"}) < values.ndim:
-        raise ParsingError(f"{array}, whose axes are unclear: save it with fewer axes")
+        scan = _READERS[suffix](file, name) if name else _READERS[suffix](file)
+    values = scan.values
+    if values.dtype.kind not in "biuf" or min(values.shape, default=0) < 1 or len({*scan.axes}) < values.ndim:
+        found = f"an array of shape {list(values.shape)}, {values.dtype}, with axes {scan.axes}"
+        wanted = "integers or floats on 1 to 4 axes and channels, none of length 0"
+        raise ParsingError(f"{file} holds {found}: give {wanted}, for example as .npy")
     return scan
 
 
 def parted(path: str | Path) -> tuple[Path, str]:
     """Return the file and the dataset of `file::dataset`; no dataset of other paths."""
     file, separator, name = str(path).rpartition("::")
-    return (Path(file), name) if separator and suffix_of(Path(file)) in _READERS_OF_DATASETS else (Path(path), "")
+    return (Path(file), name) if separator and suffix_of(Path(file)) in _OF_DATASETS else (Path(path), "")
 
 
 def suffix_of(path: Path) -> str:
@@ -107,87 +104,81 @@ def _package(name: str, path: Path) -> Any:
     return import_module(name)
 
 
+def _usual_axes(count: int, channels: bool) -> str:
+    """Return the letters of so many axes, the last of which may be channels."""
+    return _AXES.get(count - channels, "?") + "C" * channels
+
+
 def _read_nifti(path: Path) -> Scan:
-    """Return stored values; axes of length 1 behind the second are dropped, vectors and RGB become channels."""
+    """Return stored values; axes of length 1 behind the second are dropped."""
     nibabel = _package("nibabel", path)
     image = nibabel.load(path)
     values = mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T
-    channels = bool(values.dtype.names) or values.ndim == 5
-    if values.dtype.names:
-        values = values.view(np.uint8).reshape(*values.shape, -1)
-    elif channels:
-        values = np.moveaxis(values, 0, -1)
-    while values.ndim > 2 + channels and len(values) == 1:
+    while values.ndim > 2 and len(values) == 1:
         values = values[0]
-    axes = _AXES.get(values.ndim - channels, "?") + "C" * channels
-    image.header.extensions.clear()
-    return Scan(values, axes, float(image.dataobj.slope), float(image.dataobj.inter), suffix_of(path), image.header)
+    scale, offset = float(image.dataobj.slope), float(image.dataobj.inter)
+    return Scan(values, _usual_axes(values.ndim, False), scale, offset, suffix_of(path), image.header.binaryblock)
 
 
 def _read_dicom(path: Path) -> Scan:
     """Return the slices of a series in the order of their positions, or a file; one slice has no depth."""
-    pydicom, header = _package("pydicom", path), _package("nibabel", path).Nifti1Header()
     slices = _slices(path)
-    tags = slices[0][1]
-    if int(tags.get("NumberOfFrames") or 1) > 1:
-        say("its frames are read in the order of the file, without what the file says of single frames")
-    elif all(tags.get("ImagePositionPatient") and tags.get("ImageOrientationPatient") for _, tags in slices):
+    tags, pixels = slices[0]
+    header = _package("nibabel", path).Nifti1Header()
+    placed = all(each.get("ImagePositionPatient") and each.get("ImageOrientationPatient") for each, _ in slices)
+    if placed and int(tags.get("NumberOfFrames") or 1) == 1:
         slices, affine = _in_order(path, slices)
         header.set_sform(affine, 1)
         header.set_qform(affine, 1)
         header.set_xyzt_units("mm")
     elif len(slices) > 1:
         raise ParsingError(f"{path} holds slices without positions (ImagePositionPatient): give a file of frames")
-    pixels = list[NDArray[Any]]()
-    for file, _ in slices:
-        with parsing(file):
-            pixels.append(pydicom.pixels.pixel_array(pydicom.dcmread(file), raw=True))
-    values = np.stack(pixels) if len(pixels) > 1 else pixels[0]
-    channels = int(tags.get("SamplesPerPixel") or 1) > 1
-    if channels and tags.PhotometricInterpretation.startswith("YBR_FULL"):
-        say(f"its channels are {tags.PhotometricInterpretation}, not RGB, as they are stored")
-    axes = _AXES.get(values.ndim - channels, "?") + "C" * channels
+    values = np.stack([each for _, each in slices]) if len(slices) > 1 else pixels
     scale, offset = float(tags.get("RescaleSlope") or 1), float(tags.get("RescaleIntercept") or 0)
-    return Scan(values, axes, scale, offset, ".nii.gz", header)
+    colours = int(tags.get("SamplesPerPixel") or 1) > 1
+    if not colours:
+        return Scan(values, _usual_axes(values.ndim, False), scale, offset, ".nii.gz", header.binaryblock)
+    if tags.PhotometricInterpretation.startswith("YBR_FULL"):
+        say(f"its channels are {tags.PhotometricInterpretation}, not RGB, as they are stored")
+    return Scan(values, _usual_axes(values.ndim, True), scale, offset)
 
 
-def _slices(path: Path) -> list[tuple[Path, Any]]:
-    """Return the files of a series, each with its attributes."""
-    slices = list[tuple[Path, Any]]()
+def _slices(path: Path) -> _Slices:
+    """Return the files of a series, in the order of their names."""
+    pydicom, slices = _package("pydicom", path), _Slices()
     for file in [path] if path.is_file() else sorted(filter(_is_dicom, path.rglob("*"))):
         with parsing(file):
-            tags = import_module("pydicom").dcmread(file, stop_before_pixels=True)
+            tags = pydicom.dcmread(file)
             if tags.get("Rows"):
-                slices.append((file, tags))
-            elif file.name.upper() != "DICOMDIR":
+                slices.append((tags, pydicom.pixels.pixel_array(tags, raw=True)))
+            else:
                 say(f"{file.name} holds no image, and is left out")
     if not slices:
         raise ParsingError(f"{path} holds no DICOM file with an image")
-    first, wanted = slices[0]
-    for file, tags in slices:
-        if unlike := [name for name in _ALIKE if tags.get(name) != wanted.get(name)]:
-            both = f"{first.relative_to(path)} and {file.relative_to(path)} differ in {unlike[0]}"
-            raise ParsingError(f"{path} holds more than one series of slices ({both}): give a folder or file of one")
+    first, _ = slices[0]
+    for (tags, _), name in product(slices, _ALIKE):
+        if tags.get(name) != first.get(name):
+            both = " and ".join(str(Path(each.filename).relative_to(path)) for each in (first, tags))
+            unlike = f"more than one series of slices ({both} differ in {name})"
+            raise ParsingError(f"{path} holds {unlike}: give a folder or file of one")
     return slices
 
 
-def _in_order(path: Path, slices: Sequence[tuple[Path, Any]]) -> tuple[list[tuple[Path, Any]], NDArray[np.float64]]:
+def _in_order(path: Path, slices: _Slices) -> tuple[_Slices, NDArray[np.float64]]:
     """Return slices in the order of their positions, and their affine: voxels [W, H, D] to millimetres."""
-    facing = np.array([tags.ImageOrientationPatient for _, tags in slices], np.float64)
-    positions = np.array([tags.ImagePositionPatient for _, tags in slices], np.float64)
+    facing = np.array([tags.ImageOrientationPatient for tags, _ in slices], np.float64)
     if not np.allclose(facing, facing[0], atol=1e-3):
         raise ParsingError(f"{path} mixes slices of several orientations: give a folder or file of one")
     along, down = facing[0].reshape(2, 3)
-    order = np.argsort(positions @ np.cross(along, down))
-    positions, ordered = positions[order], [slices[i] for i in order]
-    steps = np.diff(positions @ np.cross(along, down))
-    usual = np.median([*steps] or [1.0])
-    for before, after, step in zip(ordered, ordered[1:], steps):
-        if step <= 0 or abs(step - usual) > 0.1 * usual:
-            both = f"{before[0].name} and {after[0].name} are {step:g} apart, most {usual:g}"
-            raise ParsingError(f"{path} lacks a slice, or has one twice: {both}")
-    step = (positions[-1] - positions[0]) / len(steps) if len(steps) else np.cross(along, down)
-    rows, columns = map(float, slices[0][1].get("PixelSpacing") or (1, 1))
+    normal = np.cross(along, down)
+    ordered = sorted(slices, key=lambda each: np.dot(each[0].ImagePositionPatient, normal))
+    positions = np.array([tags.ImagePositionPatient for tags, _ in ordered], np.float64)
+    step = (positions[-1] - positions[0]) / (len(ordered) - 1) if len(ordered) > 1 else normal
+    uneven = np.abs((positions - positions[0] - np.outer(np.arange(len(ordered)), step)) @ normal)
+    if not uneven.max() < 0.1 * np.linalg.norm(step):
+        near = Path(ordered[uneven.argmax()][0].filename).name
+        raise ParsingError(f"{path} lacks a slice near {near}, or has one twice: give a folder of one whole series")
+    rows, columns = map(float, slices[0][0].get("PixelSpacing") or (1, 1))
     affine = np.eye(4)
     affine[:3] = np.stack([along * columns, down * rows, step, positions[0]], axis=1)
     return ordered, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine  # DICOM counts to the left and posterior
@@ -212,32 +203,28 @@ def _holds_dicom(folder: Path) -> bool:
 
 
 def _read_tiff(path: Path) -> Scan:
-    """Return the only series of a file, mapped if it is contiguous."""
+    """Return the only series of a file, mapped if it is contiguous; an axis without a name is D, or T before one."""
     tifffile = _package("tifffile", path)
     with tifffile.TiffFile(path) as file:
         if len(file.series) != 1:
             raise ParsingError(f"{path} holds {len(file.series)} arrays: save one array in one file")
         series = file.series[0]
-        values = series.asarray() if series.dataoffset is None else None
-    if values is None:
-        values = mapped(lambda mode: tifffile.memmap(path, mode=mode))
-    axes, free = "", [letter for letter in "DTC" if letter not in map(_TIFF_AXES.get, series.axes)]
-    for code in reversed(series.axes):
-        axes = (_TIFF_AXES.get(code) or (free.pop(0) if free else "?")) + axes
-    return Scan(values, axes, suffix=".tif")
+        packed = series.dataoffset is None
+        values = series.asarray() if packed else mapped(lambda mode: tifffile.memmap(path, mode=mode))
+    return Scan(values, series.axes.replace("QQ", "TQ").translate(_TIFF_AXES), suffix=".tif")
 
 
-def _read_hdf5(path: Path, name: str) -> Scan:
-    """Return the dataset of this name, or the only one; read where it is sliced if it is large."""
-    h5py, datasets = _package("h5py", path), dict[str, Any]()
+def _read_hdf5(path: Path, name: str = "") -> Scan:
+    """Return the dataset of this name, or the only one."""
+    h5py, names = _package("h5py", path), list[str]()
     if not h5py.is_hdf5(path):
         raise ParsingError(f"{path} is no HDF5, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
-    file = h5py.File(path, "r")  # open as long as its dataset
-    file.visititems(lambda each, item: datasets.update({each: item} if isinstance(item, h5py.Dataset) else {}))
-    return _dataset(path, name, datasets)
+    with h5py.File(path, "r") as file:
+        file.visit(names.append)
+        return _dataset(path, name, {each: file[each] for each in names if isinstance(file[each], h5py.Dataset)})
 
 
-def _read_zarr(path: Path, name: str) -> Scan:
+def _read_zarr(path: Path, name: str = "") -> Scan:
     """Do the same for a folder of Zarr."""
     zarr = _package("zarr", path)
     root = zarr.open(path, mode="r")
@@ -246,74 +233,58 @@ def _read_zarr(path: Path, name: str) -> Scan:
 
 
 def _dataset(path: Path, name: str, datasets: Mapping[str, Any]) -> Scan:
-    if not datasets:
-        raise ParsingError(f"{path} holds no arrays")
-    wanted = name.strip("/") if name or len(datasets) > 1 else next(iter(datasets))
-    if wanted not in datasets:
-        some = ", ".join(sorted(datasets)[:20])
-        raise ParsingError(f"{path} holds {len(datasets)} arrays, such as {some}: name one, as in {path.name}::name")
-    found = datasets[wanted]
-    channels = found.ndim == 5 or (found.ndim in (3, 4) and found.shape[-1] <= 4)
-    axes = _AXES.get(found.ndim - channels, "?") + "C" * channels
-    return Scan(found[...] if found.size * found.dtype.itemsize <= _AT_ONCE else found, axes)
+    names = [name.strip("/")] if name else [*datasets]
+    if len(names) != 1 or names[0] not in datasets:
+        some = ", ".join(sorted(datasets)[:20]) or "none"
+        raise ParsingError(f"{path} holds {len(datasets)} arrays ({some}): name one, as in {path.name}::name")
+    values = datasets[names[0]][...]
+    channels = values.ndim == 5 or (values.ndim in (3, 4) and values.shape[-1] <= 4)
+    return Scan(values, _usual_axes(values.ndim, channels))
 
 
-_READERS = {
+_OF_DATASETS = (".h5", ".hdf5", ".he5", ".nc", ".nc4", ".mat", ".zarr")
+_READERS: dict[str, Callable[..., Scan]] = {
     **dict.fromkeys((".nii", ".nii.gz"), _read_nifti),
     **dict.fromkeys((".tif", ".tiff"), _read_tiff),
     ".dcm": _read_dicom,
-}
-_READERS_OF_DATASETS = {
-    **dict.fromkeys((".h5", ".hdf5", ".he5", ".nc", ".nc4", ".mat"), _read_hdf5),
+    **dict.fromkeys(_OF_DATASETS, _read_hdf5),
     ".zarr": _read_zarr,
 }
-SUFFIXES = (*_READERS, *_READERS_OF_DATASETS)
+SUFFIXES = (*_READERS,)
 
 
 def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
     """Write values [*A] of any shape as NIfTI, TIFF or .npy, by the path's suffix; `like.suffix` is that of the scan.
 
-    NIfTI keeps the affine and what values mean. The type is that of the scan if it holds all values.
+    NIfTI keeps the affine and what values mean; it holds no channels.
 
     Raises:
         ValueError: one line for other suffixes, and for values that the format cannot hold. Nothing is left behind.
     """
-    with np.errstate(all="ignore"):
-        of_scan = np.asarray(values).astype(like.values.dtype.newbyteorder("="))
-    values, suffix = of_scan if np.array_equal(of_scan, values) else np.asarray(values), suffix_of(path)
-    axes = like.axes if values.ndim == len(like.axes) else ""
+    suffix, axes = suffix_of(path), like.axes if values.ndim == len(like.axes) else ""
     with written_whole(path) as aside, parsing(path, "cannot be written", ""):
         if suffix in (".nii", ".nii.gz"):
-            content = _nifti_image(path, values, axes, like).to_bytes()
-            aside.write_bytes(gzip.compress(content, 6, mtime=0) if suffix == ".nii.gz" else content)
+            if "C" in axes:
+                raise ParsingError(f"{path}: channels are not written as NIfTI: give a name in .npy")
+            _nifti_image(path, values, like).to_filename(aside)
         elif suffix in (".tif", ".tiff"):
             codes = {"axes": axes.translate(str.maketrans("LWHD", "QXYZ"))} if axes else {}
-            colour = axes.endswith("C") and values.shape[-1] > 2
-            kind = {"photometric": "rgb", "planarconfig": "contig"} if colour else {"photometric": "minisblack"}
-            _package("tifffile", path).imwrite(aside, values, metadata=codes, **kind)
+            planes = "contig" if axes.endswith("C") and values.shape[-1] > 1 else None
+            tifffile = _package("tifffile", path)
+            tifffile.imwrite(aside, values, photometric="minisblack", planarconfig=planes, metadata=codes)
         elif suffix == ".npy":
             np.save(aside, values, allow_pickle=False)
         else:
             raise ParsingError(f"{path} has no suffix of a scan that is written: give {', '.join(WRITTEN)}")
 
 
-def _nifti_image(path: Path, values: NDArray[Any], axes: str, like: Scan) -> Any:
+def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
     nibabel = _package("nibabel", path)
-    header = nibabel.Nifti1Header() if like.header is None else like.header.copy()
-    if axes.endswith("C"):  # the fifth axis of NIfTI, vectors
-        values = np.moveaxis(values, -1, 0)
-        values = values.reshape(len(values), *[1] * (5 - values.ndim), *values.shape[1:])
-    kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
+    second = len(like.header) == nibabel.Nifti2Header.sizeof_hdr
+    kind = nibabel.Nifti2Image if second else nibabel.Nifti1Image
+    header = kind.header_class(like.header or None)
     header["vox_offset"] = 0  # extensions are not kept
     header.set_data_dtype(values.dtype)
     image = kind(values.T, None, header, dtype=values.dtype)
     image.header.set_slope_inter(like.scale, like.offset)
     return image
-
-
-def header_of(content: bytes) -> Any:
-    """Return the header of NIfTI in these bytes; ValueError for other bytes."""
-    nibabel = _package("nibabel", Path("a scan"))
-    kind = nibabel.Nifti2Header if len(content) == nibabel.Nifti2Header.sizeof_hdr else nibabel.Nifti1Header
-    with parsing("the header of a scan", "is damaged", ""):
-        return kind(content)

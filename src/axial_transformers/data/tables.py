@@ -19,7 +19,6 @@ from axial_transformers.wording import counted
 SUFFIXES = (".csv", ".tsv")
 _GAPS = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
 _TIMES = re.compile(r"\b(time|date|timestamp|datetime)\b", re.IGNORECASE)
-_WHOLE = re.compile(r"\s*[-+]?[0-9]+\s*")
 _NUMBER = re.compile(r"[-+]?(?!0[0-9])([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _NUMBER_HERE = "\x1a"
 """Stands for a cell whose number is among the values."""
@@ -33,14 +32,14 @@ class Table(NamedTuple):
     columns: tuple[tuple[str, str], ...]
     """Name and type of each, int or float."""
     rest: bytes
-    """The separator, and the table with a mark in place of each number; see `write_table`."""
+    """The text of the table, with a mark in place of each number; see `write_table`."""
 
 
 def read_table(path: Path) -> Table:
     """Return the columns of numbers in the rows without a gap; a warning says what else there is.
 
     A first row without numbers has the titles. Columns of times are left out, by their titles, and those with text.
-    Text is also what float64 would not give back: leading zeros, and integers from 2^53 on.
+    Text is also what float64 might not give back: leading zeros, and numbers from 2^53 on.
 
     Raises:
         ValueError: no table, or no such column.
@@ -74,14 +73,14 @@ def _read_table(path: Path, changed: int) -> Table:
         say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
     if len(kept) < len(body):
         say(f"{path}: left out, {counted(len(body) - len(kept), 'row')} with a gap")
-    kinds = ["int" if all(_WHOLE.fullmatch(body[n][i]) for n in kept) else "float" for i in chosen]
-    values = numbers[kept][:, chosen].astype(np.float64 if "float" in kinds else np.int64)
+    values = numbers[kept][:, chosen]
+    kinds = ["int" if is_whole else "float" for is_whole in (values == np.rint(values)).all(0)]
     for n, i in product(kept, chosen):
         body[n][i] = _NUMBER_HERE
     rest = io.StringIO()
-    csv.writer(rest, lineterminator="\n").writerows([[separator], *rows])
+    csv.writer(rest, delimiter=separator, lineterminator="\n").writerows(rows)
     columns = tuple((titles[i], kind) for i, kind in zip(chosen, kinds, strict=True))
-    return Table(values, columns, rest.getvalue().encode())
+    return Table(values.astype(np.float64 if "float" in kinds else np.int64), columns, rest.getvalue().encode())
 
 
 def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, str]], rest: bytes) -> None:
@@ -90,16 +89,13 @@ def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, s
     Raises:
         ValueError: it is not the rest of such a table.
     """
-    try:
-        (separator,), *rows = csv.reader(io.StringIO(rest.decode()))
-        places = [(row, i) for row in rows for i, cell in enumerate(row) if cell == _NUMBER_HERE]
-        pairs = [pair for row in values.tolist() for pair in zip(row, columns, strict=True)]
-        for (row, i), (number, (_, kind)) in zip(places, pairs, strict=True):
-            row[i] = str(int(number) if kind == "int" else number)
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, delimiter=separator, lineterminator="\n").writerows(rows)
-    except (csv.Error, TypeError, OverflowError) as error:
-        raise ValueError(f"no such text: {error}") from error
+    rows = values.reshape(-1, len(columns)).tolist()
+    numbers = [f"{each:.0f}" if kind == "int" else str(each) for row in rows for each, (_, kind) in zip(row, columns)]
+    parts = rest.decode().split(_NUMBER_HERE)
+    if len(parts) != len(numbers) + 1:
+        raise ValueError(f"a table of {len(parts) - 1} numbers, not of {len(numbers)}")
+    text = "".join(part + number for part, number in zip(parts, [*numbers, ""]))
+    path.write_text(text, encoding="utf-8", newline="")
 
 
 def _number(cell: str, separator: str) -> float:
@@ -109,4 +105,4 @@ def _number(cell: str, separator: str) -> float:
         return math.nan
     plain = text if separator == "," else text.replace(",", ".")
     number = float(plain) if _NUMBER.fullmatch(plain) else math.inf
-    return math.inf if _WHOLE.fullmatch(plain) and abs(number) >= 1 << 53 else number
+    return number if abs(number) < 1 << 53 else math.inf

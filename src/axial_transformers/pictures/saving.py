@@ -61,7 +61,7 @@ def save_examples(
     numbers = grid.floats(values) if grid else values.astype(kept)
     if scan and suffix_of(output) in SCANS:
         stored = numbers[0, ..., 0] if len(values) == 1 else numbers[..., 0]
-        axes = ("L" + scan.axes.replace("C", ""))[-stored.ndim :]
+        axes = ("N" + scan.axes.replace("C", ""))[-stored.ndim :]
         with written_whole(output, replace=False) as aside:
             write_scan(aside, stored, replace(scan, axes=axes))
     elif output.suffix in (".npz", ".npy"):
