@@ -197,7 +197,7 @@ REFUSED = {
     "nothing.parquet": (of_arrays([1, 2], None), {}, "a row holds none"),
     "words.parquet": (of_arrays(["a"], ["b"]), {}, "numbers are modelled"),
     "classes.parquet": (lambda path: datasets.Dataset.from_dict({"x": [[1], [2]], "label": [1, None]}).to_parquet(path),
-                        {}, "label holds no class"),
+                        {}, "label has labels float64"),
     "dev": (lambda path: datasets.DatasetDict({"dev": rows()}).save_to_disk(path), {}, "no split .*there are dev"),
 }  # fmt: skip
 

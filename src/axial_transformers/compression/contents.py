@@ -21,8 +21,9 @@ from axial_transformers.data import DataConfig, load, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
 from axial_transformers.data.blocks_of_arrays import Sliced, channels_last, range_of_array
 from axial_transformers.data.folders import files_below
+from axial_transformers.data.images import SUFFIXES, is_gray16, opened, upright
 from axial_transformers.data.npy import array_names, read_array
-from axial_transformers.data.picture_files import SUFFIXES, PictureError, is_gray16, opened, upright
+from axial_transformers.data.parsing import ParsingError
 from axial_transformers.data.scans import suffix_of
 from axial_transformers.data.tiles import cut_tiles, tile_grid
 from axial_transformers.data.value_range import ValueRange, integers
@@ -177,7 +178,7 @@ def _image_in(file: Path) -> Image.Image | None:
     """Return the upright image in a file in one of the modes of `MODES`; None without one, or with several."""
     if file.suffix.lower() not in SUFFIXES:
         return None
-    with suppress(PictureError), opened(file) as header:
+    with suppress(ParsingError), opened(file) as header:
         if header.format == "MPO":  # of which `opened` shows the first image
             return None
         deep, image = is_gray16(header), upright(header)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, Indices, OnDemand, joined, labelled
+from axial_transformers.data.examples import Examples, OnDemand, joined, labelled
 from axial_transformers.data.parsing import parsing
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 
@@ -50,7 +50,6 @@ class Blocks(OnDemand):
         found: the range of all values.
         at_random: training cuts each block at a random place (`cut`).
         stride: along the first axis, a block takes every stride-th index.
-        part: the numbers of the blocks among those of all arrays.
     """
 
     def __init__(
@@ -60,32 +59,29 @@ class Blocks(OnDemand):
         found: ValueRange,
         at_random: bool,
         stride: int = 1,
-        part: range | None = None,
     ) -> None:
-        self.arrays, self.block, self.range, self.dtype = arrays, block, found, found.type
+        self.arrays, self.block, self.range = arrays, block, found
         self.at_random, self.stride = at_random, stride
         self._step = np.multiply(block, (stride, *[1] * (len(block) - 1)))
         self._reach = np.subtract(self._step, (stride - 1, *[0] * (len(block) - 1)))
         self._grids = [(np.subtract(array.shape[:-1], self._reach) // self._step + 1).tolist() for array in arrays]
         self._axes = [next((axis for axis, count in enumerate(grid) if count > 1), 0) for grid in self._grids]
         self._ends = np.cumsum([0, *map(prod, self._grids)])
-        self.part = range(int(self._ends[-1])) if part is None else part
-        self.shape = (len(self.part), *block, arrays[0].shape[-1])
+        super().__init__(range(int(self._ends[-1])), (*block, arrays[0].shape[-1]), found.type)
 
-    def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
-        found = map(self.located, np.arange(len(self))[indices])
-        return self._read([(array, place * self._step) for array, place in found])
+    def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
+        return self._cut([(array, place * self._step) for array, place in map(self.located, numbers)])
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         """Return the blocks of arrays in which these are, at places within the part that `uniforms` choose."""
         corners = list[tuple[int, NDArray[np.int64]]]()
         for index, uniform in zip(indices, uniforms, strict=True):
-            array, _ = self.located(index)
+            array, _ = self.located(self.part[int(index)])
             first, last = self._corners_of_part(array)
             counts = last - first + 1
             chosen = np.unravel_index(int(uniform * prod(counts.tolist())), tuple(counts))
             corners.append((array, first + np.array(chosen)))
-        return self._read(corners)
+        return self._cut(corners)
 
     def bounds(self) -> list[int]:
         """Return the numbers of the blocks at which slabs begin, and the end.
@@ -96,26 +92,21 @@ class Blocks(OnDemand):
         firsts = zip(self._ends[:-1], self._ends[1:], map(self._blocks_of_slab, range(len(self.arrays))), strict=True)
         return [*(start for first, end, each in firsts for start in range(int(first), int(end), each)), len(self.part)]
 
-    def consecutive(self, chosen: slice) -> NDArray[np.integer]:
-        part = self.part[chosen]
-        return Blocks(self.arrays, self.block, self.range, self.at_random, self.stride, part).as_array()
-
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield all that `cut` may return and, with a stride, how."""
         if not self.at_random:
             yield from super().contents()
             return
         yield str(self.stride).encode()
-        for number in dict.fromkeys(self.located(index)[0] for index in range(len(self))):
+        for number in dict.fromkeys(self.located(number)[0] for number in self.part):
             first, last = self._corners_of_part(number)
             (start, *others), (stop, *ends) = first, last + self._reach
             for rows in _rows(self.arrays[number], start, stop):
                 part = self.arrays[number][(rows, *map(slice, others, ends))]
                 yield np.ascontiguousarray(integers(part, self.range)).data
 
-    def located(self, index: int) -> tuple[int, NDArray[np.int64]]:
+    def located(self, number: int) -> tuple[int, NDArray[np.int64]]:
         """Return the number of a block's array, and its place among the blocks of that."""
-        number = self.part[int(index)]
         array = int(np.searchsorted(self._ends, number, side="right")) - 1
         return array, np.array(np.unravel_index(number - self._ends[array], self._grids[array]))
 
@@ -132,7 +123,7 @@ class Blocks(OnDemand):
             last[axis] = ((self.part.stop - before - 1) // each) * self._step[axis]
         return first, last
 
-    def _read(self, corners: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.integer]:
+    def _cut(self, corners: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.integer]:
         blocks, strides = np.empty((len(corners), *self.shape[1:]), self.dtype), (self.stride, *[1] * len(self.block))
         for block, (array, corner) in zip(blocks, corners, strict=True):
             box = tuple(map(slice, corner, corner + self._reach, strides))

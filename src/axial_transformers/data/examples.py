@@ -4,6 +4,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -123,26 +124,31 @@ def _contents(values: NDArray[np.integer]) -> Iterator[memoryview]:
 
 
 class OnDemand(ABC):
-    """Values [N, *A, C], made when they are selected."""
+    """Values [N, *A, C], made when they are selected.
 
-    dtype: np.dtype[Any]
+    Args:
+        part: the numbers of these examples among all of a source.
+        form: the axes *A and C of one example.
+    """
 
-    shape: tuple[int, ...]
-    """[N, *A, C]."""
+    def __init__(self, part: range, form: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.part, self.shape, self.dtype, self.ndim = part, (len(part), *form), dtype, 1 + len(form)
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self.part)
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
+    def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
+        return self.read(np.arange(len(self))[indices] + self.part.start)
 
     @abstractmethod
-    def __getitem__(self, indices: Indices) -> NDArray[np.integer]: ...
+    def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
+        """Return the examples of these numbers."""
 
     def consecutive(self, chosen: slice) -> NDArray[np.integer]:
         """Return consecutive values."""
-        return self[chosen]
+        part = copy(self)
+        part.part, part.shape = self.part[chosen], (len(self.part[chosen]), *self.shape[1:])
+        return part.as_array()
 
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield what a fingerprint covers."""

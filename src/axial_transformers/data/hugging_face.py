@@ -5,7 +5,6 @@ Arrow maps them from disk, so they may be larger than memory. Rows are read when
 
 import glob
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
-from axial_transformers.data.examples import MAX_CLASSES, Examples, Indices, OnDemand
-from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
+from axial_transformers.data.examples import Examples, OnDemand, labelled
+from axial_transformers.data.images import Member, PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.parsing import parsing, say
-from axial_transformers.data.picture_files import Member
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.progress import Progress
@@ -105,18 +103,18 @@ def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progres
 
     name = _chosen(source, "data.column", options.column, pictures or arrays, [*pictures, *arrays])
     rows = Rows(dataset.select_columns([name]).with_format("arrow"), source, options, progress)
-    labels = class_names = None
+    classified = dict[str, Any]()
     if classes or options.label_column is not None:
         name = _chosen(source, "data.label_column", options.label_column, classes, numbers)
-        labels = _labels(dataset, name, source)
-        if labels is not None:
-            class_names = tuple(getattr(features[name], "names", None) or map(str, range(labels.max() + 1)))
+        labels = dataset.select_columns([name]).with_format("arrow")[:].column(0).to_numpy()
+        if labels.dtype.kind not in "ui" or labels.max() >= 0:  # the hub marks classes that are kept secret by -1
+            names = getattr(features[name], "names", None) or ()
+            classified = labelled(labels, len(dataset), f"{source}: {name}", names)
     return Examples(
         values=rows.as_array(),
         names=dataset["__key__"][:] if "__key__" in features else [str(i) for i in range(len(dataset))],
-        labels=labels,
-        class_names=class_names,
         range=rows.found.modelled(source, options.num_values),
+        **classified,
     )
 
 
@@ -126,16 +124,6 @@ def _chosen(source: str, setting: str, asked: str | None, usual: list[str], poss
         return asked or usual[0]
     wrong = f"no column {asked}" if asked else "several columns" if usual else "no column"
     raise ValueError(f"{source} has {wrong} that can be it: set {setting} to one of {', '.join(possible)}")
-
-
-def _labels(dataset: Any, name: str, source: str) -> NDArray[np.int64] | None:
-    """Return the class of each row; None if all are below 0, as the hub marks those that are kept secret."""
-    labels: NDArray[Any] = dataset.select_columns([name]).with_format("arrow")[:].column(0).to_numpy()
-    if labels.dtype.kind in "ui" and labels.max() < 0:
-        return None
-    if labels.dtype.kind not in "ui" or labels.min() < 0 or labels.max() >= MAX_CLASSES:
-        raise ValueError(f"{source}: {name} holds no class, or one beyond 0..{MAX_CLASSES - 1}: set data.label_column")
-    return labels.astype(np.int64)
 
 
 class Rows(OnDemand):
@@ -152,7 +140,7 @@ class Rows(OnDemand):
 
     def __init__(self, column: Any, source: str, options: DataConfig, progress: Progress = iter) -> None:
         self.column, self.source, self.options = column, source, options
-        (first,), batches = self._read([0]), self._batches(progress)
+        (first,), batches = self._cells([0]), self._batches(range(len(column)), progress)
         if isinstance(first, Member):
             kinds, self.found = {kind_of_images(batch, options) for batch in batches}, ValueRange(0, 255)
             if "gray16" in kinds:
@@ -162,12 +150,11 @@ class Rows(OnDemand):
             self.found = range_of(source, batches, options.grid, rounding=True)
             if first.dtype == np.uint8:  # images in uint8 are 0..255
                 self.found = ValueRange.around([self.found, example_of(first, source, options)[1]])
-        self.dtype, self.shape = self.found.type, (len(column), *self._example(first).shape)
+        super().__init__(range(len(column)), self._example(first).shape, self.found.type)
 
-    def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
-        rows = np.arange(len(self))[indices].tolist()
-        values = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        for value, cell in zip(values, self._read(rows), strict=True):
+    def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
+        values = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        for value, cell in zip(values, self._cells(numbers.tolist()), strict=True):
             example = self._example(cell)
             if example.shape != value.shape:
                 where = cell if isinstance(cell, Member) else self.source
@@ -182,27 +169,20 @@ class Rows(OnDemand):
         image = decoded(cell, self.kind, self.options.background, self.options.palette)
         return fitted(cell, image, self.options)
 
-    def consecutive(self, chosen: slice) -> NDArray[np.integer]:
-        part = copy(self)
-        part.column = self.column.select(range(len(self))[chosen])
-        part.shape = (len(part.column), *self.shape[1:])
-        return part.as_array()
-
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield how the rows are read, and what they hold: images are not decoded."""
         options = self.options
-        of_images = options.size, options.fit, options.background, options.palette
-        yield f"{(*of_images, options.axes, options.frames, options.stride)}".encode()
-        for batch in self._batches():
+        yield f"{(options.size, options.fit, options.background, options.palette, options.axes)}".encode()
+        for batch in self._batches(self.part):
             for cell in batch:
                 yield cell.getbuffer() if isinstance(cell, Member) else np.ascontiguousarray(cell).data
 
-    def _batches(self, progress: Progress = iter) -> Iterator[Any]:
-        """Yield what all rows hold, some at a time."""
-        for start in progress(range(0, len(self.column), _AT_ONCE)):
-            yield self._read(range(start, min(start + _AT_ONCE, len(self.column))))
+    def _batches(self, rows: range, progress: Progress = iter) -> Iterator[Any]:
+        """Yield what rows hold, some at a time."""
+        for start in progress(range(0, len(rows), _AT_ONCE)):
+            yield self._cells(rows[start : start + _AT_ONCE])
 
-    def _read(self, rows: Sequence[int]) -> Any:
+    def _cells(self, rows: Sequence[int]) -> Any:
         """Return the image files of rows, or an array [n, *A]; ValueError for arrays of several shapes."""
         cells = self.column[rows].column(0).combine_chunks()
         if hasattr(cells, "field"):

@@ -9,13 +9,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from axial_transformers.data import bair_videos, hugging_face, images, npy, picture_files, scans, video
+from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
 from axial_transformers.data.arrays import example_shape, is_one_array, load_arrays, volume_in
 from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, examples_of, range_of_array
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.folders import files_below, gather, natural_key
-from axial_transformers.data.parsing import say
+from axial_transformers.data.parsing import ParsingError, say
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -168,7 +168,7 @@ def _nothing_in(path: Path, others: Sequence[Path]) -> ValueError:
     if any(file.suffix.lower() in video.SUFFIXES for file in (path, *others)):
         return ValueError(f"{path} holds videos: set how many frames a clip has, for example data.frames=16")
     return ValueError(
-        f"{path} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
+        f"{path} holds no images ({', '.join(images.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
         f" no TFRecord files, no arrays ({', '.join(npy.SUFFIXES)}), no scans ({', '.join(scans.SUFFIXES)}) and no"
         " .parquet or .tar files: give another file or folder, or digits"
     )
@@ -265,7 +265,7 @@ def files_of(source: Path, config: DataConfig) -> tuple[str, list[Path], list[Pa
     if config.frames is not None:
         found["video"] = sorted([*found.get("video", []), *{file.parent for file in found.pop("image", [])}])
     elif "image" in found:  # beside images, a TIFF file of several pages is one that is not read
-        found["image"] = [file for file in shown if file.suffix.lower() in picture_files.SUFFIXES]
+        found["image"] = [file for file in shown if file.suffix.lower() in images.SUFFIXES]
     found["array"] = [file for file in found.get("array", []) if file.parent == source]
     kind = next((kind for kind in KINDS_OF_FOLDER if found.get(kind)), "")
     files = found[kind] if kind else []
@@ -283,7 +283,7 @@ def _kind_of_file(file: Path, config: DataConfig) -> str:
         return ""
     if suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
         return "video"
-    if suffix in picture_files.SUFFIXES:
+    if suffix in images.SUFFIXES:
         return "image"
     return "array" if suffix in npy.SUFFIXES else suffix[1:] if suffix in hugging_face.BUILDERS else ""
 
@@ -309,6 +309,6 @@ def example_sizes(source: str | Path, options: DataConfig) -> tuple[str, list[tu
         files = [frame for folder in files if folder.is_dir() for frame in video.frames_in(folder)]
     sizes = list[tuple[int, ...]]()
     for file in files[:: max(1, len(files) // MAX_OPENED)] if kind in ("image", "video") else []:
-        with suppress(picture_files.PictureError), picture_files.opened(file) as header:
-            sizes.append(picture_files.upright_size(header))
+        with suppress(ParsingError), images.opened(file) as header:
+            sizes.append(images.upright_size(header))
     return "", sizes

@@ -45,6 +45,8 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
             return np.asarray(mapped(lambda mode: np.load(path, mmap_mode=mode, allow_pickle=False)))
         with np.load(path, allow_pickle=False) as arrays:
             array: NDArray[Any] = arrays[name]
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is no array")
     return array
 
 

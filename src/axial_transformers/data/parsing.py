@@ -22,12 +22,7 @@ class ParsingError(ValueError):
 
 
 @contextmanager
-def parsing(
-    path: object,
-    fault: str = "cannot be read",
-    advice: str = ": replace or remove it",
-    error: type[ParsingError] = ParsingError,
-) -> Iterator[None]:
+def parsing(path: object, fault: str = "cannot be read", advice: str = ": replace or remove it") -> Iterator[None]:
     """Turn the errors of a library into one line that names the file; those of the system that do so stay."""
     try:
         yield
@@ -37,7 +32,7 @@ def parsing(
             raise
         text = str(raised.__cause__ or raised).replace(str(path), "it")
         reason = " ".join(text.split())[:200] or type(raised).__name__
-        raise error(f"{path} {fault} ({reason}){advice}") from raised
+        raise ParsingError(f"{path} {fault} ({reason}){advice}") from raised
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
 from axial_transformers.data.parsing import ParsingError, parsing, say, saying_once
-from axial_transformers.data.picture_files import PictureError, opened
 from axial_transformers.data.splits import part_of_folder
 from axial_transformers.storage import require_extra
 from axial_transformers.storage.files import source_path, written_whole
@@ -57,7 +57,7 @@ def is_scan(path: str | Path) -> bool:
     file, _ = parted(path)
     suffix = suffix_of(file)
     if suffix in (".tif", ".tiff"):
-        with suppress(PictureError, OSError), opened(file):
+        with suppress(ParsingError, OSError), opened(file):
             return False
         return file.is_file()
     return suffix in SUFFIXES or _is_dicom(file) or (file.is_dir() and _holds_dicom(file))

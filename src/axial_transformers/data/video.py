@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import bair_videos, picture_files
+from axial_transformers.data import bair_videos, images
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.folders import natural_key
 from axial_transformers.data.images import MODES, PixelKind, decoded, fitted, kind_of_images
@@ -48,7 +48,7 @@ def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
 def is_frame(file: Path) -> bool:
     """Return True if a file can be one frame of a video."""
     suffix = file.suffix.lower()
-    return suffix in picture_files.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
+    return suffix in images.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
 
 
 def frames_in(folder: Path) -> list[Path]:

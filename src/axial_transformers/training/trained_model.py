@@ -13,8 +13,8 @@ import torch
 
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, is_hub_dataset, load
 from axial_transformers.data.blocks_of_arrays import Blocks
+from axial_transformers.data.images import SUFFIXES
 from axial_transformers.data.kinds import kind_of
-from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.data.scans import Scan, is_scan, read_scan
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
