@@ -27,7 +27,7 @@ from axial_transformers.compression import (
 from axial_transformers.compression.description import Description, HeldArray
 from axial_transformers.data import DataConfig, save_arrays
 from axial_transformers.data.grid import Grid
-from axial_transformers.data.scans import read_scan
+from axial_transformers.data.scans import Scan, read_scan, write_scan
 from axial_transformers.models import AxialTransformer
 from tests.compression.archive_parts import joined, parts
 from tests.paths import DATA
@@ -199,6 +199,15 @@ def test_scans_come_back_with_values_type_and_geometry(tmp_path, name):
         assert np.array_equal(kind(again.header).get_sform(), kind(scan.header).get_sform())
     assert np.array_equal(again.values, np.asarray(scan.values))
     assert again.values.dtype == scan.values.dtype
+
+
+@pytest.mark.parametrize(("axes", "shape"), [("HWC", (8, 9, 3)), ("CHW", (3, 8, 9))])
+def test_bands_of_a_scan_come_back_on_their_axis(tmp_path, axes, shape):
+    values = noise(*shape, high=300, dtype=np.uint16)
+    write_scan(tmp_path / "a.tif", values, Scan(values, axes))
+    model = random_model(small_config((4, 4), 3, "columns", num_values=300), torch.float32)
+    again = read_scan(there_and_back(model, tmp_path / "a.tif", tmp_path / "b.tif"))
+    assert (again.axes, again.values.tolist()) == (axes, values.tolist())
 
 
 def test_images_whose_values_a_model_does_not_code_are_stored_as_they_are(tmp_path):
