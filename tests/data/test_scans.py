@@ -17,7 +17,7 @@ import zarr
 from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGLSLossless
 
 from axial_transformers import storage
-from axial_transformers.data import DataConfig, load
+from axial_transformers.data import DataConfig, load, scans
 from axial_transformers.data.scans import SUFFIXES, Scan, is_scan, read_scan, write_scan
 from tests.scan_writer import dicom, dicom_series, make_scan
 
@@ -415,3 +415,16 @@ def test_files_that_memory_cannot_hold_are_mapped_for_reading(tmp_path, monkeypa
     examples = load(tmp_path / name, DataConfig(size=(2, 3, 3)), "all")
     assert len(examples) == 4
     assert np.array_equal(examples.values[:][0, ..., 0], values[:2, :3, :3])
+
+
+def test_large_datasets_are_read_where_they_are_sliced(tmp_path, monkeypatch):
+    monkeypatch.setattr(scans, "_AT_ONCE", 1000)
+    values = _values(30, 20, 10)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=values, chunks=(5, 10, 10), compression="gzip")
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(5, 10, 10))
+    for name in ("a.h5", "a.zarr"):
+        found = read_scan(tmp_path / name).values
+        assert not isinstance(found, np.ndarray)
+        assert np.array_equal(found[3:7, :, 2], values[3:7, :, 2])
+        assert load(tmp_path / name, DataConfig(size=(5, 10, 10))).values.shape == (20, 5, 10, 10, 1)

@@ -23,6 +23,8 @@ WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
 """Suffixes of what `write_scan` writes."""
 _AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}
 _TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
+_AT_ONCE = 1 << 28
+"""Bytes of a dataset that is read at once; a larger one is read where it is sliced."""
 _ALIKE = (
     *("SeriesInstanceUID", "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation"),
     *("BitsAllocated", "PixelRepresentation", "PixelSpacing", "RescaleSlope", "RescaleIntercept"),
@@ -37,7 +39,7 @@ class Scan:
     """An array of a file, with what its values and axes mean."""
 
     values: NDArray[Any]
-    """Integers or floats as stored, slowest axis first; mapped if the format allows."""
+    """Integers or floats as stored, slowest axis first; mapped, or read where they are sliced, if the format allows."""
     axes: str
     """One letter of T, D, H, W, L, C for each axis, or another one that TIFF has for it."""
     scale: float = 1.0
@@ -219,9 +221,9 @@ def _read_hdf5(path: Path, name: str = "") -> Scan:
     h5py, names = _package("h5py", path), list[str]()
     if not h5py.is_hdf5(path):
         raise ParsingError(f"{path} is no HDF5, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
-    with h5py.File(path, "r") as file:
-        file.visit(names.append)
-        return _dataset(path, name, {each: file[each] for each in names if isinstance(file[each], h5py.Dataset)})
+    file = h5py.File(path, "r")  # open as long as its dataset
+    file.visit(names.append)
+    return _dataset(path, name, {each: file[each] for each in names if isinstance(file[each], h5py.Dataset)})
 
 
 def _read_zarr(path: Path, name: str = "") -> Scan:
@@ -237,7 +239,8 @@ def _dataset(path: Path, name: str, datasets: Mapping[str, Any]) -> Scan:
     if len(names) != 1 or names[0] not in datasets:
         some = ", ".join(sorted(datasets)[:20]) or "none"
         raise ParsingError(f"{path} holds {len(datasets)} arrays ({some}): name one, as in {path.name}::name")
-    values = datasets[names[0]][...]
+    found = datasets[names[0]]
+    values = found if found.nbytes > _AT_ONCE else found[...]
     channels = values.ndim == 5 or (values.ndim in (3, 4) and values.shape[-1] <= 4)
     return Scan(values, _usual_axes(values.ndim, channels))
 
