@@ -105,7 +105,7 @@ _WORDS = np.array([["a", "b"]] * 3)
         (_random(9, 6, 6, 3), {"mode": "gray"}, "3 channels"),
         (_random(9, 6, 4), {"size": 5, "fit": "tiles"}, r"is of 6x4 positions, less than one block of \[5, 5\]"),
         (_random(9, 6), {"size": 2, "fit": "tiles"}, "is of 6 positions, less than one block"),
-        (_random(5, 8, 8), {"axes": "NCHW"}, r"shape \[5, 8, 8\], not the 4 axes of data.axes=NCHW"),
+        (_random(5, 8, 8), {"axes": "NCHW"}, r"shape \[5, 8, 8\], not the axes of data.axes=NCHW"),
         (_random(5, 3, 8, 8), {}, "data.axes=NCHW or data.axes=NTHW$"),
         (_random(5, 8, 8, 6), {}, "data.axes=NHWC or data.axes=NTHW$"),
         (_random(5, 2, 3, 8, 8), {}, "data.axes=NTCHW or data.axes=NTHWC$"),

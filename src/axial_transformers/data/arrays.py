@@ -76,7 +76,7 @@ def _as_stored(values: NDArray[Any], axes: str | None) -> NDArray[Any]:
     if "C" in letters and len(letters) == values.ndim:
         return np.moveaxis(values, -1, letters.index("C"))
     named = "C" not in letters and len(letters) == bare.ndim
-    known = bare.ndim < 5 and not _two_readings(bare.shape) and channel_axis("", bare.shape) is None
+    known = bare.ndim < 5 and not _two_readings(bare.shape) and "C" not in axes_of("", bare.shape, DataConfig())
     return bare if values.shape[-1] == 1 and (named or known) else values
 
 
@@ -86,10 +86,8 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     if options.key is None and is_batch(path, names):
         return ()
     shape, _ = array_header(path, chosen_array(path, names, options))
-    if is_one_array(options):
-        return tuple(length for letter, length in zip(options.axes or "", shape) if letter != "C")
-    channels = channel_axis(path, shape, options.axes)
-    return tuple(length for axis, length in enumerate(shape) if axis not in (0, channels))
+    axes = axes_of(path, shape, options)
+    return tuple(length for letter, length in zip(axes, shape, strict=True) if letter not in "NC")
 
 
 def is_one_array(options: DataConfig) -> bool:
@@ -99,14 +97,8 @@ def is_one_array(options: DataConfig) -> bool:
 
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
     """Return the array of a file [*A, C], to be cut into blocks."""
-    name = chosen_array(path, array_names(path), options)
-    values, axes = read_array(path, name), options.axes
-    size = options.size if isinstance(options.size, tuple) else (1, 1)
-    if axes is not None and len(axes) != values.ndim:
-        raise ValueError(f"{path} has shape {list(values.shape)}, not the {len(axes)} axes of data.axes={axes}")
-    of_colour = axes is None and values.ndim > len(size) and values.shape[-1] <= 4 and values.shape[-1] < size[-1]
-    channels = -1 if of_colour else axes.index("C") if axes and "C" in axes else None
-    return values[..., None] if channels is None else np.moveaxis(values, channels, -1)
+    values = read_array(path, chosen_array(path, array_names(path), options))
+    return _channels_last(values, axes_of(path, values.shape, options))
 
 
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
@@ -160,8 +152,7 @@ def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
 
 def _integers(path: Path | str, values: NDArray[Any], options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
     """Return values [N, *A, C], and their range; 0..255 for images in uint8."""
-    channels = channel_axis(path, values.shape, options.axes)
-    values = values[..., None] if channels is None else np.moveaxis(values, channels, -1)
+    values = _channels_last(values, axes_of(path, values.shape, options))
     images = values.dtype == np.uint8 and values.ndim > 3 and options.num_values is None
     found = range_of(path, [values], options.grid, rounding=True)
     return integers(values, found), BYTES if images else found
@@ -196,24 +187,34 @@ def read_batch(path: Path) -> NDArray[np.integer]:
     return data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
 
 
-def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = None) -> int | None:
-    """Return the axis of an array [N, ..] that is its channels, or None; see `DataConfig.axes`."""
-    count = len(shape)
-    if axes is not None:
-        if len(axes) != count:
-            raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of data.axes={axes}")
-        channels = axes.index("C") if "C" in axes else None
+def axes_of(where: Path | str, shape: Sequence[int], options: DataConfig) -> str:
+    """Return a letter for each axis of an array, by the options or else by its shape: N for examples, C for channels.
+
+    Raises:
+        ValueError: another number of axes, or several likely readings.
+    """
+    if options.axes is not None:
+        if len(options.axes) != len(shape):
+            raise ValueError(f"{where} has shape {list(shape)}, not the axes of data.axes={options.axes}")
+        axes = options.axes
+    elif isinstance(options.size, tuple):
+        of_colour = len(shape) > len(options.size) and shape[-1] <= min(4, options.size[-1] - 1)
+        return "?" * (len(shape) - of_colour) + "C" * of_colour
     elif readings := _two_readings(shape):
         ways = " or ".join(f"data.axes={reading}" for reading in readings)
         raise ValueError(f"{where} has shape {list(shape)}: say what its axes are, as by {ways}")
     else:
-        channels = count - 1 if count >= 5 or (count == 4 and 1 <= shape[-1] <= 4) else None
-    of_channels = channels is not None
-    if not 2 + of_channels <= count <= 5 + of_channels or 0 in shape:
+        of_channels = len(shape) >= 5 or (len(shape) == 4 and 1 <= shape[-1] <= 4)
+        axes = "N" + "?" * (len(shape) - 1 - of_channels) + "C" * of_channels
+    if ("N" in axes and not 2 <= len(axes.replace("C", "")) <= 5) or 0 in shape:
         raise ValueError(
             f"{where} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] without zeros is needed"
         )
-    return channels
+    return axes
+
+
+def _channels_last(values: NDArray[Any], axes: str) -> NDArray[Any]:
+    return np.moveaxis(values, axes.index("C"), -1) if "C" in axes else values[..., None]
 
 
 def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
