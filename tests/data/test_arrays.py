@@ -182,14 +182,6 @@ def test_tiles_of_arrays_are_the_crops_of_their_names(tmp_path, shape, options):
     assert len(set(after.names)) == len(after)
 
 
-def test_splits_are_of_whole_examples_before_these_are_cut_into_tiles(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(10, dtype=np.uint8).repeat(8 * 6).reshape(10, 8, 6))
-    config = DataConfig(size=2, fit="tiles", validation_fraction=0.2)
-    parts = [data.load(tmp_path / "a.npy", config, split) for split in ("train", "validation")]
-    assert [sorted({*part.values[:].flat}) for part in parts] == [[*range(8)], [8, 9]]
-    assert [len(part) for part in parts] == [8 * 12, 2 * 12]
-
-
 def _save_batch(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     channel_major = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
     np.savez(path, data=channel_major, labels=labels, mean=channel_major.mean(0))
@@ -220,12 +212,6 @@ def test_files_of_one_folder_must_agree(tmp_path):
     np.save(tmp_path / "extra.npy", _random(4, 3, 3))
     with pytest.raises(ValueError, match=r"extra\.npy does not name its split"):
         data.load(tmp_path)
-
-
-def test_axes_that_are_none_are_named():
-    for axes in ("", "N", "NC", "NHH", "NXY"):
-        with pytest.raises(ValueError, match="such as NHWC"):
-            DataConfig(axes=axes)
 
 
 def test_one_image_of_many_channels_is_cut_along_the_axes_that_are_left(tmp_path):

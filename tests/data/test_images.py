@@ -102,15 +102,6 @@ def test_tiles_are_the_crops_of_their_names(tmp_path_factory, size, height, widt
         np.testing.assert_array_equal(tile, pixels[row : row + size, column : column + size])
 
 
-def test_tiles_keep_their_label_and_split(tmp_path):
-    for i in range(30):
-        _save(tmp_path / "ab"[i % 2] / f"{i}.png", _pixels(i, 4, 6))
-    parts = [data.load(tmp_path, DataConfig(size=2, fit="tiles"), part) for part in ("train", "validation", "test")]
-    images = [{name.partition("#")[0] for name in part.names} for part in parts]
-    assert (sum(map(len, images)), sum(map(len, parts))) == (30, 30 * 6)
-    assert all("ab"[label] == name[0] for part in parts for label, name in zip(part.labels, part.names))
-
-
 def test_crop_takes_the_centre_and_stretch_takes_all(tmp_path):
     pixels = np.zeros((4, 12, 3), np.uint8)
     pixels[:, 4:8] = 255
@@ -240,15 +231,10 @@ def _damage(path: Path) -> Path:
     return path
 
 
-def _split_folder(folder: Path, count: int = 12) -> Path:
-    for part in ("train", "validation", "test"):
-        for i in range(count):
-            _save(folder / part / f"{i}.png", _pixels(i))
-    return folder
-
-
 def test_all_files_of_a_split_that_cannot_be_read_are_named_at_once(tmp_path):
-    _split_folder(tmp_path)
+    for i in range(12):
+        for part in ("train", "validation", "test"):
+            _save(tmp_path / part / f"{i}.png", _pixels(i))
     frames = [Image.fromarray(_pixels(i)) for i in range(2)]
     for name in ("07 moving.gif", "08 pages.tif"):
         frames[0].save(tmp_path / "train" / name, save_all=True, append_images=frames[1:])
