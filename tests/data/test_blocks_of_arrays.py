@@ -191,7 +191,7 @@ def test_a_batch_is_the_tiles_sampled_for_its_positions(pictures):
     examples = data.load(folder, TILES)
     fixed = data.load(folder, DataConfig(size=4, fit="tiles", validation_fraction=0.0, test_fraction=0.0))
     assert (examples.names, examples.shape, examples.labels.tolist()) == (fixed.names, (4, 4), [0, 0, 0, 1, 1, 1])
-    assert np.array_equal(examples.values[:], fixed.values[:])
+    assert np.array_equal(examples.values, fixed.values)
     assert examples.fingerprint != fixed.fingerprint
     assert data.load(folder, TILES, "all").fingerprint == fixed.fingerprint  # evaluation
     positions = np.arange(7, 607)

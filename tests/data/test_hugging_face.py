@@ -104,8 +104,7 @@ def test_arrays_are_those_of_a_file(tmp_path, shape, dtype):
     for source in ("a.tar", "saved"):
         found = data.load(tmp_path / source, split="all")
         np.testing.assert_array_equal(found.values[:], file.values)
-        for name in ("range",):
-            assert getattr(found, name) == getattr(file, name)
+        assert found.range == file.range
 
 
 def test_splits_and_names_of_files_and_folders_state_parts_or_else_the_last_tenth_validates(tmp_path):

@@ -41,10 +41,10 @@ def line(path: Path, config: DataConfig | None = None) -> str:
 def test_lossless_videos_are_read_exactly_as_clips_in_order(tmp_path, suffix):
     encode(tmp_path / f"a.{suffix}", moving(13))
     examples = data.load(tmp_path, DataConfig(frames=3), "all")
-    assert np.array_equal(examples.values[:], moving(13)[:12].reshape(4, 3, 8, 8, 3))
+    assert np.array_equal(examples.values, moving(13)[:12].reshape(4, 3, 8, 8, 3))
     assert examples.names == [f"a.{suffix}#{i},0,0" for i in range(4)]
     with_steps = data.load(tmp_path, DataConfig(frames=2, stride=3), "all")
-    assert np.array_equal(with_steps.values[:], moving(13)[:12:3].reshape(2, 2, 8, 8, 3))
+    assert np.array_equal(with_steps.values, moving(13)[:12:3].reshape(2, 2, 8, 8, 3))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_rotation_that_the_file_asks_for_is_applied(tmp_path, matrix, quarter_
     content = path.read_bytes()
     at = content.index(stored(1, 0, 0, 1), content.index(b"tkhd"))
     path.write_bytes(content[:at] + stored(*matrix) + content[at + 36 :])
-    seen = data.load(tmp_path, DataConfig(frames=2), "all").values[:][0]
+    seen = data.load(tmp_path, DataConfig(frames=2), "all").values[0]
     assert np.array_equal(seen, np.rot90(moving(2, 8, 12), -quarter_turns, axes=(1, 2)))  # clockwise
 
 
@@ -70,12 +70,12 @@ def test_webm_and_gif_are_read(tmp_path):
     pictures.save_movie(tmp_path / "gif.gif", np.ascontiguousarray(ramp))
     examples = data.load(tmp_path, DataConfig(frames=7), "all")
     assert examples.names == ["gif.gif#0,0,0", "webm.webm#0,0,0"]
-    assert np.abs(examples.values[:].astype(int) - ramp).max() <= 3
+    assert np.abs(examples.values.astype(int) - ramp).max() <= 3
 
 
 def test_frames_are_resized_by_averaging_and_cut_into_tiles(tmp_path):
     path = encode(tmp_path / "even.mkv", moving(2, 8, 12))
-    crop = data.load(path, DataConfig(frames=2, size=4, fit="crop"), "all").values[:][0]
+    crop = data.load(path, DataConfig(frames=2, size=4, fit="crop"), "all").values[0]
     boxes = moving(2, 8, 12)[:, :, 2:10].reshape(2, 4, 2, 4, 2, 3).mean(axis=(2, 4))
     assert np.abs(crop - boxes).max() <= 1
     assert data.load(path, DataConfig(frames=1, size=4, fit="stretch"), "all").values.shape == (2, 1, 4, 4, 3)
@@ -83,17 +83,17 @@ def test_frames_are_resized_by_averaging_and_cut_into_tiles(tmp_path):
     encode(tmp_path / "a.mkv", moving(2, 8, 13))
     tiles = data.load(tmp_path, DataConfig(frames=1, size=4, fit="tiles"), "all")
     assert tiles.names[:7] == [f"a.mkv#0,{r},{c}" for r in (0, 1) for c in (0, 1, 2)] + ["a.mkv#1,0,0"]
-    assert np.array_equal(tiles.values[:][4], moving(2, 8, 13)[:1, 4:8, 4:8])
+    assert np.array_equal(tiles.values[4], moving(2, 8, 13)[:1, 4:8, 4:8])
 
 
 def test_gray_videos_have_one_channel_on_request(tmp_path):
     encode(tmp_path / "gray.mkv", moving(channels=1), "ffv1", "gray")
     encode(tmp_path / "rgb.mkv", moving())
     examples = data.load(tmp_path, DataConfig(frames=7), "all")
-    assert np.array_equal(examples.values[:], np.stack([moving(channels=1)[..., None].repeat(3, -1), moving()]))
-    gray = data.load(tmp_path, DataConfig(frames=7, mode="gray"), "all").values[:]
+    assert np.array_equal(examples.values, np.stack([moving(channels=1)[..., None].repeat(3, -1), moving()]))
+    gray = data.load(tmp_path, DataConfig(frames=7, mode="gray"), "all").values
     assert np.array_equal(gray[0, ..., 0], moving(channels=1))
-    assert data.load(tmp_path, DataConfig(frames=7, mode="rgba"), "all").values[:][..., 3].min() == 255
+    assert data.load(tmp_path, DataConfig(frames=7, mode="rgba"), "all").values[..., 3].min() == 255
 
 
 def test_folders_of_frames_are_videos(tmp_path):
@@ -102,9 +102,9 @@ def test_folders_of_frames_are_videos(tmp_path):
         for i, frame in enumerate(moving(12, seed=seed)):
             Image.fromarray(frame).save(tmp_path / clip / f"frame{i}.png")
     examples = data.load(tmp_path, DataConfig(frames=12), "all")
-    assert np.array_equal(examples.values[:], np.stack([moving(12), moving(12, seed=1)]))
+    assert np.array_equal(examples.values, np.stack([moving(12), moving(12, seed=1)]))
     assert (examples.names, examples.labels) == (["a#0,0,0", "b#0,0,0"], None)
-    assert np.array_equal(data.load(tmp_path / "b", DataConfig(frames=6)).values[:][0], moving(12, seed=1)[:6])
+    assert np.array_equal(data.load(tmp_path / "b", DataConfig(frames=6)).values[0], moving(12, seed=1)[:6])
 
 
 def test_all_clips_of_a_video_are_in_one_split(tmp_path):
@@ -124,7 +124,7 @@ def test_folders_name_splits_and_classes_and_one_video_is_split_along_time(tmp_p
     assert (examples.class_names, examples.labels.tolist()) == (("run", "walk"), [0, 0, 1, 1])
     assert len(data.load(tmp_path, DataConfig(frames=5), "test")) == 2
     for split, part in (("train", slice(9)), ("validation", slice(9, 10))):
-        assert np.array_equal(data.load(path, DataConfig(frames=1), split).values[:][:, 0], moving(10, 2, 2)[part])
+        assert np.array_equal(data.load(path, DataConfig(frames=1), split).values[:, 0], moving(10, 2, 2)[part])
 
 
 def test_arrays_of_videos_are_resized(tmp_path):
@@ -134,7 +134,7 @@ def test_arrays_of_videos_are_resized(tmp_path):
     assert np.array_equal(data.load(path, split="all").values, videos)
     examples = data.load(path, DataConfig(size=4, fit="stretch"), "all")
     boxes = videos.reshape(2, 7, 4, 2, 4, 2, 3).mean(axis=(3, 5))
-    assert np.abs(examples.values[:] - boxes).max() <= 1
+    assert np.abs(examples.values - boxes).max() <= 1
     assert examples.labels.tolist() == [0, 1]
     assert "not data.size=4" in line(path, DataConfig(size=4))
 

@@ -140,6 +140,9 @@ class OnDemand(ABC):
     def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
         return self.read(np.arange(len(self))[indices] + self.part.start)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.integer]:
+        return self[:] if dtype is None else self[:].astype(dtype)
+
     @abstractmethod
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
         """Return the examples of these numbers."""

@@ -236,7 +236,8 @@ def _reader(
             for name, array in arrays.items()
         ]
         labels = None if classes is None else [class_names.index(classes[chosen[owner]]) for owner in owners]
-        return examples_of(arrays, config, ValueRange.around(ranges), root, labels, class_names)
+        examples = examples_of(arrays, config, ValueRange.around(ranges), root, labels, class_names)
+        return examples[:] if kind in ("image", "video") and config.offsets == "fixed" else examples
 
     return load_files
 
