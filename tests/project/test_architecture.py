@@ -25,7 +25,7 @@ LINES_OF_ROOMS = {
     ("recipes",): 550,
     ("models", "likelihood"): 2_680,
     ("training",): 3_000,
-    ("data",): 3_071,
+    ("data",): 2_735,
     ("compression",): 1_982,
     ("storage",): 950,
     ("machine.py",): 150,
