@@ -165,7 +165,8 @@ def write_array(
                     like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), header)
                     scans.write_scan(path, array if held.channels is None else channels_last, like)
             except ValueError as error:
-                raise ArchiveError(f"{held.name!r:.100} can be restored as .npy only: {error}") from error
+                others = f"what it needs beside its values is lost or damaged ({error})"
+                raise DamagedError(f"{held.name!r:.100} can be restored as .npy only: {others}") from error
 
 
 def _stored(
