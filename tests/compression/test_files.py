@@ -375,6 +375,7 @@ WRONG = [
         {"shape": [2, 3, 5]}, {"shape": [1, 3, 1 << 50]}, {"shape": "1x3x5"}, {"shape": [1, 3, -5]}, {"shape": []},
         {"shape": [1] * 15 + [3, 5]}, {"dtype": "O"}, {"dtype": "c16"}, {"dtype": "i4,i4"}, {"dtype": None},
         {"channels": 3}, {"channels": 1}, {"channels": -1}, {"name": "../a.npy"}, {"name": 3}, {"more": 1},
+        {"name": "a.csv"}, {"name": "a.nii", "header": "A"}, {"name": "a.xyz"},
     ]),
 ]  # fmt: skip
 

@@ -187,7 +187,9 @@ def write_archive(  # noqa: PLR0913
     if embed:
         model, content, expected = rounded(model, images, Conditioning(label), progress)
         limit.check(expected + len(stored))
-        of_model = [content, *([] if label is None else [b"".join(map(container.varint, label.tolist()))])]
+        of_model.append(content)
+        if label is not None:
+            of_model.append(b"".join(map(container.varint, label.tolist())))
     network, entries = ExactNetwork(model), list[ChunkEntry]()
 
     def encode(item: tuple[Tensor, Conditioning]) -> tuple[int, bytes]:

@@ -166,7 +166,8 @@ def write_array(
                     )
                     scans.write_scan(path, array, like)
             except ValueError as error:
-                raise ArchiveError(f"{held.name!r:.100} can be restored as .npy only: {error}") from error
+                others = f"what it needs beside its values is lost or damaged ({error})"
+                raise DamagedError(f"{held.name!r:.100} can be restored as .npy only: {others}") from error
 
 
 def _stored(
