@@ -152,7 +152,7 @@ def test_videos_that_give_no_clip_are_named(tmp_path):
     assert "sound.mkv holds no video" in line(tmp_path / "sound.mkv")
     encode(tmp_path / "folder" / "short.mkv", moving(5))
     folder = tmp_path / "folder"
-    assert "short.mkv is of 5x8x8 positions, less than one block of [7, 8, 8]" in line(
+    assert "short.mkv is of 2x8x8 positions, less than one block of [3, 8, 8]" in line(
         folder, DataConfig(frames=3, stride=3)
     )
     assert "short.mkv is 8x8 pixels, not 4x4" in line(folder, DataConfig(frames=1, size=4))

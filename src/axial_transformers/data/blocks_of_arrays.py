@@ -49,7 +49,6 @@ class Blocks(OnDemand):
         block: the lengths of a block's axes.
         found: the range of all values.
         at_random: training cuts each block at a random place (`cut`).
-        stride: along the first axis, a block takes every stride-th index.
     """
 
     def __init__(
@@ -58,19 +57,15 @@ class Blocks(OnDemand):
         block: tuple[int, ...],
         found: ValueRange,
         at_random: bool,
-        stride: int = 1,
     ) -> None:
-        self.arrays, self.block, self.range = arrays, block, found
-        self.at_random, self.stride = at_random, stride
-        self._step = np.multiply(block, (stride, *[1] * (len(block) - 1)))
-        self._reach = np.subtract(self._step, (stride - 1, *[0] * (len(block) - 1)))
-        self._grids = [(np.subtract(array.shape[:-1], self._reach) // self._step + 1).tolist() for array in arrays]
+        self.arrays, self.block, self.range, self.at_random = arrays, block, found, at_random
+        self._grids = [np.floor_divide(array.shape[:-1], block).tolist() for array in arrays]
         self._axes = [next((axis for axis, count in enumerate(grid) if count > 1), 0) for grid in self._grids]
         self._ends = np.cumsum([0, *map(prod, self._grids)])
         super().__init__(range(int(self._ends[-1])), (*block, arrays[0].shape[-1]), found.type)
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
-        return self._cut([(array, place * self._step) for array, place in map(self.located, numbers)])
+        return self._cut([(array, place * self.block) for array, place in map(self.located, numbers)])
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         """Return the blocks of arrays in which these are, at places within the part that `uniforms` choose."""
@@ -93,14 +88,14 @@ class Blocks(OnDemand):
         return [*(start for first, end, each in firsts for start in range(int(first), int(end), each)), len(self.part)]
 
     def contents(self) -> Iterator[bytes | memoryview]:
-        """Yield all that `cut` may return and, with a stride, how."""
+        """Yield all that `cut` may return."""
         if not self.at_random:
             yield from super().contents()
             return
-        yield str(self.stride).encode()
+        yield b"1"  # published fingerprints have it
         for number in dict.fromkeys(self.located(number)[0] for number in self.part):
             first, last = self._corners_of_part(number)
-            (start, *others), (stop, *ends) = first, last + self._reach
+            (start, *others), (stop, *ends) = first, last + self.block
             for rows in _rows(self.arrays[number], start, stop):
                 part = self.arrays[number][(rows, *map(slice, others, ends))]
                 yield np.ascontiguousarray(integers(part, self.range)).data
@@ -117,16 +112,16 @@ class Blocks(OnDemand):
         """Return the first and the last corner of blocks within this part of an array."""
         axis, each, before = self._axes[array], self._blocks_of_slab(array), int(self._ends[array])
         first = np.zeros(len(self.block), np.int64)
-        last = np.subtract(self.arrays[array].shape[:-1], self._reach)
-        first[axis] = max(self.part.start - before, 0) // each * self._step[axis]
+        last = np.subtract(self.arrays[array].shape[:-1], self.block)
+        first[axis] = max(self.part.start - before, 0) // each * self.block[axis]
         if self.part.stop < self._ends[array + 1]:
-            last[axis] = ((self.part.stop - before - 1) // each) * self._step[axis]
+            last[axis] = ((self.part.stop - before - 1) // each) * self.block[axis]
         return first, last
 
     def _cut(self, corners: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.integer]:
-        blocks, strides = np.empty((len(corners), *self.shape[1:]), self.dtype), (self.stride, *[1] * len(self.block))
+        blocks = np.empty((len(corners), *self.shape[1:]), self.dtype)
         for block, (array, corner) in zip(blocks, corners, strict=True):
-            box = tuple(map(slice, corner, corner + self._reach, strides))
+            box = tuple(map(slice, corner, corner + self.block))
             block[...] = integers(self.arrays[array][box], self.range)
         return blocks
 
@@ -163,7 +158,7 @@ def examples_of(
             owners.append(number)
     arrays.clear()
     if options.cuts or any(part.shape[:-1] != block for part in parts):
-        blocks = Blocks(parts, block, found, options.offsets == "random", options.stride)
+        blocks = Blocks(parts, block, found, options.offsets == "random")
         places = [blocks.located(index) for index in range(len(blocks))]
         names = [f"{names[part]}#{','.join(map(str, place))}" for part, place in places]
         owners = [owners[part] for part, _ in places]
@@ -189,11 +184,10 @@ def _common_block(arrays: Mapping[str, Sliced], options: DataConfig, where: obje
         sizes = f"{where}: {one} is {list(arrays[one].shape)}, and {other} is {list(arrays[other].shape)}"
         raise ValueError(f"{sizes}: give data.frames, or data.size with data.fit (crop, stretch or tiles)")
     ((block, _),) = found
-    reach = (1 + (block[0] - 1) * options.stride, *block[1:])
     for name, array in arrays.items():
         axes = array.shape[:-1]
-        if len(block) > len(axes) or any(np.subtract(axes[len(axes) - len(block) :], reach) < 0):
-            few = f"{where}: {name} is of {'x'.join(map(str, axes))} positions, less than one block of {list(reach)}"
+        if len(block) > len(axes) or any(np.less(axes[len(axes) - len(block) :], block)):
+            few = f"{where}: {name} is of {'x'.join(map(str, axes))} positions, less than one block of {list(block)}"
             raise ValueError(f"{few}: remove it, or lower data.size, data.frames or data.stride")
     return block
 

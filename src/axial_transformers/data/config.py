@@ -35,7 +35,7 @@ class DataConfig:
     and folders are read as images."""
 
     stride: Annotated[int, COUNT] = 1
-    """Take every stride-th frame of a video, from the first."""
+    """Take every stride-th frame of a video, from the first, and leave out the others."""
 
     offsets: Literal["fixed", "random"] = "fixed"
     """Positions of clips in a folder's videos, and of tiles in its images (fit=tiles). fixed: one after the other.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
@@ -28,7 +29,8 @@ def pyav() -> ModuleType:
 def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, NDArray[np.integer]]]:
     """Yield the videos [T, H, W, C] of a file or a folder of frames, each with a suffix: #record of a TFRecord file."""
     for suffix, frames in _videos_in(file, kind, options):
-        values = [fitted(file, frame, options, Image.Resampling.BOX) for frame in frames]
+        chosen = islice(frames, 0, None, options.stride)
+        values = [fitted(file, frame, options, Image.Resampling.BOX) for frame in chosen]
         changed = [number for number, frame in enumerate(values) if frame.shape != values[0].shape]
         if changed:
             where = f"{file} changes its frames' size at frame {changed[0]}"
