@@ -48,6 +48,11 @@ def test_separators_titles_decimal_commas_and_gaps_are_found(tmp_path, name, tex
     np.testing.assert_array_equal(read_table(tmp_path / name).values, values)
 
 
+def test_floats_stay_floats_where_all_are_whole(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1.0,+1\n2.0,-2\n")
+    assert read_table(tmp_path / "a.csv").columns == (("x", "float"), ("y", "int"))
+
+
 @pytest.mark.parametrize("text", ["", "a,b\n", "a,b\nc,d\n", "x\n1,\xff\n", "x\n1," + "a" * 200_000, "x\n1,\x1a\n"])
 def test_what_is_no_table_of_numbers_is_one_line_with_its_name(tmp_path, text):
     (tmp_path / "a.csv").write_text(text, encoding="latin-1")

@@ -74,7 +74,8 @@ def _read_table(path: Path, changed: int) -> Table:
     if len(kept) < len(body):
         say(f"{path}: left out, {counted(len(body) - len(kept), 'row')} with a gap")
     values = numbers[kept][:, chosen]
-    kinds = ["int" if is_whole else "float" for is_whole in (values == np.rint(values)).all(0)]
+    whole = (all(body[n][i].strip().lstrip("+-").isdecimal() for n in kept) for i in chosen)
+    kinds = ["int" if each else "float" for each in whole]
     for n, i in product(kept, chosen):
         body[n][i] = _NUMBER_HERE
     rest = io.StringIO()
