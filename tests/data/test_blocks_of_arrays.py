@@ -142,16 +142,6 @@ def test_arrays_have_no_frames(tmp_path):
         DataConfig(offsets="random")
 
 
-def test_training_takes_the_blocks_in_order_if_offsets_are_fixed(tmp_path):
-    np.save(tmp_path / "x.npy", numbered(8, 7, 9))
-    for offsets, in_order in (("fixed", True), ("random", False)):
-        options = DataConfig(size=(2, 3, 4), offsets=offsets, validation_fraction=0.0)
-        examples, positions = data.load(tmp_path / "x.npy", options), np.arange(40)
-        batch = batch_at(examples, range(1), None, TrainConfig(seed=5, batch_size=40), positions).values.numpy()
-        expected = examples.values[example_indices(5, len(examples), positions)]
-        assert np.array_equal(batch, expected) is in_order
-
-
 def test_the_fingerprint_of_random_blocks_depends_on_all_that_they_reach_and_is_read_in_parts(tmp_path, monkeypatch):
     def fingerprint(values):
         np.save(tmp_path / "x.npy", values)

@@ -107,16 +107,6 @@ def test_folders_of_frames_are_videos(tmp_path):
     assert np.array_equal(data.load(tmp_path / "b", DataConfig(frames=6)).values[0], moving(12, seed=1)[:6])
 
 
-def test_all_clips_of_a_video_are_in_one_split(tmp_path):
-    for i in range(20):
-        encode(tmp_path / f"{i}.mkv", moving(4, 2, 2, seed=i))
-    config = DataConfig(frames=1, validation_fraction=0.3, test_fraction=0.3)
-    parts = {split: data.load(tmp_path, config, split).names for split in ("train", "validation", "test")}
-    films = {split: {name.split("#")[0] for name in names} for split, names in parts.items()}
-    assert sum(map(len, parts.values())) == 80
-    assert sum(map(len, films.values())) == 20 == len(set.union(*films.values()))
-
-
 def test_folders_name_splits_and_classes_and_one_video_is_split_along_time(tmp_path):
     for place in ("train/run", "train/walk", "test/run"):
         path = encode(tmp_path / place / "a.mkv", moving(10, 2, 2))
