@@ -68,21 +68,6 @@ def test_an_array_of_too_few_slabs_for_a_part_is_one_clear_line(tmp_path):
     assert len(data.load(tmp_path / "x.npy", options)) == 1
 
 
-@pytest.mark.parametrize(
-    ("array", "size", "fault"),
-    [
-        (numbered(3, 4, 5), (4, 4, 4), "3x4x5 positions, less than one block of [4, 4, 4]"),
-        (numbered(3, 4), (2, 2, 2), "3x4 positions, less than one block"),
-    ],
-)
-def test_what_cannot_be_cut_is_one_clear_line(array, size, fault, tmp_path):
-    np.save(tmp_path / "x.npy", array)
-    with pytest.raises(ValueError, match=r"x\.npy") as error:
-        data.load(tmp_path / "x.npy", DataConfig(size=size), "all")
-    assert fault in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 RANDOM = DataConfig(frames=3, stride=2, offsets="random", validation_fraction=0.0)
 LENGTHS = {"a/x.mkv": 7, "b/y.mkv": 5, "b/z.mkv": 12}
 
@@ -132,14 +117,6 @@ def test_tiles_of_a_video_are_videos(tmp_path):
     assert examples.names[:3] == ["train/a.mkv#0,0,0", "train/a.mkv#0,0,1", "train/a.mkv#1,0,0"]
     clips = examples.values.cut(np.array([1, 0]), np.array([0.999, 0.4]))  # of 3 offsets in time and 9 across
     assert np.array_equal(clips, [pixels[2:4, :, 8:], pixels[1:3, :, 1:9]])
-
-
-def test_arrays_have_no_frames(tmp_path):
-    np.savez(tmp_path / "train.npz", images=np.zeros((3, 6, 8, 8, 3), np.uint8))
-    with pytest.raises(ValueError, match=r"holds no videos, which data.frames and data.stride cut"):
-        data.load(tmp_path, RANDOM)
-    with pytest.raises(ValueError, match="needs the frames of a clip"):
-        DataConfig(offsets="random")
 
 
 def test_the_fingerprint_of_random_blocks_depends_on_all_that_they_reach_and_is_read_in_parts(tmp_path, monkeypatch):

@@ -142,6 +142,7 @@ def test_options_out_of_range_are_refused():
     for options in [
         {"size": 0},
         {"fit": "crop"},
+        {"offsets": "random"},
         {"num_values": 1},
         {"num_values": 65_537},
         {"validation_fraction": -0.1},
