@@ -43,7 +43,7 @@ def photos(folder: str) -> str:
     ],
 )  # fmt: skip
 def test_data_are_shown_first_and_called_by_their_kind(axial: Axial, make, kind, says):
-    done = axial("inspect", make(f"{kind}.npy"), "--training.steps", 9, "--data.skip-bad", 3)
+    done = axial("inspect", make(f"{kind}.npy"), "--training.steps", 9)
     words = " ".join(done.out.split())
     assert [each for each in says if each not in words] == []
     assert words.index(says[0]) < words.index("width")

@@ -252,7 +252,7 @@ def _of_scan(path: Path, config: AxialTransformerConfig) -> Contents:
 
 def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
     """Return what `load` makes of any other source, which returns as arrays in an .npz file."""
-    examples = load(source, replace(data, size=None, fit="exact", offsets="fixed"), "all")
+    examples = load(source, replace(data, size=None, fit="exact", offsets="fixed", skip_bad=0), "all")
     if examples.range.grid is not None:
         raise ValueError(f"{source} holds floats, which archives keep only from arrays and scans: save them as .npy")
     stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]

@@ -84,8 +84,9 @@ class DataConfig:
     label_column: str | None = None
     """Column of a data set that holds classes. None: the only one of named classes, or else label or cls."""
 
-    skip_bad: Annotated[int, Bounds(least=0)] = 0
-    """Most files of a folder to leave out, with a warning, if they cannot be read or are smaller than a tile."""
+    skip_bad: Annotated[int | None, Bounds(least=0)] = None
+    """Most files of a folder's part to leave out, with a warning, if they cannot be read or are smaller than a tile.
+    None: 5, or a fifth if that is more, but less than half."""
 
     def __post_init__(self) -> None:
         check_settings(self, "data.")

@@ -51,7 +51,7 @@ def gather(
     root: Path,
     files: Sequence[Path],
     read: Callable[[Path], Iterable[tuple[str, Array]]],
-    skip_bad: int,
+    skip_bad: int | None,
     progress: Progress,
 ) -> tuple[dict[str, Array], list[int]]:
     """Return the arrays that `read` makes of files, by name, and for each the number of its file.
@@ -59,7 +59,7 @@ def gather(
     Args:
         root: names are paths below it, with the suffix that `read` gives.
         read: yields pairs of a suffix and an array.
-        skip_bad: most files to leave out, with a warning.
+        skip_bad: most files to leave out, with a warning; None: see `DataConfig`.
 
     Raises:
         ValueError: one line about the files that cannot be read, if they are more or all.
@@ -77,7 +77,8 @@ def gather(
     line = "; ".join([*map(str, faults[:MAX_NAMED]), *more])
     if faults and len(files) == 1:
         raise faults[0]
-    if len(faults) > skip_bad or not arrays:
+    usual = min(max(5, len(files) // 5), (len(files) - 1) // 2)
+    if len(faults) > (usual if skip_bad is None else skip_bad) or not arrays:
         advice = f" (data.skip_bad={len(faults)} leaves out {len(faults)} of {len(files)} files)"
         raise ValueError(line + (advice if arrays else ""))
     if faults:
