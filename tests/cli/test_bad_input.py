@@ -73,7 +73,7 @@ CALLS = {
     "train pair.npz --data.key none": "key",
     "train photos.npz --data.num-values 3": "num_values",
     "train digits --model.layout frames --model.shape 8": "frames",
-    "train one.npy": "no validation examples (it states train): give more",
+    "train one.npy": "no validation examples (it states train): give more examples",
     "train digits --out photos.npz": "photos.npz exists already, and is no folder",
     "train photos.npz --from model --training.steps x": "--training.steps",
     # models and what they read
@@ -102,6 +102,7 @@ CALLS = {
     "compress run photos.npz a.axl --fit 1": "leave out run, or begin with it, by --from run",
     "compress model photos.npz photos.npz": "force",
     "compress photos.npz a.axl --data.key none": "no array none",
+    "compress model zero.npy a.axl": "zero.npy is of shape []: the model is of blocks",
     "decompress model photos": "is a folder, and no archive: name archive and output",
     f"import-official {OFFICIAL} --output converted": "raw",
     f"import-official {OFFICIAL} --output converted --raw --heads 3": "dim 16 must be a multiple of",
@@ -119,6 +120,7 @@ def files(gray, monkeypatch) -> None:
     np.savez("clips.npz", np.zeros((3, 2, 8, 8, 1), np.uint8))
     np.savez("pair.npz", one=np.zeros((2, 4, 4), np.uint8), other=np.zeros((2, 4, 4), np.uint8))
     np.savez("wide.npz", np.full((3, 4, 4), 900, np.uint16))
+    np.save("zero.npy", np.int64(3))
     np.save("one.npy", np.zeros((1, 4, 4), np.uint8))
     np.save("mask.npy", np.ones((3, 3), bool))
     Path("a.npz").write_text("")

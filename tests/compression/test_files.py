@@ -242,9 +242,10 @@ def test_clips_tokens_rows_and_splits_come_back_as_arrays(tmp_path):
         ("tokens.npy", small_config((12,), num_values=900), {"arr_0": tokens}),
         ("split", of_clips, {"values": clips, "labels": [0, 1, 0]}),
         ("rows.parquet", of_rows, {"values": images[..., None], "labels": rows["label"]}),
+        ("rows.parquet", small_config((2, 3, 5), num_values=10), {"values": images[..., None], "labels": rows["label"]}),
     ]:
         model = random_model(config, torch.float32)
-        found = np.load(there_and_back(model, tmp_path / name, tmp_path / f"{name}.npz"))
+        found = np.load(there_and_back(model, tmp_path / name, tmp_path / f"{len(config.shape)}{name}.npz"))
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[key], values) for key, values in expected.items())
 
@@ -285,8 +286,9 @@ def test_an_archive_replaces_a_regular_file_only_and_only_if_told(tmp_path, gray
     compress_files(gray, source, archive, embed=False, force=True)
     assert archive.read_bytes().startswith(container.MAGIC)
     (tmp_path / "link").symlink_to(source)
+    (tmp_path / "same").hardlink_to(source)
     (tmp_path / "folder").mkdir()
-    for target in (source, tmp_path / "link", tmp_path / "folder", Path("/dev/null")):
+    for target in (source, tmp_path / "link", tmp_path / "same", tmp_path / "folder", Path("/dev/null")):
         with pytest.raises(FileExistsError):
             compress_files(gray, source, target, force=True)
     assert np.array_equal(np.load(source), noise(2, 3, 5))

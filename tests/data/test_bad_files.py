@@ -41,7 +41,7 @@ def test_images_of_another_size_or_type_are_named_with_a_hint(tmp_path):
     _png(tmp_path)
     _png(tmp_path, "other.png", _PIXELS[:5])
     line = _line(tmp_path)
-    assert "good.png is [16, 16, 3], and other.png is [5, 16, 3]: give data.frames, or data.size" in line
+    assert "good.png is [16, 16, 3], and other.png is [5, 16, 3]: remove one, or give data.frames, or data.size" in line
     line = _line(tmp_path, DataConfig(size=16))
     assert all(words in line for words in ("other.png is 16x5 pixels, not 16x16", "data.fit=crop"))
     assert "other.png is smaller than a tile of 6x6" in _line(tmp_path, DataConfig(size=6, fit="tiles"))
@@ -122,9 +122,12 @@ def test_arrays_of_either_byte_order_have_their_values(tmp_path, order):
 
 def test_labels_that_do_not_fit_are_named(tmp_path):
     path, images = tmp_path / "a.npz", _PIXELS.reshape(4, 4, 16, 3)
-    for labels in (np.arange(3), np.arange(4.0), np.arange(4)[:, None].repeat(2, 1)):
+    wrong = [np.arange(3), np.arange(4.0), np.arange(4)[:, None].repeat(2, 1), np.int64(3), np.ones(4, bool)]
+    for labels in (*wrong, [*"abcd"], [0, -1, 2, 3], [0, 1, 2, 10**12]):
         np.savez(path, images=images, labels=labels)
         assert "4 integers 0..65535 are needed" in _line(path)
-    for labels in (np.array([0, -1, 2, 3]), np.array([0, 1, 2, 10**12])):
-        np.savez(path, images=images, labels=labels)
-        assert "4 integers 0..65535 are needed" in _line(path)
+    for name, count in {"train_1": 3, "train_2": 4}.items():  # of other files
+        labels = np.arange(count, dtype=np.uint64)[:, None]
+        np.savez(tmp_path / f"{name}.npz", images=images[: 7 - count], labels=labels)
+    path.unlink()
+    assert "train_1.npz has labels uint64 [3, 1]: 4 integers" in _line(tmp_path)

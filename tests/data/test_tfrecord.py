@@ -23,7 +23,7 @@ def test_clips_are_read_back_exactly_and_cut_and_resized(tmp_path):
     cut = data.load(path, DataConfig(frames=2, size=16, fit="stretch"), "all")
     boxes = videos(2, 5)[:, :4].reshape(4, 2, 16, 4, 16, 4, 3).mean(axis=(3, 5))
     assert np.abs(cut.values - boxes).max() <= 1
-    assert cut.names[1:3] == ["traj_0.tfrecords#0000#1,0,0", "traj_0.tfrecords#0001#0,0,0"]
+    assert cut.names[1:3] == ["traj_0.tfrecords#0000#0001", "traj_0.tfrecords#0001#0000"]
     write_records(tmp_path / "test" / "traj_0.tfrecords", map(video_record, videos(1, 5, seed=2)))
     assert np.array_equal(data.load(tmp_path, DataConfig(validation_fraction=0.0)).values, videos(2, 5))
     assert np.array_equal(data.load(tmp_path, split="test").values, videos(1, 5, seed=2))

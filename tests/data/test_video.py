@@ -42,7 +42,7 @@ def test_lossless_videos_are_read_exactly_as_clips_in_order(tmp_path, suffix):
     encode(tmp_path / f"a.{suffix}", moving(13))
     examples = data.load(tmp_path, DataConfig(frames=3), "all")
     assert np.array_equal(examples.values, moving(13)[:12].reshape(4, 3, 8, 8, 3))
-    assert examples.names == [f"a.{suffix}#{i},0,0" for i in range(4)]
+    assert examples.names == [f"a.{suffix}#{i:04d}" for i in range(4)]
     with_steps = data.load(tmp_path, DataConfig(frames=2, stride=3), "all")
     assert np.array_equal(with_steps.values, moving(13)[:12:3].reshape(2, 2, 8, 8, 3))
 
@@ -69,7 +69,7 @@ def test_webm_and_gif_are_read(tmp_path):
     encode(tmp_path / "webm.webm", np.ascontiguousarray(ramp), "libvpx-vp9", "yuv444p", lossless="1")
     pictures.save_movie(tmp_path / "gif.gif", np.ascontiguousarray(ramp))
     examples = data.load(tmp_path, DataConfig(frames=7), "all")
-    assert examples.names == ["gif.gif#0,0,0", "webm.webm#0,0,0"]
+    assert examples.names == ["gif.gif#0000", "webm.webm#0000"]
     assert np.abs(examples.values.astype(int) - ramp).max() <= 3
 
 
@@ -82,7 +82,7 @@ def test_frames_are_resized_by_averaging_and_cut_into_tiles(tmp_path):
     path.unlink()
     encode(tmp_path / "a.mkv", moving(2, 8, 13))
     tiles = data.load(tmp_path, DataConfig(frames=1, size=4, fit="tiles"), "all")
-    assert tiles.names[:7] == [f"a.mkv#0,{r},{c}" for r in (0, 1) for c in (0, 1, 2)] + ["a.mkv#1,0,0"]
+    assert tiles.names[:7] == [f"a.mkv#0000#{r},{c}" for r in (0, 1) for c in (0, 1, 2)] + ["a.mkv#0001#0,0"]
     assert np.array_equal(tiles.values[4], moving(2, 8, 13)[:1, 4:8, 4:8])
 
 
@@ -103,7 +103,7 @@ def test_folders_of_frames_are_videos(tmp_path):
             Image.fromarray(frame).save(tmp_path / clip / f"frame{i}.png")
     examples = data.load(tmp_path, DataConfig(frames=12), "all")
     assert np.array_equal(examples.values, np.stack([moving(12), moving(12, seed=1)]))
-    assert (examples.names, examples.labels) == (["a#0,0,0", "b#0,0,0"], None)
+    assert (examples.names, examples.labels) == (["a#0000", "b#0000"], None)
     assert np.array_equal(data.load(tmp_path / "b", DataConfig(frames=6)).values[0], moving(12, seed=1)[:6])
 
 
@@ -142,7 +142,7 @@ def test_videos_that_give_no_clip_are_named(tmp_path):
     assert "sound.mkv holds no video" in line(tmp_path / "sound.mkv")
     encode(tmp_path / "folder" / "short.mkv", moving(5))
     folder = tmp_path / "folder"
-    assert "short.mkv is of 2x8x8 positions, less than one block of [3, 8, 8]" in line(
+    assert "short.mkv has 2 frames at data.stride=3, too few for a clip of data.frames=3" in line(
         folder, DataConfig(frames=3, stride=3)
     )
     assert "short.mkv is 8x8 pixels, not 4x4" in line(folder, DataConfig(frames=1, size=4))

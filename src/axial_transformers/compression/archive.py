@@ -297,5 +297,7 @@ def require_free(target: Path, source: Path, force: bool) -> None:
     require_writable(target)
     if os.path.lexists(target) and not force:
         raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
-    if target.exists() and target.resolve().is_relative_to(scans.parted(source)[0].resolve()):
-        raise FileExistsError(f"{target} is part of what is to be compressed: give another name")
+    file, _ = scans.parted(source)
+    parts = [file, *(file.rglob("*") if file.is_dir() else ())] if target.exists() else []
+    if any(part.exists() and part.samefile(target) for part in parts):
+        raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")

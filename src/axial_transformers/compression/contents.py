@@ -268,7 +268,9 @@ class _ByExample:
         self._values, self.shape = values, values.shape
 
     def __getitem__(self, box: Any) -> NDArray[np.integer]:
-        return self._values[box] if isinstance(box, slice) else self._values[[*box]][0]
+        if isinstance(box, slice) or not box:
+            return self._values[box or slice(None)]
+        return self._values[[*box]][0]
 
 
 def _coded(
@@ -291,11 +293,11 @@ def _coded(
         channels = letters.index("C") if "C" in letters else None
     else:
         raise ValueError(f"{path} has shape {list(shape)}, not the {len(letters)} axes of data.axes={letters}")
-    held = HeldArray(name, member, np.asarray(array[:1]).dtype.str, shape, channels, **about)
     count = 1 if channels is None else shape[channels]
     if len(shape) - (channels is not None) < inner or count != config.channels:
         blocks = [*config.shape, config.channels]
         raise ValueError(f"{path} is of shape {list(shape)}: the model is of blocks {blocks}, channels last")
+    held = HeldArray(name, member, np.asarray(array[:1]).dtype.str, shape, channels, **about)
     found = range_of_array(str(path), array, config.grid)
     if found.grid and not config.grid:
         raise ValueError(f"{path} holds {found.grid}, but the model knows integers: give a model of such data")

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.blocks_of_arrays import Sliced, examples_of
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, joined, labelled
 from axial_transformers.data.images import fitted
 from axial_transformers.data.npy import array_header, array_names, read_array
+from axial_transformers.data.tiles import cut_tiles
 from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
 from axial_transformers.storage.files import written_whole
 
@@ -23,7 +23,7 @@ _KEYS = ("images", "values", "videos", "arr_0")
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     """Return all examples of array files."""
-    parts, labels, ranges = list[NDArray[np.integer]](), list[NDArray[Any]](), list[ValueRange]()
+    parts, labels, ranges = list[NDArray[np.integer]](), list[NDArray[np.int64]](), list[ValueRange]()
     for file in files:
         values, own_labels, found = _read(file, options)
         if parts and (values.shape[1:], own_labels is None) != (parts[0].shape[1:], not labels):
@@ -33,16 +33,27 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
         ranges.append(found)
     found, classes = ValueRange.around(ranges), np.concatenate(labels) if labels else None
     values = joined(parts) if parts[1:] else parts[0]
-    examples = Examples(
+    return Examples(
         values=values.astype(found.type, copy=False),
         names=[str(i) for i in range(len(values))],
         range=found.modelled(files[0], options.num_values),
         **({} if classes is None else labelled(classes, len(values), files[0])),
     )
-    if not options.cuts:
-        return examples
-    arrays: dict[str, Sliced] = dict(zip(examples.names, examples.values, strict=True))
-    return examples_of(arrays, options, found, files[0], examples.labels)
+
+
+def in_tiles(where: object, examples: Examples, size: int) -> Examples:
+    """Return squares of the last two axes, named NAME#row,column; what is left over at an end belongs to none."""
+    *outer, height, width = (1, *examples.shape)
+    if min(height, width) < size:
+        raise ValueError(f"{where} holds {list(examples.shape)} positions, less than a tile of {size}x{size}")
+    places = list(np.ndindex(height // size, width // size))
+    covered = examples.values[..., : height // size * size, : width // size * size, :]
+    return replace(
+        examples,
+        values=cut_tiles(covered, (*outer[1:], size, size)),
+        names=[f"{name}#{row},{column}" for name in examples.names for row, column in places],
+        labels=None if examples.labels is None else examples.labels.repeat(len(places)),
+    )
 
 
 def save_arrays(
@@ -110,14 +121,16 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
     return values[0], found
 
 
-def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray[Any] | None, ValueRange]:
+def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray[np.int64] | None, ValueRange]:
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
         values, found = read_batch(path), BYTES
     else:
         values, found = _integers(path, read_array(path, chosen_array(path, names, options)), options)
-    labels = read_array(path, "labels") - np.int64(batch) if "labels" in names else None  # those of a batch are 1..
+    labels = None
+    if "labels" in names:  # those of a batch begin at 1
+        labels = labelled(read_array(path, "labels"), len(values), path, first=int(batch))["labels"]
     values = _resized(path, values, options)
     _check_image(path, values, options)
     return values, labels, found
@@ -195,6 +208,9 @@ def axes_of(where: Path | str, shape: Sequence[int], options: DataConfig) -> str
     Raises:
         ValueError: another number of axes, or several likely readings.
     """
+    none = f"{where} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] without zeros is needed"
+    if 0 in shape:
+        raise ValueError(none)
     if options.axes is not None:
         if len(options.axes) != len(shape):
             raise ValueError(f"{where} has shape {list(shape)}, not the axes of data.axes={options.axes}")
@@ -208,10 +224,8 @@ def axes_of(where: Path | str, shape: Sequence[int], options: DataConfig) -> str
     else:
         of_channels = len(shape) >= 5 or (len(shape) == 4 and 1 <= shape[-1] <= 4)
         axes = "N" + "?" * (len(shape) - 1 - of_channels) + "C" * of_channels
-    if ("N" in axes and not 2 <= len(axes.replace("C", "")) <= 5) or 0 in shape:
-        raise ValueError(
-            f"{where} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] without zeros is needed"
-        )
+    if "N" in axes and not 2 <= len(axes.replace("C", "")) <= 5:
+        raise ValueError(none)
     return axes
 
 

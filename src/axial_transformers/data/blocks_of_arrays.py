@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, OnDemand, joined, labelled
 from axial_transformers.data.parsing import parsing
+from axial_transformers.data.tiles import cut_tiles
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 
 _AT_A_TIME = 1 << 24
@@ -131,64 +132,75 @@ def examples_of(
     options: DataConfig,
     found: ValueRange,
     where: object,
-    labels: Sequence[int] | NDArray[Any] | None = None,
+    on_demand: bool,
+    labels: Sequence[int] | None = None,
     class_names: Sequence[str] = (),
 ) -> Examples:
-    """Return named arrays [*A, C] of equal axes as examples, or cut into blocks named ARRAY#i,j,..
+    """Cut named arrays [*A, C] of equal axes into blocks; arrays without a size are one block each.
 
-    Several sizes are those of the last axes: what lies on the axes before them are arrays of their own, ARRAY#i. With
-    clips (`frames`) and tiles, an array is a video or an image.
+    Several sizes are those of the last axes: what lies on the axes before them are arrays of their own, ARRAY#i.
 
     Args:
         arrays: they are taken out of this dictionary, to free their memory.
         found: the range of all values.
         where: what errors call the source.
+        on_demand: cut blocks when they are selected, of scans, and name them ARRAY#i,j,..; else cut them now, and name
+            clips VIDEO#number, and tiles IMAGE#row,column. Random offsets are cut on demand.
         labels: the class of each array.
         class_names: of the first classes.
 
     Raises:
         ValueError: arrays of different axes, or smaller than a block.
     """
-    block = _common_block(arrays, options, where)
+    block, at_random = _common_block(arrays, options, where, on_demand), options.offsets == "random"
     names, parts, owners = list[str](), list[Sliced](), list[int]()
     for number, (name, array) in enumerate(arrays.items()):
         for index in product(*map(range, array.shape[: -len(block) - 1])):
-            names.append(name + "".join(f"#{i}" for i in index))
             parts.append(array[index] if index else array)
-            owners.append(number)
+            name_of_part = name + "".join(f"#{i}" for i in index)
+            places = [*np.ndindex(*np.floor_divide(parts[-1].shape[:-1], block))]
+            names += [name_of_part + _suffix(place, options, on_demand) for place in places]
+            owners += [number] * len(places)
     arrays.clear()
-    if options.cuts or any(part.shape[:-1] != block for part in parts):
-        blocks = Blocks(parts, block, found, options.offsets == "random")
-        places = [blocks.located(index) for index in range(len(blocks))]
-        names = [f"{names[part]}#{','.join(map(str, place))}" for part, place in places]
-        owners = [owners[part] for part, _ in places]
-        values = blocks.as_array()
+    if on_demand or at_random:
+        values = Blocks(parts, block, found, at_random).as_array()
     else:
-        read = [integers(np.asarray(part[...]), found)[None] for part in parts]
-        parts.clear()
-        values = joined(read)
+        pieces = list[NDArray[np.integer]]()
+        while parts:
+            part = integers(np.asarray(parts.pop()), found)
+            covered = part[tuple(slice(length // side * side) for length, side in zip(part.shape[:-1], block))]
+            pieces.append(cut_tiles(covered[None], block))
+        values = joined(pieces[::-1])
     return Examples(
         values=values,
         names=names,
         range=found.modelled(where, options.num_values),
-        **({} if labels is None else labelled(np.asarray(labels)[owners], len(owners), where, class_names)),
+        **({} if labels is None else labelled(np.array(labels)[owners], len(owners), where, class_names)),
     )
 
 
-def _common_block(arrays: Mapping[str, Sliced], options: DataConfig, where: object) -> tuple[int, ...]:
+def _suffix(place: tuple[int, ...], options: DataConfig, on_demand: bool) -> str:
+    if on_demand:
+        return "#" + ",".join(map(str, place))
+    clip = f"#{place[0]:04d}" if options.frames is not None else ""
+    return clip + (f"#{place[-2]},{place[-1]}" if options.fit == "tiles" or isinstance(options.size, tuple) else "")
+
+
+def _common_block(arrays: Mapping[str, Sliced], options: DataConfig, where: object, on_demand: bool) -> tuple[int, ...]:
     found = dict[tuple[tuple[int, ...], int], str]()
     for name, array in arrays.items():
         found.setdefault((block_of(array.shape[:-1], options), array.shape[-1]), name)
     if len(found) > 1:
         one, other, *_ = found.values()
         sizes = f"{where}: {one} is {list(arrays[one].shape)}, and {other} is {list(arrays[other].shape)}"
-        raise ValueError(f"{sizes}: give data.frames, or data.size with data.fit (crop, stretch or tiles)")
+        advice = "data.size=(16, 16, 16)" if on_demand else "data.frames, or data.size with data.fit (crop or tiles)"
+        raise ValueError(f"{sizes}: remove one, or give {advice}")
     ((block, _),) = found
     for name, array in arrays.items():
         axes = array.shape[:-1]
         if len(block) > len(axes) or any(np.less(axes[len(axes) - len(block) :], block)):
             few = f"{where}: {name} is of {'x'.join(map(str, axes))} positions, less than one block of {list(block)}"
-            raise ValueError(f"{few}: remove it, or lower data.size, data.frames or data.stride")
+            raise ValueError(f"{few}: remove it, or lower data.size or data.frames")
     return block
 
 

@@ -172,7 +172,7 @@ def joined(parts: list[NDArray[np.integer]]) -> NDArray[np.integer]:
     return values
 
 
-def labelled(labels: Any, count: int, where: object, names: Sequence[str] = ()) -> dict[str, Any]:
+def labelled(labels: Any, count: int, where: object, names: Sequence[str] = (), first: int = 0) -> dict[str, Any]:
     """Return the labels of examples and the names of all classes, as fields of `Examples`.
 
     Args:
@@ -180,17 +180,18 @@ def labelled(labels: Any, count: int, where: object, names: Sequence[str] = ()) 
         count: the number of examples N.
         where: what errors call the source.
         names: of the first classes; class i is else called i.
+        first: the number of the first class.
 
     Raises:
-        ValueError: other numbers than 0 .. 65535.
+        ValueError: other labels than `first` .. `first` + 65535.
     """
-    numbers = np.asarray(labels)
-    fits = numbers.dtype.kind in "ui" and numbers.size == len(numbers) == count
-    if not fits or not 0 <= numbers.min() <= numbers.max() < MAX_CLASSES:
+    numbers, last = np.asarray(labels), first + MAX_CLASSES - 1
+    fits = numbers.dtype.kind in "ui" and numbers.size == count == numbers.shape[0]
+    if not fits or not first <= numbers.min() <= numbers.max() <= last:
         found = f"{numbers.dtype} {list(numbers.shape)}" + (f" from {numbers.min()} to {numbers.max()}" if fits else "")
-        raise ValueError(f"{where} has labels {found}: {count} integers 0..{MAX_CLASSES - 1} are needed")
-    others = map(str, range(len(names), int(numbers.max()) + 1))
-    return {"labels": numbers.reshape(-1).astype(np.int64), "class_names": (*names, *others)}
+        raise ValueError(f"{where} has labels {found}: {count} integers {first}..{last} are needed")
+    classes = numbers.reshape(-1).astype(np.int64) - first
+    return {"labels": classes, "class_names": (*names, *map(str, range(len(names), int(classes.max()) + 1)))}
 
 
 def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examples:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import TypeVar
 
-from axial_transformers.data.parsing import say
+from axial_transformers.data.parsing import FitError, say
 from axial_transformers.progress import Progress
 from axial_transformers.wording import counted
 
@@ -68,6 +68,8 @@ def gather(
     for number, file in enumerate(progress(files)):
         try:
             found = {file.relative_to(root).as_posix() + suffix: array for suffix, array in read(file)}
+        except FitError:
+            raise
         except ValueError as error:
             faults.append(error)
             continue

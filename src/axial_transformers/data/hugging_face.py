@@ -113,7 +113,7 @@ def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progres
     return Examples(
         values=rows.as_array(),
         names=dataset["__key__"][:] if "__key__" in features else [str(i) for i in range(len(dataset))],
-        range=rows.found.modelled(source, options.num_values),
+        range=rows.found.modelled(source, None if rows.kind else options.num_values),
         **classified,
     )
 

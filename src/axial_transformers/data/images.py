@@ -17,7 +17,7 @@ from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
 from axial_transformers.data.config import DataConfig, Palette
 from axial_transformers.data.npy import read_array
-from axial_transformers.data.parsing import ParsingError, parsing, say
+from axial_transformers.data.parsing import FitError, ParsingError, parsing, say
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 
@@ -179,7 +179,7 @@ def fitted(
         resampling = Image.Resampling.NEAREST
     if isinstance(size, int) and options.fit == "exact" and image.size != (size, size):
         sizes = f"{file} is {image.width}x{image.height} pixels, not {size}x{size}"
-        raise ParsingError(f"{sizes}: remove it, or use data.fit=crop, stretch or tiles")
+        raise FitError(f"{sizes}: remove it, or use data.fit=crop, stretch or tiles")
     if isinstance(size, int) and options.fit == "crop":
         image = ImageOps.fit(image, (size, size), resampling)
     if isinstance(size, int) and options.fit == "stretch":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
-from axial_transformers.data.arrays import example_shape, is_one_array, load_arrays, volume_in
+from axial_transformers.data.arrays import example_shape, in_tiles, is_one_array, load_arrays, volume_in
 from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, examples_of, range_of_array
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.examples import Examples
@@ -89,7 +89,12 @@ def load(
         config = replace(config, num_values=config.num_values or 17)
         config = replace(config, validation_fraction=150 / 1797, test_fraction=297 / 1797)
     examples = _part(_opened(source, config, split, progress), config, split)
+    if config.fit == "tiles" and isinstance(config.size, int) and examples.shape[-2:] != (config.size, config.size):
+        examples = in_tiles(source, examples, config.size)
     values: object = examples.values
+    if config.num_values not in (None, examples.range.num_values):
+        known = f"values of {source} are {examples.range}; leave it out, or save them as an array"
+        raise ValueError(f"data.num_values={config.num_values} is an option of arrays: {known}")
     if config.offsets == "random" and not isinstance(values, Blocks):
         raise ValueError(
             "data.offsets=random cuts clips of folders of videos and TFRecord files, tiles of pictures, and blocks,"
@@ -120,7 +125,7 @@ def _part(source: Source, config: DataConfig, split: Split) -> Examples:
         bounds = values.bounds() if isinstance(values, Blocks) else range(len(examples) + 1)
         share = consecutive_part(len(bounds) - 1, split, *shares)
         if share.start == share.stop:
-            raise _empty(source, split)
+            raise _empty(source, split, ", or smaller blocks by data.size" if isinstance(values, Blocks) else "")
         return examples.part(slice(bounds[share.start], bounds[share.stop]))
     assigned = hashed_parts([source.names[file] for file in train], config.seed, *shares)
     chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
@@ -129,10 +134,10 @@ def _part(source: Source, config: DataConfig, split: Split) -> Examples:
     return source.read(chosen)
 
 
-def _empty(source: Source, split: Split) -> EmptySplitError:
+def _empty(source: Source, split: Split, smaller: str = "") -> EmptySplitError:
     none = f"{source.name} has no {split} examples (it states {', '.join(source.parts)})"
     share = "" if split == "train" else f", raise data.{split}_fraction, or give that part as a source with split=all"
-    return EmptySplitError(f"{none}: give more, as by a smaller data.size{share}")
+    return EmptySplitError(f"{none}: give more examples{smaller}{share}")
 
 
 def _opened(source: str | Path, config: DataConfig, split: Split, progress: Progress) -> Source:
@@ -227,7 +232,8 @@ def _reader(
         of_pixels = images.kind_of_images(files, config) if kind == "image" else video.kind_of_videos(files, config)
         read = partial(images.read_image if kind == "image" else video.read_videos, kind=of_pixels, options=config)
         bytes_only = of_pixels != "gray16"
-    class_names = [] if classes is None else sorted({*classes.values()})
+    numbers = {name: i for i, name in enumerate(sorted({*(classes or {}).values()}))}
+    options = replace(config, num_values=None) if bytes_only else config
 
     def load_files(chosen: Sequence[Path]) -> Examples:
         arrays, owners = gather(root, chosen, read, config.skip_bad, progress)
@@ -235,9 +241,9 @@ def _reader(
             BYTES if bytes_only else range_of_array(name, array, config.grid, rounding=True)
             for name, array in arrays.items()
         ]
-        labels = None if classes is None else [class_names.index(classes[chosen[owner]]) for owner in owners]
-        examples = examples_of(arrays, config, ValueRange.around(ranges), root, labels, class_names)
-        return examples[:] if kind in ("image", "video") and config.offsets == "fixed" else examples
+        labels = None if classes is None else [numbers[classes[chosen[owner]]] for owner in owners]
+        on_demand = kind not in ("image", "video")
+        return examples_of(arrays, options, ValueRange.around(ranges), root, on_demand, labels, [*numbers])
 
     return load_files
 

@@ -153,6 +153,7 @@ def _slices(path: Path) -> _Slices:
             tags = pydicom.dcmread(file)
             if tags.get("Rows"):
                 slices.append((tags, pydicom.pixels.pixel_array(tags, raw=True)))
+                del tags.PixelData
             else:
                 say(f"{file.name} holds no image, and is left out")
     if not slices:

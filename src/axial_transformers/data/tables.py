@@ -39,7 +39,7 @@ def read_table(path: Path) -> Table:
     """Return the columns of numbers in the rows without a gap; a warning says what else there is.
 
     A first row without numbers has the titles. Columns of times are left out, by their titles, and those with text.
-    Text is also what float64 might not give back: leading zeros, and numbers from 2^53 on.
+    Text is also what float64 might not give back: leading zeros, and integers from 2^53 on.
 
     Raises:
         ValueError: no table, or no such column.
@@ -106,4 +106,4 @@ def _number(cell: str, separator: str) -> float:
         return math.nan
     plain = text if separator == "," else text.replace(",", ".")
     number = float(plain) if _NUMBER.fullmatch(plain) else math.inf
-    return number if abs(number) < 1 << 53 else math.inf
+    return math.inf if plain.lstrip("+-").isdecimal() and abs(number) >= 1 << 53 else number
