@@ -83,7 +83,7 @@ CALLS = {
     "evaluate model wide.npz": "values 900..900 of wide.npz, but the model knows 0..255",
     "evaluate model photos.npz --split test": "has no test examples",
     "evaluate model photos.npz --labels": "has no labels",
-    "score model large --data.size 4": "large/1.png is 12x8 pixels, not 4x4",
+    "score model large --data.size 4": "large/0.png is 8x8 pixels, not 4x4",
     "score model photos.npz --flag 0.5": "--typical SOURCE",
     # sampling and completing
     "sample model --count 1000000000000": "would fit",

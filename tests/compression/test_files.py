@@ -237,12 +237,13 @@ def test_clips_tokens_rows_and_splits_come_back_as_arrays(tmp_path):
     rows = {"x": images.tolist(), "label": [i % 3 for i in range(12)]}
     datasets.Dataset.from_dict(rows).to_parquet(tmp_path / "rows.parquet")
     of_clips, of_rows = small_config((2, 4, 4), 3, "frames", num_values=256), small_config((3, 5), num_values=10)
+    of_several = small_config((2, 3, 5), num_values=10)
     for name, config, expected in [
         ("clips.npz", of_clips, {"videos": clips}),
         ("tokens.npy", small_config((12,), num_values=900), {"arr_0": tokens}),
         ("split", of_clips, {"values": clips, "labels": [0, 1, 0]}),
         ("rows.parquet", of_rows, {"values": images[..., None], "labels": rows["label"]}),
-        ("rows.parquet", small_config((2, 3, 5), num_values=10), {"values": images[..., None], "labels": rows["label"]}),
+        ("rows.parquet", of_several, {"values": images[..., None], "labels": rows["label"]}),
     ]:
         model = random_model(config, torch.float32)
         found = np.load(there_and_back(model, tmp_path / name, tmp_path / f"{len(config.shape)}{name}.npz"))

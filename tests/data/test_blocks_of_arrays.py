@@ -86,7 +86,7 @@ def videos(tmp_path_factory):
 def test_a_batch_is_the_windows_at_the_offsets_sampled_for_its_positions(videos):
     folder, frames = videos
     examples = data.load(folder, RANDOM)
-    names = ["a/x.mkv#0000", "b/y.mkv#0000", "b/z.mkv#0000", "b/z.mkv#0001"]
+    names = ["a/x.mkv#0,0,0", "b/y.mkv#0,0,0", "b/z.mkv#0,0,0", "b/z.mkv#1,0,0"]
     assert (examples.names, examples.values.shape, examples.labels.tolist()) == (names, (4, 3, 8, 8, 3), [0, 1, 1, 1])
     config, positions = TrainConfig(seed=5, batch_size=60), np.arange(7, 67)
     batch = batch_at(examples, range(1), None, config, positions)
@@ -114,7 +114,7 @@ def test_tiles_of_a_video_are_videos(tmp_path):
     encode(tmp_path / "train" / "a.mkv", pixels)
     options = DataConfig(frames=2, offsets="random", size=8, fit="tiles", validation_fraction=0.0)
     examples = data.load(tmp_path, options)
-    assert examples.names[:3] == ["train/a.mkv#0000#0,0", "train/a.mkv#0000#0,1", "train/a.mkv#0001#0,0"]
+    assert examples.names[:3] == ["train/a.mkv#0,0,0", "train/a.mkv#0,0,1", "train/a.mkv#1,0,0"]
     clips = examples.values.cut(np.array([1, 0]), np.array([0.999, 0.4]))  # of 3 offsets in time and 9 across
     assert np.array_equal(clips, [pixels[2:4, :, 8:], pixels[1:3, :, 1:9]])
 

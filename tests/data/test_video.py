@@ -148,7 +148,7 @@ def test_videos_that_give_no_clip_are_named(tmp_path):
     assert "short.mkv is 8x8 pixels, not 4x4" in line(folder, DataConfig(frames=1, size=4))
     assert "holds videos: set how many frames" in line(folder, DataConfig())
     encode(folder / "wide.mkv", moving(5, 8, 10))
-    assert "short.mkv is [5, 8, 8, 3], and wide.mkv is [5, 8, 10, 3]" in line(folder)
+    assert "short.mkv#0000 is [2, 8, 8, 3], and wide.mkv#0000 is [2, 8, 10, 3]: remove one" in line(folder)
 
 
 def test_a_video_whose_end_is_damaged_is_named(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, OnDemand, joined, labelled
+from axial_transformers.data.examples import OnDemand, joined
 from axial_transformers.data.parsing import parsing
 from axial_transformers.data.tiles import cut_tiles
 from axial_transformers.data.value_range import ValueRange, integers, range_of
@@ -127,81 +127,75 @@ class Blocks(OnDemand):
         return blocks
 
 
-def examples_of(
-    arrays: dict[str, Sliced],
-    options: DataConfig,
-    found: ValueRange,
-    where: object,
-    on_demand: bool,
-    labels: Sequence[int] | None = None,
-    class_names: Sequence[str] = (),
-) -> Examples:
-    """Cut named arrays [*A, C] of equal axes into blocks; arrays without a size are one block each.
+def blocks_in(values: NDArray[np.integer], options: DataConfig) -> tuple[NDArray[np.integer], list[str]]:
+    """Return the clips of a video or the tiles of an image [*A, C], or all of it, as [n, *block, C].
+
+    Returns:
+        The blocks, and n suffixes of names: #number of a clip, #row,column of a tile.
+    """
+    if not options.cuts:
+        return values[None], [""]
+    block = block_of(values.shape[:-1], options)
+    grid = np.floor_divide(values.shape[:-1], block)
+    clips = [f"#{i:04d}" for i in range(grid[0])] if options.frames is not None else [""]
+    tiles = [f"#{i},{j}" for i, j in np.ndindex(*grid[-2:])] if options.fit == "tiles" else [""]
+    covered = values[tuple(map(slice, grid * block))]
+    return cut_tiles(covered[None], block), [clip + tile for clip in clips for tile in tiles]
+
+
+def joined_alike(
+    parts: list[NDArray[np.integer]], names: Sequence[str], found: ValueRange, where: object
+) -> NDArray[np.integer]:
+    """Return parts [n, *A, C] as one array of a range; take each off the list, to free its memory.
+
+    Raises:
+        ValueError: parts of different shapes, of which `names` has those of all examples.
+    """
+    start = 0
+    for count, *shape in [part.shape for part in parts]:
+        if tuple(shape) != parts[0].shape[1:]:
+            sizes = f"{names[0]} is {list(parts[0].shape[1:])}, and {names[start]} is {shape}"
+            advice = "remove one, or give data.frames, or data.size with data.fit (crop or tiles)"
+            raise ValueError(f"{where}: {sizes}: {advice}")
+        start += count
+    parts[:] = [integers(part, found) for part in parts]
+    return joined(parts)
+
+
+def cut_on_demand(
+    arrays: Mapping[str, Sliced], options: DataConfig, found: ValueRange, where: object
+) -> tuple[Blocks, list[str], list[int]]:
+    """Cut named arrays [*A, C] into blocks; without a size, each is one.
 
     Several sizes are those of the last axes: what lies on the axes before them are arrays of their own, ARRAY#i.
 
     Args:
-        arrays: they are taken out of this dictionary, to free their memory.
         found: the range of all values.
         where: what errors call the source.
-        on_demand: cut blocks when they are selected, of scans, and name them ARRAY#i,j,..; else cut them now, and name
-            clips VIDEO#number, and tiles IMAGE#row,column. Random offsets are cut on demand.
-        labels: the class of each array.
-        class_names: of the first classes.
+
+    Returns:
+        The blocks, their names ARRAY#i,j,.., and the numbers of their arrays.
 
     Raises:
         ValueError: arrays of different axes, or smaller than a block.
     """
-    block, at_random = _common_block(arrays, options, where, on_demand), options.offsets == "random"
-    names, parts, owners = list[str](), list[Sliced](), list[int]()
+    forms = {(block_of(array.shape[:-1], options), array.shape[-1]) for array in arrays.values()}
+    if len(forms) > 1:
+        few = ", ".join(f"{name} {list(array.shape)}" for name, array in list(arrays.items())[:3])
+        raise ValueError(f"{where}: {few} differ: cut those of equal axes into blocks, as by data.size=(16, 16, 16)")
+    ((block, _),) = forms
+    parts, owners, names = list[Sliced](), list[int](), list[str]()
     for number, (name, array) in enumerate(arrays.items()):
-        for index in product(*map(range, array.shape[: -len(block) - 1])):
-            parts.append(array[index] if index else array)
-            name_of_part = name + "".join(f"#{i}" for i in index)
-            places = [*np.ndindex(*np.floor_divide(parts[-1].shape[:-1], block))]
-            names += [name_of_part + _suffix(place, options, on_demand) for place in places]
-            owners += [number] * len(places)
-    arrays.clear()
-    if on_demand or at_random:
-        values = Blocks(parts, block, found, at_random).as_array()
-    else:
-        pieces = list[NDArray[np.integer]]()
-        while parts:
-            part = integers(np.asarray(parts.pop()), found)
-            covered = part[tuple(slice(length // side * side) for length, side in zip(part.shape[:-1], block))]
-            pieces.append(cut_tiles(covered[None], block))
-        values = joined(pieces[::-1])
-    return Examples(
-        values=values,
-        names=names,
-        range=found.modelled(where, options.num_values),
-        **({} if labels is None else labelled(np.array(labels)[owners], len(owners), where, class_names)),
-    )
-
-
-def _suffix(place: tuple[int, ...], options: DataConfig, on_demand: bool) -> str:
-    if on_demand:
-        return "#" + ",".join(map(str, place))
-    clip = f"#{place[0]:04d}" if options.frames is not None else ""
-    return clip + (f"#{place[-2]},{place[-1]}" if options.fit == "tiles" or isinstance(options.size, tuple) else "")
-
-
-def _common_block(arrays: Mapping[str, Sliced], options: DataConfig, where: object, on_demand: bool) -> tuple[int, ...]:
-    found = dict[tuple[tuple[int, ...], int], str]()
-    for name, array in arrays.items():
-        found.setdefault((block_of(array.shape[:-1], options), array.shape[-1]), name)
-    if len(found) > 1:
-        one, other, *_ = found.values()
-        sizes = f"{where}: {one} is {list(arrays[one].shape)}, and {other} is {list(arrays[other].shape)}"
-        advice = "data.size=(16, 16, 16)" if on_demand else "data.frames, or data.size with data.fit (crop or tiles)"
-        raise ValueError(f"{sizes}: remove one, or give {advice}")
-    ((block, _),) = found
-    for name, array in arrays.items():
         axes = array.shape[:-1]
         if len(block) > len(axes) or any(np.less(axes[len(axes) - len(block) :], block)):
             few = f"{where}: {name} is of {'x'.join(map(str, axes))} positions, less than one block of {list(block)}"
-            raise ValueError(f"{few}: remove it, or lower data.size or data.frames")
-    return block
+            raise ValueError(f"{few}: remove it, or lower data.size")
+        for index in product(*map(range, axes[: -len(block)])):
+            parts.append(array[index] if index else array)
+            places = [*np.ndindex(*np.floor_divide(axes[-len(block) :], block))]
+            owners += [number] * len(places)
+            names += ["#".join([name, *map(str, index), ",".join(map(str, place))]) for place in places]
+    return Blocks(parts, block, found, options.offsets == "random"), names, owners
 
 
 def block_of(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:

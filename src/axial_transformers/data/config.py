@@ -23,8 +23,8 @@ class DataConfig:
 
     size: Annotated[tuple[int, ...] | int | None, COUNT] = None
     """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it
-    (fit=tiles), or must have it. Several numbers cut images, arrays and scans into blocks of their last axes: what lies
-    on axes before these are arrays of their own. None: an example as it is."""
+    (fit=tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
+    axes before these are arrays of their own. None: an example as it is."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
     """Fitting to the size. exact: refuse other sizes. crop: resize the shorter side, cut out the centre. stretch:

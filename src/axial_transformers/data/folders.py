@@ -50,31 +50,33 @@ def natural_key(file: PurePath) -> list[str | int]:
 def gather(
     root: Path,
     files: Sequence[Path],
-    read: Callable[[Path], Iterable[tuple[str, Array]]],
+    read: Callable[[Path], Iterable[tuple[Array, list[str]]]],
     skip_bad: int | None,
     progress: Progress,
-) -> tuple[dict[str, Array], list[int]]:
-    """Return the arrays that `read` makes of files, by name, and for each the number of its file.
+) -> tuple[list[Array], list[str], list[int]]:
+    """Return the arrays that `read` makes of files, the names of their examples, and the numbers of their files.
 
     Args:
         root: names are paths below it, with the suffix that `read` gives.
-        read: yields pairs of a suffix and an array.
+        read: yields arrays, each with the suffixes of its examples.
         skip_bad: most files to leave out, with a warning; None: see `DataConfig`.
 
     Raises:
         ValueError: one line about the files that cannot be read, if they are more or all.
     """
-    arrays, owners, faults = dict[str, Array](), list[int](), list[ValueError]()
+    arrays, names, owners, faults = list[Array](), list[str](), list[int](), list[ValueError]()
     for number, file in enumerate(progress(files)):
         try:
-            found = {file.relative_to(root).as_posix() + suffix: array for suffix, array in read(file)}
+            found = [*read(file)]
         except FitError:
             raise
         except ValueError as error:
             faults.append(error)
             continue
-        arrays |= found
-        owners += [number] * len(found)
+        for array, suffixes in found:
+            arrays.append(array)
+            names += [file.relative_to(root).as_posix() + suffix for suffix in suffixes]
+            owners += [number] * len(suffixes)
     more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
     line = "; ".join([*map(str, faults[:MAX_NAMED]), *more])
     if faults and len(files) == 1:
@@ -85,4 +87,4 @@ def gather(
         raise ValueError(line + (advice if arrays else ""))
     if faults:
         say(f"left out, {len(faults)} of {len(files)} files: {line}")
-    return arrays, owners
+    return arrays, names, owners

@@ -11,9 +11,17 @@ from typing import Any, NamedTuple, get_args
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
 from axial_transformers.data.arrays import example_shape, in_tiles, is_one_array, load_arrays, volume_in
-from axial_transformers.data.blocks_of_arrays import Blocks, Sliced, channels_last, examples_of, range_of_array
+from axial_transformers.data.blocks_of_arrays import (
+    Blocks,
+    Sliced,
+    blocks_in,
+    channels_last,
+    cut_on_demand,
+    joined_alike,
+    range_of_array,
+)
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
-from axial_transformers.data.examples import Examples
+from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.folders import files_below, gather, natural_key
 from axial_transformers.data.parsing import ParsingError, say
 from axial_transformers.data.splits import (
@@ -152,6 +160,8 @@ def _opened(source: str | Path, config: DataConfig, split: Split, progress: Prog
         raise ValueError(
             f"{source} holds no videos, which data.frames and data.stride cut: data.size cuts other arrays"
         )
+    if kind in ("image", "video") and isinstance(config.size, tuple):
+        raise ValueError(f"data.size={config.size} cuts arrays and scans: give pictures and videos one size")
     if kind in ("arrow", "parquet", "tar"):
         datasets = hugging_face.open_parts(str(source), files if kind != "arrow" else [])
         read = partial(hugging_face.load_dataset, source=str(source), options=config, progress=progress)
@@ -226,24 +236,38 @@ def _reader(
     """Return what makes examples of some of the files."""
     if kind == "array" and not is_one_array(config):
         return partial(load_arrays, options=config)
-    read: Callable[[Path], Iterator[tuple[str, Sliced]]] = partial(_volumes, options=config)
+    read: Callable[[Path], Iterator[tuple[str, Any]]] = partial(_volumes, options=config)
     bytes_only = False
     if kind in ("image", "video"):
         of_pixels = images.kind_of_images(files, config) if kind == "image" else video.kind_of_videos(files, config)
         read = partial(images.read_image if kind == "image" else video.read_videos, kind=of_pixels, options=config)
         bytes_only = of_pixels != "gray16"
+    on_demand = kind not in ("image", "video") or config.offsets == "random"
     numbers = {name: i for i, name in enumerate(sorted({*(classes or {}).values()}))}
-    options = replace(config, num_values=None) if bytes_only else config
+
+    def cut(file: Path) -> Iterator[tuple[Any, list[str]]]:
+        for suffix, array in read(file):
+            values, suffixes = (array, [""]) if on_demand else blocks_in(array, config)
+            yield values, [suffix + each for each in suffixes]
 
     def load_files(chosen: Sequence[Path]) -> Examples:
-        arrays, owners = gather(root, chosen, read, config.skip_bad, progress)
-        ranges = [
-            BYTES if bytes_only else range_of_array(name, array, config.grid, rounding=True)
-            for name, array in arrays.items()
-        ]
-        labels = None if classes is None else [numbers[classes[chosen[owner]]] for owner in owners]
-        on_demand = kind not in ("image", "video")
-        return examples_of(arrays, options, ValueRange.around(ranges), root, on_demand, labels, [*numbers])
+        arrays, names, owners = gather(root, chosen, cut, config.skip_bad, progress)
+        found = BYTES
+        if not bytes_only:
+            ranges = (range_of_array(name, each, config.grid, rounding=True) for name, each in zip(names, arrays))
+            found = ValueRange.around([*ranges])
+        if on_demand:
+            blocks, names, of_arrays = cut_on_demand(dict(zip(names, arrays, strict=True)), config, found, root)
+            values, owners = blocks.as_array(), [owners[number] for number in of_arrays]
+        else:
+            values = joined_alike(arrays, names, found, root)
+        labels = [] if classes is None else [numbers[classes[chosen[owner]]] for owner in owners]
+        return Examples(
+            values=values,
+            names=names,
+            range=found.modelled(root, None if bytes_only else config.num_values),
+            **(labelled(labels, len(labels), root, [*numbers]) if labels else {}),
+        )
 
     return load_files
 
