@@ -183,6 +183,9 @@ def test_tiles_of_arrays_are_the_crops_of_their_names(tmp_path, shape, options):
         assert np.array_equal(tile, before.values[of[origin]][..., row : row + 3, column : column + 3, :])
         assert label == before.labels[of[origin]]
     assert len(set(after.names)) == len(after)
+    whole = DataConfig(**options, size=3, fit="tiles", validation_fraction=0.4)
+    parts = [{name.split("#")[0] for name in data.load(path, whole, split).names} for split in ("train", "validation")]
+    assert parts == [{"0", "1", "2"}, {"3", "4"}]
 
 
 def _save_batch(path: Path, images: np.ndarray, labels: np.ndarray) -> None:

@@ -126,6 +126,8 @@ def test_labels_that_do_not_fit_are_named(tmp_path):
     for labels in (*wrong, [*"abcd"], [0, -1, 2, 3], [0, 1, 2, 10**12]):
         np.savez(path, images=images, labels=labels)
         assert "4 integers 0..65535 are needed" in _line(path)
+    np.savez(path, images=images[:1], labels=np.int64(0))
+    assert "has labels int64 []: 1 integers" in _line(path)
     for name, count in {"train_1": 3, "train_2": 4}.items():  # of other files
         labels = np.arange(count, dtype=np.uint64)[:, None]
         np.savez(tmp_path / f"{name}.npz", images=images[: 7 - count], labels=labels)

@@ -73,9 +73,8 @@ def save_arrays(
     if path.suffix != ".npz" and (path.suffix != ".npy" or labels is not None):
         raise ValueError(f"{path} does not end in .npz")
     key = {4: "images", 5: "videos"}.get(values.ndim, "values")
-    arrays: dict[str, Any] = {key: _as_stored(np.asarray(values), axes)} | (
-        {} if labels is None else {"labels": labels}
-    )
+    stored = _as_stored(np.asarray(values), axes)
+    arrays: dict[str, Any] = {key: stored} if labels is None else {key: stored, "labels": labels}
     with written_whole(path) as aside:
         if path.suffix == ".npy":
             np.save(aside, arrays[key])

@@ -186,12 +186,12 @@ def labelled(labels: Any, count: int, where: object, names: Sequence[str] = (), 
         ValueError: other labels than `first` .. `first` + 65535.
     """
     numbers, last = np.asarray(labels), first + MAX_CLASSES - 1
-    fits = numbers.dtype.kind in "ui" and numbers.size == count == numbers.shape[0]
+    fits = numbers.dtype.kind in "ui" and numbers.size == count and numbers.shape[:1] == (count,)
     if not fits or not first <= numbers.min() <= numbers.max() <= last:
         found = f"{numbers.dtype} {list(numbers.shape)}" + (f" from {numbers.min()} to {numbers.max()}" if fits else "")
         raise ValueError(f"{where} has labels {found}: {count} integers {first}..{last} are needed")
     classes = numbers.reshape(-1).astype(np.int64) - first
-    return {"labels": classes, "class_names": (*names, *map(str, range(len(names), int(classes.max()) + 1)))}
+    return {"labels": classes, "class_names": tuple(map(str, [*names, *range(len(names), int(classes.max()) + 1)]))}
 
 
 def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examples:
@@ -212,7 +212,7 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         raise TypeError(f"dataset must have a length, as a torch Dataset has, not be a {type(dataset).__name__}")
     if not len(dataset):
         raise ValueError("dataset has no items")
-    parts, labels = list[NDArray[Any]](), list[Any]()
+    parts, labels, allowed = list[NDArray[Any]](), list[Any](), ValueRange(lowest, lowest + num_values - 1)
     for i in range(len(dataset)):
         item = dataset[i]
         x, label = item if isinstance(item, tuple) else (item, None)
@@ -223,15 +223,14 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         if array.ndim < 2 or (parts and array.shape != parts[0].shape[1:]):
             wanted = f"{list(parts[0].shape[1:])} as dataset[0]" if parts else "[*A, C], channels last"
             raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not {wanted}")
-        parts.append(array[None])
+        if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
+            raise ValueError(f"dataset[{i}] has values {ValueRange.of(array)}, not {allowed}")
+        parts.append(array.astype(allowed.type)[None])
         labels.append(label)
-    values, allowed = joined(parts), ValueRange(lowest, lowest + num_values - 1)
-    if not allowed.low <= values.min() <= values.max() <= allowed.high:
-        raise ValueError(f"dataset has values {ValueRange.of(values)}, not {allowed}")
     has_labels = any(label is not None for label in labels)
     return Examples(
-        values=values.astype(allowed.type, copy=False),
+        values=joined(parts),
         names=[str(i) for i in range(len(labels))],
         range=allowed,
-        **(labelled(labels, len(values), "dataset", getattr(dataset, "classes", ())) if has_labels else {}),
+        **(labelled(labels, len(labels), "dataset", getattr(dataset, "classes", ())) if has_labels else {}),
     )

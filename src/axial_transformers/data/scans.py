@@ -153,7 +153,7 @@ def _slices(path: Path) -> _Slices:
             tags = pydicom.dcmread(file)
             if tags.get("Rows"):
                 slices.append((tags, pydicom.pixels.pixel_array(tags, raw=True)))
-                del tags.PixelData
+                tags.pop("PixelData", None)  # frees memory
             else:
                 say(f"{file.name} holds no image, and is left out")
     if not slices:

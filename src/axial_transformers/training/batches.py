@@ -141,7 +141,7 @@ def check_fit(model: AxialTransformer, examples: Examples, config: TrainConfig, 
         raise ValueError("there is not one training example")
     if shape[1:] != (*wants.shape, wants.channels):
         raise ValueError(f"the model takes [*A, C] = {[*wants.shape, wants.channels]}, the data is {[*shape[1:]]}")
-    examples.range.require_within(wants.range, "the data")
+    examples.range._replace(grid=wants.range.grid).require_within(wants.range, "the data")  # of floats, their integers
     if classes is None:
         if config.label_dropout:
             raise ValueError(f"training.label_dropout is {config.label_dropout}, but the model has no classes")
