@@ -18,11 +18,12 @@ demo: $(READY)  ## train on the digits and show everything on one page
 test: $(READY)  ## the whole test suite, about five minutes of one core, within its budget of CPU time
 	$(BIN)/python tools/budget.py
 
-check: $(READY)  ## style, types, the direction of imports, and prose
+check: $(READY)  ## style, types, the direction of imports, and the weight of the source
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/weight.py
 	$(BIN)/python -m pytest tests/project/test_architecture.py tests/project/test_prose.py
 
 test-slow: $(READY)  ## what takes longer than the test run allows

@@ -1,9 +1,9 @@
-"""The rooms of the package, and how large they may be; pyproject.toml has the directions of their imports."""
+"""The rooms of the package, and its weight; pyproject.toml has the directions of their imports."""
 
 import re
+import subprocess
+import sys
 import tomllib
-
-import pytest
 
 from axial_transformers import engine
 from tests.paths import ROOT
@@ -11,44 +11,12 @@ from tests.paths import ROOT
 SOURCE = ROOT / "src" / "axial_transformers"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOMS = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
-MAX_LINES = 600
 FILES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
 
 
-LINES_OF_ROOMS = {
-    ("cli",): 1_900,
-    ("layers", "ops"): 3_100,
-    ("engine",): 1_405,
-    ("studio.py",): 250,
-    ("decoding",): 1_500,
-    ("pictures",): 900,
-    ("recipes",): 550,
-    ("models", "likelihood"): 2_680,
-    ("training",): 3_000,
-    ("data",): 2_802,
-    ("compression",): 2_000,
-    ("storage",): 950,
-    ("machine.py",): 150,
-    ("__init__.py", "__main__.py", "doors.py", "machine.py", "progress.py", "wording.py"): 420,
-}
-"""Rooms that were rebuilt may not grow; the engine is to become smaller."""
-LINES_OF_C = 4_585
-"""Of the engine and of axl."""
-
-
-@pytest.mark.parametrize("rooms", LINES_OF_ROOMS)
-def test_a_rebuilt_room_does_not_grow(rooms):
-    lengths = [len(text.splitlines()) for file, text in FILES.items() if file in rooms or file.split("/")[0] in rooms]
-    assert 0 < sum(lengths) <= LINES_OF_ROOMS[rooms]
-
-
-def test_the_c_sources_do_not_grow():
-    sources = [*(SOURCE / "engine").glob("*.[ch]"), *(ROOT / "tools" / "axl").glob("*.c")]
-    assert 0 < sum(len(path.read_text().splitlines()) for path in sources) <= LINES_OF_C
-
-
-def test_no_file_is_long():
-    assert [file for file, text in FILES.items() if len(text.splitlines()) > MAX_LINES] == []
+def test_the_source_is_not_heavier_than_its_limit():
+    told = subprocess.run([sys.executable, ROOT / "tools" / "weight.py"], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout
 
 
 def test_nothing_outside_the_engine_imports_from_inside():
