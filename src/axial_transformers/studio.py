@@ -106,7 +106,7 @@ class Studio:
         """
         known, model = self._uploaded(file), self.trained.model
         self._check(count, seed)
-        mask = torch.zeros(known.shape[1:], dtype=torch.bool)
+        mask = torch.zeros(known.shape[1:], dtype=torch.bool, device="cpu")
         mask[:keep] = True
         mask[..., : model.config.known_channels] = True
         values = complete(

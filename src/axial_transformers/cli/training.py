@@ -60,10 +60,12 @@ def fit_examples(
     wrap: Callable[[Evaluate], Evaluate] = lambda evaluate: evaluate,
 ) -> RunState:
     """Train a model as `run` says, in which nothing is open; `wrap` adds to what evaluates."""
-    torch.manual_seed(run.training.seed)  # the same first weights on every device
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(run.training.seed)  # the same first weights on every device
+        model = build(run.model)
     seen = validation.spread(run.validate_on)[:]
     return fit(
-        build(run.model),
+        model,
         examples,
         replace(run, source=_absolute(run.source)),
         begun=begun,

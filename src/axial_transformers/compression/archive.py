@@ -213,7 +213,8 @@ def write_archive(  # noqa: PLR0913
     file.write(header.pack())  # of the size that it will have
     for content in of_model:
         write(0, content)
-    items = ((model.check(torch.as_tensor(images[some])), Conditioning(label).of(some)) for some in chunks)
+    loaded = (torch.as_tensor(images[some], device="cpu") for some in chunks)
+    items = ((model.check(part), Conditioning(label).of(some)) for part, some in zip(loaded, chunks, strict=True))
     with without_dropout(model):
         for _, encoded in zip(progress(chunks), work_on_chunks(encode, items), strict=True):
             write(*encoded)

@@ -145,7 +145,7 @@ def _decode_stream(
         return torch.from_numpy(values)
 
     lowest = network.model.config.lowest
-    blank = torch.tensor(lowest).expand(shape)
+    blank = torch.tensor(lowest, device="cpu").expand(shape)
     with network.arithmetic.ieee_arithmetic():
         images = decode_by(network.backend(row), network.model, blank, conditioning)
     return (images - lowest).cpu()

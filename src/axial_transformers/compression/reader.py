@@ -98,7 +98,7 @@ class ArchiveReader:
         labels, classes = [reader.varint() for _ in range(count)], self.model.config.num_classes
         if reader.left or classes is None or max(labels, default=0) > classes:
             raise DamagedError("the labels of the archive are not those of its images")
-        return torch.tensor(labels, dtype=torch.int64)
+        return torch.tensor(labels, dtype=torch.int64, device="cpu")
 
     @property
     def values(self) -> Integer[Tensor, "n *a c"]:
@@ -113,7 +113,7 @@ class ArchiveReader:
         images = [some for _, some in zip(progress(chunks), self.images(chunks), strict=True) if some is not None]
         config = self.model.config
         dtype = torch.uint8 if config.of_bytes else torch.int64
-        return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype), *images])
+        return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype, device="cpu"), *images])
 
     @cached_property
     def _network(self) -> ExactNetwork:

@@ -73,7 +73,7 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
     count = min(SAMPLE, max(32, VALUES_OF_SAMPLE // of_image), len(images))
     some = np.unique(np.linspace(0, len(images) - 1, count).astype(int)).tolist()
     with torch.inference_mode(False), torch.enable_grad(), without_dropout(model):
-        sample = torch.cat([torch.as_tensor(images[i : i + 1]) for i in some])
+        sample = torch.cat([torch.as_tensor(images[i : i + 1], device="cpu") for i in some])
         model, of_sample = copy.deepcopy(model).cpu().float().requires_grad_(), conditioning.of(some)
         suitable = _suitable_steps(model, sample, of_sample, len(images), progress)
         exact = bits_per_dim(model, sample, *of_sample).mean().item()

@@ -246,13 +246,13 @@ class _Outer:
         convolution = self._convolution
         if convolution is None or not slabs:
             return 0.0
-        numbers = torch.as_tensor(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)))
+        numbers = torch.as_tensor(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)), device="cpu")
         return self._convolved(convolution, convolution.windows(numbers, 1))[:, 0]
 
     def add_upper(self, context: Array, values: Tensor, table: Array | Features) -> None:
         convolution = self._convolution
         if convolution is not None:
-            numbers = torch.as_tensor(self._numbers(values))
+            numbers = torch.as_tensor(self._numbers(values), device="cpu")
             context += self._convolved(convolution, convolution.windows_before(numbers))
         if self._slabs is not None:
             rows = context.reshape(-1, context.shape[-1])
@@ -279,7 +279,7 @@ class _Encoder:
         )
 
     def _encode(self, values: Tensor, c: int, embedded: Array | None) -> Array:
-        windows = self._windows(values, torch.full((len(values),), c), torch.float32)
+        windows = self._windows(values, torch.full((len(values),), c, device="cpu"), torch.float32)
         h = self._convolution(windows.numpy()) + self._positions
         if embedded is not None:
             h = h + embedded
@@ -294,8 +294,8 @@ def _output(model: AxialTransformer) -> Output:
     values, config = model.values, model.config
     assert isinstance(values, OrdinalValues)
     last = config.num_values - 1
-    of_values = embedding.features.of_values(torch.arange(last + 1))
-    of_differences = embedding.features.of_differences(torch.arange(-last, last + 1))
+    of_values = embedding.features.of_values(torch.arange(last + 1, device="cpu"))
+    of_differences = embedding.features.of_differences(torch.arange(-last, last + 1, device="cpu"))
     features = Features(_array(of_values), _array(of_differences), _linear(embedding.linear))
     unit, most = np.float32(values.spread.item()), np.float32(config.max_log_precision)
     ordinal = Ordinal(config.num_values, config.mixtures, unit, most, config.centred)

@@ -94,7 +94,7 @@ def sample(  # noqa: PLR0913
         if config.known_channels:
             given = config.known_channels
             raise ValueError(f"the model's first {given} channels are given: pass them by known=")
-        known = torch.tensor(config.lowest).expand(batch, *config.shape, config.channels)
+        known = torch.tensor(config.lowest, device="cpu").expand(batch, *config.shape, config.channels)
     sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
     conditioning = Conditioning(labels_of(label, batch), cond)
     return _sampled(model, sampler, known, None, conditioning, noise, seed, first, compile, progress)
@@ -191,7 +191,8 @@ def known_mask(
     axis = {"rows": max(0, len(config.shape) - 2), "channels": len(config.shape), "frames": 0}[name]
     if not 0 <= value <= sizes[axis]:
         raise ValueError(f"{name} must be in 0..{sizes[axis]}, not {value}")
-    return torch.stack(torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij"))[axis] < value
+    known = torch.arange(sizes[axis], device="cpu") < value
+    return known.view(-1, *(1,) * (len(sizes) - axis - 1)).expand(sizes)
 
 
 def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
@@ -286,7 +287,7 @@ def _sampled(  # noqa: PLR0913
         raise ValueError(f"seed must be in -2^63..2^64 - 1, not {seed}")
     if not 0 <= first < 2**63:
         raise ValueError(f"first must be in 0..2^63 - 1, not {first}")
-    chosen = int(torch.randint(2**63 - 1, ())) if seed is None else seed
+    chosen = int(torch.randint(2**63 - 1, (), device="cpu")) if seed is None else seed
     count = 1 if noise is not None else max(1, ceil(batch / max_examples_at_once(config, device)))
     size = ceil(batch / count)
     parts = [slice(start * size, (start + 1) * size) for start in range(count)]
@@ -348,7 +349,7 @@ def sample_in_processes(
     """
     share = ceil(count / processes)
     dtype = torch.uint8 if config.of_bytes else torch.int64
-    whole = torch.zeros(count, *config.shape, config.channels, dtype=dtype)
+    whole = torch.zeros(count, *config.shape, config.channels, dtype=dtype, device="cpu")
     return fill(whole, (slice(start, min(start + share, count)) for start in range(0, count, share)), sample_numbers)
 
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
-from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu
+from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu, repeated_dropout
 
 Part = TypeVar("Part", bound=nn.Module)
 
@@ -134,13 +134,22 @@ def compile_blocks(module: nn.Module) -> None:
 def checkpoint_blocks(module: nn.Module) -> None:
     """Make each transformer block keep its input only, and recompute the rest."""
     for block in _transformer_blocks(module):
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+        block.forward = partial(  # type: ignore[method-assign]
+            checkpoint, block.forward, use_reentrant=False, context_fn=repeated_dropout
+        )
 
 
-def restore_blocks(module: nn.Module) -> None:
-    """Undo `compile_blocks` and `checkpoint_blocks`."""
-    for block in _transformer_blocks(module):
-        vars(block).pop("forward", None)
+@contextmanager
+def blocks_restored(module: nn.Module) -> Iterator[None]:
+    """Undo `compile_blocks` and `checkpoint_blocks` at the end."""
+    before = {block: vars(block).get("forward") for block in _transformer_blocks(module)}
+    try:
+        yield
+    finally:
+        for block, forward in before.items():
+            vars(block).pop("forward", None)
+            if forward is not None:
+                block.forward = forward  # type: ignore[method-assign]
 
 
 def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
@@ -159,10 +168,18 @@ def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Enter evaluation mode, then restore the former mode."""
-    training = module.training
-    module.eval()
+    """Enter evaluation mode, then restore the former mode of each part."""
+    with modes_kept(module):
+        module.eval()
+        yield
+
+
+@contextmanager
+def modes_kept(module: nn.Module) -> Iterator[None]:
+    """Restore the mode of each part at the end: a user may have frozen some by `eval`."""
+    modes = {part: part.training for part in module.modules()}
     try:
         yield
     finally:
-        module.train(training)
+        for part, training in modes.items():
+            part.training = training

@@ -45,7 +45,7 @@ def randomise(module: nn.Module, generator: torch.Generator | None = None) -> No
     """Sample weights of scale 1, for tests: near the identity, a new model hides errors."""
 
     def normal(tensor: torch.Tensor, mean: float, std: float) -> None:
-        sample = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        sample = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device="cpu")
         tensor.copy_(mean + std * sample)
 
     with torch.no_grad():

@@ -60,7 +60,7 @@ def random_slice_loss(
         ValueError: the model does not take x, label or cond.
     """
     if channel is None:
-        chosen = torch.randint(model.slices.start, model.slices.stop, (len(x),), generator=generator)
+        chosen = torch.randint(model.slices.start, model.slices.stop, (len(x),), generator=generator, device="cpu")
         channel = chosen.to(x.device)
     return slice_nats(model, x, channel, label, cond).mean()
 
@@ -83,7 +83,8 @@ def bits_map(
     x = model.check(x)
     network = network_of(model)
     nats = partial(_nats_by_torch, model) if isinstance(network, str) else network.nats
-    found = torch.cat([torch.as_tensor(nats(*part)) for part in _parts(model, x, label, cond)]) / LOG2
+    parts = [torch.as_tensor(nats(*part), device=x.device) for part in _parts(model, x, label, cond)]
+    found = torch.cat(parts) / LOG2
     known = found.new_zeros(*found.shape[:-1], model.slices.start)
     return model.layout.to_data(torch.cat([known, found], dim=-1))
 

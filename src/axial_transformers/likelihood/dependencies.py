@@ -31,7 +31,7 @@ def influence(
         before = at_positions(model(x, label))
         for positions in order.split(batch_size):
             changed = x.repeat(len(positions), *(1,) * (x.ndim - 1))
-            here = (torch.arange(len(positions)), *positions.T)
+            here = (torch.arange(len(positions), device="cpu"), *positions.T)
             changed[here] = (changed[here] - lowest + max(1, values // 2)) % values + lowest
             after = at_positions(model(changed, None if label is None else label.expand(len(positions))))
             columns.append((after - before).abs().amax(dim=-1).T)

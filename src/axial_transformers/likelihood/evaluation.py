@@ -91,14 +91,14 @@ def bits_of_each(
     def compute(batch: slice) -> Float[Tensor, " b"]:
         labels = None if label is None else label[batch]
         with arithmetic(device, tf32=False):
-            return bits_per_dim(model, torch.as_tensor(x[batch]), labels, given_frames=given_frames).cpu()
+            return bits_per_dim(model, torch.as_tensor(x[batch], device="cpu"), labels, given_frames=given_frames).cpu()
 
     batches = (slice(start, start + batch_size) for start in progress(range(0, len(x), batch_size)))
-    return fill(torch.zeros(len(x), dtype=torch.float64), batches, compute)
+    return fill(torch.zeros(len(x), dtype=torch.float64, device="cpu"), batches, compute)
 
 
 def summarise(bits: Float[Tensor, " n"]) -> Evaluation:
     """Return mean and standard error of bits/dim [N]."""
     mean, count = ordered_sum(bits) / len(bits), len(bits)
-    variance = ordered_sum((bits - mean) ** 2) / (count - 1) if count > 1 else torch.tensor(float("nan"))
+    variance = ordered_sum((bits - mean) ** 2) / (count - 1) if count > 1 else torch.tensor(float("nan"), device="cpu")
     return Evaluation(bits_per_dim=mean.item(), standard_error=sqrt(variance.item() / count), images=count)

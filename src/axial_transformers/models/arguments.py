@@ -82,7 +82,7 @@ class Conditioning(NamedTuple):
 
 def labels_of(label: Integer[Tensor, " b"] | int | None, batch: int) -> Integer[Tensor, " b"] | None:
     """Return labels [B]; an int is for all examples."""
-    return torch.full((batch,), label) if isinstance(label, int) else label
+    return torch.full((batch,), label, device="cpu") if isinstance(label, int) else label
 
 
 UNCONDITIONAL = Conditioning()

@@ -156,11 +156,15 @@ class AxialTransformer(nn.Module):
             return self.head(state.to(next(self.head.parameters()).dtype))
 
     def fit_values(self, x: Integer[Tensor, "n *a c"]) -> None:
-        """Fit what a new model needs to know of its ordinal values to examples: prediction and first distribution."""
+        """Fit what a new model needs to know of its ordinal values to examples: prediction and first distribution.
+
+        A model whose values were fitted or trained keeps them.
+        """
         if isinstance(self.values, OrdinalValues):
             last = self.head[1]
             assert isinstance(last, Dense)
-            self.values.fit(self.check(x), last)
+            if self.values.is_new(last):
+                self.values.fit(self.check(x), last)
 
     def context(
         self,

@@ -49,7 +49,7 @@ class Layout:
         """Return the positions in generation order and data coordinates."""
         import torch
 
-        axes = [torch.arange(size) for size in (*self.data_shape, self.data_channels)]
+        axes = [torch.arange(size, device="cpu") for size in (*self.data_shape, self.data_channels)]
         positions = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         return self.to_model(positions.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
 

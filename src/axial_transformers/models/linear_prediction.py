@@ -47,8 +47,18 @@ class LinearPrediction(nn.Module):
         self.shape, self.channels, self.num_values = shape, channels, num_values
         self.offsets = offsets_of(len(shape), channels)
         first = torch.zeros(2 ** len(shape), channels, len(self.offsets) + 1, dtype=torch.int64)
-        first[..., -1] = (num_values // 2) << COEFFICIENT_BITS
+        first[..., -1] = self.first_constant
         self.register_buffer("coefficients", first)
+
+    @property
+    def first_constant(self) -> int:
+        """Return the constant of a new prediction, which is the middle value."""
+        return (self.num_values // 2) << COEFFICIENT_BITS
+
+    def is_new(self) -> bool:
+        """Return True if nothing has been fitted."""
+        neighbours, constants = self.coefficients[..., :-1], self.coefficients[..., -1]
+        return not neighbours.any() and bool((constants == self.first_constant).all())
 
     def forward(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """Return the predictions of values 0..V-1."""
@@ -65,7 +75,7 @@ class LinearPrediction(nn.Module):
     def positions(self) -> Integer[Tensor, "p n"]:
         """Return the neighbours of every position as numbers of positions; some number where they are missing."""
         shape = torch.Size((1, *self.shape, self.channels))
-        numbers = torch.arange(shape.numel()).view(shape)
+        numbers = torch.arange(shape.numel(), device="cpu").view(shape)
         return torch.stack([self.neighbours(numbers, offset).flatten() for offset in self.offsets], dim=-1)
 
     def neighbours(self, x: Integer[Tensor, "b *a c"], offset: Offset) -> Integer[Tensor, "b *a c"]:
@@ -96,7 +106,7 @@ class LinearPrediction(nn.Module):
         for pattern in patterns.unique().tolist():
             here = patterns == pattern
             for channel in range(self.channels):
-                chosen = torch.tensor([*self.present(pattern, channel), True])
+                chosen = torch.tensor([*self.present(pattern, channel), True], device="cpu")
                 inputs = seen[:, here, channel].flatten(0, 1)[:, chosen].double()
                 found = _least_deviations(inputs, x[:, here, channel].flatten().double())
                 whole = (found * (1 << COEFFICIENT_BITS)).round().clamp(-MAX_COEFFICIENT, MAX_COEFFICIENT).long()

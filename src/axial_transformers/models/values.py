@@ -205,11 +205,25 @@ class OrdinalValues(nn.Module):
     @torch.no_grad()
     def first(self, last: Dense) -> None:
         """Set the biases of the head: components from narrow to wide, around the prediction."""
+        last.bias.copy_(self.first_bias())
+
+    def first_bias(self) -> Float[Tensor, " o"]:
+        """Return the biases of a head that has not been trained, for the present spread."""
         narrow, wide = (log(width) for width in FIRST_WIDTHS)
-        weights, means, precisions = last.bias.view(3, -1).unbind()
-        weights.zero_()
-        means.zero_()
-        precisions.copy_(-torch.linspace(narrow, wide, self.mixtures) - self.spread.log())
+        widths = torch.linspace(narrow, wide, self.mixtures, dtype=self.spread.dtype, device=self.spread.device)
+        precisions = -widths - self.spread.log()
+        return torch.cat([precisions.new_zeros(2 * self.mixtures), precisions])
+
+    def is_new(self, last: Dense) -> bool:
+        """Return True if spread, prediction and the biases of the head are those of a new model.
+
+        A step of training changes the biases, and a fit also the spread.
+        """
+        if float(self.spread) != self.num_values / 4:
+            return False
+        if self.prediction is not None and not self.prediction.is_new():
+            return False
+        return torch.allclose(last.bias.detach().to(self.spread.dtype), self.first_bias(), rtol=1e-6, atol=0)
 
 
 class Mixture(NamedTuple):

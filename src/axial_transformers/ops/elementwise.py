@@ -1,5 +1,8 @@
 """Quick GELU, dropout and shifts; large ones by the engine."""
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from ctypes import c_float, c_int32, c_int64, c_uint64
 from itertools import product
 from typing import Any
@@ -65,8 +68,49 @@ def _kept_by(seed: int, x: Tensor, dropped: int) -> Tensor:
     return bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
 
 
+_generator: ContextVar[torch.Generator | None] = ContextVar("generator of dropout", default=None)
+
+
+@contextmanager
+def dropout_seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let dropout draw the numbers of a seed, in this thread; torch's own generators stay as they were.
+
+    On a CPU, dropout draws from a generator of its own. On another device, it draws from the device's generator, which
+    is put back: two threads must not do so at once.
+    """
+    if device.type != "cpu":
+        with torch.random.fork_rng([device], device_type=device.type):
+            torch.get_device_module(device).manual_seed(seed)
+            yield
+        return
+    before = _generator.set(torch.Generator("cpu").manual_seed(seed))
+    try:
+        yield
+    finally:
+        _generator.reset(before)
+
+
+def repeated_dropout() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return contexts for a computation and its repetition: both draw the same numbers (torch.utils.checkpoint)."""
+    generator = _generator.get()
+    if generator is None:  # torch's generators, which torch repeats
+        return nullcontext(), nullcontext()
+    return nullcontext(), _rewound(generator, generator.get_state())
+
+
+@contextmanager
+def _rewound(generator: torch.Generator, state: Tensor) -> Iterator[None]:
+    now = generator.get_state()
+    generator.set_state(state)
+    try:
+        yield
+    finally:
+        generator.set_state(now)
+
+
 def _seed() -> int:
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None))
+    number = torch.empty((), dtype=torch.int64, device="cpu")
+    return int(number.random_(-(2**63), None, generator=_generator.get()))
 
 
 class _QuickGELU(torch.autograd.Function):

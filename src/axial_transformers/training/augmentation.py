@@ -94,7 +94,7 @@ def augmented(
     """
     chosen = [among[int(u / share * len(among))] if u < share else among[0] for u in uniform]
     images = np.stack([rearrange(example) for rearrange, example in zip(chosen, values)])
-    return images, torch.tensor([rearrange.operations for rearrange in chosen])
+    return images, torch.tensor([rearrange.operations for rearrange in chosen], device="cpu")
 
 
 def conditioning(operations: Bool[Tensor, "b n"], grid: Sequence[int], dim: int) -> Float[Tensor, "b *a d"]:
@@ -116,5 +116,8 @@ def conditioning(operations: Bool[Tensor, "b n"], grid: Sequence[int], dim: int)
 @cache  # a copy to a GPU waits for all that is queued there
 def _vectors(axes: int, dim: int, device: torch.device) -> Float[Tensor, "n d"]:
     counts = {SEED: axes + 1, SEED_OF_SHIFTS: 2 * axes}
-    vectors = [torch.randn(count, dim, generator=torch.Generator().manual_seed(s)) for s, count in counts.items()]
+    vectors = []
+    for seed, count in counts.items():
+        generator = torch.Generator("cpu").manual_seed(seed)
+        vectors.append(torch.randn(count, dim, generator=generator, dtype=torch.float32, device="cpu"))
     return (torch.cat(vectors) / sqrt(dim)).to(device)

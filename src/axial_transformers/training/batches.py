@@ -139,6 +139,8 @@ def check_fit(model: AxialTransformer, examples: Examples, config: TrainConfig, 
     wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
     if not shape[0]:
         raise ValueError("there is not one training example")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("all weights of the model are frozen: thaw some, by model.requires_grad_()")
     if shape[1:] != (*wants.shape, wants.channels):
         raise ValueError(f"the model takes [*A, C] = {[*wants.shape, wants.channels]}, the data is {[*shape[1:]]}")
     examples.range._replace(grid=wants.range.grid).require_within(wants.range, "the data")  # of floats, their integers

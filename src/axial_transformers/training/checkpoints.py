@@ -156,7 +156,7 @@ class Checkpoints:
         else:
             found, tensors = RunState.read(path), Tensors()
             for file, own in expected.items():
-                tensors[file] = {name: torch.empty(each.shape) for name, each in own.items()}
+                tensors[file] = {name: torch.empty(each.shape, device="cpu") for name, each in own.items()}
         vars(state).update(vars(found))
         weights.restore(tensors)
         self.processes.broadcast_tensors(each for own in weights.tensors().values() for each in own.values())

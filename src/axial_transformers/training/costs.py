@@ -103,7 +103,7 @@ def _saved(model: AxialTransformer, training: TrainConfig, examples: int) -> int
         for block in model.modules() if training.checkpoint_blocks else ():  # only the input of each is kept
             if isinstance(block, TransformerBlock):
                 entered.callback(block.register_forward_pre_hook(save_input).remove)
-        entered.enter_context(saved_tensors_hooks(save, lambda _: torch.empty(0)))
+        entered.enter_context(saved_tensors_hooks(save, lambda _: torch.empty(0, device="cpu")))
         entered.enter_context(training.autocast(training.torch_device()))
         _loss(model, examples)
     return total

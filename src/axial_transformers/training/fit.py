@@ -55,7 +55,7 @@ from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, RunRecord, opened_run, read_run
 from axial_transformers.training.run_page import PAGE
 from axial_transformers.training.run_state import Ending, RunState
-from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, prepared, step
+from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, alone, borrowed, prepared, step
 from axial_transformers.wording import duration
 
 FITTED_NUMBERS = 1 << 19
@@ -77,7 +77,10 @@ def train(  # noqa: PLR0913
     data: DataConfig | None = None,
     progress: Display | None = None,
 ) -> RunState:
-    """Train `model` in place; leave in `folder` what `from_pretrained` reads and what a resume needs.
+    """Train the weights of `model` in place; leave in `folder` what `from_pretrained` reads and what a resume needs.
+
+    All else stays as it was: torch's generators, and the model's device, modes and frozen parts. The prediction of
+    ordinal values is fitted to the examples if the model is new.
 
     The folder gets config.json and model.safetensors: the EMA weights (averaged) of the best evaluation, or the newest.
     Beside them are train.json, metrics.jsonl, checkpoints/ and index.html, the page of the run. A resumed run continues
@@ -89,7 +92,7 @@ def train(  # noqa: PLR0913
         config: settings; a resume may change all but the seed, the batch size and the optimizer.
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the mean in nats/dim. With distribution
-            augmentation it also gets cond=[B, *A, D].
+            augmentation it also gets cond=[B, *A, D]. What it draws from torch's generator, a resume does not repeat.
         evaluate: `evaluate(ema_model, step, fill)`, called in all processes, returns equal metrics in each;
             "bits_per_dim" decides the best. `likelihood.evaluate(..., fill=fill)` divides its work among them.
         sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics, and images uint8
@@ -144,7 +147,8 @@ def fit(  # noqa: PLR0913
         facts: what train.json records of the data; None: what the examples say.
     """
     config, progress = run.training, progress or Display()
-    with Processes(config.torch_device()) as processes:
+    device = config.torch_device()
+    with Processes(device) as processes, alone(config, device), borrowed(model):
         check_fit(model, examples, config, processes)
         if config.tensorboard:
             require_extra("tensorboard", "tensorboard", "training.tensorboard=True")

@@ -202,7 +202,7 @@ def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tens
         for kind in ("momentum_buffer",) if isinstance(owner, Muon) else ("step", "exp_avg", "exp_avg_sq"):
             tensor = owner.state[parameter].get(kind)
             if tensor is None:
-                tensor = torch.zeros(()) if kind == "step" else torch.zeros_like(parameter)
+                tensor = torch.zeros((), device="cpu") if kind == "step" else torch.zeros_like(parameter)
             found[f"{name}.{kind}"] = tensor
     return found
 

@@ -79,6 +79,7 @@ class Processes:
     def __init__(self, device: torch.device) -> None:
         self.rank, self.count, self.device = rank(), int(os.environ.get("WORLD_SIZE", 1)), device
         self._ours = False
+        self._device_before = 0
 
     @property
     def rank_zero(self) -> bool:
@@ -153,6 +154,7 @@ class Processes:
 
     def __enter__(self) -> "Processes":
         if self.device.type == "cuda":
+            self._device_before = torch.cuda.current_device()
             torch.cuda.set_device(self.device)
         if self.count > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo", timeout=TIMEOUT)
@@ -171,6 +173,8 @@ class Processes:
             else:
                 dist.destroy_process_group()
             self._ours = False
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self._device_before)
         if lost:
             said = f"process {self.rank} of {self.count} has lost another, which says why if it could"
             raise ConnectionError(f"{said}: start all of them again") from error

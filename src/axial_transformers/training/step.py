@@ -1,25 +1,27 @@
 """What learns, and one step of it."""
 
-from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from axial_transformers.data import Examples
-from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks, restore_blocks
+from axial_transformers.layers.blocks import blocks_restored, checkpoint_blocks, compile_blocks, modes_kept
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import arithmetic
 from axial_transformers.models import AxialTransformer
+from axial_transformers.ops.elementwise import dropout_seeded
 from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.training.batches import Batch, Purpose, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, Weights
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.divergence import limit_of, renew_limit
-from axial_transformers.training.freed_memory import keep_freed_memory
 from axial_transformers.training.metrics import Meter, forget_peak_memory
 from axial_transformers.training.optimizer import (
     clip_gradients,
@@ -114,10 +116,51 @@ class Learner:
         self.state.seconds = self.processes.broadcast(self.time.seconds)
 
     def close(self) -> None:
-        """End the prefetch, give the model back as it came, and release what refers to the process group."""
+        """End the prefetch, and release what refers to the process group."""
         self.batches.close()
-        restore_blocks(self.weights.model)
         del self.objective
+
+
+_CHANGES_SETTINGS = Lock()
+
+
+@contextmanager
+def alone(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """Refuse a second run in another thread, where steps change settings or generators of the whole process.
+
+    Runs on a CPU without compiled blocks change none, and may train beside each other.
+
+    Raises:
+        ValueError: another thread trains so.
+    """
+    if device.type == "cpu" and not config.compile:
+        yield
+        return
+    if not _CHANGES_SETTINGS.acquire(blocking=False):
+        raise ValueError(
+            "another thread of this process trains already on a device or with compiled blocks: train in a process of "
+            "its own, or on the CPU with training.compile=False"
+        )
+    try:
+        yield
+    finally:
+        _CHANGES_SETTINGS.release()
+
+
+@contextmanager
+def borrowed(model: AxialTransformer) -> Iterator[None]:
+    """Give the model back as it came, but for its weights: its device, and mode and `forward` of each part.
+
+    Gradients go. A model in shards stays in shards on the devices.
+    """
+    home = model.device
+    with modes_kept(model), blocks_restored(model):
+        try:
+            yield
+        finally:
+            model.zero_grad()
+            if not any(isinstance(each, DTensor) for each in model.parameters()):
+                model.to(home)
 
 
 def prepared(
@@ -146,8 +189,6 @@ def prepared(
     assert "auto" not in (config.precision, config.compile)
     device, sharded = processes.device, config.shard and processes.count > 1
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
-    if device.type == "cpu" and config.accumulate == 1 and not config.checkpoint_blocks:  # these two save memory
-        keep_freed_memory()
     if not sharded:
         model.to(device)
     processes.broadcast_tensors([*model.train().parameters(), *model.buffers()])
@@ -179,11 +220,11 @@ def step(learner: Learner) -> None:
     """
     config, processes, weights, state = learner.config, learner.processes, learner.weights, learner.state
     device, meter = processes.device, learner.meter
-    # Seeded anew each step: a resume samples the same dropout, whatever evaluations sampled in between.
+    # Seeded anew each step: a resume samples the same dropout.
     number = state.step * processes.count + processes.rank
-    torch.manual_seed(int(random_bits(config.seed, Purpose.DROPOUT, number)[0]))
+    dropout = dropout_seeded(int(random_bits(config.seed, Purpose.DROPOUT, number)[0]), device)
     graphs = whole_graphs() if config.compile else nullcontext()
-    with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic):
+    with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic), dropout:
         weights.model.zero_grad()
         nats = torch.zeros((), device=device)
         for part in range(1, config.accumulate + 1):

@@ -77,9 +77,9 @@ class TrainedModel:
         if count is None:
             raise ValueError(f"label={word}: this model was trained without classes")
         if word in names:
-            return torch.tensor(names.index(word))
+            return torch.tensor(names.index(word), device="cpu")
         if word.isdecimal() and len(word) < 19 and int(word) < count:
-            return torch.tensor(int(word))
+            return torch.tensor(int(word), device="cpu")
         called = ", called " * bool(names) + ", ".join(names)
         raise ValueError(f"label={word}: the classes are 0 to {count - 1}{called}")
 
