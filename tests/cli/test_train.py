@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from axial_transformers.cli import training
 from axial_transformers.cli.train import requested
 from axial_transformers.data import DataConfig, load
 from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training import RunState, costs, read_run
 from tests.conftest import TINY, Axial
@@ -30,6 +32,34 @@ def test_a_run_leaves_a_model_and_sample_grids(trained: Path):
     model = AxialTransformer.from_pretrained(trained)
     assert (model.config.dim, model.config.shape, model.config.num_classes) == (8, (8, 8), 10)
     assert [path.name for path in (trained / "samples").iterdir()] == ["step-00000004.png"]
+
+
+def last_line_of_a_run_on_plain_images(axial: Axial, *options: str) -> str:
+    Path("plain").mkdir()
+    for level in range(30):
+        Image.new("L", (48, 48), 5 * level).save(f"plain/{level}.png")
+    schedule = ["--training.batch-size", "4", "--training.schedule", "constant", "--samples", "0"]
+    status, out, err = axial("train", "plain", *TINY, *schedule, *options)
+    assert status == 0, err
+    return out.splitlines()[-1]
+
+
+def test_a_run_says_that_png_takes_fewer_bits(axial: Axial):
+    assert last_line_of_a_run_on_plain_images(axial, "--training.steps", "2").startswith("PNG")
+
+
+def test_a_run_says_that_its_ema_weights_lag_behind_its_raw_ones(axial: Axial):
+    lagging = ["--training.as-released", "--training.ema-decay", "0.9999", "--training.warmup-steps", "1"]
+    assert "raw" in last_line_of_a_run_on_plain_images(axial, "--training.steps", "30", *lagging)
+
+
+def test_a_run_better_than_png_has_no_fault(monkeypatch):
+    scores = Scores(bits=np.array([2.0, 3.0]), corrected=np.array([-1.0, -0.4]))
+    monkeypatch.setattr(training, "open_model", lambda *_: SimpleNamespace(model=None))
+    monkeypatch.setattr(training, "score", lambda *_, **__: scores)
+    run, validation = recipes.custom(load("digits")), load("digits", split="validation")
+    assert training.fault_of(run, validation, 2.5) is None
+    assert "raw" in str(training.fault_of(run, validation, 2.6))
 
 
 @pytest.mark.parametrize("name", recipes.NAMED)
@@ -58,7 +88,7 @@ def test_raw_weights_are_other_weights_and_called_so(axial: Axial, trained: Path
 
 def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
     stopped = RunState(ending="interrupted", step=3, seconds=1.0, best_step=None, best_bits_per_dim=None)
-    monkeypatch.setattr(training, "train", lambda *_: stopped)
+    monkeypatch.setattr(training, "train", lambda *_: (stopped, None))
     status, out, _ = axial("train", "digits", "--out", "somewhere")
     assert status == 130
     assert "go on with: axial train somewhere" in out

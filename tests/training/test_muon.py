@@ -53,6 +53,13 @@ def test_an_orthogonalised_matrix_keeps_its_singular_vectors_and_has_singular_va
     assert 0.65 < large.min() < large.max() < 1.25
 
 
+def test_gradients_of_nearly_zero_move_a_matrix_by_nearly_nothing():
+    matrices = torch.randn(3, 8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    sizes = torch.linalg.matrix_norm(orthogonalised(matrices * 1e-8), ord=2)
+    assert (sizes < 0.01).all()
+    assert (torch.linalg.matrix_norm(orthogonalised(matrices), ord=2) > 0.6).all()
+
+
 @pytest.mark.parametrize("together", [2**22, 1])
 def test_steps_are_those_of_torchs_muon_with_each_matrix_by_itself(monkeypatch, together):
     """In one call or parameter by parameter; queries, keys and values apart, and not as one tall matrix."""

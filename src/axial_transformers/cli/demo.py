@@ -30,7 +30,7 @@ def main(options: Demo) -> int:
     steps = recipe.training.steps if options.steps is None else options.steps
     run = replace(recipe, out=folder, training=replace(recipe.training, minutes=MAX_MINUTES, steps=steps))
     print(f"training on the digits: {steps:,} steps, at most {MAX_MINUTES} minutes", flush=True)
-    result = train(run, read_run(folder), ("demo", "--out", str(options.out), "--steps", str(steps)))
+    result, _ = train(run, read_run(folder), ("demo", "--out", str(options.out), "--steps", str(steps)))
     if result.ending == "interrupted":
         return INTERRUPTED
     model, test = AxialTransformer.from_pretrained(folder), load("digits", split="test")

@@ -27,9 +27,11 @@ def main(words: Sequence[str]) -> int:
         run, begun = requested(words)
     from axial_transformers.cli.training import train
 
-    result = train(run, begun, ("train", *words))
+    result, fault = train(run, begun, ("train", *words))
     if rank() == 0:
         report(run.out, result)
+        if fault:
+            print(fault)
     return INTERRUPTED if result.ending == "interrupted" else 0
 
 

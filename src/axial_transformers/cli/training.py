@@ -32,15 +32,22 @@ from axial_transformers.training.costs import StepCosts, check_memory, costs_of,
 from axial_transformers.training.fit import fit
 from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
-from axial_transformers.training.trained_model import check_shape, check_values, range_of_examples
+from axial_transformers.training.trained_model import check_shape, check_values, open_model, range_of_examples
 from axial_transformers.wording import engineering
 
+LAG = 1.03
+"""Bits of the EMA weights, divided by those of the raw weights, from which on they lag behind."""
 SHOWN = 8
 """Most validation images whose bits are drawn."""
 
 
-def train(run: RunConfig, begun: RunRecord | None, words: Sequence[str]) -> RunState:
-    """Read the data of a run and train; `begun` is the record of a run to go on with, `words` are what to record."""
+def train(run: RunConfig, begun: RunRecord | None, words: Sequence[str]) -> tuple[RunState, str | None]:
+    """Read the data of a run and train; return the state, and what is wrong with its result, or None.
+
+    Args:
+        begun: the record of a run to go on with.
+        words: what to record.
+    """
     with rank_zero_output():
         run, examples, validation, facts = read(run, begun)
         run, costs = planned(run, begun)
@@ -48,7 +55,36 @@ def train(run: RunConfig, begun: RunRecord | None, words: Sequence[str]) -> RunS
             rows = plan(run, costs, facts) | decided(run, examples)
             rows["to change"] = f"--model.dim, --data.size, ...: {command('train', run.source, '--help')}"
             print_rows(rows, f"{run.source}:", say)
-    return fit_examples(run, begun, examples, validation, replace(facts, command=tuple(words)))
+        result = fit_examples(run, begun, examples, validation, replace(facts, command=tuple(words)))
+        if result.ending == "interrupted" or result.best_bits_per_dim is None or rank():
+            return result, None
+        return result, fault_of(run, validation.spread(run.validate_on)[:], result.best_bits_per_dim)
+
+
+def fault_of(run: RunConfig, validation: Examples, bits: float) -> str | None:
+    """Return what is wrong with a result, and what to do: the EMA weights lag behind, or PNG takes fewer bits.
+
+    Args:
+        validation: the examples that were evaluated.
+        bits: their bits/dim by the EMA weights.
+    """
+    raw = open_model(run.out, "raw", run.training.device).model
+    scores = score(raw, validation.values, run.training.batch_size, bar("raw weights"), label=_labels(validation, run))
+    of_raw = float(scores.bits.mean())
+    if bits > LAG * of_raw:
+        return (
+            f"the EMA weights lag behind the raw ones, which have {of_raw:.3f} bits/dim: train for more steps, or with "
+            "a smaller --training.ema-decay"
+        )
+    if scores.corrected is None:
+        return None
+    png = float((scores.bits - scores.corrected).mean())
+    if bits > png:
+        return (
+            f"PNG takes {png:.3f} bits/dim of these images, fewer than the model: train for more steps, with other "
+            "rates, or by another recipe"
+        )
+    return None
 
 
 def fit_examples(

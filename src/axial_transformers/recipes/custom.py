@@ -19,7 +19,7 @@ TILE = 32
 SIDE, MAX_ROW = 8, 256
 """Of a block of a volume: its sides but the last one, and the longest last one."""
 VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
-"""Values in a batch, and in an evaluation during training, at most about."""
+"""Values with a loss in a batch, and values in an evaluation during training, at most about."""
 WIDTHS, FLOPS_OF_STEP = (64, 48, 32, 16), 12e9
 """The model is the widest that has no more weights than the data have values, and whose step takes at most these FLOPs:
 6.5 GFLOP took 0.2 s on one core of a Xeon. Of noise, 4 weights a value learn the training part by heart."""
@@ -157,7 +157,6 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
         "model.centred": kind == "ordinal",
         "model.convolution": 2 if axes < 4 else 1,
         "model.outer_layers": tuple(2 * (axes - level) for level in range(axes - 1)),
-        "training.batch_size": 1 << max(1, min(64, len(examples), VALUES_IN_BATCH // values)).bit_length() - 1,
         "training.label_dropout": 0.1 if examples.num_classes else 0.0,
         "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
     }
@@ -170,7 +169,15 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
     found = run.decided(settings)
     if isinstance(found.model, ModelOfData):
         found = replace(found, model=AxialTransformerConfig(**vars(found.model)))
+    with_loss = values // found.model.bijection.channels  # a step has the loss of one slice of each example
+    found = found.decided({"training.batch_size": _batch_of(with_loss, len(examples))})
     return _sized(found, len(examples) * values).closed(OF_DATA)
+
+
+def _batch_of(values: int, examples: int) -> int:
+    """Return a power of two, up to 64: as many examples as have VALUES_IN_BATCH values with a loss, or fewer."""
+    most = max(1, min(64, examples, VALUES_IN_BATCH // values))
+    return 1 << most.bit_length() - 1
 
 
 def _sized(run: RunConfig, values: int) -> RunConfig:

@@ -175,9 +175,20 @@ _RECIPES = [
         fits=Hardware("cpu", 0.4),
         settings=RunConfig(
             validate_on=250,
-            model=ModelOfData(rotary=None, convolution=0, mlp_ratio=1.0, encoder_layers=None, inner_layers=2),
-            training=TrainConfig(steps=6_000, evaluate_every=250, sample_every=250, save_every=250),
-            open=tuple(name for name in OF_DATA if name not in ADDED),
+            model=ModelOfData(
+                dim=32, heads=2, rotary=None, convolution=0, mlp_ratio=1.0, encoder_layers=None, inner_layers=2
+            ),
+            training=TrainConfig(
+                steps=6_000,
+                learning_rate=3e-3,
+                longest_warmup=50,
+                schedule="linear",
+                ema_decay=0.999,
+                evaluate_every=250,
+                sample_every=250,
+                save_every=250,
+            ),
+            open=tuple(name for name in OF_DATA if name not in (*ADDED, "model.dim", "model.heads")),
         ),
     ),
     imagenet("", "the paper's model", PAPER, accumulate=2, paper="3.76"),

@@ -21,6 +21,9 @@ from axial_transformers.training.parallelism import local_shard, sharded_like, s
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of X <- a X + (b G + c G^2) X, G = X X^T: takes singular values in (0, 1] to about 0.7 .. 1.2."""
+FLOOR = 0.1
+"""Least norm by which a matrix is divided before it is orthogonalised, in nats/dim per unit of weight. Singular values
+below a 500th of that, 3.4445^-5, stay small: they are noise, of which a full step would be a step at random."""
 HEAD = "head.1."
 """Prefix of the parameters of the head's last layer."""
 MAX_NUMBERS = 2**22
@@ -97,11 +100,14 @@ class Muon(Optimizer):
 
 
 def orthogonalised(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
-    """Return about U V^T of each matrix U S V^T [N, rows, columns]: singular values 0.7 to 1.2, except of tiny S."""
+    """Return about U V^T of each matrix U S V^T [N, rows, columns]: singular values 0.7 to 1.2, except of tiny S.
+
+    S is tiny below a 500th of its norm, or of FLOOR.
+    """
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
-    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=1e-7)
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=FLOOR)
     for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
@@ -137,9 +143,14 @@ def learning_rate(step: int, config: TrainConfig, share_of_time: float = 0.0) ->
     return rate * (1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress)))
 
 
+RISE = 40
+"""Of the decay of EMA weights: after t steps, they are a mean over about the newest t / RISE. Of 10, 20 and 40, this one
+was best where bits fall fast, and as good as the others elsewhere (experiments/EXPERIMENTS.md)."""
+
+
 def ema_decay(step: int, config: TrainConfig) -> float:
     """Return the decay of the EMA weights in the update from `step` to `step + 1`."""
-    return config.ema_decay if config.as_released else min(config.ema_decay, (1 + step) / (10 + step))
+    return config.ema_decay if config.as_released else min(config.ema_decay, (1 + step) / (RISE + step))
 
 
 def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
