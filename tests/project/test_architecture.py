@@ -16,18 +16,18 @@ FILES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorte
 
 
 LINES_OF_ROOMS = {
-    ("cli",): 1_900,
+    ("cli",): 2_000,
     ("layers", "ops"): 3_100,
     ("engine",): 1_405,
-    ("studio.py",): 250,
+    ("studio.py",): 260,
     ("decoding",): 1_500,
     ("pictures",): 900,
     ("recipes",): 550,
-    ("models", "likelihood"): 2_680,
-    ("training",): 3_000,
-    ("data",): 2_802,
+    ("models", "likelihood"): 2_760,
+    ("training",): 3_150,
+    ("data",): 3_060,
     ("compression",): 2_000,
-    ("storage",): 950,
+    ("storage",): 960,
     ("machine.py",): 150,
     ("__init__.py", "__main__.py", "doors.py", "machine.py", "progress.py", "wording.py"): 420,
 }
