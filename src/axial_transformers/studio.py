@@ -56,8 +56,13 @@ class Studio:
     @property
     def classes(self) -> list[str]:
         """Return the names of the model's classes, or their numbers."""
-        count = self.trained.model.config.num_classes or 0
-        return [*(self.trained.class_names or map(str, range(count)))][:count]
+        return [*self.trained.known_classes]
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        """Return the classes to choose from, and none unless the model needs one: what is shown, and the word."""
+        classes = [(each, each) for each in self.classes]
+        return classes if self.trained.model.config.needs_label else [("none", ""), *classes]
 
     @property
     def first_axis(self) -> str:
@@ -208,8 +213,7 @@ def page(studio: Studio, explain: Explain) -> Any:
         return gr.File(label=f"a file of at most {MAX_MEGABYTES} MB: its first example", height=140)
 
     def label_field() -> Any:
-        choices = [("none", ""), *((each, each) for each in studio.classes)]
-        return gr.Dropdown(choices, value="", label="class", visible=bool(studio.classes))
+        return gr.Dropdown(studio.choices, value=studio.choices[0][1], label="class", visible=bool(studio.classes))
 
     def sampling_fields(count: int) -> list[Any]:
         return [

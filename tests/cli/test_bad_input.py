@@ -82,7 +82,7 @@ CALLS = {
     "evaluate model clips.npz": "fit=crop",
     "evaluate model wide.npz": "values 900..900 of wide.npz, but the model knows 0..255",
     "evaluate model photos.npz --split test": "has no test examples",
-    "evaluate model photos.npz --labels": "has no labels",
+    "evaluate model photos.npz --labels": "trained without classes",
     "score model large --data.size 4": "large/0.png is 8x8 pixels, not 4x4",
     "score model photos.npz --flag 0.5": "--typical SOURCE",
     # sampling and completing
@@ -93,7 +93,7 @@ CALLS = {
     "sample model --output photos.npz": "photos.npz exists already",
     "complete model photos.npz --rows 1 --frames 1": "exactly one of mask, rows, channels and frames, not rows and fra",
     "complete model photos.npz --rows 1 --count 1000000000000": "would fit",
-    "complete model photos.npz --rows 1 --only 10": "positions 0 to 2",
+    "complete model photos.npz --rows 1 --only 10": "names from 0 to 2",
     "complete model photos.npz --mask nowhere.npy": "nowhere.npy",
     "complete model photos.npz --mask mask.npy": "mask must be bool",
     # archives and checkpoints

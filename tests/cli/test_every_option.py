@@ -38,7 +38,7 @@ CASES = {
         "--count 3", "--output other.png",
     ],
     "complete RUN --examples 2 --count 1": [
-        "--split train", "--examples 3", "--count 2", "--only 4 1", "--seed 1", "--temperature 0.01",
+        "--split train", "--examples 3", "--count 2", "--only 1504 1501", "--seed 1", "--temperature 0.01",
         "--scale 2", "--window 1 3", "--output other.npz", "--rows 5",
     ],
     "score RUN --limit 9 --heat-maps maps": [

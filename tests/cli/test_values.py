@@ -49,7 +49,21 @@ def test_every_command_takes_integers_of_any_range(axial: Axial, name):
     for words in (
         ["sample", "runs/data", "--count", "2", "--output", "s.npz"],
         ["sample", "runs/data", "--count", "2", "--output", "s.png"],
-        ["complete", "runs/data", "data.npz", "--rows", "1", "--count", "1", "--examples", "2", "--output", "c.npz"],
+        [
+            "complete",
+            "runs/data",
+            "data.npz",
+            "--split",
+            "all",
+            "--rows",
+            "1",
+            "--count",
+            "1",
+            "--examples",
+            "2",
+            "--output",
+            "c.npz",
+        ],
         ["score", "runs/data", "data.npz", "--output", "s.csv", "--heat-maps", "maps"],
     ):
         done = axial(*words)

@@ -197,7 +197,7 @@ def test_any_data_set_with_a_length_becomes_examples():
         ([np.zeros((3, 1), int), np.zeros((4, 1), int)], ValueError, r"dataset\[1\] has shape \[4, 1\], not \[3, 1\]"),
         ([np.zeros(3, int)], ValueError, r"\[\*A, C\], channels last"),
         ([(np.zeros((3, 1), int), 0), np.zeros((3, 1), int)], ValueError, "dataset has labels object"),
-        ([(np.zeros((3, 1), int), "cat")], ValueError, "1 integers 0..65535 are needed"),
+        ([(np.zeros((3, 1), int), 0.5)], ValueError, "1 integers 0..65535 are needed"),
     ],
 )
 def test_a_data_set_that_cannot_be_trained_on_is_refused(dataset, error, says):

@@ -60,7 +60,7 @@ def test_values_classes_and_names_are_those_that_were_put_in(tmp_path, recwarn, 
     np.testing.assert_array_equal(examples.values[:], VALUES)
     np.testing.assert_array_equal(examples.labels, np.arange(23) % 3)
     assert examples.class_names == (("0", "1", "2") if write_to is tars else ("cat", "dog", "eel"))
-    assert examples.names[12] == ("0012" if write_to is tars else "12")
+    assert examples.names[12] == ("train-001.tar#0012" if write_to is tars else "12")
     said = " ".join(str(each.message) for each in recwarn)
     assert write_to is saved or re.search(r"\(.* kB, a minute for each gigabyte\) is copied once to ", said)
 

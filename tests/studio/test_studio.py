@@ -16,6 +16,7 @@ from axial_transformers.likelihood.bits import bits_map, bits_per_dim
 from axial_transformers.pictures import image_grid
 from axial_transformers.pictures.heat_maps import heat_map
 from axial_transformers.studio import APPROXIMATE, EXACT, Studio
+from axial_transformers.training import Facts
 from axial_transformers.training.trained_model import TrainedModel, open_model
 from tests.conftest import Axial
 from tests.small_models import VARIANTS, random_model, random_values
@@ -23,7 +24,8 @@ from tests.small_models import VARIANTS, random_model, random_values
 
 def studio_of(name: str, folder: Path, axes: str | None = None, classes: tuple[str, ...] | None = None) -> Studio:
     model = random_model(VARIANTS[name], torch.float32)
-    return Studio(TrainedModel(model, "EMA", None, DataConfig(axes=axes), classes, "runs/small"), folder)
+    facts = Facts(fingerprint="", train=1, parameters=1, class_names=classes)
+    return Studio(TrainedModel(model, "EMA", None, DataConfig(axes=axes), facts, "runs/small"), folder)
 
 
 def upload(studio: Studio) -> tuple[str, np.ndarray]:

@@ -83,7 +83,7 @@ class Evaluate(OnData):
 
     _: KW_ONLY
     labels: bool = False
-    """Condition a class-conditional model on the labels."""
+    """Condition a class-conditional model on the labels. One that was trained with labels only always gets them."""
     given_frames: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """First frames of a clip, or rows of an image, whose bits do not count."""
     precision: Precision = "float32"
@@ -167,7 +167,8 @@ class Complete(Sampling):
     examples: Positive = 8
     """Number of examples to complete, evenly spaced over the source."""
     only: tuple[str, ...] | None = None
-    """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
+    """Complete these examples instead: names that axial score prints, such as --only 3 17; or, where these are no
+    numbers, positions from 0."""
     count: Positive = 4
     """Completions of each."""
     output: Path = Path("completions.png")

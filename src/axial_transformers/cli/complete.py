@@ -7,6 +7,7 @@ from axial_transformers.cli.options import products_in
 from axial_transformers.data.images import read_mask
 from axial_transformers.data.scans import suffix_of
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, require_room
+from axial_transformers.likelihood.outliers import label_of
 from axial_transformers.pictures.completions import save_completions
 from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples
 from axial_transformers.progress import bar
@@ -20,10 +21,15 @@ def main(options: Complete) -> None:
     trained = options.opened()
     config, scan, look = trained.model.config, options.scan(options.output, trained), options.look(trained)
     require_output(options.output, clips=len(config.shape) == 3, source=options.source, scan=scan)
-    label = trained.label(options.label)
+    one_label = None if options.label is None else trained.label(options.label)
     mask = _known_positions(trained, options)
-    examples = trained.examples(options.source, options.split)[0]
-    known = (examples.spread(options.examples) if options.only is None else examples.named(options.only)).values
+    if one_label is None:
+        examples = trained.examples_to_use(options.source, options.split)
+    else:
+        examples, _ = trained.examples(options.source, options.split)
+    chosen = examples.spread(options.examples) if options.only is None else examples.named(options.only)
+    known = chosen.values
+    label = label_of(chosen) if one_label is None else one_label.expand(len(known))
     require_room(config, options.count, len(known))
     with products_in(options.precision, trained.model.device):
         filled = complete(
@@ -33,7 +39,7 @@ def main(options: Complete) -> None:
             count=options.count,
             approximate=options.approximate,
             temperature=options.temperature,
-            label=None if label is None else label.expand(len(known)),
+            label=label,
             seed=options.seed,
             progress=bar(f"sampling {options.count} completions of {len(known)} examples"),
         )

@@ -21,6 +21,7 @@ def main(options: Compress) -> None:
     require_free(archive, source, options.force)
     model = name or fitted(options, source, archive)
     trained = open_model(model, options.weights, "cpu")
+    trained.require_columns(source)
     data = replace(trained.data, axes=options.axes or trained.data.axes, key=options.key or trained.data.key)
     written = compress_files(
         trained.model, source, archive, embed=options.embed, data=data, only_data=options.only_data,

@@ -24,15 +24,14 @@ def main(options: Evaluate) -> None:
             trained = options.opened(processes.device)
             whole, described = trained.examples(options.source, options.split)
             examples = whole.spread(options.limit)
-            if options.labels and examples.labels is None:
-                raise ValueError(f"{described} has no labels")
+            labels = trained.labels(examples, described, options.labels)
             config = trained.model.config
             known = config.known_channels // config.channels if config.layout == "frames" else 0
             given_frames = max(options.given_frames, known)
         result = evaluate(
             trained.model,
             examples.values,
-            torch.from_numpy(examples.labels) if options.labels and examples.labels is not None else None,
+            labels,
             batch_size=min(options.batch_size, len(examples)),
             given_frames=given_frames,
             progress=bar("bits/dim"),
@@ -46,7 +45,7 @@ def main(options: Evaluate) -> None:
         "data": described,
         "fingerprint": examples.fingerprint,
         "weights": trained.weights,
-        "labels": options.labels,
+        "labels": labels is not None,
         "precision": precision,
         "given_frames": given_frames or None,
         "of_images": len(whole) if len(examples) < len(whole) else None,

@@ -23,7 +23,7 @@ Source = Annotated[
 ]
 Split = Annotated[
     Literal["train", "validation", "test", "all"] | None,
-    Parameter(help="None: all of a given source; of a run's own data the test part, or else the validation part."),
+    Parameter(help="None: all of a source; of a model's own data the test part, or else the validation part."),
 ]
 Weights = Annotated[
     Literal["ema", "raw"],
@@ -76,10 +76,15 @@ class OfModel:
     data: Annotated[Reading, Parameter(group="Data")] = field(default_factory=Reading)
 
     def opened(self, device: "torch.device | None" = None) -> "TrainedModel":
-        """Return the model, and how its data are to be read."""
+        """Return the model, and how its data are to be read. Those of a model in the package are of its recipe."""
+        from axial_transformers.recipes import NAMED
+        from axial_transformers.storage.model_folders import is_shipped
         from axial_transformers.training.trained_model import open_model
 
         trained = open_model(self.model, self.weights, str(device or self.device))
+        recipe = NAMED.get(str(self.model))
+        if recipe and is_shipped(self.model):
+            trained = replace(trained, source=recipe().source)
         given = {name: value for name, value in vars(self.data).items() if value is not None}
         sides = trained.model.config.shape[-2:]
         if self.data.fit and not (self.data.size or trained.data.size) and len({*sides}) < len(sides):

@@ -16,6 +16,9 @@ HELP = ("-h", "--help")
 ONE_OR_SEVERAL = Parameter(converter=lambda _, words: convert(tuple[int, ...] if words[1:] else int, words))
 """For a union of an int and a tuple, of which cyclopts takes one word where another option follows."""
 
+DECIDED_BY_TRAINING = ("model.needs_label",)
+"""Fields of the settings that are no options."""
+
 GROUPS: dict[str, dict[str, Any]] = {
     "Train": {"demo": commands.Demo, "train": None, "recipes": commands.Recipes},
     "Look": {
@@ -90,6 +93,8 @@ def _with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> 
             hint = Annotated[tuple[int, ...] | None, ONE_OR_SEVERAL]
         if is_dataclass(default):
             hint = Annotated[_with_defaults(default, undecided, f"{name}."), Parameter(group=name.capitalize())]
+        elif prefix + name in DECIDED_BY_TRAINING:
+            hint = Annotated[hint, commands.NO_OPTION]
         elif prefix + name in undecided:
             hint = Annotated[hint, Parameter(show_default=lambda _: "as suits the data")]
         members.append((name, hint, default))

@@ -9,7 +9,7 @@ from axial_transformers.cli.commands import Score
 from axial_transformers.cli.console import printable, rank_zero_output, say
 from axial_transformers.cli.options import products_in
 from axial_transformers.likelihood import outliers
-from axial_transformers.likelihood.outliers import Scores, are_images, ranking, rows_of, score
+from axial_transformers.likelihood.outliers import Scores, are_images, label_of, ranking, rows_of, score
 from axial_transformers.pictures.heat_maps import save_scores
 from axial_transformers.pictures.saving import require_scores, write_csv
 from axial_transformers.progress import bar
@@ -28,11 +28,12 @@ def main(options: Score) -> None:
             are_images(trained.model.config, options.rank_by)
             look = options.look(trained)
             scan = trained.scan(options.source) if options.heat_maps else None
-            wholes = [trained.examples(options.source, options.split)[0]]
-            wholes += [trained.examples(other, "all")[0] for other in (options.typical, options.against) if other]
+            wholes = [trained.examples_to_use(options.source, options.split)]
+            wholes += [trained.examples_to_use(other, None) for other in (options.typical, options.against) if other]
             parts = [whole.spread(options.limit)[:] for whole in wholes]
         found = [
-            score(trained.model, part.values, options.batch_size, bar("bits/dim"), processes.fill) for part in parts
+            score(trained.model, part.values, options.batch_size, bar("bits/dim"), processes.fill, label_of(part))
+            for part in parts
         ]
     if not processes.rank_zero:
         return

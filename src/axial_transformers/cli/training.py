@@ -17,7 +17,7 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, summarise
-from axial_transformers.likelihood.outliers import keep_typical, score
+from axial_transformers.likelihood.outliers import keep_typical, label_of, score
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import Look, image_grid
@@ -26,10 +26,10 @@ from axial_transformers.pictures.saving import save_picture
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
 from axial_transformers.recipes.custom import kind_of_values
-from axial_transformers.training import Facts, RunConfig, RunRecord, RunState
+from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, read_run
 from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.costs import StepCosts, check_memory, costs_of, parameters
-from axial_transformers.training.fit import fit
+from axial_transformers.training.fit import fit, labelled
 from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
 from axial_transformers.training.trained_model import check_shape, check_values, open_model, range_of_examples
@@ -58,7 +58,17 @@ def train(run: RunConfig, begun: RunRecord | None, words: Sequence[str]) -> tupl
         result = fit_examples(run, begun, examples, validation, replace(facts, command=tuple(words)))
         if result.ending == "interrupted" or result.best_bits_per_dim is None or rank():
             return result, None
-        return result, fault_of(run, validation.spread(run.validate_on)[:], result.best_bits_per_dim)
+        seen = seen_between_steps(run, begun, examples, validation)
+        return result, fault_of(run, seen, result.best_bits_per_dim)
+
+
+def seen_between_steps(run: RunConfig, begun: RunRecord | None, examples: Examples, validation: Examples) -> Examples:
+    """Return the validation examples that are evaluated during training; with labels if the model needs some."""
+    seen = validation.spread(run.validate_on)[:]
+    if not run.model.needs_label:
+        return replace(seen, labels=None)
+    names = run.model.names_of_classes(begun.facts.class_names if begun else examples.class_names)
+    return replace(seen, labels=seen.classes_among(names, f"{run.source}, validation"))
 
 
 def fault_of(run: RunConfig, validation: Examples, bits: float) -> str | None:
@@ -69,7 +79,7 @@ def fault_of(run: RunConfig, validation: Examples, bits: float) -> str | None:
         bits: their bits/dim by the EMA weights.
     """
     raw = open_model(run.out, "raw", run.training.device).model
-    scores = score(raw, validation.values, run.training.batch_size, bar("raw weights"), label=_labels(validation, run))
+    scores = score(raw, validation.values, run.training.batch_size, bar("raw weights"), label=label_of(validation))
     of_raw = float(scores.bits.mean())
     if bits > LAG * of_raw:
         return (
@@ -99,7 +109,7 @@ def fit_examples(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.training.seed)  # the same first weights on every device
         model = build(run.model)
-    seen = validation.spread(run.validate_on)[:]
+    seen = seen_between_steps(run, begun, examples, validation)
     return fit(
         model,
         examples,
@@ -127,7 +137,8 @@ def planned(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, 
     training = run.training.resolve_auto(begun.run.training if begun else None)
     costs = costs_of(run.model, training, int(os.environ.get("WORLD_SIZE", 1)))
     check_memory(costs, training)
-    return replace(run, training=training, open=()), costs
+    model = labelled(run.model, training, begun)
+    return replace(run, model=model, training=training, open=()), costs
 
 
 def read(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, Examples, Examples, Facts]:
@@ -136,6 +147,7 @@ def read(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, Exa
     if not source:
         raise ValueError(f"recipe {run.recipe} has no data of its own: axial train {run.recipe} FOLDER_OR_FILE")
     asked, (run, examples) = run, read_training(run)
+    examples = _in_order(examples, run, begun)
     if begun is not None and examples.fingerprint != begun.facts.fingerprint:
         raise ValueError(
             f"{source} holds other training examples than {run.out} was begun with: a run goes on with its own "
@@ -146,11 +158,24 @@ def read(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, Exa
         raise ValueError(
             f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give a size and fit"
         )
+    validation = validation.with_columns(examples.columns, f"{source}, validation")
     run = _knowing(run, asked, validation, f"{source}, validation")
     with suppress(EmptySplitError):
         test = load(source, run.data, "test", bar("reading"))
         run = _knowing(run, asked, test, f"{source}, test")
     return run, examples, validation, facts_of(run, examples, validation, test)
+
+
+def _in_order(examples: Examples, run: RunConfig, begun: RunRecord | None) -> Examples:
+    """Return rows of a table with their columns as the run to resume, or the model to start from, has them."""
+    before = begun or (read_run(run.start_from) if run.start_from else None)
+    titles = before.facts.columns if before else None
+    if titles is None or examples.columns is None or sorted(titles) == sorted(examples.columns):
+        return examples.with_columns(titles, run.source)
+    if begun is None:
+        own = ", ".join(examples.columns)
+        say(f"{run.start_from} was trained on the columns {', '.join(titles)}, not {own}: it only gives first weights")
+    return examples
 
 
 def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Examples]:
@@ -192,6 +217,7 @@ def facts_of(run: RunConfig, examples: Examples, validation: Examples, test: Exa
         test=None if test is None else len(test),
         parameters=sum(parameters(run.model).values()),
         class_names=examples.class_names,
+        columns=examples.columns,
     )
 
 
@@ -223,12 +249,12 @@ def decided(run: RunConfig, examples: Examples) -> dict[str, str]:
 
 
 def evaluation_of(validation: Examples, run: RunConfig) -> Evaluate:
-    """Return a callback of `fit` that evaluates examples."""
-    label, batch = _labels(validation, run), run.training.batch_size // run.training.accumulate
+    """Return a callback of `fit` that evaluates examples, with their labels if they have some."""
+    label, batch = label_of(validation), run.training.batch_size // run.training.accumulate
 
     def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
         scores = score(model, validation.values, batch, bar("validation"), fill, label)
-        if rank() == 0 and label is None:
+        if rank() == 0:
             keep_typical(run.out, scores)
         found = summarise(torch.from_numpy(scores.bits))
         return {"bits_per_dim": found.bits_per_dim, "standard_error": found.standard_error}
@@ -239,18 +265,22 @@ def evaluation_of(validation: Examples, run: RunConfig) -> Evaluate:
 def pictures_of(
     validation: Examples, run: RunConfig
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
-    """Return a callback of `fit` that draws samples, and bits of the examples, or None."""
+    """Return a callback of `fit` that draws samples, and bits of the examples, or None.
+
+    Samples have the classes of the examples, if these have some.
+    """
     config, look = run.model, Look.of(run.model, run.data.axes)
     if not run.samples:
         return None
     known = torch.from_numpy(validation.values[: run.samples]) if config.known_channels else None
     most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, run.training.batch_size // run.training.accumulate)
     spread = validation.spread(most)
-    shown, label = torch.from_numpy(spread.values), _labels(spread, run)
+    shown, label = torch.from_numpy(spread.values), label_of(spread)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
         count = run.samples if known is None else len(known)
-        values = sample(model, count, seed=step, known=known)
+        classes = None if validation.labels is None else torch.from_numpy(np.resize(validation.labels, count))
+        values = sample(model, count, seed=step, label=classes, known=known)
         grid = image_grid(values.cpu().numpy(), look=look)
         save_picture(run.out / f"samples/step-{step:08d}.png", grid)
         bits = bits_map(model, shown, label).cpu().numpy()
@@ -258,9 +288,3 @@ def pictures_of(
         return {"samples": np.asarray(grid)}
 
     return callback
-
-
-def _labels(validation: Examples, run: RunConfig) -> torch.Tensor | None:
-    if run.model.num_classes is None or run.training.label_dropout or validation.labels is None:
-        return None
-    return torch.from_numpy(validation.labels)

@@ -276,6 +276,9 @@ def compress_files(  # noqa: PLR0913
     """
     source, target = source_path(source), Path(target)
     require_free(target, source, force)
+    if model.config.needs_label:
+        advice = "train one with training.label_dropout above 0, or without classes"
+        raise ValueError(f"{source} is compressed without labels, which this model needs: {advice}")
     contents = read_contents(source, model.config, data, only_data)
     tell(contents)
     limit = UNLIMITED if force else limit_of(contents, model.config)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from axial_transformers.data import tables
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, joined, labelled
 from axial_transformers.data.images import fitted
@@ -21,24 +22,46 @@ from axial_transformers.storage.files import written_whole
 _KEYS = ("images", "values", "videos", "arr_0")
 
 
-def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
-    """Return all examples of array files."""
-    parts, labels, ranges = list[NDArray[np.integer]](), list[NDArray[np.int64]](), list[ValueRange]()
+def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None = None) -> Examples:
+    """Return all examples of array files.
+
+    They are named by their positions in a file. Of files in the folder `root`, FILE# comes before these.
+    """
+    parts = list[Examples]()
     for file in files:
-        values, own_labels, found = _read(file, options)
-        if parts and (values.shape[1:], own_labels is None) != (parts[0].shape[1:], not labels):
+        part = _read(file, options)
+        like = parts[0] if parts else part
+        if part.values.shape[1:] != like.values.shape[1:] or (part.labels is None) != (like.labels is None):
             raise ValueError(f"{file} differs from {files[0]} in shape or having labels: give one of the files")
-        parts.append(values)
-        labels += [] if own_labels is None else [own_labels]
-        ranges.append(found)
-    found, classes = ValueRange.around(ranges), np.concatenate(labels) if labels else None
-    values = joined(parts) if parts[1:] else parts[0]
+        parts.append(part.with_columns(like.columns, file))
+    found = ValueRange.around([part.range for part in parts])
+    places = ["" if root is None else f"{file.relative_to(root).as_posix()}#" for file in files]
+    names = [place + name for place, part in zip(places, parts, strict=True) for name in part.names]
+    labels, columns = _labels_of(parts, files), parts[0].columns
+    arrays = [part.values for part in parts]
+    del parts, part, like  # `joined` frees what it has copied
+    values = joined(arrays) if arrays[1:] else arrays[0]
     return Examples(
         values=values.astype(found.type, copy=False),
-        names=[str(i) for i in range(len(values))],
+        names=names,
         range=found.modelled(files[0], options.num_values),
-        **({} if classes is None else labelled(classes, len(values), files[0])),
+        columns=columns,
+        **({} if labels is None else labelled(labels, len(names), files[0])),
     )
+
+
+def _labels_of(parts: Sequence[Examples], files: Sequence[Path]) -> NDArray[Any] | None:
+    """Return the labels of files as they are stored, numbers or names."""
+    stored = list[NDArray[Any]]()
+    for part in parts:
+        if part.labels is None or part.class_names is None:
+            return None
+        stored.append(part.labels if part.has_numbered_classes else np.array(part.class_names)[part.labels])
+    if len({labels.dtype.kind for labels in stored}) > 1:
+        raise ValueError(
+            f"some of {files[0]} and the files beside it have names as labels, others numbers: convert them"
+        )
+    return np.concatenate(stored)
 
 
 def in_tiles(where: object, examples: Examples, size: int) -> Examples:
@@ -120,19 +143,29 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
     return values[0], found
 
 
-def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.integer], NDArray[np.int64] | None, ValueRange]:
-    names = array_names(path)
+def _read(path: Path, options: DataConfig) -> Examples:
+    """Return all examples of a file, named by their positions."""
+    names, labels = array_names(path), None
     batch = options.key is None and is_batch(path, names)
+    table = tables.read_table(path, options.label_column) if path.suffix.lower() in tables.SUFFIXES else None
     if batch:
         values, found = read_batch(path), BYTES
+    elif table:
+        values, found = _integers(path, table.values, options)
+        labels = table.classes
     else:
         values, found = _integers(path, read_array(path, chosen_array(path, names, options)), options)
-    labels = None
-    if "labels" in names:  # those of a batch begin at 1
-        labels = labelled(read_array(path, "labels"), len(values), path, first=int(batch))["labels"]
+    if "labels" in names:
+        labels = read_array(path, "labels")
     values = _resized(path, values, options)
     _check_image(path, values, options)
-    return values, labels, found
+    return Examples(
+        values=values,
+        names=[str(i) for i in (table.numbers if table else range(len(values)))],
+        range=found,
+        columns=table.titles if table else None,
+        **({} if labels is None else labelled(labels, len(values), path, first=int(batch))),  # a batch begins at 1
+    )
 
 
 def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:

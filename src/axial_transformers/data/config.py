@@ -82,7 +82,8 @@ class DataConfig:
     """Column of a data set that holds the examples: images, or arrays of numbers. None: the only one that can."""
 
     label_column: str | None = None
-    """Column of a data set that holds classes. None: the only one of named classes, or else label or cls."""
+    """Column of a data set or a table that holds classes. None: the only one of named classes, or else label or cls; of
+    a table, none."""
 
     skip_bad: Annotated[int | None, Bounds(least=0)] = None
     """Most files of a folder's part to leave out, with a warning, if they cannot be read or are smaller than a tile.

@@ -7,14 +7,18 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from textwrap import shorten
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.data.parsing import say
 from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
 MAX_CLASSES = 1 << 16
+MAX_LISTED = 200
+"""Characters of a list of classes in a message."""
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
 
@@ -37,6 +41,9 @@ class Examples:
 
     class_names: tuple[str, ...] | None = None
     """Names of all classes of the source."""
+
+    columns: tuple[str, ...] | None = None
+    """Titles of the columns, for the rows of a table; None: there are none."""
 
     range: ValueRange = BYTES
     """The values that a position can take, and the floats that they are of."""
@@ -74,15 +81,68 @@ class Examples:
         return self[np.arange(most) * len(self) // most]
 
     def named(self, words: Sequence[str]) -> "Examples":
-        """Return the examples of these names or positions (from 0), in this order."""
+        """Return the examples of these names or positions (from 0), in this order.
+
+        Where names are positions in a larger source, words are names only.
+        """
         numbers = {name: number for number, name in reversed(list(enumerate(self.names)))}
-        found = [numbers.get(word, int(word) if word.isdecimal() and len(word) < 19 else -1) for word in words]
-        for word, number in zip(words, found, strict=True):
-            if not 0 <= number < len(self):
-                raise ValueError(
-                    f"no example {word}: there are positions 0 to {len(self) - 1:,}, and names such as {self.names[0]}"
-                )
-        return self[np.array(found)]
+        there_are = f"names from {self.names[0]} to {self.names[-1]}"
+        if not all(map(str.isdecimal, self.names)):
+            numbers = {str(number): number for number in range(len(self))} | numbers
+            there_are += f", and positions from 0 to {len(self) - 1}"
+        for word in words:
+            if word not in numbers:
+                raise ValueError(f"no example {word}: there are {there_are}")
+        return self[np.array([numbers[word] for word in words])]
+
+    def with_columns(self, titles: Sequence[str] | None, where: object) -> "Examples":
+        """Return the rows with the columns in the order of these titles; a warning says if they have none.
+
+        Raises:
+            ValueError: the titles are others.
+        """
+        if titles is None or self.columns == tuple(titles):
+            return self
+        wanted = ", ".join(titles)
+        if self.columns is None:
+            say(f"{where} has no titles: its columns are taken as {wanted}")
+            return self
+        if sorted(self.columns) != sorted(titles) or len({*titles}) < len(titles):
+            found = ", ".join(self.columns)
+            raise ValueError(f"{where} has the columns {found}, not {wanted}: rename its titles, or give other data")
+        order = [self.columns.index(title) for title in titles]
+        return replace(self, values=self.values[:, order], columns=tuple(titles))
+
+    def classes_among(self, known: Sequence[str], where: object) -> NDArray[np.int64]:
+        """Return the labels [N] as positions of their classes among known ones, by name.
+
+        A source that has numbers in place of names has those of the known classes; a warning says so.
+
+        Raises:
+            ValueError: there are no labels, or one is of another class.
+        """
+        if self.labels is None or self.class_names is None:
+            raise ValueError(f"{where} has no labels, of which the model needs one for each example")
+        names = self.class_names
+        if names == tuple(known[: len(names)]):
+            return self.labels
+        numbers = {name: number for number, name in enumerate(known)}
+        unknown = [names[number] for number in np.unique(self.labels) if names[number] not in numbers]
+        if not unknown:
+            return np.array([numbers.get(name, 0) for name in names])[self.labels]
+        of_model = shorten(", ".join(known), MAX_LISTED)
+        if self.has_numbered_classes and not any(map(str.isdecimal, known)):
+            unknown = [name for name in unknown if int(name) >= len(known)]
+        if not unknown:
+            say(f"{where} has numbers as labels, taken as those of the model's classes, from 0 on: {of_model}")
+            return self.labels
+        others = shorten(", ".join(unknown), MAX_LISTED)
+        raise ValueError(f"{where} has classes that the model does not know, {others}; it knows {of_model}")
+
+    @property
+    def has_numbered_classes(self) -> bool:
+        """Return True if the classes are called by their numbers."""
+        return self.class_names == tuple(map(str, range(self.num_classes or 0)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -176,22 +236,43 @@ def labelled(labels: Any, count: int, where: object, names: Sequence[str] = (), 
     """Return the labels of examples and the names of all classes, as fields of `Examples`.
 
     Args:
-        labels: an integer for each example, [N] or [N, 1].
+        labels: an integer or a name for each example, [N] or [N, 1].
         count: the number of examples N.
         where: what errors call the source.
         names: of the first classes; class i is else called i.
         first: the number of the first class.
 
     Raises:
-        ValueError: other labels than `first` .. `first` + 65535.
+        ValueError: other labels than `first` .. `first` + 65535, or more names; an example without a label.
     """
     numbers, last = np.asarray(labels), first + MAX_CLASSES - 1
+    if _holds_names(numbers):
+        return _named_classes(numbers, count, where)
     fits = numbers.dtype.kind in "ui" and numbers.size == count and numbers.shape[:1] == (count,)
     if not fits or not first <= numbers.min() <= numbers.max() <= last:
         found = f"{numbers.dtype} {list(numbers.shape)}" + (f" from {numbers.min()} to {numbers.max()}" if fits else "")
         raise ValueError(f"{where} has labels {found}: {count} integers {first}..{last} are needed")
     classes = numbers.reshape(-1).astype(np.int64) - first
     return {"labels": classes, "class_names": tuple(map(str, [*names, *range(len(names), int(classes.max()) + 1)]))}
+
+
+def _holds_names(labels: NDArray[Any]) -> bool:
+    if labels.dtype.kind in "SU":
+        return True
+    return labels.dtype.kind == "O" and any(isinstance(each, str) for each in labels.flat)
+
+
+def _named_classes(labels: NDArray[Any], count: int, where: object) -> dict[str, Any]:
+    """Return what `labelled` does, of the names of classes, [N] or [N, 1]."""
+    words = labels.reshape(-1)
+    gaps = sum(not isinstance(each, str | bytes) for each in words)
+    if gaps:
+        raise ValueError(f"{where} has {gaps:,} of {len(words):,} labels that are no names: give each example one")
+    names, numbers = np.unique(words.astype(str), return_inverse=True)
+    if labels.shape not in ((count,), (count, 1)) or len(names) > MAX_CLASSES:
+        found = f"{len(names):,} names in an array of {list(labels.shape)}"
+        raise ValueError(f"{where} has labels of {found}: one of at most {MAX_CLASSES:,} for each example is needed")
+    return {"labels": numbers, "class_names": tuple(names.tolist())}
 
 
 def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examples:

@@ -73,9 +73,10 @@ def gather(
         except ValueError as error:
             faults.append(error)
             continue
+        place = file.relative_to(root).as_posix() if file != root else root.resolve().name
         for array, suffixes in found:
             arrays.append(array)
-            names += [file.relative_to(root).as_posix() + suffix for suffix in suffixes]
+            names += [place + suffix for suffix in suffixes]
             owners += [number] * len(suffixes)
     more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
     line = "; ".join([*map(str, faults[:MAX_NAMED]), *more])

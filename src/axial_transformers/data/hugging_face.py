@@ -4,10 +4,11 @@ Arrow maps them from disk, so they may be larger than memory. Rows are read when
 """
 
 import glob
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,30 @@ BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
 _AT_ONCE = 64
 
 
+class PartOfSource(NamedTuple):
+    """A part of a data set, and what the names of its rows begin with."""
+
+    dataset: Any
+    prefix: str = ""
+    """NAME# of the part, if the source has several."""
+    files: Sequence[tuple[str, Path]] = ()
+    """Names and paths of parquet or tar files, if the source has several."""
+
+    def names(self) -> list[str]:
+        """Return the names of rows: their keys, of webdataset, or their numbers, after the name of the file or part."""
+        if "__key__" in self.dataset.features:
+            keys, places = self.dataset["__key__"][:], dict[str, str]()
+            if self.files:
+                places = {str(path.resolve()): f"{name}#" for name, path in self.files}
+            urls = self.dataset["__url__"][:] if "__url__" in self.dataset.features else [""] * len(keys)
+            return [places.get(url, self.prefix) + key for url, key in zip(urls, keys, strict=True)]
+        if not self.files:
+            return [f"{self.prefix}{row}" for row in range(len(self.dataset))]
+        parquet = import_module("pyarrow.parquet")
+        rows = [(name, parquet.read_metadata(path).num_rows) for name, path in self.files]
+        return [f"{name}#{row}" for name, count in rows for row in range(count)]
+
+
 def is_saved(folder: Path) -> bool:
     """Return True for a folder that `save_to_disk` of `datasets` wrote."""
     return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
@@ -39,7 +64,7 @@ def pinned(source: str) -> str:
         return f"{source.partition('@')[0]}@{datasets.load_dataset_builder(**_named(source, ())).hash}"
 
 
-def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, Any]:
+def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSource]:
     """Return the parts of a data set that its splits, or the names of its files, state.
 
     Args:
@@ -61,10 +86,17 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, Any]:
         else:
             splits = datasets.load_from_disk(source)
     named = splits if isinstance(splits, Mapping) else {"train": splits}
-    parts = {part: dataset for name, dataset in named.items() if (part := part_of_folder(str(name))) and len(dataset)}
-    if not parts:
+    found = dict[Part, PartOfSource]()
+    for name, dataset in named.items():
+        part = part_of_folder(str(name))
+        if part and len(dataset):
+            prefix = f"{name}#" if len(named) > 1 else ""
+            own = _files_by_part(files).get(part, []) if len(files) > 1 else []
+            below = [(file.relative_to(source).as_posix(), file) for file in own]
+            found[part] = PartOfSource(dataset, prefix, below)
+    if not found:
         raise ValueError(f"{source} has no split train, validation or test with rows: there are {', '.join(named)}")
-    return parts
+    return found
 
 
 def _library(source: str) -> Any:
@@ -76,14 +108,21 @@ def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
     """Return the arguments of `load_dataset_builder`."""
     if match := HUB.fullmatch(source):
         return match.groupdict()
-    by_part = dict[str, list[str]]()
+    patterns = {part: [glob.escape(str(file.resolve())) for file in own] for part, own in _files_by_part(files).items()}
+    return {"path": BUILDERS[files[0].suffix.lower()], "data_files": patterns}
+
+
+def _files_by_part(files: Sequence[Path]) -> dict[Part, list[Path]]:
+    by_part = dict[Part, list[Path]]()
     for file in files:
         part = part_of_file(file.stem) or part_of_folder(file.parent.name) or "train"
-        by_part.setdefault(part, []).append(glob.escape(str(file.resolve())))
-    return {"path": BUILDERS[files[0].suffix.lower()], "data_files": by_part}
+        by_part.setdefault(part, []).append(file)
+    return by_part
 
 
-def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progress: Progress = iter) -> Examples:
+def load_dataset(
+    parts: Sequence[PartOfSource], source: str, options: DataConfig, progress: Progress = iter
+) -> Examples:
     """Return all rows of some parts of a data set, which are read when they are selected.
 
     Raises:
@@ -93,26 +132,26 @@ def load_dataset(parts: Sequence[Any], source: str, options: DataConfig, progres
         raise ValueError(f"{source} is not cut into tiles or blocks: use one data.size, data.fit=crop or stretch")
     from datasets import ClassLabel, Image, concatenate_datasets
 
-    dataset = concatenate_datasets(list(parts))
+    dataset = concatenate_datasets([part.dataset for part in parts])
     features = dataset.features
     pictures = [name for name, each in features.items() if isinstance(each, Image)]
     arrays = [name for name, each in features.items() if hasattr(each, "feature") or hasattr(each, "shape")]
-    numbers = [name for name, each in features.items() if "int" in getattr(each, "dtype", "")]
-    classes = [name for name in numbers if isinstance(features[name], ClassLabel)]
-    classes = classes or [name for name in numbers if name in ("label", "cls")]
+    labels_may_be = [name for name, each in features.items() if re.search("int|string", getattr(each, "dtype", ""))]
+    classes = [name for name in labels_may_be if isinstance(features[name], ClassLabel)]
+    classes = classes or [name for name in labels_may_be if name in ("label", "cls")]
 
     name = _chosen(source, "data.column", options.column, pictures or arrays, [*pictures, *arrays])
     rows = Rows(dataset.select_columns([name]).with_format("arrow"), source, options, progress)
     classified = dict[str, Any]()
     if classes or options.label_column is not None:
-        name = _chosen(source, "data.label_column", options.label_column, classes, numbers)
+        name = _chosen(source, "data.label_column", options.label_column, classes, labels_may_be)
         labels = dataset.select_columns([name]).with_format("arrow")[:].column(0).to_numpy()
         if labels.dtype.kind not in "ui" or labels.max() >= 0:  # the hub marks classes that are kept secret by -1
             names = getattr(features[name], "names", None) or ()
             classified = labelled(labels, len(dataset), f"{source}: {name}", names)
     return Examples(
         values=rows.as_array(),
-        names=dataset["__key__"][:] if "__key__" in features else [str(i) for i in range(len(dataset))],
+        names=[name for part in parts for name in part.names()],
         range=rows.found.modelled(source, None if rows.kind else options.num_values),
         **classified,
     )

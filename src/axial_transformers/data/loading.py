@@ -172,7 +172,8 @@ def _opened(source: str | Path, config: DataConfig, split: Split, progress: Prog
         raise ValueError(f"{path} is one picture without a {split} part: give a folder of pictures, or split all")
     part = part_of_file(path.stem)
     parts: Mapping[Part, Sequence[Path]] = {part if part == split and part else "train": files}
-    return Source(path, parts, _reader(path.parent, kind, files, config, progress))
+    file, _ = scans.parted(path)  # of file::folder/dataset
+    return Source(path, parts, _reader(file.parent, kind, files, config, progress))
 
 
 def _path(source: str | Path) -> Path:
@@ -235,7 +236,7 @@ def _reader(
 ) -> Callable[[Sequence[Path]], Examples]:
     """Return what makes examples of some of the files."""
     if kind == "array" and not is_one_array(config):
-        return partial(load_arrays, options=config)
+        return partial(load_arrays, options=config, root=root if len(files) > 1 else None)
     read: Callable[[Path], Iterator[tuple[str, Any]]] = partial(_volumes, options=config)
     bytes_only = False
     if kind in ("image", "video"):

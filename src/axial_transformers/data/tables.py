@@ -33,22 +33,44 @@ class Table(NamedTuple):
     """Name and type of each, int or float."""
     rest: bytes
     """The text of the table, with a mark in place of each number; see `write_table`."""
+    numbers: tuple[int, ...]
+    """The number of each row in the file, from 0, without the titles and empty lines."""
+    titled: bool
+    """True if the first row has the titles; columns are else called by their numbers."""
+    labels: tuple[str, ...] | None
+    """The class of each row, if a column is named for it."""
+
+    @property
+    def titles(self) -> tuple[str, ...] | None:
+        """Return the titles of the columns; None without a first row of them."""
+        return tuple(name for name, _ in self.columns) if self.titled else None
+
+    @property
+    def classes(self) -> NDArray[Any] | None:
+        """Return the class of each row: integers if all are, else names."""
+        if self.labels is None:
+            return None
+        are_numbers = all(map(str.isdecimal, self.labels))
+        return np.array(self.labels, np.int64 if are_numbers else str)
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, label_column: str | None = None) -> Table:
     """Return the columns of numbers in the rows without a gap; a warning says what else there is.
 
     A first row without numbers has the titles. Columns of times are left out, by their titles, and those with text.
     Text is also what float64 might not give back: leading zeros, and integers from 2^53 on.
 
+    Args:
+        label_column: title of the column with the classes; a warning says if there is none.
+
     Raises:
-        ValueError: no table, or no such column.
+        ValueError: no table, or no column of numbers.
     """
-    return _read_table(path, path.stat().st_mtime_ns)
+    return _read_table(path, label_column, path.stat().st_mtime_ns)
 
 
 @lru_cache(2)
-def _read_table(path: Path, changed: int) -> Table:
+def _read_table(path: Path, label_column: str | None, changed: int) -> Table:
     with parsing(path):
         text = path.read_text(encoding="utf-8-sig")
         lines = text.strip("\r\n").splitlines(keepends=True) or [""]
@@ -63,12 +85,19 @@ def _read_table(path: Path, changed: int) -> Table:
     titled = not np.isfinite(numbers[0]).any()
     titles = rows[0] if titled else [f"column {i + 1}" for i in range(width)]
     body, numbers = rows[titled:], numbers[titled:]
+    classes = titles.index(label_column) if label_column in titles else None
+    if label_column is not None and classes is None:
+        say(f"{path} has no column {label_column}, which data.label_column names: its rows have no classes")
     of_numbers = ~np.isinf(numbers).any(0) & (2 * np.isnan(numbers).sum(0) < len(body))
-    chosen = [i for i, title in enumerate(titles) if of_numbers[i] and not _TIMES.search(title)]
-    kept = np.flatnonzero(np.isfinite(numbers[:, chosen]).all(1))
+    chosen = [i for i, title in enumerate(titles) if of_numbers[i] and i != classes and not _TIMES.search(title)]
+    whole_rows = np.isfinite(numbers[:, chosen]).all(1)
+    if classes is not None:
+        whole_rows &= ~np.isnan(numbers[:, classes])
+    kept = np.flatnonzero(whole_rows)
     if not chosen or not len(kept):
         raise ValueError(f"{path} has no column of numbers, or a gap in each row: {width} columns, {len(rows)} rows")
-    others = [title for i, title in enumerate(titles) if i not in chosen]
+    labels = None if classes is None else tuple(body[n][classes].strip() for n in kept)
+    others = [title for i, title in enumerate(titles) if i not in (*chosen, classes)]
     if others:
         say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
     if len(kept) < len(body):
@@ -81,7 +110,8 @@ def _read_table(path: Path, changed: int) -> Table:
     rest = io.StringIO()
     csv.writer(rest, delimiter=separator, lineterminator="\n").writerows(rows)
     columns = tuple((titles[i], kind) for i, kind in zip(chosen, kinds, strict=True))
-    return Table(values.astype(np.float64 if "float" in kinds else np.int64), columns, rest.getvalue().encode())
+    values = values.astype(np.float64 if "float" in kinds else np.int64)
+    return Table(values, columns, rest.getvalue().encode(), tuple(kept.tolist()), bool(titled), labels)
 
 
 def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, str]], rest: bytes) -> None:

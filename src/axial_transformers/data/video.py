@@ -33,7 +33,7 @@ def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tu
         values = [fitted(file, frame, options, Image.Resampling.BOX) for frame in chosen]
         changed = [number for number, frame in enumerate(values) if frame.shape != values[0].shape]
         if changed:
-            where = f"{file} changes its frames' size at frame {1 + changed[0] * options.stride}"
+            where = f"{file} changes its frames' size at frame {changed[0] * options.stride}, from 0"
             raise ParsingError(f"{where}: give data.size, and data.fit=crop or stretch")
         if len(values) < (options.frames or 1):
             few = f"{file} has {len(values)} frames at data.stride={options.stride}, too few for a clip"

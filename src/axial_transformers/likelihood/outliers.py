@@ -109,6 +109,9 @@ def bits_of_outliers(
     """Yield the bits of each position of examples, in this order.
 
     In place of tiles, the image that holds them comes once, with all its tiles in `whole`.
+
+    Args:
+        scored, whole: their labels, if there are any, are those that the model takes.
     """
     tiles = dict[str, list[int]]()
     for i, name in enumerate(whole.names if len(scored.shape) == 2 else ()):
@@ -119,11 +122,17 @@ def bits_of_outliers(
         if corner and picture not in tiles:
             continue
         part = whole[tiles.pop(picture)] if corner else scored[[i]]
-        batches = (part.values[start : start + batch_size] for start in range(0, len(part), batch_size))
-        bits = np.concatenate([bits_map(model, torch.from_numpy(batch)).cpu().numpy() for batch in batches])
+        batches = (part[start : start + batch_size] for start in range(0, len(part), batch_size))
+        maps = (bits_map(model, torch.from_numpy(batch.values), label_of(batch)) for batch in batches)
+        bits = np.concatenate([each.cpu().numpy() for each in maps])
         values, bits = (joined_tiles(each, part.names) if corner else each[0] for each in (part.values, bits))
         tile = corner and tuple(slice(i * side, (i + 1) * side) for i, side in zip(corner, scored.shape, strict=True))
         yield BitsOfExample(rank, picture, values, bits, tile)
+
+
+def label_of(examples: Examples) -> Integer[torch.Tensor, " n"] | None:
+    """Return the labels of examples as a tensor [N]; None if they have none."""
+    return None if examples.labels is None else torch.from_numpy(examples.labels)
 
 
 def keep_typical(folder: Path, scores: Scores) -> None:

@@ -98,7 +98,8 @@ class AxialTransformer(nn.Module):
         Args:
             x: [B, *A, C], any integer dtype, values lowest..lowest+V-1, on the CPU or the model's device like the
                 other arguments.
-            label: [B], classes 0..num_classes-1, or num_classes for unlabelled; one int for all. Default: unlabelled.
+            label: [B], classes 0..num_classes-1, or num_classes for unlabelled; one int for all. Default: unlabelled,
+                which a model with `needs_label` refuses.
             cond: [B, *A, D], added to the channel encoder's input or, without one, to the positions.
 
         Returns:
@@ -181,7 +182,11 @@ class AxialTransformer(nn.Module):
         embedded: Tensor | float = 0.0
         device = self.position.tables[0].device
         if self.labels is not None:
-            label = None if label is None else _check_label(label, batch, self.labels.classes).to(device)
+            if label is not None:
+                label = _check_label(label, batch, self.config).to(device)
+            elif self.config.needs_label:
+                advice = f"give classes in 0..{self.labels.classes - 1}"
+                raise ValueError(f"label is missing, and the model was trained with labels only: {advice}")
             embedded = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
         elif label is not None:
             raise ValueError("label is given, but the model has no model.num_classes")
@@ -289,10 +294,13 @@ def _slice(x: Tensor, channel: Tensor) -> Tensor:
     return x.long().gather(-1, index).squeeze(-1)
 
 
-def _check_label(label: Tensor, batch: int, classes: int) -> Tensor:
-    expected = f"label must be [{batch}] classes in 0..{classes - 1}, or {classes} for unlabelled"
+def _check_label(label: Tensor, batch: int, config: AxialTransformerConfig) -> Tensor:
+    classes = config.num_classes or 0
+    highest = classes - 1 if config.needs_label else classes
+    unlabelled = "" if config.needs_label else f", or {classes} for unlabelled"
+    expected = f"label must be [{batch}] classes in 0..{classes - 1}{unlabelled}"
     if label.shape != (batch,) or label.is_floating_point() or label.is_complex():
         raise ValueError(f"{expected}, not {label.dtype} {list(label.shape)}")
-    if batch and label.device.type == "cpu" and (label.min() < 0 or label.max() > classes):
+    if batch and label.device.type == "cpu" and (label.min() < 0 or label.max() > highest):
         raise ValueError(f"{expected}; found {label.min().item()}..{label.max().item()}")
     return label.long()

@@ -1,5 +1,6 @@
 """The configuration: with the weights, it rebuilds the model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -46,6 +47,8 @@ class AxialTransformerConfig:
     """Step and offset of the floats that values are of: offset + step * value. None: values are those of the data."""
     num_classes: Annotated[int | None, SIZE] = None
     """Number of classes of a class-conditional model; None: no labels."""
+    needs_label: bool = False
+    """Refuse examples without a class. Training sets it: true if no label was hidden (training.label_dropout=0)."""
     known_channels: int = 0
     """Number of first channels (after the layout) that are given, not generated."""
     layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
@@ -206,6 +209,11 @@ class AxialTransformerConfig:
     def divisor(self) -> int:
         return self.num_values - 1 if self.input_divisor is None else self.input_divisor
 
+    def names_of_classes(self, known: Sequence[str] | None) -> tuple[str, ...]:
+        """Return a name for each class: the known one, or else its number."""
+        names, count = known or (), self.num_classes or 0
+        return (*names[:count], *map(str, range(len(names), count)))
+
     @property
     def num_logits(self) -> int:
         """Return how many numbers the head gives for a position."""
@@ -230,7 +238,8 @@ class AxialTransformerConfig:
         """Return rows (name, value)."""
         data = " x ".join(map(str, (*self.shape, self.channels)))
         known = f", the first {self.known_channels} channels given" if self.known_channels else ""
-        classes = "" if self.num_classes is None else f", {self.num_classes} classes"
+        needed = ", one of which is needed" if self.needs_label else ""
+        classes = "" if self.num_classes is None else f", {self.num_classes} classes{needed}"
         inner = str(self.inner_layers) if self.inner == "attention" else "LSTM"
         outer = " + ".join(map(str, self.layers_of_outer_decoders)) or "none"
         return {

@@ -85,10 +85,14 @@ def model_card(
         **(rows or {}),
     }
     shape = ", ".join(map(str, (*config.shape, config.channels)))
-    use, commands = [f"bits = axial.bits_per_dim(model, x)    # x: integers [N, {shape}]"], ["evaluate {} DATA"]
+    labels, of_class, option = "", "", ""
+    if config.needs_label:
+        labels, of_class, option = ", label=y", ", label=0", "--label 0 "
+    use = [f"bits = axial.bits_per_dim(model, x{labels})    # x: integers [N, {shape}]"]
+    commands = ["evaluate {} DATA"]
     if not config.known_channels:
-        use.append(f"samples = axial.sample(model, count=4)    # [4, {shape}]")
-        commands.append("sample {} --output samples.png")
+        use.append(f"samples = axial.sample(model, count=4{of_class})    # [4, {shape}]")
+        commands.append(f"sample {{}} {option}--output samples.png")
     return _TEXT.format(
         head=head.to_yaml(),
         title=title,

@@ -1,24 +1,35 @@
 """A start from trained weights, for another shape or other classes."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from textwrap import shorten
 
 import torch
 from torch import Tensor
 
+from axial_transformers.data.examples import MAX_LISTED
 from axial_transformers.models.axial_transformer import AxialTransformer
 
-MAY_DIFFER = {"shape", "num_classes", "dropout"}
+MAY_DIFFER = {"shape", "num_classes", "needs_label", "dropout"}
 POSITIONS, LABELS = "position.tables.", "labels."
 
 
 @torch.no_grad()
-def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) -> list[str]:
+def start_from(
+    model: AxialTransformer,
+    trained: AxialTransformer,
+    name: str,
+    classes: Sequence[str] | None = None,
+    classes_before: Sequence[str] | None = None,
+) -> list[str]:
     """Copy the weights of a trained model, and return a line for each table that could not be copied.
 
-    Positions are cut or interpolated. Other classes start anew, at zero if there were none.
+    Positions are cut or interpolated. Classes are found by their names, or else by their numbers if there are as many.
+    Other classes start anew, at zero if there were none.
 
     Args:
         name: what messages call the trained model.
+        classes, classes_before: names of the classes of the model and of the trained one, if they are known.
 
     Raises:
         ValueError: the models differ in more, or in the shape of a model that flattens its axes.
@@ -34,6 +45,8 @@ def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) ->
     weights, changed = model.state_dict(), []
     for key, old in trained.state_dict().items():
         new = weights.get(key)
+        if key.startswith(LABELS):
+            continue
         if new is not None and new.shape == old.shape:
             new.copy_(old)
         elif new is not None and key.startswith(POSITIONS):
@@ -41,14 +54,38 @@ def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) ->
             new.copy_(_resized(old, model, trained, axis, name))
             how = "cut" if len(new) < len(old) else "interpolated"
             changed.append(f"positions along axis {axis + 1} are {how}: {len(old)} to {len(new)}")
-        elif not key.startswith(LABELS) and (key in dict(model.named_parameters()) or new is None):
+        elif key in dict(model.named_parameters()) or new is None:
             raise ValueError(f"{name} cannot be used for shape {model.config.shape}: its {key} depends on the shape")
+    return changed + _start_classes(model, trained, classes, classes_before)
+
+
+def _start_classes(
+    model: AxialTransformer,
+    trained: AxialTransformer,
+    names: Sequence[str] | None,
+    names_before: Sequence[str] | None,
+) -> list[str]:
+    """Copy the embeddings of classes, and return a line if some could not be copied."""
     before, now = trained.config.num_classes, model.config.num_classes
-    if before != now:
-        changed.append(f"classes start anew: {before or 'none'} before, {now or 'none'} now")
-    if before is None and model.labels is not None:
-        model.labels.embed.table.zero_()
-    return changed
+    anew = f"classes start anew: {before or 'none'} before, {now or 'none'} now"
+    if model.labels is None or trained.labels is None:
+        if model.labels is not None:
+            model.labels.embed.table.zero_()
+        return [] if before == now else [anew]
+    table, old = model.labels.embed.table, trained.labels.embed.table
+    if not (names and names_before):
+        if before != now:
+            return [anew]
+        table.copy_(old)
+        return []
+    rows = {name: row for row, name in enumerate(trained.config.names_of_classes(names_before))}
+    table[-1], others = old[-1], list[str]()  # the last one is of examples without a label
+    for row, name in enumerate(model.config.names_of_classes(names)):
+        if name in rows:
+            table[row] = old[rows[name]]
+        else:
+            others.append(name)
+    return [f"classes start anew: {shorten(', '.join(others), MAX_LISTED)}"] if others else []
 
 
 def _resized(old: Tensor, model: AxialTransformer, trained: AxialTransformer, axis: int, name: str) -> Tensor:

@@ -90,7 +90,7 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
         OSError: the hub refuses.
     """
     shipped = SHIPPED / folder if str(folder) in shipped_names() else None
-    if shipped and not Path(folder).exists():
+    if shipped and is_shipped(folder):
         log.info("%s: the model that comes with the package", folder)
         return shipped
     if (Path(folder) / CONFIG).is_file():
@@ -122,6 +122,11 @@ def _require_no_run(folder: Path) -> None:
         raise FileNotFoundError(f"{folder}: no such run; {folder.parent} has {', '.join(runs)}")
     if folder.parent.name == "runs":
         raise FileNotFoundError(f"{folder}: no such run, and no other yet: axial train digits makes one")
+
+
+def is_shipped(name: str | Path) -> bool:
+    """Return True for the name of a model in the package, unless there is a folder of that name."""
+    return str(name) in shipped_names() and not Path(name).exists()
 
 
 def shipped_names() -> list[str]:

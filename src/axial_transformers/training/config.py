@@ -69,7 +69,7 @@ class TrainConfig:
     """Share of the examples that are moved cyclically by at most one position along each axis, with the move as
     conditioning."""
     label_dropout: Annotated[float, SHARE] = 0.0
-    """Probability of hiding an example's label, to train an unconditional model too."""
+    """Probability of hiding an example's label, to train an unconditional model too. 0: the model then needs labels."""
     seed: Annotated[int, Bounds(least=0, below=2**63)] = 0
     """Seed of the order of the examples and all random numbers."""
     device: str = "auto"

@@ -30,6 +30,7 @@ settings, the state, and what collective operations returned.
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
@@ -39,7 +40,7 @@ from axial_transformers.data import Examples
 from axial_transformers.data.config import DataConfig
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import machine_facts
-from axial_transformers.models import AxialTransformer, start
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, start
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
@@ -150,13 +151,14 @@ def fit(  # noqa: PLR0913
     device = config.torch_device()
     with Processes(device) as processes, alone(config, device), borrowed(model):
         check_fit(model, examples, config, processes)
+        model.config = labelled(model.config, config, begun)
         if config.tensorboard:
             require_extra("tensorboard", "tensorboard", "training.tensorboard=True")
         if config.wandb and find_spec("wandb") is None:
             raise ValueError(f"training.wandb={config.wandb} needs the package wandb: pip install wandb")
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
             if run.start_from and newest_checkpoint(run.out) is None:
-                for line in start.start_from(model, read_model(run.start_from), run.start_from):
+                for line in _start(model, run.start_from, facts.class_names if facts else examples.class_names):
                     progress.say(line)
             elif newest_checkpoint(run.out) is None:
                 model.fit_values(some_examples(examples, FITTED_NUMBERS))
@@ -170,6 +172,21 @@ def fit(  # noqa: PLR0913
             if processes.rank_zero:
                 record.write(run.out)
             return _fit(learner, checkpoints, evaluate, sample, progress)
+
+
+def _start(model: AxialTransformer, trained: str, classes: Sequence[str] | None) -> list[str]:
+    """Copy the weights of a trained model; return what could not be copied."""
+    record = read_run(trained)
+    before = record.facts.class_names if record else None
+    return start.start_from(model, read_model(trained), trained, classes, before)
+
+
+def labelled(
+    model: AxialTransformerConfig, training: TrainConfig, begun: RunRecord | None = None
+) -> AxialTransformerConfig:
+    """Return the configuration that says whether a run, resumed or new, has hidden no label."""
+    hidden = training.label_dropout > 0 or (begun is not None and not begun.run.model.needs_label)
+    return replace(model, needs_label=model.num_classes is not None and not hidden)
 
 
 def _fit(

@@ -144,8 +144,8 @@ def learning_rate(step: int, config: TrainConfig, share_of_time: float = 0.0) ->
 
 
 RISE = 40
-"""Of the decay of EMA weights: after t steps, they are a mean over about the newest t / RISE. Of 10, 20 and 40, this one
-was best where bits fall fast, and as good as the others elsewhere (experiments/EXPERIMENTS.md)."""
+"""Of the decay of EMA weights: after t steps, they are a mean over about the newest t / RISE. Of 10, 20 and 40, it was
+best where bits fall fast, and as good as the others elsewhere (experiments/EXPERIMENTS.md)."""
 
 
 def ema_decay(step: int, config: TrainConfig) -> float:

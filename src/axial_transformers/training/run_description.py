@@ -92,7 +92,7 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
     public = replace(
         record,
         run=replace(run, source=None, start_from=run.start_from and PurePath(run.start_from).name),
-        facts=replace(record.facts, command=None, class_names=None),
+        facts=replace(record.facts, command=None, class_names=None, columns=None),
     )
     found, best = describe_run(public, curves), best_validation(curves)
     data = run.recipe or "its data"

@@ -48,6 +48,8 @@ class Facts:
     parameters: int
     model_name: str = "axial_transformer"
     class_names: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    """Titles of the columns of a table."""
     command: tuple[str, ...] | None = None
     """Words of the command line after `axial`; None: begun from Python."""
     processes: int = 1
@@ -62,6 +64,7 @@ class Facts:
             train=len(examples),
             parameters=sum(each.numel() for each in model.parameters()),
             class_names=examples.class_names,
+            columns=examples.columns,
         )
 
 
@@ -78,6 +81,7 @@ class RunRecord:
         values = {"data.fingerprint": self.facts.fingerprint, "model": self.facts.model_name}
         values |= {f"training.{name}": getattr(self.run.training, name) for name in ("seed", "batch_size", "optimizer")}
         values |= {f"model.{name}": value for name, value in to_json(self.run.model).items()}
+        del values["model.needs_label"]  # a resume may begin to hide labels
         return dict(json.loads(json.dumps(values)))
 
     def write(self, folder: Path) -> None:

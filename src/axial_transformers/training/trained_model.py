@@ -11,17 +11,18 @@ from typing import Literal
 import numpy as np
 import torch
 
-from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, is_hub_dataset, load
+from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, is_hub_dataset, load, tables
 from axial_transformers.data.blocks_of_arrays import Blocks
 from axial_transformers.data.images import SUFFIXES
 from axial_transformers.data.kinds import kind_of
 from axial_transformers.data.scans import Scan, is_scan, read_scan
+from axial_transformers.data.splits import part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import bar
 from axial_transformers.training.config import find_device
-from axial_transformers.training.run_folder import raw_weights, read_run
+from axial_transformers.training.run_folder import Facts, raw_weights, read_run
 
 Weights = Literal["ema", "raw"]
 
@@ -36,8 +37,18 @@ class TrainedModel:
     weights: str
     source: str | None
     data: DataConfig
-    class_names: tuple[str, ...] | None
+    facts: Facts | None
+    """What was found in these data; None: it is not known."""
     folder: str
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return None if self.facts is None else self.facts.class_names
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Return the titles of the columns, if the data are a table."""
+        return None if self.facts is None else self.facts.columns
 
     @property
     def kind(self) -> str:
@@ -47,22 +58,100 @@ class TrainedModel:
     def examples(self, source: str | Path | None, split: Split | None) -> tuple[Examples, str]:
         """Return examples of `source`, read as the model's data was, and their description.
 
+        Columns of a table come in the model's order, by their titles.
+
         Args:
             source: None: the model's own data.
-            split: None: all of a given `source`; otherwise the test part, or else the validation part.
+            split: None: all of other data than the model's own; of these the test part, or else the validation part.
         """
         if source is None and self.source is None:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
         if source is None and self.source is not None:
             check_recorded(self.folder, self.source)
         where = str(source or self.source or "")
-        options = self.data if split is None and source is None else self._data_of(source)
+        own = source is None or self._is_own(source) or (split is None and self._is_copy_of_own(source))
+        options = self.data if own else self._data_of(where)
         options = replace(options, grid=self.model.config.grid)
-        wanted: list[Split] = [split] if split else ["all"] if source else ["test", "validation"]
-        examples, split = _first_there(where, options, wanted)
+        wanted: list[Split] = [split] if split else ["test", "validation"] if own else ["all"]
+        examples, found = _first_there(where, options, wanted)
+        if own and source is not None and split is None:
+            log.info("%s is the data of %s: only its %s part is taken; split=all takes all", where, self.folder, found)
         check_shape(examples, self.model.config, where)
+        examples = examples.with_columns(self.columns, where)
         check_values(examples, self.model.config, where)
-        return examples, f"{where}, {split}"
+        return examples, f"{where}, {found}"
+
+    def _is_own(self, source: str | Path) -> bool:
+        """Return True for the source of the model's data; warn of a part of it that may have trained the model."""
+        if self.source is None:
+            return False
+        if "digits" in (source, self.source) or is_hub_dataset(source) or is_hub_dataset(self.source):
+            return str(source).partition("@")[0] == self.source.partition("@")[0]
+        path, own = Path(source).resolve(), Path(self.source).resolve()
+        if own in path.parents:
+            first = path.relative_to(own).parts[0]
+            if (part_of_folder(first) or part_of_file(Path(first).stem)) not in ("validation", "test"):
+                log.warning("%s is a part of the data of %s, which may have trained on it", source, self.folder)
+        return path == own
+
+    def _is_copy_of_own(self, source: str | Path) -> bool:
+        """Return True for the model's data at another path, by their training part.
+
+        That is read only if the data have the same name, or are not where they were.
+        """
+        record = read_run(self.folder)
+        if record is None:
+            return False
+        if self.source is not None and Path(source).name != Path(self.source).name:
+            there = self.source == "digits" or is_hub_dataset(self.source) or _is_there(self.source)
+            if there:
+                return False
+        try:
+            return load(source, record.run.data, "train", bar("reading")).fingerprint == record.facts.fingerprint
+        except (ValueError, OSError):  # other data
+            return False
+
+    def labels(self, examples: Examples, where: str, wanted: bool = False) -> torch.Tensor | None:
+        """Return the model's numbers of the examples' classes [N], by the names of these; None: without labels.
+
+        Args:
+            where: what messages call the examples.
+            wanted: give labels to a model that can do without.
+
+        Raises:
+            ValueError: the examples have no labels, or the model does not know their classes.
+        """
+        config = self.model.config
+        if not (wanted or config.needs_label):
+            return None
+        if config.num_classes is None:
+            raise ValueError(f"labels of {where}: {self.folder} was trained without classes")
+        if examples.labels is None:
+            raise ValueError(f"{where} has no labels, and {self.folder} was trained with labels: {self._classes}")
+        numbers = examples.classes_among(self.known_classes, where)
+        if not wanted:
+            log.info("the labels of %s are used: %s was trained with labels only", where, self.folder)
+        return torch.from_numpy(numbers)
+
+    def examples_to_use(self, source: str | Path | None, split: Split | None) -> Examples:
+        """Return `examples` with the labels that the model needs, in its numbers; with none if it needs none."""
+        examples, where = self.examples(source, split)
+        labels = self.labels(examples, where)
+        return replace(examples, labels=None if labels is None else labels.numpy())
+
+    @property
+    def known_classes(self) -> tuple[str, ...]:
+        """Return a name for each class of the model, its number if there is no other."""
+        return self.model.config.names_of_classes(self.class_names)
+
+    def require_columns(self, source: Path) -> None:
+        """Raise ValueError for a table whose titles are not those of the model in the same order."""
+        if self.columns is None or source.suffix.lower() not in tables.SUFFIXES:
+            return
+        titles = tables.read_table(source).titles
+        if titles is not None and titles != self.columns:
+            both = f"the columns {', '.join(titles)}, not {', '.join(self.columns)}"
+            raise ValueError(f"{source} has {both}: bring them into this order, or leave out the model")
 
     def scan(self, source: str | Path | None = None) -> Scan | None:
         """Return the file of `source`, or of the model's data, if it is a scan."""
@@ -70,23 +159,34 @@ class TrainedModel:
         return read_scan(where) if where is not None and is_scan(where) else None
 
     def label(self, word: str | None) -> torch.Tensor | None:
-        """Return the class of this name or number as a tensor without axes."""
+        """Return the class of this name or number as a tensor without axes; None: without a label.
+
+        Raises:
+            ValueError: there is no such class, or the model needs one.
+        """
+        config, names = self.model.config, self.class_names or ()
+        if word is None and config.needs_label:
+            raise ValueError(f"label=None: {self.folder} was trained with labels only: {self._classes}")
         if word is None:
             return None
-        count, names = self.model.config.num_classes, self.class_names or ()
-        if count is None:
+        if config.num_classes is None:
             raise ValueError(f"label={word}: this model was trained without classes")
         if word in names:
             return torch.tensor(names.index(word), device="cpu")
-        if word.isdecimal() and len(word) < 19 and int(word) < count:
+        if word.isdecimal() and len(word) < 19 and int(word) < config.num_classes:
             return torch.tensor(int(word), device="cpu")
-        called = ", called " * bool(names) + ", ".join(names)
-        raise ValueError(f"label={word}: the classes are 0 to {count - 1}{called}")
+        raise ValueError(f"label={word}: {self._classes}")
 
-    def _data_of(self, source: str | Path | None) -> DataConfig:
-        if self.data.size is None and source is not None and is_scan(source):
+    @property
+    def _classes(self) -> str:
+        """Return in words which classes there are."""
+        called = f", called {', '.join(self.class_names)}" if self.class_names else ""
+        return f"the classes are 0 to {(self.model.config.num_classes or 0) - 1}{called}"
+
+    def _data_of(self, source: str | Path) -> DataConfig:
+        if self.data.size is None and is_scan(source):
             return replace(self.data, size=self.model.config.shape)
-        pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
+        pictures = Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES
         in_colour: dict[int, Literal["rgb", "rgba"]] = {3: "rgb", 4: "rgba"}
         mode = in_colour.get(self.model.config.channels)
         return replace(self.data, mode=mode) if pictures and mode and self.data.mode == "auto" else self.data
@@ -128,10 +228,13 @@ def check_recorded(folder: str | Path, source: str) -> None:
         return
     if is_hub_dataset(source):
         raise ValueError(f"{folder} is of {shown}, which is fetched only if it is named: add it after the folder")
-    path = Path(source.split("::")[0])  # file::dataset
-    if not os.path.lexists(path):
+    if not _is_there(source):
         raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new path after the folder")
     log.info("reading %s, the data that %s names", shown, folder)
+
+
+def _is_there(source: str) -> bool:
+    return os.path.lexists(source.split("::")[0])  # of file::dataset
 
 
 def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
@@ -148,6 +251,6 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
         described,
         None if record is None else record.run.source,
         DataConfig() if record is None else replace(record.run.data, offsets="fixed"),
-        None if record is None else record.facts.class_names,
+        None if record is None else record.facts,
         str(folder),
     )
