@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 from axial_transformers import data
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
+from axial_transformers.recipes import NAMED
 from tests.conftest import Axial
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -31,7 +33,7 @@ def test_a_model_of_the_package_takes_the_test_part_of_its_own_data(axial: Axial
     found = json.loads(done.out)
     assert (found["data"], found["images"], found["fingerprint"]) == ("digits, test", 297, test.fingerprint)
     assert found["bits_per_dim"] == pytest.approx(bits.mean().item(), abs=1e-9)
-    assert "digits is the data of digits: only its test part is taken; split=all takes all" in done.err
+    assert "digits is the data of digits: only its test part is taken; --split all takes all" in done.err
     assert evaluated(axial, "digits") == ("digits, test", "digits: the model that comes with the package\n")
     data_of_all, said = evaluated(axial, "digits", "digits", "--split", "all", "--limit", "4")
     assert (data_of_all, "is taken" in said) == ("digits, all", False)
@@ -63,7 +65,7 @@ def run(axial: Axial) -> str:
 
 def test_the_source_of_a_run_is_known_by_any_path(axial: Axial, run: str):
     Path("link").symlink_to("photos")
-    said = f"is the data of {run}: only its test part is taken; split=all takes all"
+    said = f"is the data of {run}: only its test part is taken; --split all takes all"
     for source in ("photos", "photos/", "./photos", Path("photos").resolve(), "photos/../photos", "link"):
         found, err = evaluated(axial, run, source)
         assert found == f"{source}, test"
@@ -101,3 +103,14 @@ def test_a_part_of_own_data_is_spoken_of_unless_it_is_for_the_test(axial: Axial,
     shutil.copytree("photos/train", "photos/test")
     assert "may have trained on it" in evaluated(axial, run, "photos/train")[1]
     assert "may have trained on it" not in evaluated(axial, run, "photos/test")[1]
+
+
+def test_a_model_of_the_package_knows_the_file_that_it_was_trained_on_by_its_content(axial: Axial, monkeypatch):
+    values, recipe = np.random.default_rng(0).integers(0, 256, (40, 28, 28, 1), dtype=np.uint8), NAMED["fashion_mnist"]
+    data.save_arrays("mine.npz", values)
+    data.save_arrays("other.npz", values[::-1])
+    fingerprint = data.load("mine.npz", recipe.settings.data).fingerprint
+    monkeypatch.setitem(NAMED, "fashion_mnist", replace(recipe, trained_on=fingerprint))
+    assert evaluated(axial, "fashion_mnist", "mine.npz")[0] == "mine.npz, validation"
+    assert evaluated(axial, "fashion_mnist", "mine.npz", "--split", "all")[0] == "mine.npz, all"
+    assert evaluated(axial, "fashion_mnist", "other.npz")[0] == "other.npz, all"

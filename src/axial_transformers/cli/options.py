@@ -84,7 +84,8 @@ class OfModel:
         trained = open_model(self.model, self.weights, str(device or self.device))
         recipe = NAMED.get(str(self.model))
         if recipe and is_shipped(self.model):
-            trained = replace(trained, source=recipe().source)
+            on = None if recipe.trained_on is None else (recipe.settings.data, recipe.trained_on)
+            trained = replace(trained, source=recipe.settings.source, trained_on=on)
         given = {name: value for name, value in vars(self.data).items() if value is not None}
         sides = trained.model.config.shape[-2:]
         if self.data.fit and not (self.data.size or trained.data.size) and len({*sides}) < len(sides):

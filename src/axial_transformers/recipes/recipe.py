@@ -32,6 +32,8 @@ class Recipe:
     fits: Hardware
     """A machine for a step."""
     settings: RunConfig
+    trained_on: str | None = None
+    """Fingerprint of the training part of the model of this name in the package."""
 
     def __call__(self) -> RunConfig:
         """Return the settings, in the run's own folder."""

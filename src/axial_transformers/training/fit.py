@@ -151,12 +151,13 @@ def fit(  # noqa: PLR0913
     device = config.torch_device()
     with Processes(device) as processes, alone(config, device), borrowed(model):
         check_fit(model, examples, config, processes)
-        model.config = labelled(model.config, config, begun)
         if config.tensorboard:
             require_extra("tensorboard", "tensorboard", "training.tensorboard=True")
         if config.wandb and find_spec("wandb") is None:
             raise ValueError(f"training.wandb={config.wandb} needs the package wandb: pip install wandb")
         with opened_run(run.out, begun is not None) if processes.rank_zero else nullcontext():
+            if (own := labelled(model.config, config, begun)) != model.config:
+                model.config = own
             if run.start_from and newest_checkpoint(run.out) is None:
                 for line in _start(model, run.start_from, facts.class_names if facts else examples.class_names):
                     progress.say(line)

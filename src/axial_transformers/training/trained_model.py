@@ -40,6 +40,8 @@ class TrainedModel:
     facts: Facts | None
     """What was found in these data; None: it is not known."""
     folder: str
+    trained_on: tuple[DataConfig, str] | None = None
+    """How the training part was read, and its fingerprint."""
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -75,7 +77,9 @@ class TrainedModel:
         wanted: list[Split] = [split] if split else ["test", "validation"] if own else ["all"]
         examples, found = _first_there(where, options, wanted)
         if own and source is not None and split is None:
-            log.info("%s is the data of %s: only its %s part is taken; split=all takes all", where, self.folder, found)
+            log.info(
+                "%s is the data of %s: only its %s part is taken; --split all takes all", where, self.folder, found
+            )
         check_shape(examples, self.model.config, where)
         examples = examples.with_columns(self.columns, where)
         check_values(examples, self.model.config, where)
@@ -97,17 +101,18 @@ class TrainedModel:
     def _is_copy_of_own(self, source: str | Path) -> bool:
         """Return True for the model's data at another path, by their training part.
 
-        That is read only if the data have the same name, or are not where they were.
+        That is read only if the data have the same name, or are not where they were. Of a model in the package, whose
+        data have no place, only a single file is.
         """
-        record = read_run(self.folder)
-        if record is None:
+        if self.trained_on is None or (self.source is None and Path(source).is_dir()):
             return False
         if self.source is not None and Path(source).name != Path(self.source).name:
             there = self.source == "digits" or is_hub_dataset(self.source) or _is_there(self.source)
             if there:
                 return False
+        data, fingerprint = self.trained_on
         try:
-            return load(source, record.run.data, "train", bar("reading")).fingerprint == record.facts.fingerprint
+            return load(source, data, "train", bar("reading")).fingerprint == fingerprint
         except (ValueError, OSError):  # other data
             return False
 
@@ -253,4 +258,5 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
         DataConfig() if record is None else replace(record.run.data, offsets="fixed"),
         None if record is None else record.facts,
         str(folder),
+        None if record is None else (record.run.data, record.facts.fingerprint),
     )
