@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "OMP_WAIT_POLICY" not in os.environ:  # idle threads of GNU OpenMP sleep after 50 us, not after 15 ms
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if sys.stderr is None:  # closed: messages go nowhere, and no file that is opened later gets its number
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be no text
