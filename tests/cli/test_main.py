@@ -69,6 +69,16 @@ def test_every_command_teaches_itself(axial: Axial, command):
     assert max(map(len, out.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("command", ["compress", "decompress"])
+def test_a_model_that_may_be_left_out_is_not_called_required(axial: Axial, refused, command):
+    _, out, _ = axial(command, "--help")
+    model, others = re.search(r"│ (.) +MODEL --model(.*?)│ \*", out, re.DOTALL).groups()
+    assert (model, "[required]" in others) == (" ", False)
+    words = {"compress": ["--source", "x", "--archive", "x.axl"], "decompress": ["--archive", "x", "--output", "y"]}
+    assert f"axial {command}: x: no such file" in refused(command, *words[command]).lower()
+    assert "are both needed" in refused(command, *words[command][:2])
+
+
 def test_help_of_a_recipe_shows_every_setting_with_its_default(axial: Axial, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     _, out, _ = axial("train", "digits", "--help")
