@@ -16,7 +16,7 @@ FILES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorte
 
 
 LINES_OF_ROOMS = {
-    ("cli",): 1_900,
+    ("cli",): 1_950,
     ("layers", "ops"): 3_100,
     ("engine",): 1_405,
     ("studio.py",): 280,
@@ -24,7 +24,7 @@ LINES_OF_ROOMS = {
     ("pictures",): 900,
     ("recipes",): 550,
     ("models", "likelihood"): 2_680,
-    ("training",): 3_000,
+    ("training",): 3_050,
     ("data",): 2_802,
     ("compression",): 2_000,
     ("storage",): 950,
