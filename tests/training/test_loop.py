@@ -275,7 +275,7 @@ def test_a_run_whose_folder_is_moved_ends_and_goes_on_at_the_new_place(uninterru
     def sample(averaged, step):
         move("samples", step)
 
-    config = replace(CONFIG, sample_every=10)
+    config = replace(CONFIG, sample_every=10, log_every=100)  # a save is the first to find out
     with pytest.raises(FileNotFoundError, match="old was moved or removed while its run trained"):
         train(model(), examples(), config, old, loss=loss, evaluate=evaluate, sample=sample)
     assert [path.name for path in old.rglob("*")] == (["train.json"] if left == "another run" else [])
