@@ -7,10 +7,12 @@ DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.ready
 STUDIO := .venv-studio
 STUDIO_READY := $(STUDIO)/.ready
+LOWEST := .venv-lowest
+LOWEST_READY := $(LOWEST)/.ready
 PLATFORMS := aarch64-linux-gnu.2.17 aarch64-macos.11.0-none x86_64-windows-gnu
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check test-slow test-processors test-gpu gpu-report mutants axl docs docs-serve docs-check studio-test release-check clean
+.PHONY: demo test check test-slow test-processors test-lowest test-gpu gpu-report mutants axl docs docs-serve docs-check studio-test release-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -31,6 +33,9 @@ test-slow: $(READY)  ## what takes longer than the test run allows
 
 test-processors: $(READY)  ## kernels, layers, decoding, archives as on other x86 processors; PROCESSORS=AVX2: as on one
 	$(BIN)/python tests/processors.py $(PROCESSORS)
+
+test-lowest: $(LOWEST_READY)  ## the test suite with the oldest releases that pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest
 
 test-gpu: $(READY)  ## what needs a CUDA device
 	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/python -m pytest -m gpu
@@ -86,6 +91,14 @@ $(STUDIO_READY): pyproject.toml constraints.txt
 	$(STUDIO)/bin/python -m pip install --quiet --progress-bar off -c $(STUDIO)/constraints.txt -e '.[studio,browser]' pytest hypothesis
 	touch $@
 
+# What tests alone need has no bounds: it is of constraints.txt
+$(LOWEST_READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/axial_transformers/engine/*.[ch])
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --progress-bar off uv
+	grep -E '^(beartype|hatchling|hypothesis|import-linter|matplotlib|pytest|tensorboard)==' constraints.txt > $(LOWEST)/tools.txt
+	$(LOWEST)/bin/uv pip install --quiet --system-certs --python $(LOWEST)/bin/python --resolution lowest-direct -r $(LOWEST)/tools.txt -e '.[datasets,hub,scientific,tensorflow,video]'
+	touch $@
+
 $(DOCS_READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[docs]'
@@ -98,4 +111,4 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/axial_tra
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(DOCS) $(STUDIO) build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(DOCS) $(STUDIO) $(LOWEST) build .pytest_cache .mypy_cache .ruff_cache

@@ -36,15 +36,15 @@ def picture(pixels: np.ndarray, suffix: str = ".png") -> bytes:
     return file.getvalue()
 
 
-def deep_png(colour: int, channels: int) -> bytes:
-    """5x3 pixels of 16 bits a channel, of a colour type that PNG has; Pillow writes none."""
+def deep_png(colour: int, channels: int, bits: int = 16) -> bytes:
+    """5x3 pixels of 16 or fewer bits a channel, of a colour type that PNG has; Pillow writes few of them."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-    noise = np.random.default_rng(0).integers(0, 256, (3, 10 * channels), np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (3, -(-5 * channels * bits // 8)), np.uint8)
     rows = b"".join(b"\0" + row.tobytes() for row in noise)
-    head = struct.pack(">IIBBBBB", 5, 3, 16, colour, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", 5, 3, bits, colour, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 

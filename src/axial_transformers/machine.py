@@ -25,17 +25,12 @@ def multiplies_bfloat16(device: torch.device) -> bool:
         return torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "DEFAULT"
     usable = any(word in allowed.upper() for word in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
-    return device.type == "cpu" and usable and bool(torch_capabilities().get("avx512_bf16"))
+    return device.type == "cpu" and usable and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
 
 
 def processor_name() -> str:
     """Return the CPU's own name."""
-    return torch_capabilities().get("cpu_name") or platform.processor() or platform.machine()
-
-
-def torch_capabilities() -> dict[str, Any]:
-    """Return the CPU's instructions and name; empty before torch 2.13."""
-    return getattr(torch.cpu, "get_capabilities", dict)()
+    return torch.cpu.get_capabilities().get("cpu_name") or platform.processor() or platform.machine()
 
 
 def cpp_compiler() -> str | None:
@@ -131,7 +126,7 @@ def _table(path: Path) -> dict[str, int]:
 
 def machine_facts() -> dict[str, str]:
     """Return facts about this machine, as rows (name, value)."""
-    has, devices = torch_capabilities(), [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    has, devices = torch.cpu.get_capabilities(), [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
     return {
         "processor": processor_name(),
         "instructions": ", ".join(name for name in INSTRUCTIONS if has.get(name)) or "not known",

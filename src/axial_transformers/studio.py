@@ -156,6 +156,29 @@ class Studio:
         return Path(tempfile.mkdtemp(dir=self.folder)) / ("studio.mp4" if movie else "studio.png")
 
 
+class SameOrigin:
+    """ASGI middleware that refuses what the pages of other sites send: requests whose Origin is not their Host.
+
+    A browser lets any page send files to any address, and names the page's site in Origin. Programs send no Origin.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer 403 to a foreign request; pass all others on."""
+        headers = dict(scope.get("headers", ()))
+        origin, host = headers.get(b"origin"), headers.get(b"host", b"").lower()
+        own = (b"http://" + host, b"https://" + host)
+        if origin is None or origin.lower() in own:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+        else:
+            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": b"Studio takes nothing from the pages of other sites"})
+
+
 @contextmanager
 def served(
     trained: TrainedModel, host: str = LOCAL[0], port: int | None = None, explain: Explain = str
@@ -179,7 +202,7 @@ def served(
                 prevent_thread_lock=True,
                 max_file_size=MAX_MEGABYTES * 10**6,
                 footer_links=[],
-                app_kwargs={"middleware": [names]},
+                app_kwargs={"middleware": [names, Middleware(SameOrigin)]},
             )
         except OSError as error:  # Gradio's message is about its own settings
             where = f"port {port}" if port else "ports from 7860 on"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 
 from axial_transformers.storage.locks import folder_held
 from tests.conftest import Axial, Refused
@@ -58,7 +58,7 @@ def forge(checkpoint: Path, changes: dict[str, Any]) -> None:
 
 def change_tensor(file: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Change one tensor of a checkpoint."""
-    tensors = load_file(file)
+    tensors = load(file.read_bytes())  # not mapped: the file is written again
     name, tensor = next((name, tensor) for name, tensor in tensors.items() if tensor.ndim)
     save_file(tensors | {name: change(tensor)}, file)
 

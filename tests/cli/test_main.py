@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import axial_transformers
-from axial_transformers import recipes
+from axial_transformers import cli, recipes
 from axial_transformers.cli import sample
 from axial_transformers.cli.parsing import COMMANDS
 from axial_transformers.training import Facts, RunRecord, TrainConfig
@@ -67,6 +67,16 @@ def test_every_command_teaches_itself(axial: Axial, command):
     assert f"Usage: axial {command} " in f"{out.splitlines()[0]} "
     assert re.search(rf"^ +axial {command}", out, re.MULTILINE)  # an example, on a line of its own
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["compress", "decompress"])
+def test_a_model_that_may_be_left_out_is_not_called_required(axial: Axial, refused, command):
+    _, out, _ = axial(command, "--help")
+    model, others = re.search(r"│ (.) +MODEL --model(.*?)│ \*", out, re.DOTALL).groups()
+    assert (model, "[required]" in others) == (" ", False)
+    words = {"compress": ["--source", "x", "--archive", "x.axl"], "decompress": ["--archive", "x", "--output", "y"]}
+    assert f"axial {command}: x: no such file" in refused(command, *words[command]).lower()
+    assert "are both needed" in refused(command, *words[command][:2])
 
 
 def test_help_of_a_recipe_shows_every_setting_with_its_default(axial: Axial, monkeypatch):
@@ -172,6 +182,32 @@ def test_a_closed_pipe_is_no_error(words):
     shell = ["bash", "-c", f"set -o pipefail; {sys.executable} -m axial_transformers {words} | true"]
     ran = subprocess.run(shell, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "")
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "--help", "--version"])
+def test_a_command_whose_output_is_closed_is_refused_before_its_work(capsys, monkeypatch, command):
+    monkeypatch.setattr(sys, "stdout", None)  # as Python sets it
+    assert cli.main([command]) == 2
+    line = f"axial {command}: standard output is closed: send it to a file, or to /dev/null\n"
+    assert capsys.readouterr().err == line
+
+
+def test_messages_are_not_mixed_with_the_output_where_stderr_is_closed(axial: Axial, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert axial("nonsense") == (2, "", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        ("recipes >&-", 1), ("recipes >/dev/full", 1), ("nonsense 2>/dev/full", 0), ("recipes >&- 2>&-", 0),
+    ],
+)  # fmt: skip
+def test_a_stream_that_is_closed_or_full_is_an_error_without_a_traceback(words, lines):
+    shell = ["bash", "-c", f"{sys.executable} -m axial_transformers {words}"]
+    ran = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", lines)
 
 
 @pytest.mark.parametrize("command", ["sample", "complete"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -222,3 +223,42 @@ def test_several_numbers_may_be_followed_by_another_option():
         assert (run.data.size, run.model.outer_layers) == ((2, 4, 4), (3, 2))
     run, _ = requested(["photos32", "--data.size", "16", "--model.outer-layers", "4", "--training.steps", "7"])
     assert (run.data.size, run.model.outer_layers) == (16, 4)
+
+
+@pytest.mark.parametrize("moment", ["score", "sample", "bits_map"])
+def test_a_run_that_is_moved_while_it_is_looked_at_leaves_nothing_behind(axial: Axial, monkeypatch, moment):
+    """The command ends with one line and status 2, and goes on at the new place."""
+    usual = getattr(training, moment)
+
+    def moving(*given, **more):
+        if Path("run").exists():
+            Path("run").rename("moved")
+        return usual(*given, **more)
+
+    monkeypatch.setattr(training, moment, moving)
+    settings = ["--training.evaluate-every", 1, "--training.sample-every", 1, "--validate-on", 1, "--samples", 1]
+    status, _, err = axial("train", "digits", *TINY, *ONE_STEP, *settings, "--out", "run")
+    assert status == 2
+    assert err.splitlines()[-1].startswith("axial train: run was moved or removed while its run trained")
+    assert not Path("run").exists()
+    assert axial("train", "moved").status == 0
+
+
+def test_a_record_has_the_command_that_began_a_run_and_the_one_that_last_resumed_it(axial: Axial):
+    few = ["--samples", 0, "--validate-on", 1, "--training.batch-size", 2]
+    assert axial("train", "digits", *TINY, *few, "--training.steps", 1, "--out", "run").status == 0
+    assert "last resumed by" not in axial("inspect", "run").out
+    for steps in (2, 3):
+        assert axial("train", "run", "--training.steps", steps).status == 0
+    begun, resumed = f"axial train digits {' '.join(TINY)}", "axial train run --training.steps 3"
+    rows = axial("inspect", "run").out
+    assert re.search(rf"command +`{re.escape(begun)}", rows)
+    assert re.search(rf"last resumed by +`{re.escape(resumed)}`", rows)
+    page = Path("run/index.html").read_text()
+    assert begun in page
+    assert resumed in page
+    facts = json.loads(axial("inspect", "run", "--json").out)["facts"]
+    assert (facts["command"][:2], " ".join(facts["resumed_by"])) == (
+        ["train", "digits"],
+        resumed.removeprefix("axial "),
+    )

@@ -346,6 +346,18 @@ def test_a_target_is_a_new_folder_or_a_new_file_of_a_format_that_keeps_the_value
         decompress_files(gray, tmp_path / "n.axl", tmp_path / "full")
 
 
+@pytest.mark.parametrize("target", ["x.out", "v1.2", "x"])
+def test_a_target_whose_suffix_is_of_no_format_is_a_folder(tmp_path, gray, target):
+    (tmp_path / "folder").mkdir()
+    Image.fromarray(noise(7, 9)).save(tmp_path / "folder/a.png")
+    np.save(tmp_path / "b.npy", noise(4, 3, 5))
+    for source, name in (("folder", "a.png"), ("folder/a.png", "a.png"), ("b.npy", "b.npy")):
+        archive, folder = tmp_path / f"{Path(source).stem}.axl", tmp_path / Path(source).stem / target
+        compress_files(gray, tmp_path / source, archive, embed=False, force=True)
+        decompress_files(gray, archive, folder)
+        assert [path.name for path in folder.iterdir()] == [name]
+
+
 def test_an_image_without_colours_of_its_own_may_be_of_a_model_of_colours(tmp_path):
     Image.fromarray(noise(3, 5)).save(tmp_path / "a.png")
     (returned,) = there_and_back(archiving_model(4), tmp_path / "a.png", tmp_path / "back").iterdir()

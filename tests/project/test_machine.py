@@ -22,7 +22,7 @@ def on(monkeypatch):
     def use(has: bool) -> None:
         for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(machine, "torch_capabilities", lambda: {"avx512_bf16": has})
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has})
         monkeypatch.setattr(machine, "multiplies_bfloat16", multiplies_bfloat16)
 
     return use

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save, save_file
 from torch.nn.utils import parametrizations
 
 from axial_transformers.compression import compress, fingerprint
@@ -143,24 +143,27 @@ def test_weights_that_are_hostile_cut_off_or_missing_are_refused(folder):
 
 
 def test_weights_that_are_not_those_of_the_configuration_are_told_by_name(folder):
-    weights = load_file(folder / WEIGHTS)
+    weights = load((folder / WEIGHTS).read_bytes())  # not mapped: the file is written again
     bias = weights["head.0.bias"].clone()
     save_file({name.replace("head", "haed"): tensor for name, tensor in weights.items()}, folder / WEIGHTS)
     assert "missing head.0.weight; missing head.0.bias" in refusal(folder)
     for said, tensor in [
         ("head.0.bias is [9], not [8]", torch.zeros(9)),
         ("head.0.bias holds I64 values", bias.long()),
-        ("head.0.bias holds C64 values", bias.to(torch.complex64)),
         ("head.0.bias holds NaN or infinity", (bias + torch.nan).half()),
         ("head.0.bias holds NaN or infinity", (bias + torch.inf).bfloat16()),
         ("head.0.bias holds NaN or infinity", (bias - torch.inf).double()),
     ]:
         save_file(weights | {"head.0.bias": tensor}, folder / WEIGHTS)
         assert said in refusal(folder)
+    content = save(weights | {"head.0.bias": bias.long()}).replace(b'"I64"', b'"C64"')
+    (folder / WEIGHTS).write_bytes(content)
+    said = refusal(folder)
+    assert "head.0.bias holds C64 values" in said or "InvalidHeader" in said  # safetensors before 0.8 has no such type
 
 
 def test_weights_are_read_as_float32_or_where_one_is_float64_as_that(folder):
-    weights = load_file(folder / WEIGHTS)
+    weights = load((folder / WEIGHTS).read_bytes())  # not mapped: the file is written again
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         stored = {name: tensor.to(dtype) for name, tensor in weights.items()}
         for some in (stored, weights | {"head.0.bias": stored["head.0.bias"]}):

@@ -1,5 +1,6 @@
 """Studio without its page: what it samples, completes and scores, and what it says of wrong fields."""
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
 from axial_transformers.pictures import image_grid
 from axial_transformers.pictures.heat_maps import heat_map
-from axial_transformers.studio import APPROXIMATE, EXACT, Studio
+from axial_transformers.studio import APPROXIMATE, EXACT, SameOrigin, Studio
 from axial_transformers.training import Facts
 from axial_transformers.training.trained_model import TrainedModel, open_model
 from tests.conftest import Axial
@@ -114,3 +115,34 @@ def test_files_are_read_as_the_data_of_the_run(trained, tmp_path):
 def test_without_gradio_the_command_says_how_to_install_it(axial: Axial, monkeypatch):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert "Gradio is missing: pip install 'axial-transformers[studio]'" in axial("studio", "nowhere").err
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize(
+    ("origin", "host", "passes"),
+    [
+        (None, "127.0.0.1:7860", True),
+        ("http://127.0.0.1:7860", "127.0.0.1:7860", True),
+        ("https://Studio.example", "studio.example", True),
+        ("https://evil.example", "127.0.0.1:7860", False),
+        ("http://127.0.0.1:8888", "127.0.0.1:7860", False),
+        ("http://localhost:7860", "127.0.0.1:7860", False),
+        ("http://127.0.0.1:7860.evil.example", "127.0.0.1:7860", False),
+        ("null", "127.0.0.1:7860", False),
+        ("null", "", False),
+    ],
+)
+def test_what_a_page_of_another_site_sends_is_refused(kind, origin, host, passes):
+    passed, sent = [], []
+
+    async def app(scope, receive, send):
+        passed.append(scope)
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", host.encode()), *([(b"origin", origin.encode())] if origin else [])]
+    asyncio.run(SameOrigin(app)({"type": kind, "headers": headers}, None, send))
+    refusal = [403, None] if kind == "http" else [None]
+    assert len(passed) == passes
+    assert [message.get("status") for message in sent] == ([] if passes else refusal)

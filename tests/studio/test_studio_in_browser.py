@@ -1,6 +1,7 @@
 """Studio in a headless browser: `make studio-test`."""
 
 import http.client
+import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -123,3 +124,23 @@ def test_what_is_refused_is_one_line(browser, tmp_path):
         assert connection.getresponse().status == 400
         with pytest.raises(OSError), socket.create_connection(("127.0.0.2", int(port)), timeout=2):
             pass
+
+
+UPLOAD = """async address => {
+    const form = new FormData();
+    form.append("files", new Blob(["sent by another page"]), "foreign.npy");
+    await fetch(address + "gradio_api/upload", {method: "POST", mode: "no-cors", body: form});
+}"""
+
+
+def test_a_page_of_another_site_can_send_no_file(browser, tmp_path):
+    """To a browser, localhost and 127.0.0.1 are two sites."""
+    with opened(browser, tmp_path, 6, 4) as page:
+        address, other = page.url, browser.new_page()
+        uploads = Path(os.environ["GRADIO_TEMP_DIR"])
+        other.goto(address.replace("127.0.0.1", "localhost"))
+        other.evaluate(UPLOAD, address)
+        assert list(uploads.rglob("foreign.npy")) == []
+        page.evaluate(UPLOAD, address)
+        assert len(list(uploads.rglob("foreign.npy"))) == 1
+        other.close()

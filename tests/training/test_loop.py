@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,40 @@ def test_another_run_is_refused_on_resume(uninterrupted, training, layers, count
     other = AxialTransformer(replace(model().config, inner_layers=layers))
     with pytest.raises(ValueError, match=complaint):
         train(other, examples(count), replace(CONFIG, **training), uninterrupted, resume=True)
+
+
+@pytest.mark.parametrize("left", ["nothing", "another run"])
+@pytest.mark.parametrize("when", ["a step", "an evaluation", "samples"])
+def test_a_run_whose_folder_is_moved_ends_and_goes_on_at_the_new_place(uninterrupted, tmp_path, when, left):
+    """Nothing is written to the old place, not even where another run has begun there."""
+    old, new = tmp_path / "old", tmp_path / "new"
+
+    def move(moment: str, step: int) -> None:
+        if (moment, step) == (when, 10) and not new.exists():
+            old.rename(new)
+            if left == "another run":
+                old.mkdir()
+                shutil.copy(new / "train.json", old)
+
+    calls = count()
+
+    def loss(*inputs, **more):
+        move("a step", next(calls))
+        return random_slice_loss(*inputs, **more)
+
+    def evaluate(averaged, step, fill):
+        move("an evaluation", step)
+        return score(averaged, step, fill)
+
+    def sample(averaged, step):
+        move("samples", step)
+
+    config = replace(CONFIG, sample_every=10, log_every=100)  # a save is the first to find out
+    with pytest.raises(FileNotFoundError, match="old was moved or removed while its run trained"):
+        train(model(), examples(), config, old, loss=loss, evaluate=evaluate, sample=sample)
+    assert [path.name for path in old.rglob("*")] == (["train.json"] if left == "another run" else [])
+    assert run(new, resume=True).ending == "finished"
+    assert_alike(new, uninterrupted)
 
 
 def test_a_folder_in_use_is_not_written_over(uninterrupted, tmp_path):

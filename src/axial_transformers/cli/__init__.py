@@ -4,7 +4,9 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 from cyclopts import CycloptsError
 
@@ -33,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if "OMP_WAIT_POLICY" not in os.environ:  # idle threads of GNU OpenMP sleep after 50 us, not after 15 ms
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    if sys.stderr is None:  # closed: messages go nowhere, and no file that is opened later gets its number
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be no text
@@ -51,12 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = one_line(error)
         if text is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
-        print(f"{' '.join(['axial', *words[:1]])}: {text}", file=sys.stderr)
+        with suppress(OSError):  # where nothing can be written, the status says it
+            print(f"{' '.join(['axial', *words[:1]])}: {text}", file=sys.stderr)
         return getattr(error, "exit_status", USAGE_ERROR)
 
 
 def _run(words: list[str]) -> int:
     command, *others = words
+    if sys.stdout is None:
+        raise ValueError("standard output is closed: send it to a file, or to /dev/null")
     if command not in DIVIDED:
         if os.environ.get("RANK", "0") != "0":
             return 0

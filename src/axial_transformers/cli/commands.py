@@ -21,6 +21,22 @@ from axial_transformers.cli.options import (
 from axial_transformers.training import RunConfig
 
 NO_OPTION = Parameter(parse=False)
+REQUIRED = Parameter(required=True)
+Words = tuple[str | Path | None, Path, Path]
+"""Model, source and target of a command."""
+
+
+def _words(model: str | Path | None, source: Path | None, target: Path | None, names: str) -> Words:
+    """Return the words of a command whose first one may be left out; the model is then None.
+
+    Raises:
+        ValueError: source or target is missing.
+    """
+    if target is None:
+        model, source, target = None, model and Path(model), source
+    if source is None or target is None:
+        raise ValueError(f"{names} are both needed")
+    return model, source, target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,9 +241,9 @@ class Compress:
 
     USAGE: ClassVar[str] = "[MODEL] SOURCE ARCHIVE [OPTIONS]"
 
-    model: str | Path
+    model: str | Path | None = None
     """Folder of a run or of an exported model, or a hub id. Leave it out, and one is trained."""
-    source: Path
+    source: Annotated[Path | None, REQUIRED] = None
     """What axial train reads, or an image. Files return with equal values, in their or the nearest lossless format."""
     archive: Path | None = None
     """The file to write, NAME.axl."""
@@ -258,16 +274,16 @@ class Compress:
     """Print one JSON object."""
 
     @property
-    def words(self) -> tuple[str | Path | None, Path, Path]:
+    def words(self) -> Words:
         """Model, source and archive; the model is None if one is to be trained."""
-        if self.archive is None:
-            return None, Path(self.model), self.source
-        if self.fit is not None or self.start_from is not None or self.size is not None:
+        model, source, archive = _words(self.model, self.source, self.archive, "SOURCE and ARCHIVE")
+        of_new = self.fit is not None or self.start_from is not None or self.size is not None
+        if model is not None and of_new:
             raise ValueError(
-                f"--fit, --from and --data.size are of a new model: leave out {self.model}, or begin with it, by"
-                f" --from {self.model}"
+                f"--fit, --from and --data.size are of a new model: leave out {model}, or begin with it, by"
+                f" --from {model}"
             )
-        return self.model, self.source, self.archive
+        return model, source, archive
 
 
 @dataclass(frozen=True)
@@ -282,23 +298,21 @@ class Decompress:
 
     USAGE: ClassVar[str] = "[MODEL] ARCHIVE OUTPUT [OPTIONS]"
 
-    model: str | Path
+    model: str | Path | None = None
     """The model that compressed the archive, unless this holds it."""
-    archive: Path
+    archive: Annotated[Path | None, REQUIRED] = None
     """The .axl file."""
     output: Path | None = None
-    """A new folder, or for one image, an array, a table or a scan a new file, such as x.png or x.npz."""
+    """A new folder; or, of one image, an array, a table or a scan, a new file, such as x.png or x.npz."""
     _: KW_ONLY
     salvage: bool = False
     """Write what intact chunks contain, name what is lost, and end with status 1. Lost values of arrays are 0."""
     weights: Weights = "ema"
 
     @property
-    def words(self) -> tuple[str | Path | None, Path, Path]:
-        """Model, archive and output; the model is None if two words are given."""
-        if self.output is None:
-            return None, Path(self.model), self.archive
-        return self.model, self.archive, self.output
+    def words(self) -> Words:
+        """Model, archive and output; the model is None if the archive is to hold it."""
+        return _words(self.model, self.archive, self.output, "ARCHIVE and OUTPUT")
 
 
 @dataclass(frozen=True)

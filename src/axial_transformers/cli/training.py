@@ -31,6 +31,7 @@ from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.costs import StepCosts, check_memory, costs_of, parameters
 from axial_transformers.training.fit import fit, labelled
 from axial_transformers.training.run_description import describe_data
+from axial_transformers.training.run_folder import require_run
 from axial_transformers.training.run_page import BITS
 from axial_transformers.training.trained_model import check_shape, check_values, open_model, range_of_examples
 from axial_transformers.wording import engineering
@@ -115,7 +116,7 @@ def fit_examples(
         examples,
         replace(run, source=_absolute(run.source)),
         begun=begun,
-        facts=facts if begun is None else begun.facts,
+        facts=facts if begun is None else replace(begun.facts, resumed_by=facts.command),
         evaluate=wrap(evaluation_of(seen, run)),
         sample=pictures_of(seen, run),
         progress=Bar("training"),
@@ -255,6 +256,7 @@ def evaluation_of(validation: Examples, run: RunConfig) -> Evaluate:
     def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
         scores = score(model, validation.values, batch, bar("validation"), fill, label)
         if rank() == 0:
+            require_run(run.out)  # examples may take long
             keep_typical(run.out, scores)
         found = summarise(torch.from_numpy(scores.bits))
         return {"bits_per_dim": found.bits_per_dim, "standard_error": found.standard_error}
@@ -282,8 +284,10 @@ def pictures_of(
         classes = None if validation.labels is None else torch.from_numpy(np.resize(validation.labels, count))
         values = sample(model, count, seed=step, label=classes, known=known)
         grid = image_grid(values.cpu().numpy(), look=look)
+        require_run(run.out)  # samples may take long
         save_picture(run.out / f"samples/step-{step:08d}.png", grid)
         bits = bits_map(model, shown, label).cpu().numpy()
+        require_run(run.out)
         save_picture(run.out / BITS, under_examples(shown.numpy(), bits, look))
         return {"samples": np.asarray(grid)}
 

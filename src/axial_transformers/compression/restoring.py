@@ -19,7 +19,7 @@ from axial_transformers.compression.container import ArchiveError, DamagedError
 from axial_transformers.compression.contents import FORMATS
 from axial_transformers.compression.description import HeldArray
 from axial_transformers.compression.reader import ArchiveReader
-from axial_transformers.data import scans, tables
+from axial_transformers.data import images, npy, scans, tables, video
 from axial_transformers.data.scans import suffix_of
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Progress
@@ -46,8 +46,8 @@ def decompress_files(
 ) -> list[str]:
     """Write the files from which `compress_files` made the archive, into a new folder.
 
-    One image alone is written as a file if the target has a suffix, and so is an array: as .npy, .npz, or in its own
-    format.
+    One image alone is written as a file if the target has a suffix of images, arrays, scans or videos. So is an array:
+    as .npy, .npz, or in its own format. Any other target, such as x.out, is a folder.
 
     Args:
         model: the one that wrote an archive that carries none.
@@ -69,9 +69,9 @@ def decompress_files(
 def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progress) -> list[str]:
     require_target(target)
     description = reader.description()
-    array, images, stored = description.array, description.images, description.stored
-    single = target.suffix != "" and (array is not None or (len(images) == 1 and not stored))
-    kept = suffix_of(Path(array.name if array else images[0][0]))
+    array, pictures, stored = description.array, description.images, description.stored
+    single = _is_file(target) and (array is not None or (len(pictures) == 1 and not stored))
+    kept = suffix_of(Path(array.name if array else pictures[0][0]))
     if array and single and suffix_of(target) not in (".npy", ".npz", kept):
         raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
     if array and stored and (suffix_of(target) if single else kept) not in (".npz", *tables.SUFFIXES):
@@ -83,7 +83,7 @@ def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progr
         if array is not None:
             write_array(place if single else _new(place, array.name), array, reader.model.config, examples, parts, lost)
         else:
-            for (name, mode, *_), values in zip(images, examples):
+            for (name, mode, *_), values in zip(pictures, examples):
                 if values is None:
                     lost.append(name)
                 else:
@@ -98,7 +98,12 @@ def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progr
 
 def require_target(target: Path) -> None:
     """Raise OSError where `target` could not be written, or exists."""
-    require_writable(target, folder=not target.suffix or os.path.lexists(target))
+    require_writable(target, folder=not _is_file(target) or os.path.lexists(target))
+
+
+def _is_file(target: Path) -> bool:
+    """Return True if a target has the suffix of a file, which it becomes unless many files return."""
+    return suffix_of(target) in (*images.SUFFIXES, *npy.SUFFIXES, *scans.SUFFIXES, *video.SUFFIXES)
 
 
 def _new(folder: Path, name: str) -> Path:

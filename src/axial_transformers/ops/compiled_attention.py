@@ -92,7 +92,7 @@ def differentiable(
     present = mask_of_lines(call.key_mask, call.axis)
     fixed = None if present is None else present.contiguous(), call.rotations
     options = call.axis, call.causal, call.scale
-    out: Tensor = _Attention.apply(call.packing, options, len(learned), *fixed, *learned, *tensors)  # type: ignore[no-untyped-call]
+    out: Tensor = _Attention.apply(call.packing, options, len(learned), *fixed, *learned, *tensors)
     return out
 
 

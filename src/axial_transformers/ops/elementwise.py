@@ -27,7 +27,7 @@ def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return x * sigmoid(1.702 x), the authors' nonlinearity; any number of derivatives."""
     if torch.compiler.is_compiling() or is_transformed():  # the compiler fuses by itself
         return x * torch.sigmoid(STEEPNESS * x)
-    return _QuickGELU.apply(x)  # type: ignore[no-untyped-call]
+    return _QuickGELU.apply(x)
 
 
 def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
@@ -44,7 +44,7 @@ def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Flo
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
     if torch.compiler.is_compiling() or is_transformed() or not (fits and _pays(x) and _pays(y)):
         return x + dropout(y, p)
-    return _AddDropped.apply(x, y, dropped)  # type: ignore[no-untyped-call]
+    return _AddDropped.apply(x, y, dropped)
 
 
 def _scale(dropped: int) -> float:

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
+    from axial_transformers.training.checkpoints import raw_weights
     from axial_transformers.training.config import TrainConfig
     from axial_transformers.training.fit import train
     from axial_transformers.training.metrics import NonFiniteLoss
     from axial_transformers.training.run_config import RunConfig
-    from axial_transformers.training.run_folder import Facts, RunRecord, raw_weights, read_run
+    from axial_transformers.training.run_folder import Facts, RunRecord, read_run
     from axial_transformers.training.run_state import RunState
 
 __all__ = [
@@ -33,7 +34,7 @@ __getattr__ = opened_at_first_use(
         "RunRecord": "run_folder",
         "RunState": "run_state",
         "TrainConfig": "config",
-        "raw_weights": "run_folder",
+        "raw_weights": "checkpoints",
         "read_run": "run_folder",
         "train": "fit",
     },

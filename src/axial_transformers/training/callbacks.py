@@ -32,6 +32,11 @@ class Callbacks:
     def __init__(self, learner: Learner, checkpoints: Checkpoints, log: MetricsLog) -> None:
         self.learner, self.checkpoints, self.folder, self.log = learner, checkpoints, checkpoints.run, log
 
+    def write_line(self) -> None:
+        """Write the metrics of the steps since the last line."""
+        self.checkpoints.require_folder()
+        self.log.write(self.learner.state.step, self.learner.line())
+
     def save(self) -> None:
         """Write a checkpoint; export its EMA weights if no evaluation has chosen the best.
 
@@ -81,6 +86,7 @@ class Callbacks:
         self, call: Callable[[AxialTransformer], Mapping[str, Metric] | None], prefix: str, here: bool
     ) -> Mapping[str, Metric]:
         """Call with the EMA weights if `here`, log the metrics with a prefix and return them."""
+        self.checkpoints.require_folder()
         learner, step = self.learner, self.learner.state.step
         # CUDA graphs are kept with the model that samples: with this copy, they end before the training goes on.
         average = copy(learner.average(keep=here))
@@ -96,6 +102,7 @@ class Callbacks:
         """Write the page of the run in the first process; a failure only warns."""
         if not self.learner.processes.rank_zero:
             return
+        self.checkpoints.require_folder()
         state, steps = self.learner.state, self.learner.config.steps
         left_out = f", {state.left_out:,} steps left out" if state.left_out else ""
         time = timedelta(seconds=round(state.seconds))

@@ -26,6 +26,7 @@ from axial_transformers.storage.model_folders import read_tensors, write_tensors
 from axial_transformers.training.optimizer import moments, set_moments
 from axial_transformers.training.parallelism import full_tensors, load_full_tensors
 from axial_transformers.training.processes import Processes
+from axial_transformers.training.run_folder import require_run
 from axial_transformers.training.run_state import STATE, RunState
 
 CHECKPOINTS = "checkpoints"
@@ -90,18 +91,41 @@ def read_checkpoint(
     return state, {name: read_tensors(path / name, tensors) for name, tensors in expected.items()}
 
 
+def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """Return the name ("step-..") and the raw weights of a run's newest checkpoint.
+
+    Args:
+        expected: tensors of the names and shapes of the weights.
+
+    Raises:
+        ValueError: the folder has no checkpoints, or the newest one is damaged.
+        OSError: a file of the checkpoint is missing.
+    """
+    newest = newest_checkpoint(Path(folder))
+    if newest is None:
+        raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
+    _, tensors = read_checkpoint(Path(folder), newest, {WEIGHTS: expected})
+    return newest.name, tensors[WEIGHTS]
+
+
 class Checkpoints:
     """The checkpoints of one run: the newest two and the best."""
 
     def __init__(self, run: Path, processes: Processes) -> None:
         self.run, self.processes = run, processes
+        self._began = run.stat() if processes.rank_zero else None
+
+    def require_folder(self) -> None:
+        """Raise FileNotFoundError in the first process if the run's folder is no longer where it was."""
+        if self._began is not None:
+            require_run(self.run, self._began)
 
     def save(self, weights: Weights, state: RunState) -> None:
         """Write weights and state whole, then remove old checkpoints; a collective operation.
 
         Raises:
             ValueError: the processes' copies of the weights differ, in any bit.
-            OSError: the checkpoint cannot be written.
+            OSError: the checkpoint cannot be written, or the run's folder was moved or removed.
         """
         path, first = self.run / CHECKPOINTS / checkpoint_name(state.step), self.processes.rank_zero
         files, host = Tensors(), torch.device("cpu")  # all of them may not fit on the device
@@ -109,6 +133,7 @@ class Checkpoints:
             self._require_equal(weights.model, state.step)
             files = {file: full_tensors(tensors, first, host) for file, tensors in weights.tensors().items()}
         if first:
+            self.require_folder()
             before = newest_checkpoint(self.run)
             try:
                 self._write(path, state, files)
@@ -167,6 +192,7 @@ class Checkpoints:
 
         Newer checkpoints are removed. Without any checkpoint, only the rates change.
         """
+        self.require_folder()
         found = _newest_first(self.run) if self.processes.rank_zero else []
         changed: dict[str, Any] = {"rates": state.rates / 2, "left_out_at": ()}
         changed |= {name: getattr(state, name) for name in ("left_out", "seconds", "best_step", "best_bits_per_dim")}

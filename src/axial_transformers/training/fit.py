@@ -109,7 +109,7 @@ def train(  # noqa: PLR0913
         NonFiniteLoss: a ValueError; training diverged. The newest checkpoint has the last good state.
         FileExistsError: the folder is not empty.
         FolderInUse: an OSError; another process trains in the folder.
-        OSError: something could not be read or written there.
+        OSError: something could not be read or written there, or the folder was moved or removed meanwhile.
         ConnectionError: an OSError; another process of the run has ended.
     """
     begun = read_run(folder) if resume else None
@@ -123,7 +123,7 @@ def train(  # noqa: PLR0913
         model=model.config,
         training=training,
     )
-    facts = replace(begun.facts, fingerprint=examples.fingerprint) if begun else None
+    facts = replace(begun.facts, fingerprint=examples.fingerprint, resumed_by=None) if begun else None
     return fit(
         model, examples, run, begun=begun, facts=facts, loss=loss, evaluate=evaluate, sample=sample, progress=progress
     )
@@ -214,7 +214,7 @@ def _fit(
             left = learner.time.left(config.steps - state.step, state.seconds / state.step)
             progress.update(state.step, meter.shown(left))
             if state.step % config.log_every == 0:
-                log.write(state.step, learner.line())
+                between.write_line()
             if state.step % config.save_every == 0:
                 between.save()
             if sample and state.step % config.sample_every == 0:

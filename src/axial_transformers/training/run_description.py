@@ -1,7 +1,7 @@
 """A run as rows (name, value); `...` marks code."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -57,13 +57,19 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
         error = f" ± {errors[step]:.2g} (standard error)" if step in errors else ""
         training["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
     if facts.command:
-        training["command"] = f"`{shlex.join(('axial', *facts.command))}`"
+        training["command"] = _typed(facts.command)
+    if facts.resumed_by:
+        training["last resumed by"] = _typed(facts.resumed_by)
     examples = {"training examples": f"{facts.train:,}, SHA-256 `{facts.fingerprint}`"}
     return {
         "data": describe_data(run, facts) | examples,
         "training": training,
         "machine": facts.machine,
     }
+
+
+def _typed(words: Sequence[str]) -> str:
+    return f"`{shlex.join(('axial', *words))}`"
 
 
 def best_validation(curves: Mapping[str, Curve]) -> tuple[float, float] | None:
@@ -92,7 +98,7 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
     public = replace(
         record,
         run=replace(run, source=None, start_from=run.start_from and PurePath(run.start_from).name),
-        facts=replace(record.facts, command=None, class_names=None, columns=None),
+        facts=replace(record.facts, command=None, resumed_by=None, class_names=None, columns=None),
     )
     found, best = describe_run(public, curves), best_validation(curves)
     data = run.recipe or "its data"

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,8 +29,6 @@ from axial_transformers.storage.typed_json import from_json, read_object, to_jso
 from axial_transformers.training.run_config import RUN_RECORD, RunConfig
 
 if TYPE_CHECKING:  # records are read without torch
-    from torch import Tensor
-
     from axial_transformers.data import Examples
     from axial_transformers.models import AxialTransformer
 
@@ -51,7 +49,9 @@ class Facts:
     columns: tuple[str, ...] | None = None
     """Titles of the columns of a table."""
     command: tuple[str, ...] | None = None
-    """Words of the command line after `axial`; None: begun from Python."""
+    """Words of the command line after `axial` that began the run; None: begun from Python."""
+    resumed_by: tuple[str, ...] | None = None
+    """Words of the newest resume; None: not resumed, or last from Python."""
     processes: int = 1
     machine: dict[str, str] = field(default_factory=dict)
     """What `machine_facts` says."""
@@ -115,25 +115,6 @@ def read_run(folder: str | Path) -> RunRecord | None:
     return replace(record, run=replace(record.run, out=folder))
 
 
-def raw_weights(folder: str | Path, expected: "Mapping[str, Tensor]") -> "tuple[str, dict[str, Tensor]]":
-    """Return the name ("step-..") and the raw weights of a run's newest checkpoint.
-
-    Args:
-        expected: tensors of the names and shapes of the weights.
-
-    Raises:
-        ValueError: the folder has no checkpoints, or the newest one is damaged.
-        OSError: a file of the checkpoint is missing.
-    """
-    from axial_transformers.training.checkpoints import WEIGHTS, newest_checkpoint, read_checkpoint
-
-    newest = newest_checkpoint(Path(folder))
-    if newest is None:
-        raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
-    _, tensors = read_checkpoint(Path(folder), newest, {WEIGHTS: expected})
-    return newest.name, tensors[WEIGHTS]
-
-
 @contextmanager
 def opened_run(folder: Path, resume: bool) -> Iterator[None]:
     """Lock `folder` for training, and remove half-written files."""
@@ -147,6 +128,21 @@ def opened_run(folder: Path, resume: bool) -> Iterator[None]:
             else:
                 stray.unlink(missing_ok=True)  # it was in such a folder
         yield
+
+
+def require_run(folder: Path, began: os.stat_result | None = None) -> None:
+    """Raise FileNotFoundError where a run is no longer in its folder: writing there would begin half a run.
+
+    Args:
+        began: `folder.stat()` when the run began or went on; None: any run may be there.
+    """
+    is_run = (folder / RUN_RECORD).is_file()
+    if is_run and (began is None or os.path.samestat(began, folder.stat())):
+        return
+    raise FileNotFoundError(
+        f"{folder} was moved or removed while its run trained, so the run has ended: go on from its newest checkpoint"
+        " by axial train NEW_PLACE"
+    )
 
 
 def _require_usable(folder: Path, resume: bool) -> None:

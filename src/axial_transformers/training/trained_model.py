@@ -21,8 +21,9 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import bar
+from axial_transformers.training.checkpoints import raw_weights
 from axial_transformers.training.config import find_device
-from axial_transformers.training.run_folder import Facts, raw_weights, read_run
+from axial_transformers.training.run_folder import Facts, read_run
 
 Weights = Literal["ema", "raw"]
 
