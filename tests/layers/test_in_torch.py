@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import axial_transformers as axial
 from axial_transformers.layers.attention import ChannelsFirst
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.ops import compiled_attention
 from tests.launching import fork
 
 Options = axial.AttentionOptions
@@ -175,6 +176,17 @@ def test_traced_layers_are_the_layers_and_scripts_are_refused(name):
         torch.testing.assert_close(traced(*each), layer(*each))
     with pytest.raises(RuntimeError):
         torch.jit.script(layer)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_traced_layers_are_stored_whatever_computed_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 2**12)
+    block = axial.AxialBlock(8, 2, causal=(1,))
+    randomise(block)
+    for length in (5, 65):
+        x = torch.randn(2, length, 20, 8)
+        torch.jit.trace(block, x).save(tmp_path / "block.pt")
+        torch.testing.assert_close(torch.jit.load(tmp_path / "block.pt")(x), block(x))
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 `engine/attention.c` computes it, and `engine/relative.c` equation 4 (`compiled_relative`), which is a call with tables.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import c_float, c_int64, c_void_p
 from math import prod
 from typing import Any, NamedTuple
@@ -56,8 +56,8 @@ def engine_refuses(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
     """Return why the engine does not take queries on a CPU, or None."""
     if not has_engine():
         return "the engine is not compiled"
-    if is_transformed() or torch.compiler.is_exporting():
-        return "transforms of torch.func and exported graphs take operations of torch only"
+    if is_transformed() or torch.compiler.is_exporting() or torch.jit.is_tracing():
+        return "transforms of torch.func, traces and exported graphs take operations of torch only"
     if q.dtype not in MAX_LENGTH:
         return "the engine takes float32 and bfloat16"
     if keys > MAX_LENGTH[q.dtype]:
@@ -125,23 +125,13 @@ class _Attention(torch.autograd.Function):
             def formula(*given: Tensor) -> Tensor:
                 return _formula(_parts(given[count:], packing), given[:count], *options)
 
-            return *[None] * 5, *gradients_by(formula, tensors, needed, grad)
+            return *[None] * 5, *composed_attention.gradients_by(formula, tensors, needed, grad)
         given, learned = tensors[count:], tensors[:count]
         grads = [x.new_empty(x.shape) for x in given]
         d_learned = [x.new_empty(x.shape) for x in learned if any(needed[:count]) or count == TABLES]
         written = [*_parts(grads, packing), *d_learned]
         _backward([*_parts(given, packing), grad], learned, *options, sums, written)
         return *[None] * 5, *(d_learned or [None] * count), *grads
-
-
-def gradients_by(
-    formula: Callable[..., Tensor], tensors: Sequence[Tensor], needed: Sequence[bool], grad: Tensor
-) -> list[Tensor | None]:
-    """Return the gradients of a formula's arguments, as differentiable results; None where not needed."""
-    own = [x.view_as(x) for x in tensors]  # apart, where one tensor is two arguments
-    wanted = [x for x, needs in zip(own, needed) if needs]
-    found = iter(torch.autograd.grad(formula(*own), wanted, grad, create_graph=True, allow_unused=True))
-    return [next(found) if needs else None for needs in needed]
 
 
 def _parts(tensors: Sequence[Tensor], packing: Packing | None) -> Sequence[Tensor]:

@@ -1,5 +1,6 @@
 """Attention by a matrix product, a softmax and a matrix product: the backend that takes what others refuse."""
 
+from collections.abc import Callable, Sequence
 from math import sqrt
 
 import torch
@@ -42,6 +43,16 @@ def weights(
 ) -> Float[Tensor, "... l s"]:
     """Return the weights; a row without keys is zero."""
     return zero_without_keys(_softmax_of_scores(q, k, bias, allowed), allowed)
+
+
+def gradients_by(
+    formula: Callable[..., Tensor], tensors: Sequence[Tensor], needed: Sequence[bool], grad: Tensor
+) -> list[Tensor | None]:
+    """Return the gradients of a formula's arguments, as differentiable results; None where not needed."""
+    own = [x.view_as(x) for x in tensors]  # apart, where one tensor is two arguments
+    wanted = [x for x, needs in zip(own, needed) if needs]
+    found = iter(torch.autograd.grad(formula(*own), wanted, grad, create_graph=True, allow_unused=True))
+    return [next(found) if needs else None for needs in needed]
 
 
 def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops.operators import cpu_operator, has_engine, pointer
-from axial_transformers.ops.torch_private import is_transformed
+from axial_transformers.ops.torch_private import is_recorded
 
 STEEPNESS = 1.702
 PAYS_FROM = 2**16
@@ -22,7 +22,7 @@ GOLDEN, FACTORS = -0x61C8864680B583EB, (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return x * sigmoid(1.702 x), the authors' nonlinearity; any number of derivatives."""
-    if torch.compiler.is_compiling() or is_transformed():  # the compiler fuses by itself
+    if is_recorded():  # the compiler fuses by itself
         return x * torch.sigmoid(STEEPNESS * x)
     return _QuickGELU.apply(x)  # type: ignore[no-untyped-call]
 
@@ -39,7 +39,7 @@ def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Flo
     """Return x + dropout(y, p), with equal random bits."""
     dropped = round(p * 2**16)
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
-    if torch.compiler.is_compiling() or is_transformed() or not (fits and _pays(x) and _pays(y)):
+    if is_recorded() or not (fits and _pays(x) and _pays(y)):
         return x + dropout(y, p)
     return _AddDropped.apply(x, y, dropped)  # type: ignore[no-untyped-call]
 

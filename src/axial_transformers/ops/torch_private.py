@@ -29,6 +29,11 @@ def is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def is_recorded() -> bool:
+    """Return True if torch records or transforms operations, which then may not depend on sizes or be our own."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or is_transformed()
+
+
 def has_hooks(module: nn.Module) -> bool:
     """Return True if a call runs more than `forward`."""
     return any(vars(module)[name] for name in HOOKS)
