@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Labels, Positions
-from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
@@ -56,7 +56,7 @@ class AxialTransformer(nn.Module):
         last = Dense(config.dim, self.values.outputs, residual=True)
         if isinstance(self.values, OrdinalValues):
             self.values.first(last)
-        self.head = nn.Sequential(nn.LayerNorm(config.dim), last)
+        self.head = nn.Sequential(LayerNorm(config.dim), last)
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:

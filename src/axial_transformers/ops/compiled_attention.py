@@ -27,7 +27,7 @@ from axial_transformers.ops.operators import (
     pointer,
     strides_of_lines,
 )
-from axial_transformers.ops.torch_private import is_transformed
+from axial_transformers.ops.torch_private import is_differentiated, is_traced, is_transformed
 
 MAX_LENGTH = {torch.float32: 2048, torch.bfloat16: 512}
 """Keys of a query at most: beyond, torch is faster."""
@@ -56,7 +56,7 @@ def engine_refuses(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
     """Return why the engine does not take queries on a CPU, or None."""
     if not has_engine():
         return "the engine is not compiled"
-    if is_transformed() or torch.compiler.is_exporting() or torch.jit.is_tracing():
+    if is_transformed() or torch.compiler.is_exporting() or is_traced():
         return "transforms of torch.func, traces and exported graphs take operations of torch only"
     if q.dtype not in MAX_LENGTH:
         return "the engine takes float32 and bfloat16"
@@ -120,7 +120,7 @@ class _Attention(torch.autograd.Function):
         sums, present, rotations, *tensors = ctx.saved_tensors
         packing, count, needed = ctx.packing, ctx.count, ctx.needs_input_grad[5:]
         options = *ctx.options, present, rotations
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a derivative of this gradient is wanted
+        if not torch.compiler.is_compiling() and is_differentiated(grad):
 
             def formula(*given: Tensor) -> Tensor:
                 return _formula(_parts(given[count:], packing), given[:count], *options)

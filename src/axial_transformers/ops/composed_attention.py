@@ -48,10 +48,13 @@ def weights(
 def gradients_by(
     formula: Callable[..., Tensor], tensors: Sequence[Tensor], needed: Sequence[bool], grad: Tensor
 ) -> list[Tensor | None]:
-    """Return the gradients of a formula's arguments, as differentiable results; None where not needed."""
-    own = [x.view_as(x) for x in tensors]  # apart, where one tensor is two arguments
+    """Return the gradients of a formula's arguments, differentiable if grad mode is on; None where not needed."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        own = [x.view_as(x) for x in tensors]  # apart, where one tensor is two arguments
+        out = formula(*own)
     wanted = [x for x, needs in zip(own, needed) if needs]
-    found = iter(torch.autograd.grad(formula(*own), wanted, grad, create_graph=True, allow_unused=True))
+    found = iter(torch.autograd.grad(out, wanted, grad, create_graph=again, allow_unused=True))
     return [next(found) if needs else None for needs in needed]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops.operators import cpu_operator, has_engine, pointer
-from axial_transformers.ops.torch_private import is_recorded
+from axial_transformers.ops.torch_private import is_differentiated, is_recorded, is_transformed
 
 STEEPNESS = 1.702
 PAYS_FROM = 2**16
@@ -30,7 +30,7 @@ def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     """Zero each number with probability p, else divide by 1 - p. A CPU rounds p to a multiple of 2^-16."""
     dropped = round(p * 2**16)
-    if x.device.type != "cpu" or not 0 < dropped < 2**16:
+    if x.device.type != "cpu" or is_transformed() or not 0 < dropped < 2**16:
         return F.dropout(x, p)
     return x * _kept(x.detach(), dropped).to(x.dtype).mul_(_scale(dropped))
 
@@ -83,7 +83,7 @@ class _QuickGELU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a derivative of this gradient is wanted
+        if is_differentiated(grad):
             s = torch.sigmoid(STEEPNESS * x)
             return grad * s * (1 + STEEPNESS * x * (1 - s))
         x, grad = x.resolve_neg().contiguous(), grad.resolve_neg().contiguous()
@@ -105,7 +105,7 @@ class _AddDropped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # a derivative of this gradient is wanted
+        if is_differentiated(grad):
             kept = _kept_by(ctx.seed, grad, ctx.dropped).to(grad.dtype) * _scale(ctx.dropped)
             return grad, (grad * kept).to(ctx.dtype), None
         d_y = grad.new_empty(grad.shape, dtype=ctx.dtype)

@@ -12,7 +12,7 @@ from torch import Tensor
 from axial_transformers.ops import composed_attention
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.line_groups import attend_in_groups, from_lines, mask_of, to_lines, zero_without_keys
-from axial_transformers.ops.torch_private import is_recorded, is_transformed
+from axial_transformers.ops.torch_private import is_differentiated, is_traced, is_transformed
 
 MAX_LINES = 2**16 - 1
 """The limit of CUDA's grid."""
@@ -98,8 +98,8 @@ def _fused_groups(
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
     mask = None if mask is None else mask.expand(-1, -1, -1, k.shape[-2])  # only this size may not be 1
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
-    if not out.requires_grad or dropout or is_recorded():  # torch refuses second derivatives of these
-        return out
+    if not out.requires_grad or dropout or torch.compiler.is_compiling() or is_traced():
+        return out  # torch refuses further derivatives
     differentiable: Tensor = _Differentiable.apply(out, causal, q, k, v, mask)  # type: ignore[no-untyped-call]
     return differentiable
 
@@ -115,7 +115,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if not torch.is_grad_enabled():
+        if not is_differentiated(grad):
             return grad, *[None] * 5  # the kernel's own backward pass goes on
         *lines, mask = ctx.saved_tensors
 

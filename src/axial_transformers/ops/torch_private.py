@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -25,13 +26,28 @@ COMPILED = "_orig_mod."
 
 
 def is_transformed() -> bool:
-    """Return True under torch.func, which takes torch's operations only."""
-    return torch._C._are_functorch_transforms_active()
+    """Return True under torch.func and in forward mode, which take only operations of torch that have a formula."""
+    return torch._C._are_functorch_transforms_active() or is_forward_mode()
+
+
+def is_forward_mode() -> bool:
+    """Return True if tensors may have tangents: dual numbers, torch.func.jvp and what uses it."""
+    return forward_ad._current_level >= 0
+
+
+def is_differentiated(grad: Tensor) -> bool:
+    """Return True in a backward pass that is differentiated or has a batch of gradients: it takes a formula."""
+    return torch.is_grad_enabled() or is_transformed() or torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
 def is_recorded() -> bool:
     """Return True if torch records or transforms operations, which then may not depend on sizes or be our own."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing() or is_transformed()
+    return torch.compiler.is_compiling() or is_traced() or is_transformed()
+
+
+def is_traced() -> bool:
+    """Return True in torch.jit.trace."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
 def has_hooks(module: nn.Module) -> bool:
