@@ -147,6 +147,44 @@ def test_exported_layers_are_the_layers_at_sizes_that_were_not_traced(name):
         torch.testing.assert_close(exported(*others), layer(*others), rtol=0, atol=1e-5)
 
 
+FROZEN = {
+    "rotary alone": lambda: axial.LineAttention(8, 2, 1, options=Options(rotary=100.0)),
+    "drop_path": lambda: axial.AxialBlock(8, 2, (1,), drop_path=0.5, dropout=0.5),
+    "FullAttention": LAYERS["FullAttention"],
+}
+
+
+class Autocast(nn.Module):
+    """A layer under autocast to bfloat16."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layer(x)
+
+
+@pytest.mark.parametrize("name", FROZEN)
+@pytest.mark.parametrize(("kind", "sizes"), [("float32", EXAMPLE), ("bfloat16", (2, 32, 4)), ("autocast", EXAMPLE)])
+def test_no_size_or_divisor_is_frozen_in_exported_layers(name, kind, sizes):
+    torch.manual_seed(0)
+    layer, dtype = FROZEN[name](), torch.bfloat16 if kind == "bfloat16" else torch.float32
+    randomise(layer)
+    layer.to(dtype).train(name == "drop_path")
+    whole = Autocast(layer) if kind == "autocast" else layer
+    examples = [torch.randn(*each, 8).to(dtype) for each in (sizes, *OTHERS, (2, 64, 32))]
+    exported = torch.export.export(whole, (examples[0],), dynamic_shapes=dynamic(name)).module()
+    for x in examples:
+        torch.manual_seed(1)
+        found = exported(x)
+        torch.manual_seed(1)
+        expected = whole(x)
+        bound = 1e-5 if kind == "float32" else 0.1
+        torch.testing.assert_close(found.float(), expected.float(), rtol=bound, atol=bound)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.skipif(not find_spec("onnxruntime") or not find_spec("onnxscript"), reason="needs the extra onnx")

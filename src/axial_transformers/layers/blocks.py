@@ -65,7 +65,7 @@ class Branch(Dropout):
             return super().add_to(x, y)
         y = self(y) if self.gamma is None else self(y) * self.gamma
         if dropped:
-            kept = y.new_empty(len(y), *(1,) * (y.ndim - 1)).bernoulli_(1 - self.drop_path)
+            kept = y.new_empty(y.shape[0], *(1,) * (y.ndim - 1)).bernoulli_(1 - self.drop_path)
             y = y * kept.div_(1 - self.drop_path)
         return x + y
 

@@ -60,8 +60,11 @@ def gradients_by(
 
 def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return the softmax over the last dimension."""
+    keys = scores.shape[-1]
     # On a CPU, half precision is up to ten times slower in rows that do not fill registers.
-    return torch.softmax(scores.float() if scores.dtype.itemsize == 2 and scores.shape[-1] % 32 else scores, dim=-1)
+    if scores.dtype.itemsize == 2 and (isinstance(keys, torch.SymInt) or keys % 32):
+        scores = scores.float()
+    return torch.softmax(scores, dim=-1)
 
 
 def _softmax_of_scores(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:

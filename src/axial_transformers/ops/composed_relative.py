@@ -40,7 +40,7 @@ def _in_pieces(call: AttentionCall) -> Tensor:
         return attend(q, k, v, present)
     scores = q.shape[1:-1].numel() * min(len(call.tables[0]), q.shape[-2])
     step = max(1, piece(q.device) // max(1, scores))
-    if len(q) <= step:
+    if q.shape[0] <= step:
         return attend(q, k, v, present)
     parts = zip(*(x.split(step) for x in (q, k, v)), repeat(None) if present is None else present.split(step))
     return torch.cat([checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=False) for part in parts])

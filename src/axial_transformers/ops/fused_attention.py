@@ -54,9 +54,9 @@ def fused(
 ) -> Tensor:
     """Attend along lines [lines, heads, L, width], as many at a time as the kernel takes."""
     most = max(1, max_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
-    if len(q) <= most:
+    if q.shape[0] <= most:
         return _fused(q, k, v, mask, causal, dropout)
-    masks = repeat(mask) if mask is None or len(mask) == 1 else mask.split(most)
+    masks = repeat(mask) if mask is None or mask.shape[0] == 1 else mask.split(most)
     parts = zip(q.split(most), k.split(most), v.split(most), masks)
     return torch.cat([_fused(*part, causal, dropout) for part in parts])
 

@@ -121,7 +121,7 @@ def _in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: float) ->
         arguments = attend, groups, dropout
         out: Tensor = checkpoint(_without_excluded, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
         return out
-    dim = 0 if len(q) > 1 else 1
+    dim = 0 if q.shape[0] > 1 else 1
     step = max(1, most * q.shape[dim] // scores)
     parts = zip(*(repeat(x) if x is None or x.shape[dim] == 1 else x.split(step, dim) for x in groups))
     return torch.cat([_in_pieces(attend, Groups(*part), dropout) for part in parts], dim)
