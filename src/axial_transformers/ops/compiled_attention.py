@@ -4,14 +4,14 @@
 """
 
 from collections.abc import Sequence
-from ctypes import c_float, c_int64, c_void_p
+from ctypes import c_float, c_int64
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops import composed_attention, composed_relative
@@ -24,14 +24,16 @@ from axial_transformers.ops.operators import (
     check_written,
     cpu_operator,
     has_engine,
+    integers,
     pointer,
     strides_of_lines,
 )
-from axial_transformers.ops.torch_private import is_differentiated, is_traced, is_transformed
+from axial_transformers.ops.torch_private import is_differentiated, is_traced, is_transformed, is_wrapper
 
 MAX_LENGTH = {torch.float32: 2048, torch.bfloat16: 512}
 """Keys of a query at most: beyond, torch is faster."""
 PAYS_FROM = 2**18
+"""Scores of a call in a compiled graph, or with a bias."""
 PARTS_OF_BIAS, PARTS_OF_TABLES = 32, 16
 """Sums of a gradient, whose number does not depend on that of threads."""
 AT_ONCE = 2**17
@@ -49,22 +51,27 @@ def refuses(call: AttentionCall) -> str | None:
         return "it has no windows and no dropout"
     if call.bias is None and call.k.shape[-2] != call.v.shape[-2]:
         return "it takes as many heads of values as of keys"
-    return engine_refuses(call.q, call.q.shape[call.axis])
+    return engine_refuses(call, call.q.shape[call.axis])
 
 
-def engine_refuses(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
-    """Return why the engine does not take queries on a CPU, or None."""
+def engine_refuses(call: AttentionCall, keys: int) -> str | None:
+    """Return why the engine does not take a call on a CPU, or None."""
+    q = call.q
     if not has_engine():
         return "the engine is not compiled"
+    if is_wrapper(q):
+        return "the engine reads memory, which a tensor of another class may lack"
     if is_transformed() or torch.compiler.is_exporting() or is_traced():
         return "transforms of torch.func, traces and exported graphs take operations of torch only"
     if q.dtype not in MAX_LENGTH:
         return "the engine takes float32 and bfloat16"
     if keys > MAX_LENGTH[q.dtype]:
         return "the engine takes float32 lines of at most 2048 positions, and bfloat16 lines of at most 512"
+    if not q.numel() or not call.v.numel():
+        return "there is nothing to compute"
     # lines below 32 keys do not fill torch's vectors
-    if max(keys, 32) * prod(q.shape[:-1]) < PAYS_FROM:
-        return "with few scores, the call takes longer than torch's steps"
+    if (torch.compiler.is_compiling() or call.bias is not None) and max(keys, 32) * prod(q.shape[:-1]) < PAYS_FROM:
+        return "with few scores, a compiler fuses the call, and torch has the gradient of a bias sooner"
     return None
 
 
@@ -226,6 +233,25 @@ def _backward(  # noqa: PLR0913
         grad.copy_(of_parts.sum(0))
 
 
+def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) -> int:
+    """Return FLOPs of products, from shapes, as torch counts those of the formula."""
+    q, v = qkv[0], qkv[2]
+    keys, products = q[axis], q[-1] + v[-1]
+    if len(learned) == TABLES:
+        keys, products = min(keys, learned[0][0]), 3 * q[-1] + 2 * v[-1]
+    return 2 * prod(q[:-1]) * keys * products
+
+
+@register_flop_formula(torch.ops.axial_transformers.attend_lines)
+def _flops_of_forward(*shapes: Any, **_: Any) -> int:
+    return _flops(*shapes[:3])
+
+
+@register_flop_formula(torch.ops.axial_transformers.attend_lines_backward)
+def _flops_of_backward(*shapes: Any, **_: Any) -> int:
+    return 2 * _flops(*shapes[:3])
+
+
 class _LinesInMemory(NamedTuple):
     arguments: tuple[Any, ...]
     """What C takes: tensors, strides, sizes, mask, bias and rotations or tables and scale, sums."""
@@ -263,17 +289,24 @@ def _of_lines(  # noqa: PLR0913
     group, of_head = heads // k.shape[-2], length * (4 * width + 3 * v.shape[-1])
     shares = [n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE)]
     at_once = 1 if bias is not None else max(shares)
-    even = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in (*lines, *written)]
-    strides = np.array([strides_of_lines(x.shape, x.stride(), axis) for x in even], np.int64)
+    even, strides = list[Tensor](), list[int]()
+    for x in (*lines, *written):
+        found = strides_of_lines(x.shape, x.stride(), axis)
+        if found is None:
+            x = x.contiguous()
+            found = strides_of_lines(x.shape, x.stride(), axis)
+        assert found is not None
+        even.append(x)
+        strides += found
     shared = outer * inner // (1 if bias is None else bias.shape[1])
     encoded = (len(tables[0]) // 2, tables[0].shape[1]) if tables else (0, 1)
     numbers = outer, inner, heads, length, width, v.shape[-1], shared, group, at_once, *encoded, causal
-    sizes = np.array([*numbers, q.dtype == torch.bfloat16], np.int64)
+    sizes = *numbers, q.dtype == torch.bfloat16
     if rotations is not None:
         rotations = rotations.detach()[:length].float().contiguous()
     extras = [present, *(tables or (bias, rotations))]
     arguments = (
-        *map(pointer, even), c_void_p(strides.ctypes.data), c_void_p(sizes.ctypes.data), *map(pointer, extras),
+        *map(pointer, even), integers(strides), integers(sizes), *map(pointer, extras),
         *([c_float(scale)] if tables else []), pointer(sums),
     )  # fmt: skip
-    return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, strides, sizes, extras))
+    return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, extras))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 __all__ = ["TorchDispatchMode", "tree_leaves"]
@@ -48,6 +48,11 @@ def is_recorded() -> bool:
 def is_traced() -> bool:
     """Return True in torch.jit.trace."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
+def is_wrapper(x: Tensor) -> bool:
+    """Return True for a tensor without memory of its own, such as a DTensor or quantised weights."""
+    return is_traceable_wrapper_subclass(x)
 
 
 def has_hooks(module: nn.Module) -> bool:
