@@ -19,6 +19,7 @@ from axial_transformers.layers.attention import ChannelsFirst
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.ops import compiled_attention
 from tests.launching import fork
+from tests.quantised_weights import quantised
 
 Options = axial.AttentionOptions
 EVERY = {"gate": True, "qk_norm": True, "rotary": 100.0, "kv_heads": 1}
@@ -105,8 +106,10 @@ def functions(layer, inputs):
 
 
 def quantisation(layer, inputs):
-    small = torch.ao.quantization.quantize_dynamic(layer, {nn.Linear}, torch.qint8)
-    torch.testing.assert_close(small(*inputs), layer(*inputs), rtol=0.2, atol=0.3)
+    same = torch.ao.quantization.quantize_dynamic(layer, {nn.Linear}, torch.qint8)
+    assert {type(part) for part in same.modules()} == {type(part) for part in layer.modules()}
+    small, plain = quantised(layer)
+    torch.testing.assert_close(small(*inputs), plain(*inputs), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", LAYERS)

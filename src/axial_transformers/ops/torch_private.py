@@ -55,6 +55,11 @@ def is_wrapper(x: Tensor) -> bool:
     return is_traceable_wrapper_subclass(x)
 
 
+def is_shard(x: Tensor) -> bool:
+    """Return True for a DTensor, of which a process holds a part."""
+    return is_wrapper(x) and hasattr(x, "full_tensor")
+
+
 def has_hooks(module: nn.Module) -> bool:
     """Return True if a call runs more than `forward`."""
     return any(vars(module)[name] for name in HOOKS)
