@@ -28,7 +28,7 @@ from axial_transformers.ops.operators import (
     pointer,
     strides_of_lines,
 )
-from axial_transformers.ops.torch_private import is_differentiated, is_traced, is_transformed, is_wrapper
+from axial_transformers.ops.torch_private import is_differentiated, is_observed, is_traced, is_transformed, is_wrapper
 
 MAX_LENGTH = {torch.float32: 2048, torch.bfloat16: 512}
 """Keys of a query at most: beyond, torch is faster."""
@@ -117,7 +117,8 @@ class _Attention(torch.autograd.Function):
         q, k, v = _parts(tensors[count:], packing)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        _forward([q, k, v], tensors[:count], *options, present, rotations, out, sums)
+        forward: Any = _forward if is_observed(q) else _write_forward
+        forward([q, k, v], tensors[:count], *options, present, rotations, out, sums)
         ctx.save_for_backward(sums, present, rotations, *tensors)
         ctx.packing, ctx.options, ctx.count = packing, options, count
         return out
@@ -137,7 +138,8 @@ class _Attention(torch.autograd.Function):
         grads = [x.new_empty(x.shape) for x in given]
         d_learned = [x.new_empty(x.shape) for x in learned if any(needed[:count]) or count == TABLES]
         written = [*_parts(grads, packing), *d_learned]
-        _backward([*_parts(given, packing), grad], learned, *options, sums, written)
+        backward: Any = _backward if is_observed(grad) else _write_backward
+        backward([*_parts(given, packing), grad], learned, *options, sums, written)
         return *[None] * 5, *(d_learned or [None] * count), *grads
 
 
@@ -169,8 +171,7 @@ def _formula(
     return composed_attention.run(call)
 
 
-@cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))
-def _forward(  # noqa: PLR0913
+def _write_forward(  # noqa: PLR0913
     qkv: Sequence[Tensor],
     learned: Sequence[Tensor],
     axis: int,
@@ -192,8 +193,10 @@ def _forward(  # noqa: PLR0913
     parallel_ranges(work, lines.groups)
 
 
-@cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
-def _backward(  # noqa: PLR0913
+_forward = cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))(_write_forward)
+
+
+def _write_backward(  # noqa: PLR0913
     qkv_grad: Sequence[Tensor],
     learned: Sequence[Tensor],
     axis: int,
@@ -231,6 +234,9 @@ def _backward(  # noqa: PLR0913
         parallel_ranges(work, count * parts)
     for grad, of_parts in zip(grads[3:], found):
         grad.copy_(of_parts.sum(0))
+
+
+_backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))(_write_backward)
 
 
 def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) -> int:

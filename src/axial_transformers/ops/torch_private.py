@@ -50,6 +50,11 @@ def is_traced() -> bool:
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
+def is_observed(x: Tensor) -> bool:
+    """Return True if an operator must be called by way of torch, which takes longer: a mode or a class watches."""
+    return torch.compiler.is_compiling() or type(x) is not Tensor or torch._C._len_torch_dispatch_stack() > 0
+
+
 def is_wrapper(x: Tensor) -> bool:
     """Return True for a tensor without memory of its own, such as a DTensor or quantised weights."""
     return is_traceable_wrapper_subclass(x)
