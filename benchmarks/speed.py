@@ -209,7 +209,10 @@ def random_examples(config: AxialTransformerConfig, count: int = 128) -> Example
 
 
 def layers(rounds: int = 9) -> list[Row]:
-    """Time attention forward + backward: the axial layer, the package axial_attention if it is here, torch's own."""
+    """Time attention forward + backward: the axial layer, the package axial_attention if it is here, torch's own.
+
+    Torch's own is `MultiheadAttention` over all positions, and `scaled_dot_product_attention` along each axis.
+    """
     rows = []
     for (name, dtype), shape in rows_of([*product(dtypes().items(), SHAPES)]):
         x = torch.randn(shape, dtype=dtype, requires_grad=True)
@@ -228,11 +231,30 @@ class OverAll(nn.MultiheadAttention):
         return super().forward(flat, flat, flat, need_weights=False)[0].unflatten(1, x.shape[1:-1])
 
 
+class AlongEachAxis(nn.Module):
+    """Torch's fused attention along each axis, as it is usually written: a sum of attentions, like `AxialAttention`."""
+
+    def __init__(self, dim: int, axes: tuple[int, ...]):
+        super().__init__()
+        self.axes = axes
+        self.qkv = nn.ModuleList(nn.Linear(dim, 3 * dim) for _ in axes)
+        self.out = nn.ModuleList(nn.Linear(dim, dim) for _ in axes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outs = []
+        for axis, qkv, out in zip(self.axes, self.qkv, self.out):
+            lines = qkv(x.movedim(axis, -2)).unflatten(-1, (3, HEADS, -1)).movedim(-3, 0).transpose(-3, -2)
+            attended = nn.functional.scaled_dot_product_attention(*lines)
+            outs.append(out(attended.transpose(-3, -2).flatten(-2)).movedim(-2, axis))
+        return sum(outs[1:], outs[0])
+
+
 def built() -> dict[str, Callable[[tuple[int, ...]], nn.Module]]:
     """How each layer is built for an input of a shape."""
     found: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
         "axial": lambda shape: AxialAttention(shape[-1], HEADS, tuple(range(1, len(shape) - 1)), combine="sum"),
         "torch": lambda shape: OverAll(shape[-1], HEADS, batch_first=True),
+        "sdpa": lambda shape: AlongEachAxis(shape[-1], tuple(range(1, len(shape) - 1))),
     }
     if find_spec("axial_attention"):
         import axial_attention

@@ -17,7 +17,9 @@ from torch.utils.checkpoint import checkpoint
 import axial_transformers as axial
 from axial_transformers.layers.attention import ChannelsFirst
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.ops import compiled_attention
 from tests.launching import fork
+from tests.quantised_weights import quantised
 
 Options = axial.AttentionOptions
 EVERY = {"gate": True, "qk_norm": True, "rotary": 100.0, "kv_heads": 1}
@@ -104,8 +106,10 @@ def functions(layer, inputs):
 
 
 def quantisation(layer, inputs):
-    small = torch.ao.quantization.quantize_dynamic(layer, {nn.Linear}, torch.qint8)
-    torch.testing.assert_close(small(*inputs), layer(*inputs), rtol=0.2, atol=0.3)
+    same = torch.ao.quantization.quantize_dynamic(layer, {nn.Linear}, torch.qint8)
+    assert {type(part) for part in same.modules()} == {type(part) for part in layer.modules()}
+    small, plain = quantised(layer)
+    torch.testing.assert_close(small(*inputs), plain(*inputs), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -146,6 +150,44 @@ def test_exported_layers_are_the_layers_at_sizes_that_were_not_traced(name):
         torch.testing.assert_close(exported(*others), layer(*others), rtol=0, atol=1e-5)
 
 
+FROZEN = {
+    "rotary alone": lambda: axial.LineAttention(8, 2, 1, options=Options(rotary=100.0)),
+    "drop_path": lambda: axial.AxialBlock(8, 2, (1,), drop_path=0.5, dropout=0.5),
+    "FullAttention": LAYERS["FullAttention"],
+}
+
+
+class Autocast(nn.Module):
+    """A layer under autocast to bfloat16."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layer(x)
+
+
+@pytest.mark.parametrize("name", FROZEN)
+@pytest.mark.parametrize(("kind", "sizes"), [("float32", EXAMPLE), ("bfloat16", (2, 32, 4)), ("autocast", EXAMPLE)])
+def test_no_size_or_divisor_is_frozen_in_exported_layers(name, kind, sizes):
+    torch.manual_seed(0)
+    layer, dtype = FROZEN[name](), torch.bfloat16 if kind == "bfloat16" else torch.float32
+    randomise(layer)
+    layer.to(dtype).train(name == "drop_path")
+    whole = Autocast(layer) if kind == "autocast" else layer
+    examples = [torch.randn(*each, 8).to(dtype) for each in (sizes, *OTHERS, (2, 64, 32))]
+    exported = torch.export.export(whole, (examples[0],), dynamic_shapes=dynamic(name)).module()
+    for x in examples:
+        torch.manual_seed(1)
+        found = exported(x)
+        torch.manual_seed(1)
+        expected = whole(x)
+        bound = 1e-5 if kind == "float32" else 0.1
+        torch.testing.assert_close(found.float(), expected.float(), rtol=bound, atol=bound)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.skipif(not find_spec("onnxruntime") or not find_spec("onnxscript"), reason="needs the extra onnx")
@@ -175,6 +217,17 @@ def test_traced_layers_are_the_layers_and_scripts_are_refused(name):
         torch.testing.assert_close(traced(*each), layer(*each))
     with pytest.raises(RuntimeError):
         torch.jit.script(layer)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_traced_layers_are_stored_whatever_computed_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 2**12)
+    block = axial.AxialBlock(8, 2, causal=(1,))
+    randomise(block)
+    for length in (5, 65):
+        x = torch.randn(2, length, 20, 8)
+        torch.jit.trace(block, x).save(tmp_path / "block.pt")
+        torch.testing.assert_close(torch.jit.load(tmp_path / "block.pt")(x), block(x))
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.engine import threads
 from axial_transformers.engine.threads import parallel_map, parallel_ranges
@@ -256,16 +257,17 @@ TABLES = tuple(torch.zeros(127, 1, 4) for _ in range(3))
         (compiled_attention, call(2049, **ON_CPU), "at most 2048"),
         (compiled_attention, call(64, torch.float64, **ON_CPU), "float32"),
         (compiled_attention, call(8), "runs on a CPU"),
-        (compiled_attention, call(127, device="cpu", lines=16), "few scores"),
-        (compiled_attention, call(31, device="cpu", lines=264), "few scores"),  # lines below 32 count as 32
-        (compiled_attention, call(31, device="cpu", lines=265), None),
+        (compiled_attention, call(31, device="cpu", lines=1), None),
+        (compiled_attention, call(31, device="cpu", lines=0), "nothing to compute"),
+        (compiled_attention, call(31, bias=BIAS[..., :31, :31], device="cpu", lines=264), "few scores"),  # 31 is 32
+        (compiled_attention, call(31, bias=BIAS[..., :31, :31], device="cpu", lines=265), None),
         (compiled_attention, call(64, window=3, **ON_CPU), "no windows"),
         (compiled_attention, call(64, dropout=0.1, **ON_CPU), "no dropout"),
         (compiled_attention, call(64, full=True, **ON_CPU), "one grid"),
         (compiled_attention, call(64, bias=BIAS.expand(1, 64, 1, 64, 64), key_mask=MASK, **ON_CPU), None),
         (compiled_relative, call(64, **ON_CPU), "equation 4 only"),
         (compiled_relative, call(64, tables=TABLES, key_mask=MASK, **ON_CPU), None),
-        (compiled_relative, call(64, tables=TABLES, device="cpu", lines=8), "few scores"),
+        (compiled_relative, call(64, tables=TABLES, device="cpu", lines=8), None),
         (fused_attention, call(1, dropout=0.5), None),
         (fused_attention, call(63, **ON_CPU), "below 64"),
         (fused_attention, call(2048, torch.bfloat16, **ON_CPU), "up to 2048"),
@@ -290,8 +292,34 @@ def test_each_backend_takes_a_call_or_says_why_it_refuses(backend, asked, reason
         assert compiled.refuses(asked) is not None
 
 
+@needs_engine
+@pytest.mark.parametrize("tables", [None, tuple(torch.randn(9, 1, 4, requires_grad=True) for _ in range(3))])
+def test_the_engine_tells_torch_as_many_flops_as_the_products_of_the_formula(tables):
+    q, k, v = (torch.randn(2, 5, 3, 2, 4, requires_grad=True) for _ in range(3))
+    counts = []
+    for backend in (composed_relative, compiled_relative) if tables else (composed_attention, compiled_attention):
+        with FlopCounterMode(display=False) as counter:
+            backend.run(AttentionCall(q, k, v, 1, tables=tables)).sum().backward()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0
+
+
+@needs_engine
+def test_graphs_of_few_scores_are_left_to_the_compiler():
+    graphs = []
+
+    def kept(graph, _):
+        graphs.append(graph.code)
+        return graph.forward
+
+    for lines in (1, 265):
+        few = call(31, device="cpu", lines=lines)
+        torch.compile(lambda q, few=few: attend_call(few._replace(q=q)), backend=kept, dynamic=False)(few.q)
+    assert ["softmax" in code for code in graphs] == [True, False]
+
+
 def test_the_first_backend_that_does_not_refuse_runs_and_the_reasons_are_logged(caplog):
-    few = call(64, device="cpu", lines=1)
+    few = call(64, torch.float64, device="cpu", lines=1)
     assert choose(few) is fused_attention
     assert caplog.records == []
     with caplog.at_level("DEBUG", "axial_transformers.ops.backends"):

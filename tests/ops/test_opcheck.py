@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import axial_transformers
-from axial_transformers.ops import compiled_attention, compiled_relative, elementwise
+from axial_transformers.ops import compiled_attention, compiled_relative, elementwise, fused_attention
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.operators import has_engine
 
@@ -75,6 +75,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
         lambda q, k, v, bias: compiled_attention.run(AttentionCall(q, k, v, 2, True, bias=bias[:, None])),
         (Q, K, V, BIAS),
     ),
+    "_Differentiable": (lambda *x: fused_attention.run(AttentionCall(*x, 2, True)), (Q, K, V)),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_AddDropped": (lambda *tensors: elementwise.add_dropped(*tensors, 0.5), (random(256, 256), random(256, 256))),
 }

@@ -26,7 +26,7 @@ BASE = {"steps": 3, "batch_size": 4, "device": "cpu", "log_every": 1, "warmup_st
 
 CASES: dict[str, Any] = {
     "steps": 2, "batch_size": 2, "accumulate": 2, "optimizer": "muon", "learning_rate": 0.1, "warmup_steps": 2,
-    "schedule": "linear", "betas": (0.5, 0.9), "clip_norm": 0.01, "ema_decay": 0.1,
+    "schedule": "linear", "betas": (0.5, 0.9), "clip_norm": 0.01, "ema_decay": 0.01,
     "precision": "bfloat16", "compile": True, "deterministic": True,
     "horizontal_flip": True, "distribution_augmentation": 0.9, "shift_augmentation": 0.9, "label_dropout": 0.9,
     "seed": 1, "device": "auto", "workers": 1, "log_every": 2, "evaluate_every": 2, "sample_every": 2,

@@ -42,7 +42,7 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.stacks import ChannelEncoder, InnerLSTM, OuterDecoder
 from axial_transformers.models.values import FeatureEmbedding, OrdinalValues
-from axial_transformers.ops.torch_private import is_bare
+from axial_transformers.ops.torch_private import is_bare, is_wrapper
 
 Values = NDArray[np.int64]
 
@@ -57,6 +57,9 @@ def obstacle(model: AxialTransformer) -> str | None:
     for name, module in model.named_modules():
         if not is_bare(module, type(module)):
             return f"{name or 'the model'} has hooks or a forward of its own, which the engine does not call"
+    for name, weight in model.named_parameters():
+        if is_wrapper(weight):
+            return f"{name} is a {type(weight).__name__}, without memory of its own"
     found, expected = _parts(model), _parts_of(model.config)
     changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
     return f"{changed[0]} is not as the model's configuration has it" if changed else None

@@ -19,7 +19,9 @@ from axial_transformers.decoding.noise import gumbel, uniform
 from axial_transformers.machine import free_memory
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import accepts_arrays, labels_of
+from axial_transformers.models.axial_transformer import require_whole
 from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.ops.torch_private import is_wrapper
 from axial_transformers.progress import Item, Progress
 from axial_transformers.wording import engineering
 
@@ -317,7 +319,11 @@ def _sampled(  # noqa: PLR0913
 
 def _check_numbers(model: AxialTransformer, noise: Tensor | None, batch: int, conditioning: Conditioning) -> None:
     """Raise ValueError for noise of another shape, and if the weights, the noise or cond have NaN or infinity."""
-    given = {f"the model's {name}": weight for name, weight in model.state_dict().items()}
+    given = {}
+    for name, weight in model.state_dict().items():
+        require_whole(name, weight)
+        if not is_wrapper(weight):  # quantised weights have no such test
+            given[f"the model's {name}"] = weight
     if noise is not None:
         wanted = [batch, *noise_shape(model.config)]
         if list(noise.shape) != wanted:

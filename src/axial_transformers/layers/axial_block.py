@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.attention import check_among_axes, check_axes
 from axial_transformers.layers.blocks import Branch, FeedforwardBlock
-from axial_transformers.layers.initialisation import Layer
+from axial_transformers.layers.initialisation import Layer, LayerNorm
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of
 from axial_transformers.ops.argument_checks import check_width
 from axial_transformers.ops.attention_call import finite_where_absent
@@ -55,7 +55,7 @@ class AxialBlock(Layer):
         if len(set(axes)) < len(axes):
             raise ValueError(f"axes must be named once each, not {axes}")
         self.dim, self.axes = dim, axes
-        self.norms = nn.ModuleDict({f"axis_{axis}": nn.LayerNorm(dim) for axis in axes})
+        self.norms = nn.ModuleDict({f"axis_{axis}": LayerNorm(dim) for axis in axes})
         self.attentions = nn.ModuleDict(
             {
                 f"axis_{axis}": LineAttention(

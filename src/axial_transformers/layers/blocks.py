@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
 from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu, repeated_dropout
 
@@ -65,7 +65,7 @@ class Branch(Dropout):
             return super().add_to(x, y)
         y = self(y) if self.gamma is None else self(y) * self.gamma
         if dropped:
-            kept = y.new_empty(len(y), *(1,) * (y.ndim - 1)).bernoulli_(1 - self.drop_path)
+            kept = y.new_empty(y.shape[0], *(1,) * (y.ndim - 1)).bernoulli_(1 - self.drop_path)
             y = y * kept.div_(1 - self.drop_path)
         return x + y
 
@@ -75,7 +75,7 @@ class AttentionBlock(nn.Module):
 
     def __init__(self, attention: LineAttention, dropout: float):
         super().__init__()
-        self.norm = nn.LayerNorm(attention.dim)
+        self.norm = LayerNorm(attention.dim)
         self.attention = attention
         self.dropout = Dropout(dropout)
 
@@ -91,7 +91,7 @@ class FeedforwardBlock(nn.Module):
 
     def __init__(self, dim: int, hidden: int, end: Dropout, residual: bool = True):
         super().__init__()
-        self.norm = nn.LayerNorm(dim)
+        self.norm = LayerNorm(dim)
         self.expand = Dense(dim, hidden)
         self.contract = Dense(hidden, dim, residual=residual)
         self.dropout = end

@@ -3,9 +3,11 @@
 from math import sqrt
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from axial_transformers.ops.argument_checks import explains_arguments
+from axial_transformers.ops.torch_private import is_forward_mode
 
 
 class Layer(nn.Module):
@@ -34,6 +36,21 @@ class Dense(nn.Linear):
         else:
             std = 1 / sqrt(self.in_features)
             nn.init.trunc_normal_(self.weight, std=std / 0.8796256610342398, a=-2.2737 * std, b=2.2737 * std)
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation whose derivatives are right in forward mode, too.
+
+    In torch 2.13, derivatives of torch's tangents are wrong (issue 196700 of PyTorch).
+    """
+
+    def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
+        if not is_forward_mode():
+            return super().forward(x)
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        centred = wide - wide.mean(-1, keepdim=True)
+        normal = centred * (centred.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+        return (normal * self.weight + self.bias).to(x.dtype)
 
 
 def normal_table(*shape: int) -> nn.Parameter:

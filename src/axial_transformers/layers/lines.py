@@ -189,7 +189,8 @@ class LineAttention(Layer):
         device = weight.device.type
         single = weight.dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if single else weight.dtype
-        keys, values = (weight.new_empty(*lines, width // self.kv_heads, dtype=dtype) for width in self.widths[1:])
+        sizes = ((*lines, width // self.kv_heads) for width in self.widths[1:])
+        keys, values = (torch.empty(size, dtype=dtype, device=weight.device) for size in sizes)
         return KeyValueCache(keys, values)
 
     def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:

@@ -227,7 +227,7 @@ def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor
     wide = x if x.dtype == torch.float64 else x.float()
     if norm.training:
         assert norm.momentum is not None
-        averages, count = (mean, variance), allowed.expand(len(x), 1, -1, -1).sum().clamp(min=1)
+        averages, count = (mean, variance), allowed.expand(x.shape[0], 1, -1, -1).sum().clamp(min=1)
         mean = (wide * allowed).sum((0, 2, 3)) / count
         squares = ((wide - mean[:, None, None]) * allowed).square().sum((0, 2, 3))
         variance = squares / count

@@ -3,9 +3,9 @@
 from typing import Literal
 
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from axial_transformers.layers.initialisation import Dense, Layer
+from axial_transformers.layers.initialisation import Dense, Layer, LayerNorm
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.ops.argument_checks import check_width
 from axial_transformers.ops.attention_call import finite_where_absent
@@ -30,7 +30,7 @@ class TriangleAttention(Layer):
         if node not in ("starting", "ending"):
             raise ValueError(f"node must be 'starting' or 'ending', not {node!r}")
         axis, width, gate = 2 if node == "starting" else 1, heads * head_dim, AttentionOptions(gate=True)
-        self.norm, self.pair_bias = nn.LayerNorm(dim), Dense(dim, heads, bias=False)
+        self.norm, self.pair_bias = LayerNorm(dim), Dense(dim, heads, bias=False)
         self.attention = LineAttention(dim, heads, axis, False, gate, width, width, bias=False)
 
     def forward(

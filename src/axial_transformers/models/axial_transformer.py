@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Labels, Positions
-from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
@@ -28,11 +28,19 @@ from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, Inn
 from axial_transformers.models.values import OrdinalValues, values_of
 from axial_transformers.ops.argument_checks import explains_arguments
 from axial_transformers.ops.elementwise import shift
-from axial_transformers.ops.torch_private import COMPILED
+from axial_transformers.ops.torch_private import COMPILED, is_shard, is_wrapper
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 
 TENSORS_OF_A_LAYER = 12
+
+
+def require_whole(name: str, weight: Tensor) -> None:
+    """Raise ValueError if a weight is a shard."""
+    if is_shard(weight):
+        raise ValueError(
+            f"the model's {name} is a shard (fully_shard): load full_tensor() of each weight into a new model"
+        )
 
 
 class AxialTransformer(nn.Module):
@@ -56,7 +64,7 @@ class AxialTransformer(nn.Module):
         last = Dense(config.dim, self.values.outputs, residual=True)
         if isinstance(self.values, OrdinalValues):
             self.values.first(last)
-        self.head = nn.Sequential(nn.LayerNorm(config.dim), last)
+        self.head = nn.Sequential(LayerNorm(config.dim), last)
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:
@@ -73,9 +81,11 @@ class AxialTransformer(nn.Module):
         return self.position.tables[0].device
 
     def require_values(self) -> None:
-        """Raise ValueError if the weights are on the meta device."""
-        if self.position.tables[0].is_meta:
+        """Raise ValueError if the weights are on the meta device, or shards."""
+        table = self.position.tables[0]
+        if table.is_meta:
             raise ValueError("the model is on the meta device, without values: read it with from_pretrained")
+        require_whole("position.tables.0", table)
 
     @property
     def slices(self) -> range:
@@ -228,6 +238,10 @@ class AxialTransformer(nn.Module):
         with torch.device("meta"):
             expected = type(self)(self.config).state_dict()
         weights = {name.replace(COMPILED, ""): weight for name, weight in self.state_dict().items()}
+        for name, weight in weights.items():
+            require_whole(name, weight)
+            if is_wrapper(weight):
+                raise ValueError(f"{name} is a {type(weight).__name__}: save the model before it is quantised")
         model_folders.save(folder, self.name, to_json(self.config), weights, expected, overwrite)
 
     def push_to_hub(

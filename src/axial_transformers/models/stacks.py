@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
-from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
@@ -156,7 +156,7 @@ class InnerLSTM(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.dim, self.norm = config.dim, nn.LayerNorm(config.dim)
+        self.dim, self.norm = config.dim, LayerNorm(config.dim)
         self.lstm = nn.LSTM(config.dim, config.dim, batch_first=True)
         self.dropout = Dropout(config.dropout)
 

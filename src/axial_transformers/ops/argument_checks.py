@@ -101,7 +101,7 @@ def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None
 
 def check_rotations(rotations: Float[Tensor, "l k"], length: int, width: int) -> None:
     """Check a table of rotations."""
-    if rotations.ndim != 2 or len(rotations) < length or rotations.shape[1] != width or width % 2:
+    if rotations.ndim != 2 or rotations.shape[0] < length or rotations.shape[1] != width or width % 2:
         raise ValueError(f"rotations must be [{length} or more, {width}], with K even, not {list(rotations.shape)}")
 
 

@@ -154,7 +154,10 @@ def packed_call(  # noqa: PLR0913
 def unpacked(qkv: Float[Tensor, "b *a e"], packing: Packing) -> tuple[Tensor, ...]:
     """Return queries, keys and values."""
     heads, *widths = packing
-    return tuple(part.unflatten(-1, (heads, -1)) for part in qkv.split(widths, dim=-1))
+    positions = qkv.shape[:-1]
+    q, k, v = qkv.split_with_sizes(widths, dim=-1)
+    # views and not `unflatten`, which takes three times as long
+    return tuple(part.view(*positions, heads, width // heads) for part, width in zip((q, k, v), widths))
 
 
 def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:

@@ -3,10 +3,10 @@
     q, k, v, options -> AttentionCall
                              |
               compiled_attention   on a CPU: lines are read where they lie in memory
-                             | refuses: a GPU, equation 4, windows, dropout, all but float32 and bfloat16, few scores,
+                             | refuses: a GPU, equation 4, windows, dropout, all but float32 and bfloat16,
                              |          long lines, torch.func, exported graphs
               compiled_relative    the same for equation 4 of Axial-DeepLab
-                             | refuses: all else, a GPU; dtypes, scores, lines and graphs as above
+                             | refuses: all else, a GPU; dtypes, lines and graphs as above
               fused_attention      torch's scaled_dot_product_attention; on a GPU, the first that does not refuse
                              | refuses: equation 4, torch.func; on a CPU also dropout, short lines, gradients of a bias
               composed_attention   matrix product, softmax, matrix product: any number of derivatives, any graph

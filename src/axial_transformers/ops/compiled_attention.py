@@ -3,15 +3,15 @@
 `engine/attention.c` computes it, and `engine/relative.c` equation 4 (`compiled_relative`), which is a call with tables.
 """
 
-from collections.abc import Callable, Sequence
-from ctypes import c_float, c_int64, c_void_p
+from collections.abc import Sequence
+from ctypes import c_float, c_int64
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops import composed_attention, composed_relative
@@ -24,14 +24,16 @@ from axial_transformers.ops.operators import (
     check_written,
     cpu_operator,
     has_engine,
+    integers,
     pointer,
     strides_of_lines,
 )
-from axial_transformers.ops.torch_private import is_transformed
+from axial_transformers.ops.torch_private import is_differentiated, is_observed, is_traced, is_transformed, is_wrapper
 
 MAX_LENGTH = {torch.float32: 2048, torch.bfloat16: 512}
 """Keys of a query at most: beyond, torch is faster."""
 PAYS_FROM = 2**18
+"""Scores of a call in a compiled graph, or with a bias."""
 PARTS_OF_BIAS, PARTS_OF_TABLES = 32, 16
 """Sums of a gradient, whose number does not depend on that of threads."""
 AT_ONCE = 2**17
@@ -49,22 +51,27 @@ def refuses(call: AttentionCall) -> str | None:
         return "it has no windows and no dropout"
     if call.bias is None and call.k.shape[-2] != call.v.shape[-2]:
         return "it takes as many heads of values as of keys"
-    return engine_refuses(call.q, call.q.shape[call.axis])
+    return engine_refuses(call, call.q.shape[call.axis])
 
 
-def engine_refuses(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
-    """Return why the engine does not take queries on a CPU, or None."""
+def engine_refuses(call: AttentionCall, keys: int) -> str | None:
+    """Return why the engine does not take a call on a CPU, or None."""
+    q = call.q
     if not has_engine():
         return "the engine is not compiled"
-    if is_transformed() or torch.compiler.is_exporting():
-        return "transforms of torch.func and exported graphs take operations of torch only"
+    if is_wrapper(q):
+        return "the engine reads memory, which a tensor of another class may lack"
+    if is_transformed() or torch.compiler.is_exporting() or is_traced():
+        return "transforms of torch.func, traces and exported graphs take operations of torch only"
     if q.dtype not in MAX_LENGTH:
         return "the engine takes float32 and bfloat16"
     if keys > MAX_LENGTH[q.dtype]:
         return "the engine takes float32 lines of at most 2048 positions, and bfloat16 lines of at most 512"
+    if not q.numel() or not call.v.numel():
+        return "there is nothing to compute"
     # lines below 32 keys do not fill torch's vectors
-    if max(keys, 32) * prod(q.shape[:-1]) < PAYS_FROM:
-        return "with few scores, the call takes longer than torch's steps"
+    if (torch.compiler.is_compiling() or call.bias is not None) and max(keys, 32) * prod(q.shape[:-1]) < PAYS_FROM:
+        return "with few scores, a compiler fuses the call, and torch has the gradient of a bias sooner"
     return None
 
 
@@ -110,7 +117,8 @@ class _Attention(torch.autograd.Function):
         q, k, v = _parts(tensors[count:], packing)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        _forward([q, k, v], tensors[:count], *options, present, rotations, out, sums)
+        forward: Any = _forward if is_observed(q) else _write_forward
+        forward([q, k, v], tensors[:count], *options, present, rotations, out, sums)
         ctx.save_for_backward(sums, present, rotations, *tensors)
         ctx.packing, ctx.options, ctx.count = packing, options, count
         return out
@@ -120,28 +128,19 @@ class _Attention(torch.autograd.Function):
         sums, present, rotations, *tensors = ctx.saved_tensors
         packing, count, needed = ctx.packing, ctx.count, ctx.needs_input_grad[5:]
         options = *ctx.options, present, rotations
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a derivative of this gradient is wanted
+        if not torch.compiler.is_compiling() and is_differentiated(grad):
 
             def formula(*given: Tensor) -> Tensor:
                 return _formula(_parts(given[count:], packing), given[:count], *options)
 
-            return *[None] * 5, *gradients_by(formula, tensors, needed, grad)
+            return *[None] * 5, *composed_attention.gradients_by(formula, tensors, needed, grad)
         given, learned = tensors[count:], tensors[:count]
         grads = [x.new_empty(x.shape) for x in given]
         d_learned = [x.new_empty(x.shape) for x in learned if any(needed[:count]) or count == TABLES]
         written = [*_parts(grads, packing), *d_learned]
-        _backward([*_parts(given, packing), grad], learned, *options, sums, written)
+        backward: Any = _backward if is_observed(grad) else _write_backward
+        backward([*_parts(given, packing), grad], learned, *options, sums, written)
         return *[None] * 5, *(d_learned or [None] * count), *grads
-
-
-def gradients_by(
-    formula: Callable[..., Tensor], tensors: Sequence[Tensor], needed: Sequence[bool], grad: Tensor
-) -> list[Tensor | None]:
-    """Return the gradients of a formula's arguments, as differentiable results; None where not needed."""
-    own = [x.view_as(x) for x in tensors]  # apart, where one tensor is two arguments
-    wanted = [x for x, needs in zip(own, needed) if needs]
-    found = iter(torch.autograd.grad(formula(*own), wanted, grad, create_graph=True, allow_unused=True))
-    return [next(found) if needs else None for needs in needed]
 
 
 def _parts(tensors: Sequence[Tensor], packing: Packing | None) -> Sequence[Tensor]:
@@ -172,8 +171,7 @@ def _formula(
     return composed_attention.run(call)
 
 
-@cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))
-def _forward(  # noqa: PLR0913
+def _write_forward(  # noqa: PLR0913
     qkv: Sequence[Tensor],
     learned: Sequence[Tensor],
     axis: int,
@@ -195,8 +193,10 @@ def _forward(  # noqa: PLR0913
     parallel_ranges(work, lines.groups)
 
 
-@cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
-def _backward(  # noqa: PLR0913
+_forward = cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))(_write_forward)
+
+
+def _write_backward(  # noqa: PLR0913
     qkv_grad: Sequence[Tensor],
     learned: Sequence[Tensor],
     axis: int,
@@ -236,6 +236,28 @@ def _backward(  # noqa: PLR0913
         grad.copy_(of_parts.sum(0))
 
 
+_backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))(_write_backward)
+
+
+def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) -> int:
+    """Return FLOPs of products, from shapes, as torch counts those of the formula."""
+    q, v = qkv[0], qkv[2]
+    keys, products = q[axis], q[-1] + v[-1]
+    if len(learned) == TABLES:
+        keys, products = min(keys, learned[0][0]), 3 * q[-1] + 2 * v[-1]
+    return 2 * prod(q[:-1]) * keys * products
+
+
+@register_flop_formula(torch.ops.axial_transformers.attend_lines)
+def _flops_of_forward(*shapes: Any, **_: Any) -> int:
+    return _flops(*shapes[:3])
+
+
+@register_flop_formula(torch.ops.axial_transformers.attend_lines_backward)
+def _flops_of_backward(*shapes: Any, **_: Any) -> int:
+    return 2 * _flops(*shapes[:3])
+
+
 class _LinesInMemory(NamedTuple):
     arguments: tuple[Any, ...]
     """What C takes: tensors, strides, sizes, mask, bias and rotations or tables and scale, sums."""
@@ -273,17 +295,24 @@ def _of_lines(  # noqa: PLR0913
     group, of_head = heads // k.shape[-2], length * (4 * width + 3 * v.shape[-1])
     shares = [n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE)]
     at_once = 1 if bias is not None else max(shares)
-    even = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in (*lines, *written)]
-    strides = np.array([strides_of_lines(x.shape, x.stride(), axis) for x in even], np.int64)
+    even, strides = list[Tensor](), list[int]()
+    for x in (*lines, *written):
+        found = strides_of_lines(x.shape, x.stride(), axis)
+        if found is None:
+            x = x.contiguous()
+            found = strides_of_lines(x.shape, x.stride(), axis)
+        assert found is not None
+        even.append(x)
+        strides += found
     shared = outer * inner // (1 if bias is None else bias.shape[1])
     encoded = (len(tables[0]) // 2, tables[0].shape[1]) if tables else (0, 1)
     numbers = outer, inner, heads, length, width, v.shape[-1], shared, group, at_once, *encoded, causal
-    sizes = np.array([*numbers, q.dtype == torch.bfloat16], np.int64)
+    sizes = *numbers, q.dtype == torch.bfloat16
     if rotations is not None:
         rotations = rotations.detach()[:length].float().contiguous()
     extras = [present, *(tables or (bias, rotations))]
     arguments = (
-        *map(pointer, even), c_void_p(strides.ctypes.data), c_void_p(sizes.ctypes.data), *map(pointer, extras),
+        *map(pointer, even), integers(strides), integers(sizes), *map(pointer, extras),
         *([c_float(scale)] if tables else []), pointer(sums),
     )  # fmt: skip
-    return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, strides, sizes, extras))
+    return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, extras))

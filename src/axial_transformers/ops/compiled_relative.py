@@ -13,7 +13,7 @@ def refuses(call: AttentionCall) -> str | None:
         return "it computes equation 4 only"
     if call.q.device.type != "cpu":
         return "the engine runs on a CPU"
-    return engine_refuses(call.q, min(len(call.tables[0]), call.q.shape[call.axis]))
+    return engine_refuses(call, min(len(call.tables[0]), call.q.shape[call.axis]))
 
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:

@@ -1,5 +1,6 @@
 """Attention by a matrix product, a softmax and a matrix product: the backend that takes what others refuse."""
 
+from collections.abc import Callable, Sequence
 from math import sqrt
 
 import torch
@@ -44,10 +45,26 @@ def weights(
     return zero_without_keys(_softmax_of_scores(q, k, bias, allowed), allowed)
 
 
+def gradients_by(
+    formula: Callable[..., Tensor], tensors: Sequence[Tensor], needed: Sequence[bool], grad: Tensor
+) -> list[Tensor | None]:
+    """Return the gradients of a formula's arguments, differentiable if grad mode is on; None where not needed."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        own = [x.view_as(x) for x in tensors]  # apart, where one tensor is two arguments
+        out = formula(*own)
+    wanted = [x for x, needs in zip(own, needed) if needs]
+    found = iter(torch.autograd.grad(out, wanted, grad, create_graph=again, allow_unused=True))
+    return [next(found) if needs else None for needs in needed]
+
+
 def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return the softmax over the last dimension."""
+    keys = scores.shape[-1]
     # On a CPU, half precision is up to ten times slower in rows that do not fill registers.
-    return torch.softmax(scores.float() if scores.dtype.itemsize == 2 and scores.shape[-1] % 32 else scores, dim=-1)
+    if scores.dtype.itemsize == 2 and (isinstance(keys, torch.SymInt) or keys % 32):
+        scores = scores.float()
+    return torch.softmax(scores, dim=-1)
 
 
 def _softmax_of_scores(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:

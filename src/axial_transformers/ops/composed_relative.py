@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from axial_transformers.ops.attention_call import AttentionCall, Tables, without_absent
 from axial_transformers.ops.composed_attention import softmax
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, piece, to_lines
+from axial_transformers.ops.torch_private import is_recorded
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -35,11 +36,11 @@ def _in_pieces(call: AttentionCall) -> Tensor:
     attend = partial(_attend_lines, tables=call.tables, causal=call.causal, scale=call.scale)
     present = mask_of_lines(call.key_mask, call.axis)
     q, k, v = (to_lines(x, call.axis) for x in (call.q, call.k, call.v))
-    if torch.compiler.is_compiling():  # it would unroll the loop
+    if is_recorded():  # it would unroll the loop
         return attend(q, k, v, present)
     scores = q.shape[1:-1].numel() * min(len(call.tables[0]), q.shape[-2])
     step = max(1, piece(q.device) // max(1, scores))
-    if len(q) <= step:
+    if q.shape[0] <= step:
         return attend(q, k, v, present)
     parts = zip(*(x.split(step) for x in (q, k, v)), repeat(None) if present is None else present.split(step))
     return torch.cat([checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=False) for part in parts])

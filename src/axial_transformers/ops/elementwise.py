@@ -14,7 +14,7 @@ from torch import Tensor
 
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops.operators import cpu_operator, has_engine, pointer
-from axial_transformers.ops.torch_private import is_transformed
+from axial_transformers.ops.torch_private import is_differentiated, is_recorded, is_transformed
 
 STEEPNESS = 1.702
 PAYS_FROM = 2**16
@@ -25,7 +25,7 @@ GOLDEN, FACTORS = -0x61C8864680B583EB, (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return x * sigmoid(1.702 x), the authors' nonlinearity; any number of derivatives."""
-    if torch.compiler.is_compiling() or is_transformed():  # the compiler fuses by itself
+    if is_recorded():  # the compiler fuses by itself
         return x * torch.sigmoid(STEEPNESS * x)
     return _QuickGELU.apply(x)
 
@@ -33,7 +33,7 @@ def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     """Zero each number with probability p, else divide by 1 - p. A CPU rounds p to a multiple of 2^-16."""
     dropped = round(p * 2**16)
-    if x.device.type != "cpu" or not 0 < dropped < 2**16:
+    if x.device.type != "cpu" or is_transformed() or not 0 < dropped < 2**16:
         return F.dropout(x, p)
     return x * _kept(x.detach(), dropped).to(x.dtype).mul_(_scale(dropped))
 
@@ -42,7 +42,7 @@ def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Flo
     """Return x + dropout(y, p), with equal random bits."""
     dropped = round(p * 2**16)
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
-    if torch.compiler.is_compiling() or is_transformed() or not (fits and _pays(x) and _pays(y)):
+    if is_recorded() or not (fits and _pays(x) and _pays(y)):
         return x + dropout(y, p)
     return _AddDropped.apply(x, y, dropped)
 
@@ -127,7 +127,7 @@ class _QuickGELU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a derivative of this gradient is wanted
+        if is_differentiated(grad):
             s = torch.sigmoid(STEEPNESS * x)
             return grad * s * (1 + STEEPNESS * x * (1 - s))
         x, grad = x.resolve_neg().contiguous(), grad.resolve_neg().contiguous()
@@ -149,7 +149,7 @@ class _AddDropped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # a derivative of this gradient is wanted
+        if is_differentiated(grad):
             kept = _kept_by(ctx.seed, grad, ctx.dropped).to(grad.dtype) * _scale(ctx.dropped)
             return grad, (grad * kept).to(ctx.dtype), None
         d_y = grad.new_empty(grad.shape, dtype=ctx.dtype)

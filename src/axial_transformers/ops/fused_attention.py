@@ -2,15 +2,17 @@
 
 from itertools import repeat
 from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from axial_transformers.ops import composed_attention
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.line_groups import attend_in_groups, from_lines, mask_of, to_lines, zero_without_keys
-from axial_transformers.ops.torch_private import is_transformed
+from axial_transformers.ops.torch_private import is_differentiated, is_traced, is_transformed
 
 MAX_LINES = 2**16 - 1
 """The limit of CUDA's grid."""
@@ -52,9 +54,9 @@ def fused(
 ) -> Tensor:
     """Attend along lines [lines, heads, L, width], as many at a time as the kernel takes."""
     most = max(1, max_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
-    if len(q) <= most:
+    if q.shape[0] <= most:
         return _fused(q, k, v, mask, causal, dropout)
-    masks = repeat(mask) if mask is None or len(mask) == 1 else mask.split(most)
+    masks = repeat(mask) if mask is None or mask.shape[0] == 1 else mask.split(most)
     parts = zip(q.split(most), k.split(most), v.split(most), masks)
     return torch.cat([_fused(*part, causal, dropout) for part in parts])
 
@@ -95,4 +97,33 @@ def _fused_groups(
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
     mask = None if mask is None else mask.expand(-1, -1, -1, k.shape[-2])  # only this size may not be 1
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    if not out.requires_grad or dropout or torch.compiler.is_compiling() or is_traced():
+        return out  # torch refuses further derivatives
+    differentiable: Tensor = _Differentiable.apply(out, causal, q, k, v, mask)
+    return differentiable
+
+
+class _Differentiable(torch.autograd.Function):
+    """The result of torch's kernel, which has first derivatives only; a formula has the others."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, causal: bool, *tensors: Tensor | None) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        ctx.causal = causal
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if not is_differentiated(grad):
+            return grad, *[None] * 5  # the kernel's own backward pass goes on
+        *lines, mask = ctx.saved_tensors
+
+        def formula(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            call = AttentionCall(q, k, v, 1, ctx.causal, bias=bias)
+            return composed_attention.run(call).transpose(1, 2)
+
+        tensors = lines if mask is None else [*lines, mask]
+        found = composed_attention.gradients_by(formula, tensors, ctx.needs_input_grad[2:], grad)
+        return None, None, *found, *[None] * (4 - len(found))

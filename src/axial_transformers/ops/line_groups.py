@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.ops.attention_call import AttentionCall, without_absent
-from axial_transformers.ops.torch_private import is_transformed
+from axial_transformers.ops.torch_private import is_recorded
 
 PIECE = {"cpu": 2**19}
 PIECE_ELSEWHERE = 2**26
@@ -35,8 +35,7 @@ def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Floa
     A query without any key gets zeros. Large calls run piece by piece, and backward computes each piece again.
     """
     groups = groups_of(without_absent(call))
-    traced = torch.compiler.is_compiling() or is_transformed()
-    at_once = traced or _scores(groups) <= piece(groups.q.device)
+    at_once = is_recorded() or _scores(groups) <= piece(groups.q.device)
     out = _without_excluded(attend, groups, call.dropout) if at_once else _in_pieces(attend, groups, call.dropout)
     if call.window is not None and not call.any_length:
         batch, length = call.q.shape[0], call.q.shape[call.axis]
@@ -122,7 +121,7 @@ def _in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: float) ->
         arguments = attend, groups, dropout
         out: Tensor = checkpoint(_without_excluded, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
         return out
-    dim = 0 if len(q) > 1 else 1
+    dim = 0 if q.shape[0] > 1 else 1
     step = max(1, most * q.shape[dim] // scores)
     parts = zip(*(repeat(x) if x is None or x.shape[dim] == 1 else x.split(step, dim) for x in groups))
     return torch.cat([_in_pieces(attend, Groups(*part), dropout) for part in parts], dim)

@@ -1,7 +1,7 @@
 """Operators that torch.compile does not look into; checks protect their memory."""
 
 from collections.abc import Callable, Sequence
-from ctypes import c_void_p
+from ctypes import Array, c_int64, c_void_p
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,11 @@ def has_engine() -> bool:
 def pointer(x: Tensor | None) -> c_void_p:
     """Return where a tensor begins in memory, or NULL."""
     return c_void_p(None if x is None else x.data_ptr())
+
+
+def integers(numbers: Sequence[int]) -> Array[c_int64]:
+    """Return an array for C."""
+    return (c_int64 * len(numbers))(*numbers)
 
 
 def cpu_operator(

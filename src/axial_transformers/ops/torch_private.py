@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 __all__ = ["TorchDispatchMode", "tree_leaves"]
@@ -25,8 +26,43 @@ COMPILED = "_orig_mod."
 
 
 def is_transformed() -> bool:
-    """Return True under torch.func, which takes torch's operations only."""
-    return torch._C._are_functorch_transforms_active()
+    """Return True under torch.func and in forward mode, which take only operations of torch that have a formula."""
+    return torch._C._are_functorch_transforms_active() or is_forward_mode()
+
+
+def is_forward_mode() -> bool:
+    """Return True if tensors may have tangents: dual numbers, torch.func.jvp and what uses it."""
+    return forward_ad._current_level >= 0
+
+
+def is_differentiated(grad: Tensor) -> bool:
+    """Return True in a backward pass that is differentiated or has a batch of gradients: it takes a formula."""
+    return torch.is_grad_enabled() or is_transformed() or torch._C._functorch.is_legacy_batchedtensor(grad)
+
+
+def is_recorded() -> bool:
+    """Return True if torch records or transforms operations, which then may not depend on sizes or be our own."""
+    return torch.compiler.is_compiling() or is_traced() or is_transformed()
+
+
+def is_traced() -> bool:
+    """Return True in torch.jit.trace."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined]
+
+
+def is_observed(x: Tensor) -> bool:
+    """Return True if an operator must be called by way of torch, which takes longer: a mode or a class watches."""
+    return torch.compiler.is_compiling() or type(x) is not Tensor or torch._C._len_torch_dispatch_stack() > 0
+
+
+def is_wrapper(x: Tensor) -> bool:
+    """Return True for a tensor without memory of its own, such as a DTensor or quantised weights."""
+    return is_traceable_wrapper_subclass(x)
+
+
+def is_shard(x: Tensor) -> bool:
+    """Return True for a DTensor, of which a process holds a part."""
+    return is_wrapper(x) and hasattr(x, "full_tensor")
 
 
 def has_hooks(module: nn.Module) -> bool:
