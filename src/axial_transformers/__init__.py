@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from axial_transformers.layers.triangle_attention import TriangleAttention
     from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
     from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-    from axial_transformers.models.baselines.residual_network import AxialResNet, AxialResNetConfig
+    from axial_transformers.models.residual_network import AxialResNet, AxialResNetConfig
     from axial_transformers.ops.axial_attention import axial_attention, tied_axial_attention
     from axial_transformers.ops.positions import relative_bias, rotary
 
@@ -25,8 +25,8 @@ _HOMES = {
     "AttentionOptions": "layers.lines",
     "AxialAttention": "layers.attention",
     "AxialBlock": "layers.axial_block",
-    "AxialResNet": "models.baselines.residual_network",
-    "AxialResNetConfig": "models.baselines.residual_network",
+    "AxialResNet": "models.residual_network",
+    "AxialResNetConfig": "models.residual_network",
     "AxialTransformer": "models",
     "AxialTransformerConfig": "models",
     "ChannelsFirst": "layers.attention",

@@ -144,7 +144,6 @@ def public_names() -> dict[str, object]:
     """What the package and its subpackages export, by the first name in this order."""
     packages = ["axial_transformers"]
     packages += [found.name for found in iter_modules(axial.__path__, "axial_transformers.") if found.ispkg]
-    packages.append("axial_transformers.models.baselines")
     packages.remove("axial_transformers.engine")  # whose door is for the package's other rooms
     found: dict[str, object] = {}
     for package in map(importlib.import_module, packages):

@@ -202,8 +202,6 @@ def of_the_paper_small(words: list[str]) -> list[str]:
     if words[0] != "train":
         return words
     kind = "of BAIR" if words[1] == "bair" else "of ImageNet"
-    if "block_transformer" in words[1]:
-        kind = "of ImageNet, Block Transformer"
     return [*words, *OVERRIDES["every training"], *OVERRIDES[kind]]
 
 

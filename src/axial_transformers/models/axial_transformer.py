@@ -274,6 +274,12 @@ class AxialTransformer(nn.Module):
             return hub.upload(repository, files, message=message, private=private, revision=revision)
 
     @classmethod
+    def read_config(cls, folder: str | Path) -> AxialTransformerConfig:
+        """Return the configuration of a folder or hub id; see `from_pretrained`."""
+        folder = model_folders.locate(folder)
+        return from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
+
+    @classmethod
     @explains_arguments
     def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> Self:
         """Return the model of a folder, in evaluation mode on the CPU; 16-bit weights become float32.
@@ -290,7 +296,7 @@ class AxialTransformer(nn.Module):
             OSError: another failure.
         """
         folder = model_folders.locate(folder, revision)
-        config = from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
+        config = cls.read_config(folder)
         # Building many layers takes seconds.
         if (found := model_folders.count_tensors(folder)) < (least := TENSORS_OF_A_LAYER * config.layers):
             raise ValueError(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from axial_transformers.importers.axial_deeplab import load_axial_deeplab
-from axial_transformers.models.baselines import AxialResNet, AxialResNetConfig
+from axial_transformers.models.residual_network import AxialResNet, AxialResNetConfig
 from tests.paths import DATA
 
 PUBLISHED = json.loads((DATA / "axial_deeplab.json").read_text())
