@@ -26,7 +26,6 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder, axis_attention
 from axial_transformers.models.values import OrdinalValues, values_of
-from axial_transformers.ops.argument_checks import explains_arguments
 from axial_transformers.ops.elementwise import shift
 from axial_transformers.ops.torch_private import COMPILED, is_shard, is_wrapper
 from axial_transformers.storage import hub, model_folders
@@ -280,7 +279,6 @@ class AxialTransformer(nn.Module):
         return from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
 
     @classmethod
-    @explains_arguments
     def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> Self:
         """Return the model of a folder, in evaluation mode on the CPU; 16-bit weights become float32.
 
