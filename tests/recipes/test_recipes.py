@@ -67,7 +67,7 @@ def test_the_recipe_paper_trains_the_papers_model_of_any_images_without_addition
 def test_the_released_training_is_as_released(name, rate, dropout):
     recipe = NAMED[f"{name}_released"]()
     training = recipe.training
-    assert (training.learning_rate, training.longest_warmup, training.clip_norm) == (rate, 5_000, 1.0)
+    assert (training.learning_rate, training.warmup_steps, training.clip_norm) == (rate, 5_000, 1.0)
     assert (training.ema_decay, training.batch_size, training.betas) == (0.99995, 64, (0.9, 0.999))
     assert training.as_released
     assert (recipe.model.mlp_ratio, recipe.model.dropout) == (1.0, dropout)
