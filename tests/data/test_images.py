@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 from axial_transformers import data
