@@ -125,14 +125,14 @@ class OtherModel(AxialTransformer):
 def test_attention_that_has_no_kernel_is_eager_and_all_is_without_the_library(monkeypatch):
     other = OtherModel(small_config((2, 3))).eval()
     sampling.sample(other, 2)
-    with pytest.raises(ValueError, match="engine has no OtherModel"):
+    with pytest.raises(ValueError, match="OtherModel"):
         sampling.sample(other, 2, compile=True)
     assert backend_choice._obstacle_of_graphs(other) == "no CUDA graph is recorded of OtherAttention"
     assert backend_choice._obstacle_of_graphs(random_model(small_config((2, 3)), torch.float32)) is None
     monkeypatch.setattr(exact_network, "library", lambda: None)
     model = random_model(small_config((3, 2)), torch.float32)
     sampling.sample(model, 2)
-    with pytest.raises(ValueError, match="the engine is not compiled"):
+    with pytest.raises(ValueError, match="not compiled"):
         sampling.sample(model, 2, compile=True)
 
 
@@ -141,7 +141,7 @@ def test_the_engine_is_the_default_and_checks_known_values():
     backend = backend_choice.choose_backend(model, NoiseChoice(noise=noise), 2)
     assert isinstance(backend.embed_value(torch.zeros(2, 2).long()), np.ndarray)
     x = random_values(model, 2)
-    with pytest.raises(ValueError, match="known values below V"):
+    with pytest.raises(ValueError, match="known"):
         decode(model, NoiseChoice(noise=noise, known=x + 5), x, backend=COMPILED)
     assert sampling.sample(model, 0, compile=True).shape == (0, 3, 2, 1)
 

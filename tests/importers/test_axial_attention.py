@@ -46,5 +46,5 @@ def test_weights_that_do_not_fit_are_refused_by_name(spoil, message):
     spoil(spoiled)
     with pytest.raises(ValueError, match=message):
         from_axial_attention(spoiled, heads=2)
-    with pytest.raises(ValueError, match="heads 3 must divide key_dim 8"):
+    with pytest.raises(ValueError, match="heads 3"):
         from_axial_attention(state("sum"), heads=3)

@@ -177,10 +177,10 @@ LAYERS = {
 def test_inputs_of_another_dtype_or_order_are_refused_with_what_to_do(name):
     made, x = getattr(axial, name), torch.zeros(2, 5, 5, 8)
     layer, context = made(8, 2, **LAYERS[name]), (x,) if name == "CrossAttention" else ()
-    with pytest.raises(ValueError, match=r"must be floating point, not torch\.int64: embed it .*, or x\.float\(\)$"):
+    with pytest.raises(ValueError, match=r"int64.* x\.float\(\)"):
         layer(x.long(), *context)
     for call in (layer, layer.weights) if name != "TriangleAttention" else ():
-        with pytest.raises(ValueError, match=r"\[B, \*A, 8\], not \[2, 8, 5, 6\]\. Channels .*ChannelsFirst\(layer\)$"):
+        with pytest.raises(ValueError, match="ChannelsFirst"):
             call(torch.zeros(2, 8, 5, 6), *context)
         with pytest.raises(ValueError, match=r"\[B, \*A, 8\], not \[2, 5, 6, 7\]$"):
             call(torch.zeros(2, 5, 6, 7), *context)

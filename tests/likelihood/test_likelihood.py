@@ -103,7 +103,7 @@ def test_given_frames_cost_nothing_and_do_not_count(layout, known):
         expected = bits[:, given:].flatten(1).sum(1) / positions
         torch.testing.assert_close(bits_per_dim(model, x, given_frames=given), expected, **EXACT)
     for wrong in (-1, 3):
-        with pytest.raises(ValueError, match=f"given_frames must be in 0..2, not {wrong}"):
+        with pytest.raises(ValueError, match=f"given_frames .*{wrong}"):
             bits_per_dim(model, x, given_frames=wrong)
 
 
