@@ -198,8 +198,8 @@ def test_the_library_calls_no_function_of_libm():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda patch: patch.setattr(door, "sources_digest", lambda: "other"), "sources than those .* run pip install"),
-        (lambda patch: patch.setenv("AXIAL_CPU", "v9"), "AXIAL_CPU must be one of .* not v9"),
+        (lambda patch: patch.setattr(door, "sources_digest", lambda: "other"), "pip install"),
+        (lambda patch: patch.setenv("AXIAL_CPU", "v9"), "AXIAL_CPU .*v9"),
     ],
     ids=["other sources", "an unknown level"],
 )

@@ -139,12 +139,12 @@ def test_any_integer_dtype_means_the_same():
     ("change", "words"),
     [
         ({"x": torch.zeros(2, 2, 3, 1)}, "integers"),
-        ({"x": torch.zeros(2, 3, 2, 1, dtype=torch.int64)}, r"\[B, 2, 3, 1\], not \[2, 3, 2, 1\]"),
-        ({"x": torch.full((2, 2, 3, 1), 5)}, r"0\.\.4; found 5\.\.5"),
+        ({"x": torch.zeros(2, 3, 2, 1, dtype=torch.int64)}, r"\[B, 2, 3, 1\]"),
+        ({"x": torch.full((2, 2, 3, 1), 5)}, r"0\.\.4.* 5\.\.5"),
         ({"label": torch.tensor([0, 4])}, "label"),
         ({"label": torch.tensor([0])}, "label"),
         ({"label": torch.tensor([0.0, 1.0])}, "label"),
-        ({"cond": torch.zeros(2, 2, 3, 7)}, r"cond must be \[2, 2, 3, 8\]"),
+        ({"cond": torch.zeros(2, 2, 3, 7)}, r"cond .*\[2, 2, 3, 8\]"),
     ],
 )
 def test_what_is_not_the_models_is_refused(change, words):

@@ -85,15 +85,15 @@ GOOD = entry(1, (15,), 0, 60, 0)
 
 
 VARIABLES = [
-    (GOOD + nested(7, b""), "'v' is partitioned"),
-    (entry(7, (15,), 0, 60, 0), "'v' has the data type 7"),
-    (entry(1, (14,), 0, 60, 0), "'v' has 60 bytes, but its shape"),
-    (entry(1, (1 << 40,), 0, 4 << 40, 0), "'v' reaches beyond"),
-    (entry(1, (15,), 1 << 63, 60, 0), "'v' reaches beyond"),
-    (entry(1, (15,), 0, 60, 0, shard=1), "'v' reaches beyond"),
-    (b"\x08", "'v' ends early"),
-    (b"\x0b", "'v' has a field of the unknown wire type 3"),
-    (b"\x08" + b"\xff" * 11, "'v' has a malformed integer"),
+    (GOOD + nested(7, b""), "'v' .*partitioned"),
+    (entry(7, (15,), 0, 60, 0), "'v' .*type 7"),
+    (entry(1, (14,), 0, 60, 0), "'v' .*60 bytes"),
+    (entry(1, (1 << 40,), 0, 4 << 40, 0), "'v' .*beyond"),
+    (entry(1, (15,), 1 << 63, 60, 0), "'v' .*beyond"),
+    (entry(1, (15,), 0, 60, 0, shard=1), "'v' .*beyond"),
+    (b"\x08", "'v' .*early"),
+    (b"\x0b", "'v' .*wire type 3"),
+    (b"\x08" + b"\xff" * 11, "'v' .*integer"),
 ]
 
 
@@ -101,7 +101,7 @@ def test_a_variable_or_an_index_that_cannot_be_read_is_refused(prefix: Path) -> 
     variables = [({b"": header(1), b"v": variable}, 0, message) for variable, message in VARIABLES]
     indices = [
         ({b"": header(1, endianness=1)}, 0, "big-endian"), ({b"v": GOOD}, 0, "no header"),
-        ({b"": header(1)}, 1, r"is compressed \(type 1\)"),
+        ({b"": header(1)}, 1, "compressed"),
     ]  # fmt: skip
     for table, compression, message in variables + indices:
         write_index(prefix, table, compression)

@@ -236,10 +236,10 @@ def test_a_metric_that_is_not_finite_is_no_best_one_and_the_run_goes_on(tmp_path
 @pytest.mark.parametrize(
     ("training", "layers", "count", "complaint"),
     [
-        ({"seed": 1}, 1, 15, "training.seed = 0, not 1"),
-        ({"batch_size": 6}, 1, 15, "training.batch_size = 4, not 6"),
-        ({"optimizer": "muon"}, 1, 15, "training.optimizer = 'adam', not 'muon'"),
-        ({}, 2, 15, "model.inner_layers = 1, not 2"),
+        ({"seed": 1}, 1, 15, r"training\.seed .*0.* 1"),
+        ({"batch_size": 6}, 1, 15, r"training\.batch_size .*4.* 6"),
+        ({"optimizer": "muon"}, 1, 15, r"training\.optimizer .*adam.* 'muon"),
+        ({}, 2, 15, r"model\.inner_layers .*1.* 2"),
         ({}, 1, 14, "data.fingerprint"),
     ],
 )
@@ -295,9 +295,9 @@ def test_a_folder_in_use_is_not_written_over(uninterrupted, tmp_path):
 
 def test_data_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
     for change, complaint in (
-        ({"values": np.zeros((15, 2, 2, 2), np.uint8)}, "the data is"),
-        ({"range": ValueRange(0, 4)}, r"the model knows 0\.\.3"),
-        ({"labels": None}, "no labels"),
+        ({"values": np.zeros((15, 2, 2, 2), np.uint8)}, "data"),
+        ({"range": ValueRange(0, 4)}, r"0\.\.3"),
+        ({"labels": None}, "labels"),
         ({"labels": np.full(15, 3)}, r"labels 3\.\.3"),
     ):
         with pytest.raises(ValueError, match=complaint):
