@@ -18,7 +18,7 @@ from axial_transformers.training.divergence import FIRST, LIMIT, MANY, WINDOW, a
 from axial_transformers.training.run_state import RunState
 
 CONFIG = TrainConfig(
-    steps=60, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
+    steps=60, batch_size=4, learning_rate=1e-3, warmup_steps=1, device="cpu", precision="float32", log_every=1,
     save_every=10, evaluate_every=10**6, sample_every=10**6,
 )  # fmt: skip
 

@@ -19,7 +19,6 @@ from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, summarise
 from axial_transformers.likelihood.outliers import keep_typical, label_of, score
 from axial_transformers.models import AxialTransformer
-from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import Look, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.pictures.saving import save_picture
@@ -109,7 +108,7 @@ def fit_examples(
     """Train a model as `run` says, in which nothing is open; `wrap` adds to what evaluates."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.training.seed)  # the same first weights on every device
-        model = build(run.model)
+        model = AxialTransformer(run.model)
     seen = seen_between_steps(run, begun, examples, validation)
     return fit(
         model,

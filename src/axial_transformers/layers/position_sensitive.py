@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.initialisation import Dense, Layer, normal_table
+from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.layers.lines import widths
 from axial_transformers.ops import compiled_relative
 from axial_transformers.ops.argument_checks import check_odd, input_axis
@@ -18,7 +18,7 @@ from axial_transformers.ops.line_groups import from_lines, mask_of_lines, to_lin
 from axial_transformers.ops.torch_private import is_bare, is_forward_mode
 
 
-class PositionSensitiveAxialAttention(Layer):
+class PositionSensitiveAxialAttention(nn.Module):
     """Attention along one axis with relative query, key and value encodings: [B, *A, D] -> [B, *A, D].
 
     Args:

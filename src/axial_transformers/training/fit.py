@@ -41,7 +41,6 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import machine_facts
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, start
-from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import check_fit, some_examples
@@ -164,7 +163,7 @@ def fit(  # noqa: PLR0913
             elif newest_checkpoint(run.out) is None:
                 model.fit_values(some_examples(examples, FITTED_NUMBERS))
             facts = replace(facts or Facts.of(examples, model), processes=processes.count, machine=machine_facts())
-            record = RunRecord(run=replace(run, model=model.config), facts=replace(facts, model_name=model.name))
+            record = RunRecord(run=replace(run, model=model.config), facts=facts)
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(run.out, processes)
             learner = prepared(model, examples, config, processes, checkpoints, loss, record.identity)
@@ -179,7 +178,7 @@ def _start(model: AxialTransformer, trained: str, classes: Sequence[str] | None)
     """Copy the weights of a trained model; return what could not be copied."""
     record = read_run(trained)
     before = record.facts.class_names if record else None
-    return start.start_from(model, read_model(trained), trained, classes, before)
+    return start.start_from(model, AxialTransformer.from_pretrained(trained), trained, classes, before)
 
 
 def labelled(

@@ -21,8 +21,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from axial_transformers.models.baselines.config import CONFIGS
-from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, require_utf8, written_whole
 from axial_transformers.storage.locks import LOCK, folder_held
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
@@ -44,7 +42,6 @@ class Facts:
     validation: int | None = None
     test: int | None = None
     parameters: int
-    model_name: str = "axial_transformer"
     class_names: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     """Titles of the columns of a table."""
@@ -78,7 +75,7 @@ class RunRecord:
     @property
     def identity(self) -> dict[str, Any]:
         """Return the values that a resume must not change."""
-        values = {"data.fingerprint": self.facts.fingerprint, "model": self.facts.model_name}
+        values: dict[str, Any] = {"data.fingerprint": self.facts.fingerprint}
         values |= {f"training.{name}": getattr(self.run.training, name) for name in ("seed", "batch_size", "optimizer")}
         values |= {f"model.{name}": value for name, value in to_json(self.run.model).items()}
         del values["model.needs_label"]  # a resume may begin to hide labels
@@ -108,9 +105,6 @@ def read_run(folder: str | Path) -> RunRecord | None:
     facts = from_json(Facts, found, f"{path}: facts")
     if isinstance(machine, dict):
         facts = replace(facts, machine={name: str(value) for name, value in machine.items()})
-    if isinstance(run := values.get("run"), dict):
-        config_class = CONFIGS.get(facts.model_name, AxialTransformerConfig)
-        values["run"] = {**run, "model": from_json(config_class, run.get("model"), f"{path}: model")}
     record = from_json(RunRecord, {**values, "facts": facts}, path)
     return replace(record, run=replace(record.run, out=folder))
 

@@ -40,7 +40,7 @@ def _sections(folder: Path, record: RunRecord, status: str) -> list[html.Section
     state = {"state": status, "written": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"}
     bits = {"training": curves.get("bits_per_dim"), "validation": curves.get(f"{VALIDATION}bits_per_dim")}
     grids = sorted((folder / "samples").glob("step-*.png"), reverse=True)
-    model = {"model": record.facts.model_name, **run.model.describe(), "parameters": f"{record.facts.parameters:,}"}
+    model = {**run.model.describe(), "parameters": f"{record.facts.parameters:,}"}
     settings = {f"model.{key}": value for key, value in asdict(run.model).items()}
     settings |= {f"training.{key}": value for key, value in asdict(run.training).items()}
 
