@@ -312,7 +312,7 @@ def _of_lines(  # noqa: PLR0913
         rotations = rotations.detach()[:length].float().contiguous()
     extras = [present, *(tables or (bias, rotations))]
     arguments = (
-        *map(pointer, even), integers(strides), integers(sizes), *map(pointer, extras),
+        *map(pointer, even), integers(tuple(strides)), integers(sizes), *map(pointer, extras),
         *([c_float(scale)] if tables else []), pointer(sums),
     )  # fmt: skip
     return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, extras))
