@@ -44,7 +44,7 @@ from command_line import run_command
 from timing import CPU, dtypes, interleaved, now, rows_of
 
 Row = dict[str, Any]
-SHAPES = [(1, 8, 8, 128), (1, 16, 16, 128), (8, 32, 32, 128), (2, 64, 64, 128), (1, 128, 128, 128), (1, 16, 32, 32, 64)]
+SHAPES = ("1x8x8x128", "1x16x16x128", "8x32x32x128", "2x64x64x128", "1x128x128x128", "1x16x32x32x64")
 HEADS = 4
 ROWS = (0, 1)
 """Rows of the last channel on which the paper's scheme is timed; all rows cost the same."""
@@ -207,13 +207,14 @@ def random_examples(config: AxialTransformerConfig, count: int = 128) -> Example
     return Examples(values=values, names=[str(i) for i in range(count)], labels=labels, range=config.range)
 
 
-def layers(rounds: int = 9) -> list[Row]:
+def layers(shapes: tuple[str, ...] = SHAPES, rounds: int = 9) -> list[Row]:
     """Time attention forward + backward: the axial layer, the package axial_attention if it is here, torch's own.
 
     Torch's own is `MultiheadAttention` over all positions, and `scaled_dot_product_attention` along each axis.
     """
     rows = []
-    for (name, dtype), shape in rows_of([*product(dtypes().items(), SHAPES)]):
+    for (name, dtype), sizes in rows_of([*product(dtypes().items(), shapes)]):
+        shape = tuple(int(size) for size in sizes.split("x"))
         x = torch.randn(shape, dtype=dtype, requires_grad=True)
         runs = {kind: partial(there_and_back, build(shape).to(dtype), x) for kind, build in built().items()}
         seconds = interleaved(runs, rounds, warm_up=1)

@@ -45,7 +45,7 @@ SMALLER: dict[str, dict[str, object]] = {
     "ablation": {"ablation.GROUPS": {"fashion": tiny_group()}},
     "complexity": {"complexity.SQUARES": (4, 8), "complexity.SIDES": {1: (10, 20), 2: (10, 12)}},
     "peers": {"peers.KINDS": {"fashion": TINY_KIND}},
-    "speed": {"speed.SHAPES": [(1, 4, 4, 16)], "speed.NAMED": {"digits": tiny_recipe}},
+    "speed": {"speed.NAMED": {"digits": tiny_recipe}},
     "table1": {"table1.SIZES": (16, 32), "table1.PAPER": {"Axial Transformer": "yes yes yes yes"}},
 }
 """Constants that make a script small where no option does."""
@@ -65,7 +65,7 @@ TINY = {
     "speed.py sampling": "sampling --size 3 --width 8 --heads 1 --layers 2 --batches 1 2 --rounds 1",
     "speed.py likelihood": "likelihood model --batches 2 --rounds 1",
     "speed.py steps": "steps --recipes digits --rounds 1",
-    "speed.py layers": "layers --rounds 1",
+    "speed.py layers": "layers --shapes 1x4x4x16 --rounds 1",
     "speed.py archives": "archives model gray.npz --count 2",
     "stable_training.py": ". rows.jsonl --sets noise --steps 2",
     "table1.py": "--depths 1 3 --reach-sizes 8",

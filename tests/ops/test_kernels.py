@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.engine import threads
+from axial_transformers.engine import library, threads
 from axial_transformers.engine.threads import parallel_map, parallel_ranges
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
@@ -81,6 +81,36 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
                 assert out.dtype == dtype
                 assert_near(out, expected, dtype)
                 assert_near(torch.autograd.grad(out, qkv, grad.to(dtype))[0], expected_gradient, dtype)
+
+
+@needs_engine
+@pytest.mark.skipif(not (has_engine() and library().multiplies_pairs), reason="no instructions for pairs of bfloat16")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("length", "heads", "groups", "width", "value_width"),
+    [(1, 2, 2, 2, 8), (5, 4, 2, 20, 6), (17, 2, 1, 34, 36), (33, 3, 3, 64, 8), (65, 1, 1, 32, 66), (70, 2, 2, 32, 32)],
+    ids=str,
+)
+def test_products_of_pairs_of_bfloat16_are_as_good_as_those_of_float32(
+    length, heads, groups, width, value_width, causal, monkeypatch
+):
+    """Odd lengths have a pair with one key; results and gradients are rounded to bfloat16 in any case."""
+    shape, numbers = (2, length, 3), list[torch.Tensor]()
+    for each in ((heads, width), (groups, width), (groups, value_width)):
+        numbers.append(torch.randn(*shape, *each).bfloat16().requires_grad_())
+    grad = torch.randn(*shape, heads, value_width).bfloat16()
+    wide = [x.detach().double().requires_grad_() for x in numbers]
+    repeated = [wide[0], *(x.repeat_interleave(heads // groups, dim=-2) for x in wide[1:])]
+    exact = reference.axial_attention(*repeated, 1, causal)
+    expected = [exact, *torch.autograd.grad(exact, wide, grad.double())]
+    results = {}
+    for pairs in (False, True):
+        monkeypatch.setattr(library(), "multiplies_pairs", pairs)
+        out = attend(*numbers, 1, causal)
+        results[pairs] = [out, *torch.autograd.grad(out, numbers, grad)]
+    for by_pairs, by_numbers, each in zip(results[True], results[False], expected):
+        error, usual = ((x.double() - each).norm() for x in (by_pairs, by_numbers))
+        assert error <= 2 * usual + 1e-3 * each.norm() + 1e-6
 
 
 @needs_engine

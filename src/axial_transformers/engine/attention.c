@@ -14,7 +14,7 @@
 
        dv = P^T grad      dS = P (dP - sum(P dP))      dq = dS k / sqrt(K)      dk = dS^T q / sqrt(K)      dbias = sum dS */
 
-#include "lines.h"
+#include "pairs.h"
 
 /* Replace scores [keys, vectors] by their exponentials; write reciprocal sums and the largest scores. */
 INLINED void exponentials_of_columns(const int vectors, float *scores, int64_t keys, float *inverses, float *largest) {
@@ -168,6 +168,14 @@ static void score(const Attention *x, const Piece *piece, int64_t b, int64_t col
             scores[key * PANEL + o] = -INFINITY;
 }
 
+/* Return 1 if pairs of bfloat16 can be multiplied: `pairs.h` has no bias, masks or rotations. */
+#ifdef HAS_PAIRS
+static int takes_pairs(const Attention *x) {
+    int even = x->q.width % 2 == 0 && x->v.width % 2 == 0;
+    return x->sizes->bfloat16 == PAIRS && even && !x->key_mask && !x->bias && !x->rotations;
+}
+#endif
+
 /* Write the attention of the pieces first .. last - 1, whole groups of `at_once`; see `Attention` for the arguments.
    `strides` are those of q, k, v and out. */
 EXPORTED(attend_forward)(const void *q, const void *k, const void *v, void *out, const Strides *strides,
@@ -175,6 +183,9 @@ EXPORTED(attend_forward)(const void *q, const void *k, const void *v, void *out,
                          float *sums, int64_t first, int64_t last) {
     Attention x = attention_of(sizes, strides, q, k, v, key_mask, bias, rotations);
     Lines attended = lines_of(out, strides[3], sizes->heads, sizes->at_once, sizes->value_width);
+#ifdef HAS_PAIRS
+    if (takes_pairs(&x)) return forward_of_pairs(x.q, x.k, x.v, attended, sizes, x.scale, sums, first, last);
+#endif
     int64_t length = sizes->length, padded = x.padded, wide = attended.wide;
     float *next;
     void *memory = zeros(attention_size(&x) + copy_size(&attended, padded), &next);
@@ -215,6 +226,9 @@ EXPORTED(attend_backward)(const void *q, const void *k, const void *v, const voi
     Lines d_q = lines_of(dq, strides[4], x.q.heads, x.q.at_once, x.q.width);
     Lines d_k = lines_of(dk, strides[5], x.k.heads, x.k.at_once, x.k.width);
     Lines d_v = lines_of(dv, strides[6], x.v.heads, x.v.at_once, x.v.width);
+#ifdef HAS_PAIRS
+    if (takes_pairs(&x)) return backward_of_pairs(x.q, x.k, x.v, g, d_q, d_k, d_v, sizes, x.scale, sums, first, last);
+#endif
     int64_t length = sizes->length, padded = x.padded, wide = x.q.wide, value_wide = g.wide, of_keys, of_values;
     of_keys = copy_size(&d_k, padded), of_values = copy_size(&d_v, padded);
     float *next;

@@ -2,14 +2,14 @@
 
    exact arithmetic, the same bits everywhere        free arithmetic, for training
      arithmetic.h   float32: exp, log, sums            attention.c   attention along lines, forward and backward
-     layers.h       a transformer block, an LSTM       relative.c    equation 4 of Axial-DeepLab
-     coder.h        distributions, the entropy coder   pointwise.c   GELU and dropout
-     rows.h         a position of a row to its value
+     layers.h       a transformer block, an LSTM       pairs.h       the same by products of pairs of bfloat16
+     coder.h        distributions, the entropy coder   relative.c    equation 4 of Axial-DeepLab
+     rows.h         a position of a row to its value   pointwise.c   GELU and dropout
      network.c      rows of positions and slabs
      sampling.c     rows of sampled values
 
-   The files named .h are part of the command axl too (tools/axl): C99, and no library but libc. The other ones hold what
-   Python calls, by ctypes, at one name for each level: EXPORTED(name) is name_LEVEL. Such a function returns 0 or a
+   On the left, the files named .h are part of the command axl too (tools/axl): C99, and no library but libc. The files
+   named .c hold what Python calls, by ctypes, at one name for each level: EXPORTED(name) is name_LEVEL. Such a function returns 0 or a
    number below. It changes no memory but what its arguments name, holds no state, and trusts its arguments: Python
    checks them. */
 

@@ -4,6 +4,7 @@
 
 VISIBLE const char *axial_sources(void);
 VISIBLE int axial_has_level(const char *level);
+VISIBLE int axial_multiplies_pairs(void);
 
 /* Return the SHA-256 of the sources. */
 VISIBLE const char *axial_sources(void) { return SOURCES; }
@@ -35,6 +36,13 @@ VISIBLE int axial_has_level(const char *level) {
              has(7, bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL, 0, 0);
     return strcmp(level, "v2") == 0 ? v2 : strcmp(level, "v3") == 0 ? v3 : strcmp(level, "v4") == 0 ? v4 : 0;
 }
+
+/* Return 1 if the processor has AVX512_BF16, beyond level v4. */
+VISIBLE int axial_multiplies_pairs(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
 #else
+VISIBLE int axial_multiplies_pairs(void) { return 0; }
 VISIBLE int axial_has_level(const char *level) { return strcmp(level, "aarch64") == 0; }
 #endif

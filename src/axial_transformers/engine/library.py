@@ -33,6 +33,8 @@ class Library:
 
     def __init__(self, loaded: ctypes.CDLL, level: str):
         self._loaded, self.level = loaded, level
+        self.multiplies_pairs = bool(loaded.axial_multiplies_pairs())
+        """The processor multiplies pairs of bfloat16; level v4 uses that."""
 
     def __getattr__(self, name: str) -> Any:
         function: Any = self._loaded[f"{name}_{self.level}"]

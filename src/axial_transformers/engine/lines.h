@@ -220,8 +220,11 @@ typedef struct {
     int64_t at_once;       /* heads that are loaded together: whole groups of a line; one with a bias */
     int64_t radius;        /* R < L: relative encodings are those of the offsets -R .. R */
     int64_t tables;        /* tables of relative encodings: 1, or one for each head */
-    int64_t causal, bfloat16;
+    int64_t causal;
+    int64_t bfloat16;      /* 0 for float32, 1, or PAIRS: the processor has the instructions of pairs.h */
 } Sizes;
+
+enum { PAIRS = 2 };
 
 /* A tensor of `heads` heads, of which `at_once` are copied together. */
 typedef struct {

@@ -39,6 +39,8 @@ PARTS_OF_BIAS, PARTS_OF_TABLES = 32, 16
 AT_ONCE = 2**17
 """Numbers that a core's own cache holds."""
 TABLES = 3
+PAIRS = 2
+"""For C: bfloat16, and the processor multiplies pairs of it (`engine/pairs.h`)."""
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -307,12 +309,16 @@ def _of_lines(  # noqa: PLR0913
     shared = outer * inner // (1 if bias is None else bias.shape[1])
     encoded = (len(tables[0]) // 2, tables[0].shape[1]) if tables else (0, 1)
     numbers = outer, inner, heads, length, width, v.shape[-1], shared, group, at_once, *encoded, causal
-    sizes = *numbers, q.dtype == torch.bfloat16
+    bfloat16 = 0
+    if q.dtype == torch.bfloat16:
+        engine: Any = library()
+        bfloat16 = PAIRS if engine.multiplies_pairs else 1
+    sizes = *numbers, bfloat16
     if rotations is not None:
         rotations = rotations.detach()[:length].float().contiguous()
     extras = [present, *(tables or (bias, rotations))]
     arguments = (
-        *map(pointer, even), integers(strides), integers(sizes), *map(pointer, extras),
+        *map(pointer, even), integers(tuple(strides)), integers(sizes), *map(pointer, extras),
         *([c_float(scale)] if tables else []), pointer(sums),
     )  # fmt: skip
     return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, extras))

@@ -26,8 +26,9 @@ def pointer(x: Tensor | None) -> c_void_p:
     return c_void_p(None if x is None else x.data_ptr())
 
 
-def integers(numbers: Sequence[int]) -> Array[c_int64]:
-    """Return an array for C."""
+@lru_cache(maxsize=256)
+def integers(numbers: tuple[int, ...]) -> Array[c_int64]:
+    """Return an array for C, which only reads it."""
     return (c_int64 * len(numbers))(*numbers)
 
 
