@@ -13,9 +13,8 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
-from axial_transformers.training import TrainConfig, divergence, train
-from axial_transformers.training.divergence import FIRST, LIMIT, MANY, WINDOW, add_step, goes_back, renew_limit
-from axial_transformers.training.run_state import RunState
+from axial_transformers.training import TrainConfig, run_state, train
+from axial_transformers.training.run_state import FIRST, LIMIT, MANY, WINDOW, RunState, add_step, goes_back, renew_limit
 
 CONFIG = TrainConfig(
     steps=60, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
@@ -26,8 +25,8 @@ CONFIG = TrainConfig(
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms are known after few steps."""
-    monkeypatch.setattr(divergence, "FIRST", 25)
-    monkeypatch.setattr(divergence, "WINDOW", 25)
+    monkeypatch.setattr(run_state, "FIRST", 25)
+    monkeypatch.setattr(run_state, "WINDOW", 25)
 
 
 def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool = False, factor: float = 1e6):

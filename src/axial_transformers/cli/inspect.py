@@ -27,7 +27,7 @@ from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training import RunConfig, read_run
 from axial_transformers.training.costs import costs_of, parameters
 from axial_transformers.training.metrics import read_curves
-from axial_transformers.training.run_description import describe_run
+from axial_transformers.training.run_page import describe_run
 from axial_transformers.wording import counted
 
 VALUES_SEEN = 1 << 22

@@ -30,9 +30,8 @@ from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, r
 from axial_transformers.training.callbacks import Evaluate
 from axial_transformers.training.costs import StepCosts, check_memory, costs_of, parameters
 from axial_transformers.training.fit import fit, labelled
-from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_folder import require_run
-from axial_transformers.training.run_page import BITS
+from axial_transformers.training.run_page import BITS, describe_data
 from axial_transformers.training.trained_model import check_shape, check_values, open_model, range_of_examples
 from axial_transformers.wording import engineering
 

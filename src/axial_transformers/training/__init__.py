@@ -6,10 +6,9 @@ from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
     from axial_transformers.training.checkpoints import raw_weights
-    from axial_transformers.training.config import TrainConfig
+    from axial_transformers.training.config import RunConfig, TrainConfig
     from axial_transformers.training.fit import train
     from axial_transformers.training.metrics import NonFiniteLoss
-    from axial_transformers.training.run_config import RunConfig
     from axial_transformers.training.run_folder import Facts, RunRecord, read_run
     from axial_transformers.training.run_state import RunState
 
@@ -30,7 +29,7 @@ __getattr__ = opened_at_first_use(
     {
         "Facts": "run_folder",
         "NonFiniteLoss": "metrics",
-        "RunConfig": "run_config",
+        "RunConfig": "config",
         "RunRecord": "run_folder",
         "RunState": "run_state",
         "TrainConfig": "config",

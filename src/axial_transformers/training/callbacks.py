@@ -11,10 +11,10 @@ import torch
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
-from axial_transformers.training.divergence import MANY, WINDOW
 from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
 from axial_transformers.training.run_folder import export
 from axial_transformers.training.run_page import PAGE, write_page
+from axial_transformers.training.run_state import MANY, WINDOW
 from axial_transformers.training.step import Learner
 
 Evaluate = Callable[[AxialTransformer, int, Fill], Mapping[str, Metric]]

@@ -47,15 +47,13 @@ from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import check_fit, some_examples
 from axial_transformers.training.callbacks import Callbacks, Evaluate, Sample
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
-from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import goes_back
+from axial_transformers.training.config import RunConfig, TrainConfig
 from axial_transformers.training.metrics import MetricsLog, NonFiniteLoss
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
-from axial_transformers.training.run_config import RunConfig
 from axial_transformers.training.run_folder import Facts, RunRecord, opened_run, read_run
 from axial_transformers.training.run_page import PAGE
-from axial_transformers.training.run_state import Ending, RunState
+from axial_transformers.training.run_state import Ending, RunState, goes_back
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, alone, borrowed, prepared, step
 from axial_transformers.wording import duration
 

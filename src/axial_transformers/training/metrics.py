@@ -21,8 +21,7 @@ from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, require_inside, written_whole
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import add_step
-from axial_transformers.training.run_state import RunState
+from axial_transformers.training.run_state import RunState, add_step
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
 STATUS = Path("/proc/self/status")

@@ -26,7 +26,7 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, require_utf8, written_whole
 from axial_transformers.storage.locks import LOCK, folder_held
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
-from axial_transformers.training.run_config import RUN_RECORD, RunConfig
+from axial_transformers.training.config import RUN_RECORD, RunConfig
 
 if TYPE_CHECKING:  # records are read without torch
     from axial_transformers.data import Examples

@@ -21,7 +21,6 @@ from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.training.batches import Batch, Purpose, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, Weights
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import limit_of, renew_limit
 from axial_transformers.training.metrics import Meter, forget_peak_memory
 from axial_transformers.training.optimizer import (
     clip_gradients,
@@ -42,8 +41,7 @@ from axial_transformers.training.parallelism import (
     with_tensors,
 )
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run_state import RunState
-from axial_transformers.training.time_limit import TimeLimit
+from axial_transformers.training.run_state import RunState, TimeLimit, limit_of, renew_limit
 
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end.
@@ -93,7 +91,7 @@ class Learner:
         return with_tensors(self.skeleton, tensors) if keep else self.skeleton
 
     def go_back(self, checkpoints: Checkpoints) -> None:
-        """Return to the state before the steps that were left out (`divergence`); a collective operation."""
+        """Return to the state before the steps that were left out (`run_state`); a collective operation."""
         self.batches.close()
         checkpoints.go_back(self.weights, self.state)
         self.batches = self.batches_from(self.state.step)
