@@ -134,7 +134,7 @@ def some_examples(examples: Examples, numbers: int) -> torch.Tensor:
     return torch.from_numpy(examples.values[chosen])
 
 
-def check_fit(model: AxialTransformer, examples: Examples, config: TrainConfig, processes: Processes) -> None:
+def check_matches(model: AxialTransformer, examples: Examples, config: TrainConfig, processes: Processes) -> None:
     """Raise ValueError if the model cannot train on these examples, with these settings, in these processes."""
     wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
     if not shape[0]:

@@ -156,7 +156,7 @@ class RunConfig:
     1. A recipe returns a run, in which some settings are `open`.
     2. The command line changes settings, which closes them (`changed`).
     3. `recipes.tiled` and `recipes.suited` decide those that depend on the data.
-    4. `training.fit` trains it, and writes it to train.json. Nothing is open any more.
+    4. `training.train` writes it to train.json. Nothing is open any more.
     """
 
     recipe: str | None = None

@@ -20,7 +20,7 @@ from axial_transformers.training import augmentation
 from axial_transformers.training.processes import Processes
 
 Loss = Callable[..., Tensor]
-"""A training loss, such as `random_slice_loss`; see `fit.train`."""
+"""A training loss, such as `random_slice_loss`; see `train`."""
 
 
 class Objective(nn.Module):
