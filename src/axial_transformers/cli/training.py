@@ -27,7 +27,7 @@ from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
 from axial_transformers.recipes.custom import kind_of_values
 from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, read_run
-from axial_transformers.training.costs import StepCosts, check_memory, costs_of, parameters
+from axial_transformers.training.costs import StepCosts, check_memory, parameters, step_costs
 from axial_transformers.training.fit import Evaluate, decide_needs_label
 from axial_transformers.training.fit import train as train_model
 from axial_transformers.training.run_folder import require_run
@@ -136,7 +136,7 @@ def planned(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, 
         ValueError: a step clearly does not fit into memory, or the batch does not divide among the devices.
     """
     training = run.training.resolve_auto(begun.run.training if begun else None)
-    costs = costs_of(run.model, training, int(os.environ.get("WORLD_SIZE", 1)))
+    costs = step_costs(run.model, training, int(os.environ.get("WORLD_SIZE", 1)))
     check_memory(costs, training)
     model = decide_needs_label(run.model, training, begun)
     return replace(run, model=model, training=training, open=()), costs

@@ -122,17 +122,21 @@ class TrainConfig:
         from axial_transformers.machine import multiplies_bfloat16, why_not_compiled
 
         if begun is not None:
-            of_begun = {name: getattr(begun, name) for name, auto in AUTO.items() if getattr(self, name) in auto}
-            return replace(self, **of_begun).resolve_auto()
-        device, precision = self.torch_device(), self.precision
+            decided = {name: getattr(begun, name) for name, auto in AUTO.items() if getattr(self, name) in auto}
+            return replace(self, **decided).resolve_auto()
+        device = self.torch_device()
         on_cuda = device.type == "cuda"
         if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
             needed = "CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it"
             raise ValueError(f"training.deterministic=True needs {needed}")
+        precision = self.precision
         if precision == "auto":
             precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
-        compile = self.compile if isinstance(self.compile, bool) else on_cuda or self.compile == precision
-        if compile and (reason := why_not_compiled(device)):
+        compile = self.compile
+        if not isinstance(compile, bool):
+            compile = on_cuda or compile == precision
+        reason = why_not_compiled(device) if compile else None
+        if reason:
             warnings.warn(f"blocks are not compiled: {reason}", stacklevel=2)
             compile = False
         return replace(self, precision=precision, compile=compile)
@@ -188,11 +192,17 @@ class RunConfig:
 
     def changed(self, settings: Mapping[str, Any]) -> Self:
         """Return the run with new values for settings, by name, such as samples or model.dim; they are open no more."""
-        new = {name: value for name, value in settings.items() if "." not in name}
-        for part in ("data", "model", "training"):
-            own = {name.split(".")[1]: settings[name] for name in settings if name.startswith(f"{part}.")}
-            new[part] = replace(getattr(self, part), **own)
-        return replace(self, **new).closed(settings)
+        own: dict[str, Any] = {}
+        groups: dict[str, dict[str, Any]] = {"data": {}, "model": {}, "training": {}}
+        for name, value in settings.items():
+            group, _, setting = name.rpartition(".")
+            if group:
+                groups[group][setting] = value
+            else:
+                own[name] = value
+        for group, values in groups.items():
+            own[group] = replace(getattr(self, group), **values)
+        return replace(self, **own).closed(settings)
 
     def decided(self, settings: Mapping[str, Any]) -> Self:
         """Return the run with new values for those of the settings that are open."""

@@ -1,12 +1,12 @@
 """The training loop: the life of a run, from its settings to its result.
 
      train
-        |  Processes       connect the processes
-        |  check_matches   refuse a model, examples and settings that do not match
-        |  opened_run      the first process takes the folder; a second run in it is refused
-        |  RunRecord       what train.json holds
-        |  first weights   from another model or fitted to the examples, unless there is a checkpoint
-        |  prepared        send weights to all processes, restore the newest checkpoint, start the clock
+        |  Processes          connect the processes
+        |  check_matches      refuse a model, examples and settings that do not match
+        |  open_run           the first process takes the folder; a second run in it is refused
+        |  RunRecord          what train.json holds
+        |  _set_first_weights from another model or fitted to the examples, unless there is a checkpoint
+        |  prepare_learner    send weights to all processes, restore the newest checkpoint, start the clock
         v
     +-> ending? -- finished, time limit, interrupted --> save --> last evaluation --> last samples --> RunState
     |   | none yet                                                (neither after an interrupt)
@@ -56,10 +56,10 @@ from axial_transformers.training.config import RunConfig, TrainConfig
 from axial_transformers.training.metrics import VALIDATION, Metric, MetricsLog, NonFiniteLoss
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Interrupts, Processes
-from axial_transformers.training.run_folder import Facts, RunRecord, export, opened_run, read_run
+from axial_transformers.training.run_folder import Facts, RunRecord, export, open_run, read_run
 from axial_transformers.training.run_page import PAGE, write_page
-from axial_transformers.training.run_state import MANY, WINDOW, Ending, RunState, goes_back
-from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, alone, borrowed, prepared, step
+from axial_transformers.training.run_state import MANY, WINDOW, Ending, RunState, must_go_back
+from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, borrow, prepare_learner, step, train_alone
 from axial_transformers.wording import duration
 
 FITTED_NUMBERS = 1 << 19
@@ -124,10 +124,10 @@ def train(  # noqa: PLR0913
     training = run.training
     device = training.torch_device()
     progress = progress or Display()
-    with Processes(device) as processes, alone(training, device), borrowed(model):
+    with Processes(device) as processes, train_alone(training, device), borrow(model):
         check_matches(model, examples, training, processes)
         _require_packages(training)
-        with opened_run(folder, begun is not None) if processes.rank_zero else nullcontext():
+        with open_run(folder, begun is not None) if processes.rank_zero else nullcontext():
             if run.model != model.config:
                 model.config = run.model
             record = _record(run, facts or Facts.of(examples, model), model, processes, begun)
@@ -135,7 +135,7 @@ def train(  # noqa: PLR0913
                 _set_first_weights(model, examples, record, progress)
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(folder, processes)
-            learner = prepared(model, examples, training, processes, checkpoints, loss, record.identity)
+            learner = prepare_learner(model, examples, training, processes, checkpoints, loss, record.identity)
             made = learner.state.step
             if made > training.steps:
                 raise ValueError(f"{folder} has made {made} steps already, more than training.steps={training.steps}")
@@ -240,7 +240,7 @@ class _Run:
     def _begin(self) -> None:
         """Write the first page, and show where the run begins."""
         self.state.ending = None
-        with self.learner.meter.paused():
+        with self.learner.meter.pause():
             self._write_page("training")
         self.progress.say(f"curves and samples: {self.checkpoints.run / PAGE}")
         self.progress.start(self.config.steps, self.state.step)
@@ -270,7 +270,7 @@ class _Run:
         except NonFiniteLoss as error:
             raise self._diverged(str(error)) from None
         left = learner.time.left(config.steps - state.step, state.seconds / state.step)
-        self.progress.update(state.step, learner.meter.shown(left))
+        self.progress.update(state.step, learner.meter.describe(left))
         if state.step % config.log_every == 0:
             self.checkpoints.require_folder()
             self.log.write(state.step, learner.line())
@@ -278,7 +278,7 @@ class _Run:
             self._save()
         if self.sample and state.step % config.sample_every == 0:
             self._sample(self.sample)
-        if goes_back(state):
+        if must_go_back(state):
             self._go_back()
 
     def _save(self) -> None:
@@ -288,7 +288,7 @@ class _Run:
             NonFiniteLoss: a loss or a weight is not finite; nothing is written.
         """
         learner, state = self.learner, self.state
-        with learner.meter.paused():  # which first checks the losses that wait on the device
+        with learner.meter.pause():  # which first checks the losses that wait on the device
             if not learner.is_finite():
                 raise self._diverged(f"step {state.step} left weights that are not finite")
             self.checkpoints.save(learner.weights, state)
@@ -311,7 +311,7 @@ class _Run:
         """Go back to a good state at half the learning rates."""
         learner, state = self.learner, self.state
         many = f"step {state.step}: {MANY} of {WINDOW} steps were left out, since their gradients exploded"
-        with learner.meter.paused():
+        with learner.meter.pause():
             learner.go_back(self.checkpoints)
             self.log.go_back(state)
         self.progress.say(f"{many}: gone back to step {state.step}, at {state.rates:g} times the learning rates")
@@ -340,7 +340,7 @@ class _Run:
         learner = self.learner
         # CUDA graphs are kept with the model that samples: with this copy, they end before the training goes on.
         average = copy(learner.average(keep=here))
-        with learner.meter.paused(), torch.no_grad():
+        with learner.meter.pause(), torch.no_grad():
             metrics = (call(average) if here else None) or {}
             learner.read_time()
             if metrics:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
+from math import ceil
 from pathlib import Path, PurePath
 from textwrap import shorten
 from typing import Any
@@ -30,51 +31,67 @@ WIDTH = 62
 
 def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
     """Return the rows of a run's data."""
-    rows, model = {} if run.source is None else {"source": f"`{run.source}`"}, run.model
+    model = run.model
+    rows = {}
+    if run.source is not None:
+        rows["source"] = f"`{run.source}`"
     if facts.class_names is not None:
         rows["classes"] = f"{len(facts.class_names)}: {shorten(', '.join(facts.class_names), WIDTH)}"
-    kind = kind_of(model, run.data.axes)
     if facts.validation is not None:
-        evaluated = f" ({run.validate_on:,} are evaluated)" if run.validate_on < facts.validation else ""
-        test = "no test part" if facts.test is None else f"{facts.test:,} test"
-        count = counted(facts.train + facts.validation + (facts.test or 0), kind)
+        count = counted(facts.train + facts.validation + (facts.test or 0), kind_of(model, run.data.axes))
+        evaluated = ""
+        if run.validate_on < facts.validation:
+            evaluated = f" ({run.validate_on:,} are evaluated)"
+        test = "no test part"
+        if facts.test is not None:
+            test = f"{facts.test:,} test"
         rows["examples"] = f"{count}: {facts.train:,} train, {facts.validation:,} validation{evaluated}, {test}"
-    shape, channels = " x ".join(map(str, model.shape)), counted(model.channels, "channel")
+    shape = " x ".join(map(str, model.shape))
+    channels = counted(model.channels, "channel")
     rows["each"] = f"{shape}, {channels}, values {model.lowest}..{model.highest}"
     return rows
 
 
 def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, dict[str, str]]:
     """Return the rows of a run's data, training and machine, by title."""
-    run, facts, config = record.run, record.facts, record.run.training
-    training = {} if run.recipe is None else {"recipe": run.recipe}
+    facts = record.facts
+    data = describe_data(record.run, facts)
+    data["training examples"] = f"{facts.train:,}, SHA-256 `{facts.fingerprint}`"
+    return {"data": data, "training": _describe_training(record, curves), "machine": facts.machine}
+
+
+def _describe_training(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, str]:
+    run = record.run
+    facts = record.facts
+    config = run.training
+    rows = {}
+    if run.recipe is not None:
+        rows["recipe"] = run.recipe
     if run.start_from:
-        training["started from"] = f"`{run.start_from}`"
-    training["training"] = (
+        rows["started from"] = f"`{run.start_from}`"
+    rows["training"] = (
         f"{config.steps:,} steps of {config.batch_size}, learning rate {config.learning_rate:g}, {config.schedule}, "
         f"{config.precision}, seed {config.seed}, processes: {facts.processes}"
     )
-    if seconds := curves.get("seconds"):
-        step, time = seconds[-1]
-        training["time"] = f"{timedelta(seconds=round(time))} h for {step:,.0f} steps"
-    if best := best_validation(curves):
+    if "seconds" in curves:
+        step, time = curves["seconds"][-1]
+        rows["time"] = f"{timedelta(seconds=round(time))} h for {step:,.0f} steps"
+    best = best_validation(curves)
+    if best is not None:
         step, bits = best
-        errors = dict(curves.get(f"{VALIDATION}standard_error", []))
-        error = f" ± {errors[step]:.2g} (standard error)" if step in errors else ""
-        training["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
+        error = ""
+        for at, value in curves.get(f"{VALIDATION}standard_error", []):
+            if at == step:
+                error = f" ± {value:.2g} (standard error)"
+        rows["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
     if facts.command:
-        training["command"] = _typed(facts.command)
+        rows["command"] = _command(facts.command)
     if facts.resumed_by:
-        training["last resumed by"] = _typed(facts.resumed_by)
-    examples = {"training examples": f"{facts.train:,}, SHA-256 `{facts.fingerprint}`"}
-    return {
-        "data": describe_data(run, facts) | examples,
-        "training": training,
-        "machine": facts.machine,
-    }
+        rows["last resumed by"] = _command(facts.resumed_by)
+    return rows
 
 
-def _typed(words: Sequence[str]) -> str:
+def _command(words: Sequence[str]) -> str:
     return f"`{shlex.join(('axial', *words))}`"
 
 
@@ -101,40 +118,51 @@ def write_page(
 
 
 def _sections(folder: Path, record: RunRecord, status: str) -> list[html.Section]:
-    run, curves = record.run, read_curves(folder)
+    curves = read_curves(folder)
     described = describe_run(record, curves)
     state = {"state": status, "written": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"}
-    bits = {"training": curves.get("bits_per_dim"), "validation": curves.get(f"{VALIDATION}bits_per_dim")}
+    bits = {"training": "bits_per_dim", "validation": f"{VALIDATION}bits_per_dim"}
     grids = sorted((folder / "samples").glob("step-*.png"), reverse=True)
-    model = {"model": record.facts.model_name, **run.model.describe(), "parameters": f"{record.facts.parameters:,}"}
-    settings = {f"model.{key}": value for key, value in asdict(run.model).items()}
-    settings |= {f"training.{key}": value for key, value in asdict(run.training).items()}
-
-    def figures(*paths: Path) -> list[html.Figure]:
-        inside = [require_inside(path, folder) for path in paths if path.is_file()]
-        return [html.figure(Image.open(path), path.stem if path in grids else "") for path in inside]
-
+    every = max(1, ceil(len(grids) / GRIDS))
     return [
         html.Section(facts=state | described["training"]),
         html.Section(
             title="Samples",
             text="The newest first, none left out. They are of the EMA weights (averaged).",
-            images=figures(*grids[:: max(1, -(-len(grids) // GRIDS))]),
+            images=[_figure(path, folder, path.stem) for path in grids[::every] if path.is_file()],
         ),
         html.Section(
             title="Curves",
             text="Bits per dimension by step; lower is better. The validation examples are evaluated with the EMA "
             "weights. Values far above the others are drawn at the upper edge.",
-            curves={name: points for name, points in bits.items() if points},
+            curves={name: curves[metric] for name, metric in bits.items() if metric in curves},
         ),
         html.Section(
             title="Bits of each position",
             text="Validation examples. Below each are the bits of its positions, given those before.",
-            images=figures(folder / BITS),
+            images=[_figure(folder / BITS, folder)] if (folder / BITS).is_file() else [],
         ),
         html.Section(title="Data", facts=described["data"]),
-        html.Section(title="Settings", facts=model | described["machine"] | settings),
+        html.Section(title="Settings", facts=_describe_settings(record)),
     ]
+
+
+def _figure(path: Path, folder: Path, caption: str = "") -> html.Figure:
+    return html.figure(Image.open(require_inside(path, folder)), caption)
+
+
+def _describe_settings(record: RunRecord) -> dict[str, Any]:
+    run = record.run
+    facts = record.facts
+    rows: dict[str, Any] = {"model": facts.model_name}
+    rows |= run.model.describe()
+    rows["parameters"] = f"{facts.parameters:,}"
+    rows |= facts.machine
+    for name, value in asdict(run.model).items():
+        rows[f"model.{name}"] = value
+    for name, value in asdict(run.training).items():
+        rows[f"training.{name}"] = value
+    return rows
 
 
 def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str | None = None) -> str:
@@ -145,25 +173,28 @@ def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str
         if licence is not None:
             raise ValueError(f"{own} is the model card: state the licence {licence} there, or remove the file")
         return own.read_text(encoding="utf-8")
-    rows, result, settings = _public(folder)
+    rows, result, settings = _public_rows(folder)
     rows["uploaded"] = f"{datetime.now().astimezone():%Y-%m-%d}, axial-transformers {version('axial-transformers')}"
     return model_card(model, model.config, repository, licence=licence, rows=rows, result=result, settings=settings)
 
 
-def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any] | None]:
+def _public_rows(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any] | None]:
     record = read_run(folder)
     if record is None:
         return {}, None, None
-    curves, run = read_curves(folder), record.run
+    curves = read_curves(folder)
+    run = record.run
     public = replace(
         record,
         run=replace(run, source=None, start_from=run.start_from and PurePath(run.start_from).name),
         facts=replace(record.facts, command=None, resumed_by=None, class_names=None, columns=None),
     )
-    found, best = describe_run(public, curves), best_validation(curves)
-    data = run.recipe or "its data"
-    result = None if best is None else Result(data=data, split="validation", bits_per_dim=best[1])
-    return {**found["data"], **found["training"]}, result, to_json(record.run.training)
+    described = describe_run(public, curves)
+    best = best_validation(curves)
+    result = None
+    if best is not None:
+        result = Result(data=run.recipe or "its data", split="validation", bits_per_dim=best[1])
+    return described["data"] | described["training"], result, to_json(run.training)
 
 
 def describe_upload(repository: str, revision: str | None) -> str:

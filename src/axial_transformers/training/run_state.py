@@ -80,12 +80,15 @@ class RunState:
 
 def limit_of(state: RunState) -> float:
     """Return the largest gradient norm with which a step is made."""
-    return inf if state.norm_limit is None else state.norm_limit
+    if state.norm_limit is None:
+        return inf
+    return state.norm_limit
 
 
 def add_step(state: RunState, step: int, nats: float, norm: float) -> None:
     """Count the loss and the gradient norm of a step, in the order of steps."""
-    state.losses, state.norms = (*state.losses, nats)[-WINDOW:], (*state.norms, norm)[-WINDOW:]
+    state.losses = (*state.losses, nats)[-WINDOW:]
+    state.norms = (*state.norms, norm)[-WINDOW:]
     if norm > limit_of(state):
         state.left_out += 1
         state.left_out_at = (*state.left_out_at, step)
@@ -98,10 +101,12 @@ def renew_limit(state: RunState, config: TrainConfig) -> None:
         state.norm_limit = max(config.clip_norm, LIMIT * median(state.norms))
 
 
-def goes_back(state: RunState) -> bool:
+def must_go_back(state: RunState) -> bool:
     """Return True if too many of the newest steps were left out, and the loss is worse."""
-    worse = WORSE[0] * median(state.losses) + WORSE[1] if state.losses else inf
-    return len(state.left_out_at) >= MANY and median(state.losses[-MANY:]) > worse
+    if len(state.left_out_at) < MANY:
+        return False
+    factor, addition = WORSE
+    return median(state.losses[-MANY:]) > factor * median(state.losses) + addition
 
 
 class TimeLimit:
