@@ -8,14 +8,11 @@ from importlib.metadata import version
 from math import ceil
 from pathlib import Path, PurePath
 from textwrap import shorten
-from typing import Any
-
-from PIL import Image
+from typing import TYPE_CHECKING, Any
 
 from axial_transformers.data.kinds import kind_of
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import Result, model_card
-from axial_transformers.pictures import html
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.typed_json import to_json
@@ -23,6 +20,9 @@ from axial_transformers.training.config import RunConfig
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
 from axial_transformers.training.run_folder import Facts, RunRecord, read_run
 from axial_transformers.wording import counted
+
+if TYPE_CHECKING:  # cards and rows are made without images
+    from axial_transformers.pictures import html
 
 PAGE, BITS = "index.html", "bits.png"
 GRIDS = 6
@@ -104,9 +104,11 @@ def write_page(
     folder: Path,
     status: str = "not running",
     target: Path | None = None,
-    sections: Sequence[html.Section] = (),
+    sections: "Sequence[html.Section]" = (),
 ) -> Path:
     """Write the page of a run, with more sections below its samples; return its path, by default RUN/index.html."""
+    from axial_transformers.pictures import html
+
     record = read_run(folder)
     if record is None:
         raise ValueError(f"{folder} holds no run: only a run has a page")
@@ -117,7 +119,9 @@ def write_page(
     return path
 
 
-def _sections(folder: Path, record: RunRecord, status: str) -> list[html.Section]:
+def _sections(folder: Path, record: RunRecord, status: str) -> "list[html.Section]":
+    from axial_transformers.pictures import html
+
     curves = read_curves(folder)
     described = describe_run(record, curves)
     state = {"state": status, "written": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"}
@@ -147,7 +151,11 @@ def _sections(folder: Path, record: RunRecord, status: str) -> list[html.Section
     ]
 
 
-def _figure(path: Path, folder: Path, caption: str = "") -> html.Figure:
+def _figure(path: Path, folder: Path, caption: str = "") -> "html.Figure":
+    from PIL import Image
+
+    from axial_transformers.pictures import html
+
     return html.figure(Image.open(require_inside(path, folder)), caption)
 
 
