@@ -249,14 +249,17 @@ class _Run:
 
     def _ending(self, interrupts: Interrupts) -> Ending | None:
         """Return why the run ends now, or None. Several processes agree only every few steps."""
-        state, processes = self.state, self.learner.processes
-        if state.step >= self.config.steps:
+        step = self.state.step
+        processes = self.learner.processes
+        if step >= self.config.steps:
             return "finished"
-        if processes.count > 1 and state.step % STEPS_BETWEEN_WAITS:
+        if processes.count > 1 and step % STEPS_BETWEEN_WAITS:
             return None
-        if state.step and self.learner.time.share(state.seconds) >= 1:
+        if step and self.learner.time.share(self.state.seconds) >= 1:
             return "time limit"
-        return "interrupted" if processes.any(interrupts.asked) else None
+        if processes.any(interrupts.asked):
+            return "interrupted"
+        return None
 
     def _evaluation_due(self) -> bool:
         step = self.state.step
@@ -264,7 +267,9 @@ class _Run:
 
     def _step(self) -> None:
         """Make a step, then what is due after it."""
-        learner, state, config = self.learner, self.state, self.config
+        learner = self.learner
+        state = self.state
+        config = self.config
         try:
             step(learner)
         except NonFiniteLoss as error:
@@ -287,7 +292,8 @@ class _Run:
         Raises:
             NonFiniteLoss: a loss or a weight is not finite; nothing is written.
         """
-        learner, state = self.learner, self.state
+        learner = self.learner
+        state = self.state
         with learner.meter.pause():  # which first checks the losses that wait on the device
             if not learner.is_finite():
                 raise self._diverged(f"step {state.step} left weights that are not finite")
@@ -304,44 +310,47 @@ class _Run:
     def _diverged(self, what: str) -> NonFiniteLoss:
         """Return the error to raise, with a hint and where the last good state is."""
         kept = newest_checkpoint(self.checkpoints.run)
-        state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
-        return NonFiniteLoss(f"{what}: try a smaller learning rate; {state}")
+        where = f"the last good state is in {kept}" if kept else "no state had been saved yet"
+        return NonFiniteLoss(f"{what}: try a smaller learning rate; {where}")
 
     def _go_back(self) -> None:
         """Go back to a good state at half the learning rates."""
-        learner, state = self.learner, self.state
+        state = self.state
         many = f"step {state.step}: {MANY} of {WINDOW} steps were left out, since their gradients exploded"
-        with learner.meter.pause():
-            learner.go_back(self.checkpoints)
+        with self.learner.meter.pause():
+            self.learner.go_back(self.checkpoints)
             self.log.go_back(state)
         self.progress.say(f"{many}: gone back to step {state.step}, at {state.rates:g} times the learning rates")
 
     def _evaluate(self, evaluate: Evaluate) -> None:
         """Save, evaluate the EMA weights, and export them if they are the best; a resume begins with the evaluation."""
         self._save()
-        processes, state = self.learner.processes, self.state
-        metrics = self._call(lambda average: evaluate(average, state.step, processes.fill), VALIDATION, True)
+        state = self.state
+        processes = self.learner.processes
+        metrics = self._call(evaluate, processes.fill, prefix=VALIDATION)
         bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]))
         state.evaluated_step = state.step
-        if isfinite(bits_per_dim) and (state.best_bits_per_dim is None or bits_per_dim < state.best_bits_per_dim):
-            state.best_step, state.best_bits_per_dim = state.step, bits_per_dim
+        best = state.best_bits_per_dim
+        if isfinite(bits_per_dim) and (best is None or bits_per_dim < best):
+            state.best_step = state.step
+            state.best_bits_per_dim = bits_per_dim
             self._export()
         self.checkpoints.save(self.learner.weights, state)
 
     def _sample(self, sample: Sample) -> None:
         """Sample with the EMA weights, in the first process."""
-        self._call(lambda average: sample(average, self.state.step), "", self.learner.processes.rank_zero)
+        self._call(sample, here=self.learner.processes.rank_zero)
 
-    def _call(
-        self, call: Callable[[AxialTransformer], Mapping[str, Metric] | None], prefix: str, here: bool
-    ) -> Mapping[str, Metric]:
-        """Call with the EMA weights if `here`, log the metrics with a prefix and return them."""
+    def _call(self, call: Evaluate | Sample, *given: Fill, prefix: str = "", here: bool = True) -> Mapping[str, Metric]:
+        """Call with the EMA weights and the step if `here`, log the metrics with a prefix and return them."""
         self.checkpoints.require_folder()
         learner = self.learner
         # CUDA graphs are kept with the model that samples: with this copy, they end before the training goes on.
         average = copy(learner.average(keep=here))
         with learner.meter.pause(), torch.no_grad():
-            metrics = (call(average) if here else None) or {}
+            metrics: Mapping[str, Metric] = {}
+            if here:
+                metrics = call(average, self.state.step, *given) or {}
             learner.read_time()
             if metrics:
                 self.log.write(self.state.step, {prefix + name: value for name, value in metrics.items()})
@@ -354,9 +363,10 @@ class _Run:
             return
         self.checkpoints.require_folder()
         state = self.state
-        left_out = f", {state.left_out:,} steps left out" if state.left_out else ""
         took = timedelta(seconds=round(state.seconds))
-        status = f"{status}, step {state.step:,} of {self.config.steps:,} after {took}{left_out}"
+        status += f", step {state.step:,} of {self.config.steps:,} after {took}"
+        if state.left_out:
+            status += f", {state.left_out:,} steps left out"
         try:
             write_page(self.checkpoints.run, status)
         except Exception as error:  # of any kind: what is only looked at stops no run
