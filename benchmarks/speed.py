@@ -28,8 +28,7 @@ from torch import Tensor, nn
 
 import axial_transformers as axial
 from axial_transformers.data import Examples, load
-from axial_transformers.decoding import NoiseChoice, decode
-from axial_transformers.decoding import sampling as samples
+from axial_transformers.decoding import NoiseChoice, decode, sampling as samples
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise

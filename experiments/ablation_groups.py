@@ -13,7 +13,7 @@ import torch
 
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.baselines import (
+from sequence_models import (
     BlockTransformer,
     BlockTransformerConfig,
     ImageTransformer,

@@ -23,8 +23,7 @@ from axial_transformers import recipes
 from axial_transformers.data import DataConfig, load
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import TrainConfig, train
-from axial_transformers.training import step as training_step
+from axial_transformers.training import TrainConfig, step as training_step, train
 from of_benchmarks import run_command
 
 STEPS, EVERY, WARMUP, BATCH = 2_000, 100, 100, 8

@@ -35,7 +35,8 @@ from torch.utils.flop_counter import flop_registry
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.baselines import (
+from of_benchmarks import rows_of, run_command
+from sequence_models import (
     BlockTransformer,
     BlockTransformerConfig,
     ImageTransformer,
@@ -43,7 +44,6 @@ from axial_transformers.models.baselines import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from of_benchmarks import rows_of, run_command
 
 COMMON: dict[str, Any] = {"num_values": 16, "dim": 32, "heads": 4, "mlp_ratio": 1.0}
 SIZES = (16, 32, 48, 64)

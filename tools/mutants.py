@@ -1,11 +1,13 @@
 """Plant the faults of `mutants.json` in a copy of the checkout, one at a time: the tests of each must fail.
 
-A fault that survives says that a test is missing. A fault is a text of a source file, which occurs once (`old`), and
-what it becomes (`new`). People chose some. A rule drew the others: an operator, a comparison, a constant or a line of a
-room, at random. The list is fixed. If a text is gone, choose another fault in its room.
+A fault that survives says that a test is missing. A fault is an expression or statement (`old`) that occurs once in a
+function of a file, and what it becomes (`new`). How it is laid out makes no difference. In C it is a text of the file.
+People chose some. A rule drew the others: an operator, a comparison, a constant or a line of a room, at random. The
+list is fixed. If a place is gone, choose another fault in its room.
 """
 
 import argparse
+import ast
 import json
 import os
 import shutil
@@ -25,7 +27,8 @@ SOURCE = Path("src", "axial_transformers")
 MAX_SECONDS = 600
 """Faults that let tests run longer count as killed."""
 PYTEST = [sys.executable, "-m", "pytest", "-qx", "--hypothesis-seed=0", "-p", "no:cacheprovider"]
-KILLED, TOO_LONG, SURVIVED, GONE = "killed", "killed, by the limit of time", "SURVIVED", "TEXT IS GONE"
+KILLED, TOO_LONG, SURVIVED, GONE = "killed", "killed, by the limit of time", "SURVIVED", "PLACE IS GONE"
+DEFINITIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 
 
 class Mutant(NamedTuple):
@@ -40,6 +43,46 @@ class Mutant(NamedTuple):
     new: str
     tests: list[str]
     """Node ids of pytest, one of which must fail."""
+    function: str = ""
+    """Its qualified name; of C, none."""
+
+    def planted(self, text: str) -> str | None:
+        """Return the text of the file with the fault, or None if its place is not there exactly once."""
+        if not self.file.endswith(".py"):
+            return text.replace(self.old, self.new) if text.count(self.old) == 1 else None
+        tree = ast.parse(text)
+        place = definition(tree, self.function)
+        if place is None:
+            return None
+        planter = Planter(self.old, self.new)
+        planter.generic_visit(place)
+        return ast.unparse(ast.fix_missing_locations(tree)) if planter.count == 1 else None
+
+
+class Planter(ast.NodeTransformer):
+    """Replaces each expression and statement that reads as `old`."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self.old = ast.unparse(ast.parse(old))
+        (self.new,) = ast.parse(new).body
+        self.count = 0
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if not isinstance(node, ast.expr | ast.stmt) or ast.unparse(node) != self.old:
+            return self.generic_visit(node)
+        self.count += 1
+        return self.new if isinstance(node, ast.stmt) else self.new.value
+
+
+def definition(tree: ast.AST, name: str) -> ast.AST | None:
+    """Return the function or class of a qualified name."""
+    for part in name.split("."):
+        inside = (node for node in ast.walk(tree) if isinstance(node, DEFINITIONS) and node.name == part)
+        found = next(inside, None)  # the outermost
+        if found is None:
+            return None
+        tree = found
+    return tree
 
 
 class Checkout:
@@ -79,11 +122,11 @@ class Checkout:
     def plant(self, mutant: Mutant, log: Path) -> str:
         """Run the tests of a fault with it, and return what became of it."""
         path = self.root / SOURCE / mutant.file
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        if text.count(mutant.old) != 1:
+        planted = mutant.planted(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if planted is None:
             return GONE
         whole = shutil.copy2(path, path.with_suffix(".whole"))
-        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        path.write_text(planted, encoding="utf-8")
         in_c = path.suffix in (".c", ".h")
         try:
             if in_c:
@@ -96,7 +139,7 @@ class Checkout:
 
 
 def main() -> int:
-    """Return 1 if a fault survives, if its text is gone, or if tests fail without it."""
+    """Return 1 if a fault survives, if its place is gone, or if tests fail without it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="PATTERN", default="", help="faults whose file or words contain this text")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="faults that are tried at a time")

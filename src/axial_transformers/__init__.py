@@ -5,19 +5,47 @@ from typing import TYPE_CHECKING
 from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
-    from axial_transformers.compression import compress, decompress, open_archive
-    from axial_transformers.decoding.sampling import complete, sample
-    from axial_transformers.importers.official import import_official
-    from axial_transformers.layers.attention import AxialAttention, ChannelsFirst, CrossAttention, FullAttention
-    from axial_transformers.layers.axial_block import AxialBlock
-    from axial_transformers.layers.lines import AttentionOptions, LineAttention, TiedAxialAttention
-    from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-    from axial_transformers.layers.triangle_attention import TriangleAttention
-    from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
-    from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-    from axial_transformers.models.baselines.residual_network import AxialResNet, AxialResNetConfig
-    from axial_transformers.ops.axial_attention import axial_attention, tied_axial_attention
-    from axial_transformers.ops.positions import relative_bias, rotary
+    from axial_transformers.compression import (
+        compress as compress,
+        decompress as decompress,
+        open_archive as open_archive,
+    )
+    from axial_transformers.decoding.sampling import complete as complete, sample as sample
+    from axial_transformers.importers.official import import_official as import_official
+    from axial_transformers.layers.attention import (
+        AxialAttention as AxialAttention,
+        ChannelsFirst as ChannelsFirst,
+        CrossAttention as CrossAttention,
+        FullAttention as FullAttention,
+    )
+    from axial_transformers.layers.axial_block import AxialBlock as AxialBlock
+    from axial_transformers.layers.lines import (
+        AttentionOptions as AttentionOptions,
+        LineAttention as LineAttention,
+        TiedAxialAttention as TiedAxialAttention,
+    )
+    from axial_transformers.layers.position_sensitive import (
+        PositionSensitiveAxialAttention as PositionSensitiveAxialAttention,
+    )
+    from axial_transformers.layers.triangle_attention import TriangleAttention as TriangleAttention
+    from axial_transformers.likelihood.bits import (
+        bits_map as bits_map,
+        bits_per_dim as bits_per_dim,
+        random_slice_loss as random_slice_loss,
+    )
+    from axial_transformers.models import (
+        AxialTransformer as AxialTransformer,
+        AxialTransformerConfig as AxialTransformerConfig,
+    )
+    from axial_transformers.models.residual_network import (
+        AxialResNet as AxialResNet,
+        AxialResNetConfig as AxialResNetConfig,
+    )
+    from axial_transformers.ops.axial_attention import (
+        axial_attention as axial_attention,
+        tied_axial_attention as tied_axial_attention,
+    )
+    from axial_transformers.ops.positions import relative_bias as relative_bias, rotary as rotary
 
 __version__ = "0.2.0"
 
@@ -25,8 +53,8 @@ _HOMES = {
     "AttentionOptions": "layers.lines",
     "AxialAttention": "layers.attention",
     "AxialBlock": "layers.axial_block",
-    "AxialResNet": "models.baselines.residual_network",
-    "AxialResNetConfig": "models.baselines.residual_network",
+    "AxialResNet": "models.residual_network",
+    "AxialResNetConfig": "models.residual_network",
     "AxialTransformer": "models",
     "AxialTransformerConfig": "models",
     "ChannelsFirst": "layers.attention",
@@ -50,40 +78,8 @@ _HOMES = {
     "sample": "decoding.sampling",
     "tied_axial_attention": "ops.axial_attention",
 }
-
-__all__ = [
-    "AttentionOptions",
-    "AxialAttention",
-    "AxialBlock",
-    "AxialResNet",
-    "AxialResNetConfig",
-    "AxialTransformer",
-    "AxialTransformerConfig",
-    "ChannelsFirst",
-    "CrossAttention",
-    "FullAttention",
-    "LineAttention",
-    "PositionSensitiveAxialAttention",
-    "TiedAxialAttention",
-    "TriangleAttention",
-    "axial_attention",
-    "bits_map",
-    "bits_per_dim",
-    "complete",
-    "compress",
-    "decompress",
-    "import_official",
-    "open_archive",
-    "random_slice_loss",
-    "relative_bias",
-    "rotary",
-    "sample",
-    "tied_axial_attention",
-]
-
-
 __getattr__ = opened_at_first_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*_HOMES]

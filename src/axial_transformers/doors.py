@@ -6,7 +6,9 @@ from typing import Any
 
 
 def opened_at_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package.
+    """Return the `__getattr__` of a package, which also knows `__all__`.
+
+    The package imports each name once more, as itself, for type checkers. They read no `__all__` that is computed.
 
     Args:
         package: its `__name__`.
@@ -14,6 +16,8 @@ def opened_at_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str
     """
 
     def getattr_of_package(name: str) -> Any:
+        if name == "__all__":
+            return [*homes]
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{homes[name]}"), name)

@@ -180,13 +180,27 @@ class SameOrigin:
 
 
 @contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set variables of the environment within a block; then put back what was there."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
 def served(
     trained: TrainedModel, host: str = LOCAL[0], port: int | None = None, explain: Explain = str
 ) -> Iterator[str]:
     """Serve the page within this block, and yield its address."""
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    with tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True) as folder:
-        os.environ["GRADIO_TEMP_DIR"] = folder
+    temporary = tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True)
+    with temporary as folder, _environment(GRADIO_ANALYTICS_ENABLED="False", GRADIO_TEMP_DIR=folder):
         from starlette.middleware import Middleware
         from starlette.middleware.trustedhost import TrustedHostMiddleware
 

@@ -87,7 +87,7 @@ SETTINGS = {
     "training.steps": "7", "training.batch-size": "8", "training.accumulate": "2", "training.optimizer": "adam",
     "training.learning-rate": "0.5", "training.head-learning-rate": "0.5", "training.muon-learning-rate": "0.5",
     "training.muon-weight-decay": "0.5", "training.warmup-steps": "3",
-    "training.longest-warmup": "3", "training.schedule": "constant",
+    "training.schedule": "constant",
     "training.betas": "0.5 0.6", "training.clip-norm": "0.5", "training.as-released": "",
     "training.ema-decay": "0.5", "training.precision": "bfloat16", "training.compile": "",
     "training.deterministic": "", "training.horizontal-flip": "", "training.distribution-augmentation": "0.1",

@@ -46,7 +46,7 @@ def test_labels_are_needed_again():
     archive = compress(model, images, label)
     assert torch.equal(decompress(model, archive, label), images)
     for wrong in (None, label[1:]):
-        with pytest.raises(WrongConditionsError, match="with the labels of its 70 images"):
+        with pytest.raises(WrongConditionsError, match="labels"):
             decompress(model, archive, wrong)
     with pytest.raises(DamagedError):
         decompress(model, archive, (label + 1) % 3)
@@ -73,7 +73,7 @@ def test_a_chunk_is_read_without_the_rest(gray, three_chunks):
     for part in (bytes(damaged), archive[: header.starts[2]]):
         (found,) = ArchiveReader(io.BytesIO(part), gray).images([1])
         assert torch.equal(found, images[66:133])
-    with pytest.raises(DamagedError, match="chunk 0 of 3"):
+    with pytest.raises(DamagedError, match="chunk 0"):
         decompress(gray, bytes(damaged))
 
 
@@ -91,7 +91,7 @@ def test_an_archive_of_another_model_or_other_conditions_or_another_version_is_r
             decompress(model, archive)
     with pytest.raises(WrongConditionsError):
         decompress(gray, joined(*parts(archive), labels=True))
-    with pytest.raises(OtherVersionError, match="format version 3; this release reads version 6"):
+    with pytest.raises(OtherVersionError, match="version 3"):
         decompress(gray, archive[:8] + b"\3" + archive[9:])
 
 
@@ -137,7 +137,7 @@ def test_arrays_and_lists_do_as_well_as_tensors():
 
 def test_what_is_no_array_or_no_archive_or_not_of_the_model_is_one_line(gray, tmp_path):
     for images in ("text", [[1], [1, 2]], None, 3, [{}]):
-        with pytest.raises(ValueError, match="images must be a tensor, an array or nested lists"):
+        with pytest.raises(ValueError, match="images"):
             compress(gray, images)
     (tmp_path / "a.axl").write_bytes(b"")
     with (tmp_path / "a.axl").open() as text:
@@ -146,5 +146,5 @@ def test_what_is_no_array_or_no_archive_or_not_of_the_model_is_one_line(gray, tm
                 decompress(gray, archive)
     with pytest.raises(ValueError, match="known channels"):
         compress(random_model(VARIANTS["known channels"], torch.float32), torch.zeros(1, 3, 2, 3, dtype=torch.uint8))
-    with pytest.raises(ValueError, match=r"x must be \[B, 3, 5, 1\]"):
+    with pytest.raises(ValueError, match="3, 5, 1"):
         compress(gray, torch.zeros(1, 5, 3, 1, dtype=torch.uint8))

@@ -22,7 +22,6 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.engine import GROUP, network, reference
 from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
 from axial_transformers.models import AxialTransformer, Conditioning
-from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
 from tests.compression.archive_parts import joined, parts
 from tests.small_models import CHUNKS_OF_64, TEN, VARIANTS, random_given, random_model, random_values, small_config
 
@@ -121,7 +120,7 @@ def test_every_flipped_bit_of_the_header_and_truncation_at_every_length_is_seen(
         with pytest.raises(ArchiveError):
             decompress(model, archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :])
     for length in range(len(archive)):
-        with pytest.raises(TruncatedError, match=r"ends within its first|ends early|chunk 0 of 1"):
+        with pytest.raises(TruncatedError, match=r"ends|chunk 0"):
             decompress(model, archive[:length])
 
 
@@ -135,14 +134,17 @@ def test_logits_that_are_not_finite_are_refused(arithmetic, monkeypatch):
         compress(model, random_values(model, 2))
 
 
+class OtherModel(AxialTransformer):
+    """A model that the engine does not know."""
+
+
 def test_models_that_the_engine_lacks_are_refused_in_one_line():
-    config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
-    sparse = SparseTransformer(config).eval()
-    refusal = r"^the engine has no SparseTransformer, so this model makes no archives$"
+    other = OtherModel(small_config((2, 3))).eval()
+    refusal = r"^the engine has no OtherModel, so this model makes no archives$"
     with pytest.raises(ValueError, match=refusal):
-        compress(sparse, random_values(sparse, 2))
+        compress(other, random_values(other, 2))
     with pytest.raises(ValueError, match=refusal):
-        decompress(sparse, b"")
+        decompress(other, b"")
 
 
 def test_chunks_are_written_before_more_images_are_read(monkeypatch):

@@ -135,7 +135,7 @@ def test_an_embedded_model_is_worth_having_however_few_the_data_are():
     with FEW_STEPS:
         found = rounded(model, digits[:4], UNCONDITIONAL)
     with patch("axial_transformers.compression.archive.rounded", lambda *_: found):
-        with pytest.raises(NoGainError, match=r"take about [\d,]+ bytes, its values by zlib [\d,]+: .* force=True"):
+        with pytest.raises(NoGainError, match="zlib"):
             axial.compress(model, digits[:4], embed=True)
         embedded = axial.open_archive(axial.compress(model, digits[:4], embed=True, force=True, verify=False)).model
     others = digits[4::32]
@@ -151,7 +151,7 @@ def test_what_an_archive_cannot_hold_is_refused():
     wrong = label.clone()
     wrong[1] = -1
     for given, embed in [(wrong, True), (label[:5], True), (label[:5], False), (torch.cat([label, label]), False)]:
-        with pytest.raises(ValueError, match="label must be"):
+        with pytest.raises(ValueError, match="label"):
             axial.compress(model, x, given, embed=embed, force=True)
 
 
@@ -166,7 +166,7 @@ def test_a_path_is_opened_and_closed(tmp_path):
         archive.values
     with pytest.raises(FileNotFoundError):
         axial.open_archive(tmp_path / "y.axl")
-    with pytest.raises(WrongModelError, match="does not carry its model"):
+    with pytest.raises(WrongModelError, match="model"):
         axial.open_archive(axial.compress(model, x[:3]))
 
 
@@ -207,7 +207,7 @@ def test_turns_that_are_not_finite_are_damage_found_within_a_second():
     with np.errstate(over="ignore", invalid="ignore"):
         content = pack(model, steps)
     began = time.process_time()
-    with pytest.raises(DamagedError, match=r"blocks\.2.*rotations is not finite"):
+    with pytest.raises(DamagedError, match=r"blocks\.2.*rotations"):
         unpack(content)
     assert time.process_time() - began < 1
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
@@ -139,7 +138,7 @@ def test_array_splits_are_disjoint_and_in_order(tmp_path_factory, count):
 def test_an_array_holds_train_and_validation_unless_its_name_states_the_split(tmp_path):
     np.save(tmp_path / "a.npy", _random(20, 3, 3))
     assert [len(data.load(tmp_path / "a.npy", split=split)) for split in ("train", "validation", "all")] == [18, 2, 20]
-    with pytest.raises(ValueError, match=r"a\.npy has no test examples .*test_fraction"):
+    with pytest.raises(ValueError, match="test_fraction"):
         data.load(tmp_path / "a.npy", split="test")
     np.save(tmp_path / "some_test.npy", _random(20, 3, 3))
     assert len(data.load(tmp_path / "some_test.npy", split="test")) == 20
@@ -150,12 +149,12 @@ def test_keys_are_found_or_listed(tmp_path):
     np.savez(path, videos=_random(4, 3, 5, 6), other=_random(4, 2, 2))
     assert data.load(path).shape == (3, 5, 6)
     assert data.load(path, DataConfig(key="other")).shape == (2, 2)
-    with pytest.raises(ValueError, match=r"no array absent; it holds videos, other"):
+    with pytest.raises(ValueError, match=r"absent.* videos, other"):
         data.load(path, DataConfig(key="absent"))
     np.savez(path, only=_random(4, 2, 2), labels=np.arange(4))
     assert data.load(path, split="all").labels.tolist() == [0, 1, 2, 3]
     np.savez(path, one=_random(4, 2, 2), two=_random(4, 2, 2))
-    with pytest.raises(ValueError, match="it holds one, two"):
+    with pytest.raises(ValueError, match="one, two"):
         data.load(path)
 
 
@@ -205,18 +204,18 @@ def test_published_imagenet_batches_are_read(tmp_path):
     assert train.labels.tolist() == list(range(50))
     np.testing.assert_array_equal(validation.values, images[50:])
     np.testing.assert_array_equal(data.load(tmp_path / "val_data.npz", split="validation").values, images[50:])
-    with pytest.raises(ValueError, match=r"no test examples .it states train, validation"):
+    with pytest.raises(ValueError, match="train, validation"):
         data.load(tmp_path, split="test")
 
 
 def test_files_of_one_folder_must_agree(tmp_path):
     np.save(tmp_path / "train_1.npy", _random(4, 3, 3))
     np.save(tmp_path / "train_2.npy", _random(4, 3, 4))
-    with pytest.raises(ValueError, match=r"train_2\.npy differs from .*train_1\.npy"):
+    with pytest.raises(ValueError, match=r"train_2\.npy.*train_1\.npy"):
         data.load(tmp_path)
     np.save(tmp_path / "train_2.npy", _random(4, 3, 3))
     np.save(tmp_path / "extra.npy", _random(4, 3, 3))
-    with pytest.raises(ValueError, match=r"extra\.npy does not name its split"):
+    with pytest.raises(ValueError, match=r"extra\.npy"):
         data.load(tmp_path)
 
 

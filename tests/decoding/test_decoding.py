@@ -73,7 +73,7 @@ def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
     with torch.autocast("cpu", torch.bfloat16):
         sampled = sample(model, noise=noise)
         assert torch.equal(sampled, sample(model, noise=noise, compile=False))
-        with pytest.raises(ValueError, match="compile=True, but on CPU nothing is compiled in bfloat16"):
+        with pytest.raises(ValueError, match="bfloat16"):
             sample(model, noise=noise, compile=True)
         assert choose_backend(model, NoiseChoice(noise=noise), BATCH).outer_decoders == list(model.outer_decoders)
 

@@ -198,8 +198,8 @@ def test_the_library_calls_no_function_of_libm():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda patch: patch.setattr(door, "sources_digest", lambda: "other"), "sources than those .* run pip install"),
-        (lambda patch: patch.setenv("AXIAL_CPU", "v9"), "AXIAL_CPU must be one of .* not v9"),
+        (lambda patch: patch.setattr(door, "sources_digest", lambda: "other"), "pip install"),
+        (lambda patch: patch.setenv("AXIAL_CPU", "v9"), "AXIAL_CPU .*v9"),
     ],
     ids=["other sources", "an unknown level"],
 )
@@ -217,7 +217,7 @@ def test_without_a_library_the_reference_runs_and_one_warning_says_so(monkeypatc
     try:
         assert (door.library(), door.library(), arithmetic()) == (None, None, reference)
         assert [record.getMessage()[:26] for record in caplog.records] == ["the engine is not compiled"]
-        with pytest.raises(RuntimeError, match="the engine is not compiled"):
+        with pytest.raises(RuntimeError, match="not compiled"):
             network.Dense(Linear(np.ones((1, 1), np.float32), np.ones(1, np.float32)))(np.ones((1, 1), np.float32))
     finally:
         door.library.cache_clear()

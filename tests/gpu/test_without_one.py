@@ -152,10 +152,10 @@ def test_values_and_labels_are_checked_before_they_move_to_a_gpu(call, monkeypat
     monkeypatch.setattr(Tensor, "to", moved)
     wrong = x.clone()
     wrong[1, 1, 2, 0] = 999
-    with pytest.raises(ValueError, match=r"x must be in 0\.\.4; found 0\.\.999"):
+    with pytest.raises(ValueError, match=r"0\.\.4.* 0\.\.999"):
         call(model, wrong, label)
     with pytest.raises(Moved):
         call(model, x, label)
     monkeypatch.setattr(AxialTransformer, "check", lambda self, x: x)  # so that the labels are next
-    with pytest.raises(ValueError, match=r"label must be \[2\] classes in 0\.\.2"):
+    with pytest.raises(ValueError, match="label"):
         call(model, x, torch.tensor([0, 999]))

@@ -17,7 +17,7 @@ from tests.paths import DATA
 CASE = DATA / "official_e"
 STEPS, BATCH = 6, 4
 AS_RELEASED = TrainConfig(
-    steps=STEPS,
+    steps=40,
     batch_size=BATCH,
     learning_rate=0.01,
     warmup_steps=5,

@@ -204,3 +204,20 @@ def test_linearised_blocks_have_the_tangents_of_the_block():
     function = Function("AxialBlock", 5)
     linear = torch.func.linearize(function.output, *function.values)[1]
     torch.testing.assert_close(linear(*function.directions), by_jvp(function))
+
+
+@pytest.mark.parametrize(("length", "causal"), [(3, False), (3, True)])
+def test_batch_normalisation_in_training_has_one_hessian_in_whatever_order_it_is_computed(length, causal):
+    layer = axial.PositionSensitiveAxialAttention(4, 2, 1, size=length, causal=causal, normalisation="batch")
+    randomise(layer)
+    layer, parameters = layer.double().train(), dict(layer.named_parameters())
+    x = torch.randn(2, length, 2, 4, dtype=torch.float64)
+
+    def cubes(x):
+        buffers = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+        return torch.func.functional_call(layer, parameters | buffers, (x,)).pow(3).sum()
+
+    forward, reverse = torch.func.jacfwd, torch.func.jacrev
+    wanted = reverse(reverse(cubes))(x)
+    for inner, outer in ((forward, forward), (forward, reverse), (reverse, forward)):
+        assert (outer(inner(cubes))(x) - wanted).abs().max() < 1e-10 * wanted.abs().max()

@@ -103,7 +103,7 @@ def test_given_frames_cost_nothing_and_do_not_count(layout, known):
         expected = bits[:, given:].flatten(1).sum(1) / positions
         torch.testing.assert_close(bits_per_dim(model, x, given_frames=given), expected, **EXACT)
     for wrong in (-1, 3):
-        with pytest.raises(ValueError, match=f"given_frames must be in 0..2, not {wrong}"):
+        with pytest.raises(ValueError, match=f"given_frames .*{wrong}"):
             bits_per_dim(model, x, given_frames=wrong)
 
 
@@ -139,12 +139,12 @@ def test_any_integer_dtype_means_the_same():
     ("change", "words"),
     [
         ({"x": torch.zeros(2, 2, 3, 1)}, "integers"),
-        ({"x": torch.zeros(2, 3, 2, 1, dtype=torch.int64)}, r"\[B, 2, 3, 1\], not \[2, 3, 2, 1\]"),
-        ({"x": torch.full((2, 2, 3, 1), 5)}, r"0\.\.4; found 5\.\.5"),
+        ({"x": torch.zeros(2, 3, 2, 1, dtype=torch.int64)}, r"\[B, 2, 3, 1\]"),
+        ({"x": torch.full((2, 2, 3, 1), 5)}, r"0\.\.4.* 5\.\.5"),
         ({"label": torch.tensor([0, 4])}, "label"),
         ({"label": torch.tensor([0])}, "label"),
         ({"label": torch.tensor([0.0, 1.0])}, "label"),
-        ({"cond": torch.zeros(2, 2, 3, 7)}, r"cond must be \[2, 2, 3, 8\]"),
+        ({"cond": torch.zeros(2, 2, 3, 7)}, r"cond .*\[2, 2, 3, 8\]"),
     ],
 )
 def test_what_is_not_the_models_is_refused(change, words):

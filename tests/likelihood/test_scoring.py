@@ -86,7 +86,7 @@ def test_typical_scores_are_those_of_the_best_model(tmp_path):
     assert [round(bits.mean()) for bits in found] == [3, 2, 2]
     assert len(found[-1]) == 1000
     (tmp_path / "typical.json").write_text('{"bits": ["x"], "corrected": null}')
-    with pytest.raises(ValueError, match=r"typical.json: bits is 'x', not float"):
+    with pytest.raises(ValueError, match=r"typical.json: bits"):
         typical_in(tmp_path)
 
 

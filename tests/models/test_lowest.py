@@ -57,5 +57,5 @@ def test_samples_are_bytes_where_all_values_are(lowest, dtype):
 
 def test_values_of_others_are_refused():
     model = small_model((2, 3), lowest=-1024, num_values=4096)
-    with pytest.raises(ValueError, match=r"x must be in -1024\.\.3071; found -1025\.\.3071"):
+    with pytest.raises(ValueError, match=r"-1024.*-1025"):
         bits_per_dim(model, torch.tensor([-1025, 3071, 0, 0, 0, 0]).view(1, 2, 3, 1))

@@ -125,7 +125,7 @@ def test_differences_have_features_at_the_scales_below_the_number_of_values(num_
 def test_samples_of_ordinal_values_are_not_restricted_to_likely_values():
     model = random_model(VARIANTS["centred"], torch.float32)
     for compile, restricted in product((True, False), ({"top_k": 3}, {"top_p": 0.5})):
-        with pytest.raises(ValueError, match="need values without an order"):
+        with pytest.raises(ValueError, match="order"):
             axial.sample(model, 1, compile=compile, **restricted)
 
 

@@ -27,7 +27,7 @@ def test_quantised_models_score_and_sample_as_their_numbers_do_and_are_not_store
     x = axial.sample(plain, 3, seed=0, compile=False)
     assert torch.equal(axial.sample(small, 3, seed=0), x)
     torch.testing.assert_close(axial.bits_per_dim(small, x), axial.bits_per_dim(plain, x), rtol=1e-5, atol=0)
-    with pytest.raises(ValueError, match="is a Quantised: save the model before it is quantised"):
+    with pytest.raises(ValueError, match="Quantised"):
         small.save_pretrained(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -42,7 +42,7 @@ def test_models_quantised_by_torchao_are_sampled(tmp_path):
     quantize_(model, Int8WeightOnlyConfig())
     assert axial.sample(model, 3, seed=0).shape == x.shape
     torch.testing.assert_close(axial.bits_per_dim(model, x), expected, rtol=0.1, atol=0)
-    with pytest.raises(ValueError, match="save the model before it is quantised"):
+    with pytest.raises(ValueError, match="quantised"):
         model.save_pretrained(tmp_path / "model")
 
 
@@ -58,7 +58,7 @@ def shards_are_refused(folder):
         partial(model.save_pretrained, folder / "model"),
     )
     for call in calls:
-        with pytest.raises(ValueError, match=r"is a shard \(fully_shard\): load full_tensor"):
+        with pytest.raises(ValueError, match="full_tensor"):
             call()
     other = axial.AxialTransformer(model.config)
     other.load_state_dict({name: each.full_tensor() for name, each in model.state_dict().items()})

@@ -20,8 +20,7 @@ from axial_transformers.ops import (
     fused_attention,
 )
 from axial_transformers.ops.attention_call import AttentionCall, normalised, packed_call, unpacked
-from axial_transformers.ops.backends import attend as attend_call
-from axial_transformers.ops.backends import choose, explain
+from axial_transformers.ops.backends import attend as attend_call, choose, explain
 from axial_transformers.ops.operators import has_engine
 from axial_transformers.ops.positions import rotation_table
 from tests import attention_reference as reference

@@ -5,8 +5,7 @@ from dataclasses import replace
 import av
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 

@@ -115,7 +115,7 @@ def test_a_window_cuts_values_below_and_above():
 
 @pytest.mark.parametrize("window", [(2, 1), (1, 1), (float("nan"), 1), (0, float("inf"))])
 def test_a_window_that_is_none_is_refused(window):
-    with pytest.raises(ValueError, match="window needs a lower and a higher number, not"):
+    with pytest.raises(ValueError, match="window"):
         Look(window=window)
 
 
@@ -193,7 +193,7 @@ def test_arrays_are_written_as_the_data_were_and_read_again(tmp_path, suffix, sh
 
 
 def test_arrays_of_another_suffix_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"does not end in \.npz"):
+    with pytest.raises(ValueError, match=r"\.npz"):
         save_arrays(tmp_path / "a.txt", noise(2, 3, 4, 1))
     assert not list(tmp_path.iterdir())
 
@@ -230,9 +230,9 @@ def test_scans_are_written_with_the_geometry_of_the_data(tmp_path, file, outputs
     other = tmp_path / ("c.tif" if like.header else "c.nii")
     save_examples(other, values, DEEP, scan=like)
     np.testing.assert_array_equal(read_scan(other).values, read_scan(tmp_path / outputs[0]).values)
-    with pytest.raises(ValueError, match=r"is none of .*NAME\.nii\.gz"):
+    with pytest.raises(ValueError, match=r"\.nii\.gz"):
         require_output(tmp_path / "c.dcm", clips=False, scan=like)
-    with pytest.raises(ValueError, match="is none of"):
+    with pytest.raises(ValueError, match="none"):
         require_output(tmp_path / outputs[0], clips=False)
     assert not list(tmp_path.glob(".*"))
 

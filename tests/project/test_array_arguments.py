@@ -48,7 +48,7 @@ def test_arrays_and_lists_give_what_tensors_give(model, kind):
 
 @pytest.mark.parametrize("x", [None, "x", 3, [[1], [1, 2]], np.zeros(3, object), np.zeros(3, complex)], ids=repr)
 def test_what_is_no_array_of_numbers_is_named(model, x):
-    with pytest.raises(ValueError, match="x must be a tensor, an array or nested lists of numbers") as found:
+    with pytest.raises(ValueError, match="x must") as found:
         axial.bits_per_dim(model, x)
     assert "\n" not in str(found.value)
 

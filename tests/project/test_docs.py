@@ -26,6 +26,8 @@ from tests.project.test_architecture import ROOMS
 
 PACKAGE = ROOT / "src" / "axial_transformers"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/axial_transformers/pretrained/*/*.md")])
+LAZY = ("data", "models", "training")
+"""Rooms that import what they offer at its first use."""
 FOREIGN = "import axial_attention"
 """A package whose examples run where it is installed."""
 COMMAND = r"(?:axial|make) .+|python (?:benchmarks|experiments)/.+"
@@ -144,7 +146,6 @@ def public_names() -> dict[str, object]:
     """What the package and its subpackages export, by the first name in this order."""
     packages = ["axial_transformers"]
     packages += [found.name for found in iter_modules(axial.__path__, "axial_transformers.") if found.ispkg]
-    packages.append("axial_transformers.models.baselines")
     packages.remove("axial_transformers.engine")  # whose door is for the package's other rooms
     found: dict[str, object] = {}
     for package in map(importlib.import_module, packages):
@@ -165,7 +166,23 @@ def test_every_public_name_has_an_entry_in_the_reference_with_an_example():
     assert [name for name, example in entries.items() if not example] == []
 
 
+@pytest.mark.parametrize("package", ["axial_transformers", *(f"axial_transformers.{name}" for name in LAZY)])
+def test_type_checkers_find_each_public_name_where_it_is_imported_from(package):
+    door = importlib.import_module(package)
+    (block,) = (node for node in ast.parse(Path(door.__file__).read_text()).body if isinstance(node, ast.If))
+    homes = {
+        each.asname: node.module.removeprefix(f"{package}.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    }
+    assert homes == door._HOMES
+
+
 def test_the_package_has_its_public_names_and_no_other():
-    assert dir(axial) == sorted(axial.__all__) == sorted(axial._HOMES)
+    assert dir(axial) == sorted(axial.__all__)
+    names: dict[str, object] = {}
+    exec("from axial_transformers import *", names)
+    assert names.keys() - {"__builtins__"} == {*axial.__all__}
     with pytest.raises(AttributeError, match="axial_atention"):
         axial.axial_atention

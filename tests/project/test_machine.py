@@ -48,7 +48,7 @@ def test_recipes_whose_blocks_are_faster_compiled_in_bfloat16_have_them_so_there
     on(has)
     for name in ("fashion_mnist", "photos32", "clips32"):
         assert replace(recipes.NAMED[name]().training, device="cpu").resolve_auto().compile is compiled
-    with pytest.raises(ValueError, match="compile must be True or False or auto or bfloat16"):
+    with pytest.raises(ValueError, match="compile"):
         TrainConfig(compile="float32")
 
 

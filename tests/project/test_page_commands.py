@@ -13,14 +13,12 @@ import tifffile
 import torch
 from PIL import Image
 
-from axial_transformers import __version__ as version
-from axial_transformers import cli
+from axial_transformers import __version__ as version, cli
 from tests.conftest import TINY, Axial
 from tests.paths import ROOT
 from tests.project.test_docs import PAGES, commands
 from tests.scan_writer import make_scan
-from tests.shard_writer import pictures as png_members
-from tests.shard_writer import write
+from tests.shard_writer import pictures as png_members, write
 from tests.small_models import random_model, small_config
 from tests.tfrecord_writer import video_record, write_records
 
@@ -202,8 +200,6 @@ def of_the_paper_small(words: list[str]) -> list[str]:
     if words[0] != "train":
         return words
     kind = "of BAIR" if words[1] == "bair" else "of ImageNet"
-    if "block_transformer" in words[1]:
-        kind = "of ImageNet, Block Transformer"
     return [*words, *OVERRIDES["every training"], *OVERRIDES[kind]]
 
 

@@ -107,5 +107,5 @@ def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
 def test_names_that_lead_elsewhere_on_windows_are_refused_there(monkeypatch, name):
     description._check_names([name])
     monkeypatch.setattr(description, "PurePath", PureWindowsPath)
-    with pytest.raises(ValueError, match="outside of its folder"):
+    with pytest.raises(ValueError, match="outside"):
         description._check_names([name])

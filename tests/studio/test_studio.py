@@ -1,6 +1,7 @@
 """Studio without its page: what it samples, completes and scores, and what it says of wrong fields."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
 from axial_transformers.pictures import image_grid
 from axial_transformers.pictures.heat_maps import heat_map
-from axial_transformers.studio import APPROXIMATE, EXACT, SameOrigin, Studio
+from axial_transformers.studio import APPROXIMATE, EXACT, SameOrigin, Studio, _environment
 from axial_transformers.training import Facts
 from axial_transformers.training.trained_model import TrainedModel, open_model
 from tests.conftest import Axial
@@ -87,19 +88,19 @@ def test_every_kind_of_data_is_shown(tmp_path, name, axes, first_axis, suffix):
 
 def test_known_channels_are_taken_from_the_file(tmp_path):
     studio = studio_of("known channels", tmp_path)
-    with pytest.raises(ValueError, match="complete a file, and keep 0 of it"):
+    with pytest.raises(ValueError, match="keep 0"):
         studio.samples(iter, 2, 1.0, 0, "")
     assert studio.completions(iter, upload(studio)[0], 0, 2, 1.0, 0, "")[0] == EXACT
 
 
 def test_what_is_missing_is_said(tmp_path, monkeypatch):
     studio = studio_of("2d", tmp_path)
-    with pytest.raises(ValueError, match="there is no file"):
+    with pytest.raises(ValueError, match="file"):
         studio.bits(iter, None, "")
-    with pytest.raises(ValueError, match="there is no seed"):
+    with pytest.raises(ValueError, match="seed"):
         studio.samples(iter, 2, 1.0, None, "")
     monkeypatch.setattr("axial_transformers.decoding.sampling.free_memory", lambda: 1000)
-    with pytest.raises(ValueError, match="of memory, but"):
+    with pytest.raises(ValueError, match="memory"):
         studio.samples(iter, 64, 1.0, 0, "")
 
 
@@ -146,3 +147,18 @@ def test_what_a_page_of_another_site_sends_is_refused(kind, origin, host, passes
     refusal = [403, None] if kind == "http" else [None]
     assert len(passed) == passes
     assert [message.get("status") for message in sent] == ([] if passes else refusal)
+
+
+def test_the_environment_of_the_process_comes_back_after_an_error(monkeypatch):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", "of the user")
+    monkeypatch.delenv("GRADIO_ANALYTICS_ENABLED", raising=False)
+    before = dict(os.environ)
+
+    def fail() -> None:
+        with _environment(GRADIO_TEMP_DIR="other", GRADIO_ANALYTICS_ENABLED="False"):
+            assert os.environ["GRADIO_TEMP_DIR"] == "other"
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert dict(os.environ) == before

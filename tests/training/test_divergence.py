@@ -26,7 +26,7 @@ from axial_transformers.training.run_state import (
 )
 
 CONFIG = TrainConfig(
-    steps=60, batch_size=4, learning_rate=1e-3, longest_warmup=1, device="cpu", precision="float32", log_every=1,
+    steps=60, batch_size=4, learning_rate=1e-3, warmup_steps=1, device="cpu", precision="float32", log_every=1,
     save_every=10, evaluate_every=10**6, sample_every=10**6,
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ BASE = {"steps": 3, "batch_size": 4, "device": "cpu", "log_every": 1, "warmup_st
 """So that a run is short, and the same on every machine."""
 
 CASES: dict[str, Any] = {
-    "steps": 2, "batch_size": 2, "accumulate": 2, "optimizer": "muon", "learning_rate": 0.1, "warmup_steps": 2,
+    "steps": 2, "batch_size": 2, "accumulate": 2, "optimizer": "muon", "learning_rate": 0.1,
     "schedule": "linear", "betas": (0.5, 0.9), "clip_norm": 0.01, "ema_decay": 0.01,
     "precision": "bfloat16", "compile": True, "deterministic": True,
     "horizontal_flip": True, "distribution_augmentation": 0.9, "shift_augmentation": 0.9, "label_dropout": 0.9,
@@ -33,8 +33,8 @@ CASES: dict[str, Any] = {
     "save_every": 2, "checkpoint_blocks": True, "minutes": 1e-6, "head_learning_rate": 0.1, "tensorboard": True,
     "muon_learning_rate": ({"optimizer": "muon"}, 0.1),
     "muon_weight_decay": ({"optimizer": "muon"}, 0.1),
-    "longest_warmup": ({"warmup_steps": None, "steps": 16}, 1),
-    "as_released": ({"warmup_steps": 2}, True),
+    "warmup_steps": ({"steps": 16}, 2),
+    "as_released": ({"warmup_steps": 2, "steps": 16}, True),
 }  # fmt: skip
 """Another value; or other settings that it needs, and the value."""
 
@@ -111,11 +111,11 @@ def test_every_setting_changes_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"shard": True, "optimizer": "muon"}, "training.optimizer=muon needs whole matrices"),
-        ({"batch_size": 9, "accumulate": 2}, "training.accumulate=2 does not divide training.batch_size=9"),
-        ({"device": "cuda:77"}, "device=cuda:77 is not on this machine"),
-        ({"ema_decay": 1.0}, "training.ema_decay must be at least 0 and below 1, not 1.0"),
-        ({"wandb": "project"}, "^training.wandb=project needs the package wandb: pip install wandb$"),
+        ({"shard": True, "optimizer": "muon"}, r"training\.optimizer=muon"),
+        ({"batch_size": 9, "accumulate": 2}, r"training\.accumulate=2 .*training\.batch_size=9"),
+        ({"device": "cuda:77"}, "cuda:77"),
+        ({"ema_decay": 1.0}, r"training\.ema_decay"),
+        ({"wandb": "project"}, "pip install wandb"),
     ],
     ids=str,
 )

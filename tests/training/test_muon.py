@@ -13,8 +13,7 @@ from axial_transformers.data import Examples
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.training import TrainConfig, train
-from axial_transformers.training import optimizer as muon_module
+from axial_transformers.training import TrainConfig, optimizer as muon_module, train
 from axial_transformers.training.optimizer import Muon, optimizers, orthogonalise
 
 MODEL = AxialTransformerConfig(

@@ -20,8 +20,7 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.elementwise import dropout
-from axial_transformers.training import TrainConfig, checkpoints, train
-from axial_transformers.training import step as step_module
+from axial_transformers.training import TrainConfig, checkpoints, step as step_module, train
 from tests.launching import fork
 from tests.shard_writer import array, write
 

@@ -52,7 +52,7 @@ def test_a_run_from_python_has_a_page_with_its_curves(tmp_path):
 def test_a_page_that_cannot_be_written_is_one_warning(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit, "write_page", lambda *given: 1 / 0)
-        with pytest.warns(UserWarning, match="the run goes on") as warned:
+        with pytest.warns(UserWarning, match="goes on") as warned:
             result = train(AxialTransformer(MODEL), EXAMPLES, CONFIG, tmp_path / "run")
     assert (result.ending, {"its page, index.html" in str(each.message) for each in warned}) == ("finished", {True})
 
@@ -70,5 +70,5 @@ def test_a_page_is_made_of_a_run_that_lacks_images_and_curves(run):
 def test_nothing_from_outside_the_folder_is_shown(run, tmp_path):
     (run / "samples").rename(tmp_path / "elsewhere")
     (run / "samples").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match="is a link out of"):
+    with pytest.raises(ValueError, match="link"):
         write_page(run)

@@ -63,9 +63,9 @@ def test_new_classes_begin_with_the_outputs_of_a_model_without_any():
 @pytest.mark.parametrize(
     ("before", "change", "said"),
     [
-        (SMALL, {"num_values": 7}, "trained has model.num_values=5, not 7"),
-        (SMALL, {"layout": "rows"}, "trained has model.layout=columns, not rows"),
-        (small_config((4, 6), 2, "raster"), {"shape": (3, 5)}, r"raster, which needs model.shape=\(4, 6\)"),
+        (SMALL, {"num_values": 7}, r"model\.num_values.*5.* 7"),
+        (SMALL, {"layout": "rows"}, r"model\.layout"),
+        (small_config((4, 6), 2, "raster"), {"shape": (3, 5)}, r"raster.*model\.shape=\(4, 6\)"),
     ],
 )
 def test_what_must_be_equal_is_named(before, change, said):

@@ -21,7 +21,7 @@ from axial_transformers.data.kinds import KINDS, kind_of
 from axial_transformers.data.loading import files_of
 from axial_transformers.data.scans import is_scan, suffix_of
 from axial_transformers.decoding.sampling import cache_numbers
-from axial_transformers.models.baselines.by_name import read_config
+from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.files import source_path
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training import RunConfig, read_run
@@ -52,7 +52,7 @@ def inspect(name: str, run: RunConfig | None, as_json: bool) -> None:
     """Print what a run reads and costs; without a run, what is in the model of this name."""
     record = read_run(name) if run is None else None
     if run is None:
-        run = record.run if record else RunConfig(model=read_config(name))
+        run = record.run if record else RunConfig(model=AxialTransformer.read_config(name))
     facts, found = None, dict[str, str]()
     if record or not (run.source or run.open):
         run = replace(run, training=run.training.resolve_auto())

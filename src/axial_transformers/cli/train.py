@@ -97,9 +97,9 @@ def _named(names: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | None"
 
 def from_model(run: RunConfig, start: str) -> RunConfig:
     """Return the run with the model that it starts from (--from); all other settings stay, learning rates included."""
-    from axial_transformers.models.baselines.by_name import read_config
+    from axial_transformers.models import AxialTransformer
 
-    trained = read_config(start)
+    trained = AxialTransformer.read_config(start)
     if run.open:
         settings = [name for name in run.open if name.startswith("model.")]
         own = [name for name in settings if name not in ("model.shape", "model.num_classes")]

@@ -19,7 +19,6 @@ from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, summarise
 from axial_transformers.likelihood.outliers import keep_typical, label_of, score
 from axial_transformers.models import AxialTransformer
-from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import Look, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.pictures.saving import save_picture
@@ -28,8 +27,7 @@ from axial_transformers.recipes import in_blocks, suited, tiled
 from axial_transformers.recipes.custom import kind_of_values
 from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, read_run
 from axial_transformers.training.costs import StepCosts, check_memory, parameters, step_costs
-from axial_transformers.training.fit import Evaluate, decide_needs_label
-from axial_transformers.training.fit import train as train_model
+from axial_transformers.training.fit import Evaluate, decide_needs_label, train as train_model
 from axial_transformers.training.run_folder import require_run
 from axial_transformers.training.run_page import BITS, describe_data
 from axial_transformers.training.trained_model import check_shape, check_values, open_model, range_of_examples
@@ -108,7 +106,7 @@ def fit_examples(
     """Train a model as `run` says, in which nothing is open; `wrap` adds to what evaluates."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.training.seed)  # the same first weights on every device
-        model = build(run.model)
+        model = AxialTransformer(run.model)
     seen = seen_between_steps(run, begun, examples, validation)
     return train_model(
         model,

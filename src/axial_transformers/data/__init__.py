@@ -5,35 +5,25 @@ from typing import TYPE_CHECKING
 from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
-    from axial_transformers.data.arrays import save_arrays
-    from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
-    from axial_transformers.data.examples import Examples, examples_from
-    from axial_transformers.data.loading import example_sizes, load
-    from axial_transformers.data.splits import EmptySplitError
+    from axial_transformers.data.arrays import save_arrays as save_arrays
+    from axial_transformers.data.config import (
+        DataConfig as DataConfig,
+        Split as Split,
+        is_hub_dataset as is_hub_dataset,
+    )
+    from axial_transformers.data.examples import Examples as Examples, examples_from as examples_from
+    from axial_transformers.data.loading import example_sizes as example_sizes, load as load
+    from axial_transformers.data.splits import EmptySplitError as EmptySplitError
 
-__all__ = [
-    "DataConfig",
-    "EmptySplitError",
-    "Examples",
-    "Split",
-    "example_sizes",
-    "examples_from",
-    "is_hub_dataset",
-    "load",
-    "save_arrays",
-]
-
-__getattr__ = opened_at_first_use(
-    __name__,
-    {
-        "DataConfig": "config",
-        "EmptySplitError": "splits",
-        "Examples": "examples",
-        "Split": "config",
-        "example_sizes": "loading",
-        "examples_from": "examples",
-        "is_hub_dataset": "config",
-        "load": "loading",
-        "save_arrays": "arrays",
-    },
-)
+_HOMES = {
+    "DataConfig": "config",
+    "EmptySplitError": "splits",
+    "Examples": "examples",
+    "Split": "config",
+    "example_sizes": "loading",
+    "examples_from": "examples",
+    "is_hub_dataset": "config",
+    "load": "loading",
+    "save_arrays": "arrays",
+}
+__getattr__ = opened_at_first_use(__name__, _HOMES)

@@ -9,6 +9,7 @@ from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.choices import Choose, NoiseChoice
 from axial_transformers.decoding.exact_network import network_of
 from axial_transformers.decoding.graph_backend import MAX_ROW, failed_self_test, graphs
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.torch_private import has_hooks
 
@@ -58,12 +59,11 @@ def _compiled(model: AxialTransformer, choose: Choose, batch: int) -> Backend | 
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
-    from axial_transformers.models.baselines.sequence_attention import BlockAttention
-
-    if (hooked := next((name for name, part in model.named_modules() if has_hooks(part)), None)) is not None:
-        return f"{hooked or 'the model'} has hooks, which no CUDA graph calls"
-    if any(isinstance(part, BlockAttention) for part in model.modules()):
-        return "no CUDA graph is recorded of BlockAttention"
+    for name, part in model.named_modules():
+        if has_hooks(part):
+            return f"{name or 'the model'} has hooks, which no CUDA graph calls"
+        if isinstance(part, LineAttention) and type(part) is not LineAttention:
+            return f"no CUDA graph is recorded of {type(part).__name__}"
     length, layers = model.layout.shape[-1], model.config.inner_layers
     if length * layers > MAX_ROW:
         return f"a row of {length} positions x {layers} layers is too long for a CUDA graph (at most {MAX_ROW} steps)"

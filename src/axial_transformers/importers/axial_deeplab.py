@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from axial_transformers.models.baselines.residual_network import AxialResNet
+from axial_transformers.models.residual_network import AxialResNet
 from axial_transformers.storage.model_folders import require_finite
 
 State = dict[str, Tensor]

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.initialisation import Dense, Layer
+from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of, widths
 from axial_transformers.ops.argument_checks import check_width
 from axial_transformers.ops.attention_call import finite_where_absent, unpacked
 from axial_transformers.ops.axial_attention import full_attention, full_attention_weights
 
 
-class FullAttention(Layer):
+class FullAttention(nn.Module):
     """Attention of every position to every position; with one head and a residual, the non-local block.
 
     Args:
@@ -57,7 +57,7 @@ class FullAttention(Layer):
         return unpacked(self.qkv(finite_where_absent(x, key_mask)), (self.heads, *self.widths))
 
 
-class AxialAttention(Layer):
+class AxialAttention(nn.Module):
     """Attention along one axis, along several in turn, or the sum of several.
 
     The weights of axis N are named `layers.axis_N`; a repetition is `layers.axis_N_round_2` and so on.
@@ -130,7 +130,7 @@ class AxialAttention(Layer):
         return weights
 
 
-class CrossAttention(Layer):
+class CrossAttention(nn.Module):
     """Attention of every position of one tensor to every position of another, the context, on any grid.
 
     Args:

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.attention import check_among_axes, check_axes
 from axial_transformers.layers.blocks import Branch, FeedforwardBlock
-from axial_transformers.layers.initialisation import Layer, LayerNorm
+from axial_transformers.layers.initialisation import LayerNorm
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of
 from axial_transformers.ops.argument_checks import check_width
 from axial_transformers.ops.attention_call import finite_where_absent
 
 
-class AxialBlock(Layer):
+class AxialBlock(nn.Module):
     """x + Attention(LayerNorm(x)) for each axis in turn, then x + Feedforward(LayerNorm(x)).
 
     It begins as the identity: the last layer of every branch starts at zero, or, with a `layer_scale`, its gain is

@@ -1,4 +1,4 @@
-"""The base of layers, initialised linear layers and tables, and random weights for tests."""
+"""Initialised linear layers and tables, and random weights for tests."""
 
 from math import sqrt
 
@@ -6,16 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from axial_transformers.ops.argument_checks import explains_arguments
 from axial_transformers.ops.torch_private import is_forward_mode
-
-
-class Layer(nn.Module):
-    """A layer that explains arguments of other libraries' layers."""
-
-    def __init_subclass__(cls) -> None:
-        for name in {"__init__", "forward"} & {*vars(cls)}:
-            setattr(cls, name, explains_arguments(vars(cls)[name]))
 
 
 class Dense(nn.Linear):

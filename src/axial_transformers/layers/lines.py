@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Integer, Num
 from torch import Tensor, nn
 
-from axial_transformers.layers.initialisation import Dense, Layer
+from axial_transformers.layers.initialisation import Dense
 from axial_transformers.ops.argument_checks import check_options, input_axis
 from axial_transformers.ops.attention_call import finite_where_absent, packed_call
 from axial_transformers.ops.axial_attention import attend_step, axial_attention, own_positions, tied_axial_attention
@@ -76,7 +76,7 @@ class HeadNorm(nn.RMSNorm):
         return nn.functional.rms_norm(x, self.normalized_shape) * self.weight.to(x.dtype)
 
 
-class LineAttention(Layer):
+class LineAttention(nn.Module):
     """Self-attention along one axis, with options: [B, *A, D] -> [B, *A, D].
 
     y_o = W (sigmoid(g_o) * sum_p softmax_p(q_o . k_p / sqrt(K) + bias) v_p) + b

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.initialisation import Dense, Layer, normal_table
+from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.layers.lines import widths
 from axial_transformers.ops import compiled_relative
 from axial_transformers.ops.argument_checks import check_odd, input_axis
@@ -15,10 +15,10 @@ from axial_transformers.ops.attention_call import AttentionCall, Tables, finite_
 from axial_transformers.ops.backends import attend, choose
 from axial_transformers.ops.composed_relative import Window, similarities, softmax_over, weighted_values
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, to_lines
-from axial_transformers.ops.torch_private import is_bare
+from axial_transformers.ops.torch_private import is_bare, is_forward_mode
 
 
-class PositionSensitiveAxialAttention(Layer):
+class PositionSensitiveAxialAttention(nn.Module):
     """Attention along one axis with relative query, key and value encodings: [B, *A, D] -> [B, *A, D].
 
     Args:
@@ -156,7 +156,10 @@ class ChannelsLastBatchNorm(nn.BatchNorm1d):
     """Batch normalisation of [.., C] over all other dimensions."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.flatten(0, -2)).view(x.shape)
+        rows = x.flatten(0, -2)
+        if self.training and is_forward_mode():
+            return _normalised_in_forward_mode(self, rows[..., None]).view(x.shape)
+        return super().forward(rows).view(x.shape)
 
 
 MIN_GAIN = 1e-20
@@ -166,9 +169,11 @@ class ScoreNorm(nn.BatchNorm1d):
     """Batch normalisation of scores [M, heads, L, W] by head, over the pairs that attend."""
 
     def forward(self, term: Tensor, window: Window) -> Tensor:  # type: ignore[override]
-        if window.complete:
-            return super().forward(term.flatten(2)).view(term.shape)
-        return _normalised_over(self, term, window.allowed)
+        if not window.complete:
+            return _normalised_over(self, term, window.allowed)
+        if self.training and is_forward_mode():
+            return _normalised_in_forward_mode(self, term.flatten(2)).view(term.shape)
+        return super().forward(term.flatten(2)).view(term.shape)
 
 
 class BatchNormalise(nn.Module):
@@ -219,6 +224,12 @@ def _gain_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
     assert isinstance(norm, nn.BatchNorm1d)
     gain = norm.weight * (norm.get_buffer("running_var") + norm.eps).rsqrt()
     return gain, norm.bias - norm.get_buffer("running_mean") * gain
+
+
+def _normalised_in_forward_mode(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
+    """Normalise x [M, C, L] by a formula: derivatives of torch's tangents are wrong in 2.13 (see `LayerNorm`)."""
+    everywhere = torch.ones(1, 1, x.shape[-1], 1, dtype=torch.bool, device=x.device)
+    return _normalised_over(norm, x[..., None], everywhere)[..., 0]
 
 
 def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:

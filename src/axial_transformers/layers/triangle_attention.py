@@ -3,15 +3,15 @@
 from typing import Literal
 
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from axial_transformers.layers.initialisation import Dense, Layer, LayerNorm
+from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.ops.argument_checks import check_width
 from axial_transformers.ops.attention_call import finite_where_absent
 
 
-class TriangleAttention(Layer):
+class TriangleAttention(nn.Module):
     """Triangle self-attention with gates: [B, I, I, D] -> [B, I, I, D], to be added to the input.
 
     With z the LayerNorm of the input, b a linear layer of z to the heads, and g the sigmoid of one of z:

@@ -26,7 +26,6 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder, axis_attention
 from axial_transformers.models.values import OrdinalValues, values_of
-from axial_transformers.ops.argument_checks import explains_arguments
 from axial_transformers.ops.elementwise import shift
 from axial_transformers.ops.torch_private import COMPILED, is_shard, is_wrapper
 from axial_transformers.storage import hub, model_folders
@@ -274,7 +273,12 @@ class AxialTransformer(nn.Module):
             return hub.upload(repository, files, message=message, private=private, revision=revision)
 
     @classmethod
-    @explains_arguments
+    def read_config(cls, folder: str | Path) -> AxialTransformerConfig:
+        """Return the configuration of a folder or hub id; see `from_pretrained`."""
+        folder = model_folders.locate(folder)
+        return from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
+
+    @classmethod
     def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> Self:
         """Return the model of a folder, in evaluation mode on the CPU; 16-bit weights become float32.
 
@@ -290,7 +294,7 @@ class AxialTransformer(nn.Module):
             OSError: another failure.
         """
         folder = model_folders.locate(folder, revision)
-        config = from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
+        config = cls.read_config(folder)
         # Building many layers takes seconds.
         if (found := model_folders.count_tensors(folder)) < (least := TENSORS_OF_A_LAYER * config.layers):
             raise ValueError(

@@ -29,9 +29,9 @@ completes and losslessly compresses them.
 
 ```python
 import axial_transformers as axial
-from axial_transformers.{home} import {name}
+from axial_transformers.models import AxialTransformer
 
-model = {name}.from_pretrained("{repository}")
+model = AxialTransformer.from_pretrained("{repository}")
 {use}
 ```
 
@@ -65,7 +65,7 @@ def model_card(
     require_extra("hub", "huggingface_hub", "a model card")
     from huggingface_hub import ModelCardData
 
-    kind, parameters = type(model), sum(parameter.numel() for parameter in model.parameters())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     title = repository.rpartition("/")[2]
     example = kind_of(config)
     pictures = example == "image" and config.channels in (1, 3)
@@ -79,7 +79,7 @@ def model_card(
         eval_results=results or None,
     )
     table = {
-        "model": f"`{kind.__name__}`, {parameters:,} parameters",
+        "model": f"`{type(model).__name__}`, {parameters:,} parameters",
         **config.describe(),
         "licence": licence or "not stated",
         **(rows or {}),
@@ -98,8 +98,6 @@ def model_card(
         title=title,
         examples=KINDS[example].partition(":")[0],
         rows="\n".join(f"| {row} | {_cell(text)} |" for row, text in table.items()),
-        home=kind.__module__.removeprefix("axial_transformers.").rpartition(".")[0],
-        name=kind.__name__,
         repository=repository,
         use="\n".join(use),
         commands="\n".join(f"axial {command}".format(repository) for command in commands),

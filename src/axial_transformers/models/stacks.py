@@ -126,10 +126,6 @@ class InnerAttention(nn.Module):
     def __init__(self, config: AxialTransformerConfig, attentions: Iterable[LineAttention]):
         super().__init__()
         self.length = config.bijection.shape[-1]
-        attentions = list(attentions)
-        for kind in {type(attention) for attention in attentions if attention.rotations is None}:
-            if config.rotary is not None:
-                raise ValueError(f"model.rotary must be None: {kind.__name__} has no rotary positions")
         self.blocks = ModuleListOf(
             TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions
         )

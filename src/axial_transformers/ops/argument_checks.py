@@ -1,47 +1,10 @@
-"""Checks of the arguments of attention, which raise ValueError; TypeError for those of other libraries."""
+"""Checks of the arguments of attention, which raise ValueError."""
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
-from inspect import signature
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-OF_OTHERS = (
-    ("num_heads n_heads nhead", "heads"),
-    ("embed_dim d_model", "dim"),
-    ("dim_head", "head_dim"),
-    ("dim_head head_dim", "key_dim and value_dim, the widths of all heads together"),
-    ("dim_head head_dim", "dim and heads: a head is dim / heads wide"),
-    ("mask attn_mask key_padding_mask", "key_mask, True where a position is present"),
-    ("is_causal", "causal"),
-    ("torch_dtype dtype", ".to(dtype) on the result"),
-    ("device_map device", ".to(device) on the result"),
-)
-"""Arguments of other libraries, and what to use here: the first that the function has."""
-
-
-def explains_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let a call with an argument of other libraries raise TypeError that names the one to use."""
-    own = {"", *signature(function).parameters}
-    fitting = [(names, hint) for names, hint in reversed(OF_OTHERS) if re.split(r"\W", hint)[0] in own]
-    hints = {name: hint for names, hint in fitting for name in names.split() if name not in own}
-
-    @wraps(function)
-    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        for name in kwargs:
-            if name in hints:
-                called = function.__qualname__.removesuffix(".__init__").removesuffix(".forward")
-                raise TypeError(f"{called} has no argument {name}: use {hints[name]}")
-        return function(*args, **kwargs)
-
-    return checked
 
 
 def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:

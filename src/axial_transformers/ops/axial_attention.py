@@ -13,14 +13,12 @@ from axial_transformers.ops.argument_checks import (
     check_options,
     check_tensors,
     data_axis,
-    explains_arguments,
 )
 from axial_transformers.ops.attention_call import AttentionCall, normalised
 from axial_transformers.ops.backends import attend
 from axial_transformers.ops.composed_attention import weights
 
 
-@explains_arguments
 def axial_attention(  # noqa: PLR0913
     q: Float[Tensor, "b *a n k"],
     k: Float[Tensor, "b *a h k"],
@@ -65,7 +63,6 @@ def axial_attention(  # noqa: PLR0913
     return attend(normalised(call))
 
 
-@explains_arguments
 def tied_axial_attention(
     q: Float[Tensor, "b *a n k"],
     k: Float[Tensor, "b *a n k"],

@@ -36,7 +36,7 @@ SHARE_OF_MODEL = 0.05
 LOOKED_AT = 1 << 18
 """Values by which their kind is chosen, at most."""
 
-MUON = TrainConfig(optimizer="muon", learning_rate=5e-3, longest_warmup=200, schedule="linear", ema_decay=0.999)
+MUON = TrainConfig(optimizer="muon", learning_rate=5e-3, warmup_steps=200, schedule="linear", ema_decay=0.999)
 """The training of small models."""
 
 

@@ -4,11 +4,9 @@ Bits/dim of ImageNet compare only on the same version; the published ones are of
 """
 
 from dataclasses import replace
-from typing import Any
 
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.recipes.custom import MUON, OF_DATA, ModelOfData
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Hardware, Recipe
 from axial_transformers.training import RunConfig, TrainConfig
@@ -53,7 +51,7 @@ COLOUR = AxialTransformerConfig(
 CLIPS = replace(
     MUON,
     batch_size=1,
-    longest_warmup=100,
+    warmup_steps=100,
     compile="bfloat16",
     horizontal_flip=True,
     log_every=10,
@@ -62,14 +60,11 @@ CLIPS = replace(
     save_every=250,
 )
 
-WIDE: dict[str, Any] = {"shape": (32, 32), "channels": 3, "dim": 2048, "heads": 16, "mlp_ratio": 1.0}
-PAPER = AxialTransformerConfig(encoder_layers=8, outer_layers=8, inner_layers=4, **WIDE)
+PAPER = AxialTransformerConfig(
+    shape=(32, 32), channels=3, dim=2048, heads=16, mlp_ratio=1.0, encoder_layers=8, outer_layers=8, inner_layers=4
+)
 """Feedforward blocks have the width of the model, as in the released code; the paper also says 1 to 4 times."""
 PAPER_64 = replace(PAPER, shape=(64, 64))
-
-OTHER_32 = WIDE | {"inner_layers": 20}
-"""As many layers as the paper's model (8 + 8 + 4), and as many parameters except the position table."""
-OTHER_64 = OTHER_32 | {"shape": (64, 64)}
 
 ADDED = (
     *("model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers", "model.num_classes"),
@@ -86,7 +81,7 @@ def imagenet(name: str, what: str, model: AxialTransformerConfig, accumulate: in
     size = model.shape[0]
     training = replace(PUBLISHED, learning_rate=1e-4 if size == 32 else 2e-4, accumulate=accumulate)
     return Recipe(
-        name="_".join([f"imagenet{size}", *name.split()]),
+        name=name,
         title=f"ImageNet {size}x{size}, {what}",
         reaches=NOT_YET_MEASURED + (f" (the paper: {paper} bits/dim, old version of the data)" if paper else ""),
         fits=GPU,
@@ -108,7 +103,7 @@ _RECIPES = [
             training=replace(
                 MUON,
                 steps=1_250,
-                longest_warmup=100,
+                warmup_steps=100,
                 ema_decay=0.99,
                 distribution_augmentation=0.6,
                 shift_augmentation=0.5,
@@ -147,7 +142,7 @@ _RECIPES = [
                 steps=60_000,
                 batch_size=128,
                 learning_rate=5e-4,
-                longest_warmup=1_000,
+                warmup_steps=1_000,
                 schedule="cosine",
                 ema_decay=0.9995,
             ),
@@ -165,7 +160,7 @@ _RECIPES = [
                 MUON,
                 steps=3_500,
                 batch_size=4,
-                longest_warmup=150,
+                warmup_steps=150,
                 horizontal_flip=True,
                 compile="bfloat16",
                 save_every=500,
@@ -186,7 +181,7 @@ _RECIPES = [
             training=TrainConfig(
                 steps=6_000,
                 learning_rate=3e-3,
-                longest_warmup=50,
+                warmup_steps=50,
                 schedule="linear",
                 ema_decay=0.999,
                 evaluate_every=250,
@@ -196,19 +191,15 @@ _RECIPES = [
             open=tuple(name for name in OF_DATA if name not in (*ADDED, "model.dim", "model.heads")),
         ),
     ),
-    imagenet("", "the paper's model", PAPER, accumulate=2, paper="3.76"),
-    imagenet("", "the paper's model", PAPER_64, accumulate=8, paper="3.44"),
-    imagenet("released", "the released configuration", replace(PAPER, dim=1536, inner_layers=8, dropout=0.04), 2),
-    imagenet("released", "the released configuration", replace(PAPER_64, inner_layers=8), accumulate=8),
-    imagenet("transformer", "a Transformer over the raster", AxialTransformerConfig(layout="raster", **OTHER_32), 4),
-    # Blocks of 256 positions, which also attend to the 256 positions before.
-    imagenet("image transformer", "Image Transformer", ImageTransformerConfig(block=256, memory=256, **OTHER_32), 8),
-    # Bands of four rows and strips of four columns in turn, 384 positions each.
+    imagenet("imagenet32", "the paper's model", PAPER, accumulate=2, paper="3.76"),
+    imagenet("imagenet64", "the paper's model", PAPER_64, accumulate=8, paper="3.44"),
     imagenet(
-        "block transformer", "Block Transformer", BlockTransformerConfig(blocks=((4, 96), (32, 12)), **OTHER_32), 4
+        "imagenet32_released",
+        "the released configuration",
+        replace(PAPER, dim=1536, inner_layers=8, dropout=0.04),
+        accumulate=2,
     ),
-    # Half of the heads on the last row of positions, half on one column.
-    imagenet("sparse transformer", "Strided Sparse Transformer", SparseTransformerConfig(**OTHER_64), accumulate=32),
+    imagenet("imagenet64_released", "the released configuration", replace(PAPER_64, inner_layers=8), accumulate=8),
     Recipe(
         name="bair",  # frames are channels; training takes 16 of 30 frames at a random offset, evaluation the first 16
         title="BAIR robot pushing, 16 frames of 64x64, the first one given",

@@ -40,10 +40,8 @@ class TrainConfig:
     """Muon's step size, about the spectral norm of a step."""
     muon_weight_decay: Annotated[float, SHARE] = 0.0
     """A step multiplies Muon's matrices by 1 - muon_learning_rate * this."""
-    warmup_steps: Annotated[int | None, UPDATES] = None
-    """Updates in which the learning rate rises. None: longest_warmup, at most an eighth of the run."""
-    longest_warmup: Annotated[int, UPDATES] = 5_000
-    """Longest warm-up, where warmup_steps is not set."""
+    warmup_steps: Annotated[int, UPDATES] = 5_000
+    """Updates in which the learning rate rises, at most an eighth of the run."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     """Learning rate after the warm-up: constant, or falling to zero along a half cosine or a line."""
     betas: Annotated[tuple[float, float], SHARE] = (0.9, 0.999)

@@ -27,7 +27,6 @@ from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import free_memory
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.baselines.by_name import build
 from axial_transformers.ops.torch_private import storage_key
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.wording import engineering
@@ -59,7 +58,7 @@ class StepCosts:
 def step_costs(model: AxialTransformerConfig, training: TrainConfig, devices: int = 1) -> StepCosts:
     """Return what a step needs, with settings without `auto`."""
     with torch.device("meta"):
-        empty = build(model)
+        empty = AxialTransformer(model)
     numbers = _numbers(empty.parameters())
     share = FLOAT * numbers
     if training.shard:
@@ -128,7 +127,7 @@ def _saved(model: AxialTransformer, training: TrainConfig, examples: int) -> int
 def parameters(config: AxialTransformerConfig) -> dict[str, int]:
     """Return the number of parameters of each part of a model."""
     with torch.device("meta"):
-        model = build(config)
+        model = AxialTransformer(config)
     return {name: _numbers(module.parameters()) for name, module in model.named_children()}
 
 
@@ -136,7 +135,7 @@ def parameters(config: AxialTransformerConfig) -> dict[str, int]:
 def training_flops(config: AxialTransformerConfig) -> int:
     """Return the FLOPs of matrix products for the loss of one slice of one example, and its gradients."""
     with torch.device("meta"):
-        model = build(config)
+        model = AxialTransformer(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         _loss(model, 1).backward()
     return counter.get_total_flops()

@@ -47,7 +47,6 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.machine import machine_facts
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, start
-from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import check_matches, some_examples
@@ -181,7 +180,7 @@ def _record(
     """Return what train.json holds; of a run that goes on, the facts stay but for the data and the newest command."""
     if begun is not None:
         facts = replace(begun.facts, fingerprint=facts.fingerprint, resumed_by=facts.command)
-    facts = replace(facts, processes=processes.count, machine=machine_facts(), model_name=model.name)
+    facts = replace(facts, processes=processes.count, machine=machine_facts())
     return RunRecord(run=run, facts=facts)
 
 
@@ -192,8 +191,14 @@ def _set_first_weights(model: AxialTransformer, examples: Examples, record: RunR
         model.fit_values(some_examples(examples, FITTED_NUMBERS))
         return
     before = read_run(trained)
-    classes_before = before.facts.class_names if before else None
-    for line in start.start_from(model, read_model(trained), trained, record.facts.class_names, classes_before):
+    left = start.start_from(
+        model,
+        AxialTransformer.from_pretrained(trained),
+        trained,
+        record.facts.class_names,
+        before.facts.class_names if before else None,
+    )
+    for line in left:
         progress.say(line)
 
 

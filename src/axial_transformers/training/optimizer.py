@@ -135,9 +135,7 @@ def learning_rate(step: int, config: TrainConfig, share_of_time: float = 0.0) ->
         share_of_time: `TimeLimit.share`; it moves the schedule where it is ahead of the steps.
     """
     position = max(step, config.steps * share_of_time)
-    rises = [(step, config.longest_warmup), (position, config.steps // WARMUP_SHARE)]
-    if config.warmup_steps is not None:
-        rises = [(step, config.warmup_steps)]
+    rises = [(step, config.warmup_steps), (position, config.steps // WARMUP_SHARE)]
     rate = config.learning_rate
     if all(at < length for at, length in rises):
         rate = max(rate * min(at + (not config.as_released), length) / length for at, length in rises)

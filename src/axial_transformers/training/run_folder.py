@@ -21,8 +21,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from axial_transformers.models.baselines.config import CONFIGS
-from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, require_utf8, written_whole
 from axial_transformers.storage.locks import LOCK, folder_held
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
@@ -44,7 +42,6 @@ class Facts:
     validation: int | None = None
     test: int | None = None
     parameters: int
-    model_name: str = "axial_transformer"
     class_names: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     """Titles of the columns of a table."""
@@ -79,9 +76,8 @@ class RunRecord:
     def identity(self) -> dict[str, Any]:
         """Return the values that a resume must not change."""
         training = self.run.training
-        values = {
+        values: dict[str, Any] = {
             "data.fingerprint": self.facts.fingerprint,
-            "model": self.facts.model_name,
             "training.seed": training.seed,
             "training.batch_size": training.batch_size,
             "training.optimizer": training.optimizer,
@@ -110,12 +106,7 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
-    facts = _read_facts(values.get("facts"), f"{path}: facts")
-    values["facts"] = facts
-    run = values.get("run")
-    if isinstance(run, dict):
-        config_class = CONFIGS.get(facts.model_name, AxialTransformerConfig)
-        run["model"] = from_json(config_class, run.get("model"), f"{path}: model")
+    values["facts"] = _read_facts(values.get("facts"), f"{path}: facts")
     record = from_json(RunRecord, values, path)
     return replace(record, run=replace(record.run, out=folder))
 

@@ -162,8 +162,7 @@ def _figure(path: Path, folder: Path, caption: str = "") -> "html.Figure":
 def _describe_settings(record: RunRecord) -> dict[str, Any]:
     run = record.run
     facts = record.facts
-    rows: dict[str, Any] = {"model": facts.model_name}
-    rows |= run.model.describe()
+    rows: dict[str, Any] = run.model.describe()
     rows["parameters"] = f"{facts.parameters:,}"
     rows |= facts.machine
     for name, value in asdict(run.model).items():

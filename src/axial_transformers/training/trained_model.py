@@ -19,7 +19,6 @@ from axial_transformers.data.scans import Scan, is_scan, read_scan
 from axial_transformers.data.splits import part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import bar
 from axial_transformers.training.checkpoints import raw_weights
 from axial_transformers.training.config import find_device
@@ -259,7 +258,7 @@ def _is_there(source: str) -> bool:
 
 def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
     """Read a run, an exported model or a hub id, in evaluation mode."""
-    model = read_model(folder)
+    model = AxialTransformer.from_pretrained(folder)
     record = read_run(folder)
     described = "EMA" if record else "as stored"
     if weights == "raw":

@@ -64,15 +64,6 @@ class SequenceAttention(LineAttention):
     ) -> Float[Tensor, "b n l k"]:
         raise NotImplementedError
 
-    def products(self, length: int) -> float:
-        """Return the pairs that `attend` multiplies: a mean over heads."""
-        raise NotImplementedError
-
-    def pairs(self, length: int) -> float:
-        groups = [self.attended(i) for i in range(length)]
-        sizes = [_size(positions, length) for group in groups for positions in group]
-        return sum(sizes) / len(groups[0])
-
     def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:  # type: ignore[override]
         q, k, v = (part.transpose(1, 2) for part in self._project(x))
         return self.out(self.attend(q, k, v).transpose(1, 2).flatten(-2))
@@ -98,9 +89,6 @@ class LocalAttention(SequenceAttention):
         first = i // self.block * self.block - self.memory
         return [slice(max(0, first), i + 1)]
 
-    def products(self, length: int) -> float:
-        return (length + -length % self.block) * (self.block + self.memory)
-
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return local_attention(q, k, v, self.block, self.memory)
 
@@ -119,10 +107,6 @@ class StridedAttention(SequenceAttention):
 
     def attended(self, i: int) -> list[slice]:
         return [slice(max(0, i - self.stride), i + 1), slice(i % self.stride, i + 1, self.stride)]
-
-    def products(self, length: int) -> float:
-        padded = length + -length % self.stride
-        return padded * (2 * self.stride + padded // self.stride) / 2
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         (q1, q2), (k1, k2), (v1, v2) = (x.chunk(2, dim=1) for x in (q, k, v))
@@ -148,9 +132,6 @@ class BlockAttention(SequenceAttention):
 
     def attended(self, i: int) -> list[list[int]]:
         return [[position for position in self._block_of[i] if position <= i]]
-
-    def products(self, length: int) -> float:
-        return length * prod(self.block)
 
     @cached_property
     def _block_of(self) -> dict[int, list[int]]:
@@ -178,7 +159,3 @@ class BlockAttention(SequenceAttention):
     @property
     def _blocks(self) -> list[int]:
         return [size // part for size, part in zip(self.grid, self.block)]
-
-
-def _size(positions: slice | list[int], length: int) -> int:
-    return len(range(length)[positions]) if isinstance(positions, slice) else len(positions)
