@@ -37,7 +37,7 @@ from axial_transformers.recipes import NAMED
 from axial_transformers.storage.model_folders import shipped_names
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.config import find_device
-from axial_transformers.training.costs import costs_of, training_flops
+from axial_transformers.training.costs import step_costs, training_flops
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory, read_curves
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, step
 from speed import random_examples, seconds_of_steps, started
@@ -198,7 +198,7 @@ def memory_of_a_step(options: Options) -> Iterator[Row]:
         config = step_config(options, batch_size=32, checkpoint_blocks=recompute, compile=True)
         with started(model, config, options.device) as run:
             seconds = [seconds_of_steps(run, 1, options.device) for _ in range(3 + ROUNDS)][3:]
-            found[recompute] = {**metrics(run), "seconds": min(seconds), "estimate": costs_of(model, config).memory}
+            found[recompute] = {**metrics(run), "seconds": min(seconds), "estimate": step_costs(model, config).memory}
         del run  # and its memory, before the other begins
     one, other = found[False], found[True]
     near = 0.6 < one["peak_memory_bytes"] / one["estimate"] < 1.05

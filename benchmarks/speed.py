@@ -39,7 +39,7 @@ from axial_transformers.recipes import NAMED
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.metrics import forget_peak_memory
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.step import Learner, prepared, step
+from axial_transformers.training.step import Learner, prepare_learner, step
 from command_line import run_command
 from timing import CPU, dtypes, interleaved, now, rows_of
 
@@ -188,7 +188,7 @@ def started(model: AxialTransformerConfig, training: TrainConfig, device: torch.
         torch.manual_seed(0)
         with device:
             net = AxialTransformer(model)
-        run = prepared(net, random_examples(model), training.resolve_auto(), alone)
+        run = prepare_learner(net, random_examples(model), training.resolve_auto(), alone)
         yield run
         run.close()
 

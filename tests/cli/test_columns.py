@@ -9,7 +9,7 @@ import pytest
 
 from axial_transformers import data
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import TrainConfig, read_run, train
+from axial_transformers.training import RunConfig, TrainConfig, read_run, train
 from tests.conftest import TINY, Axial, Refused
 from tests.small_models import random_model, small_config
 
@@ -35,7 +35,8 @@ def model(home: Path) -> AxialTransformer:
     examples = data.load(table("own.csv"), options, "all")
     model = random_model(small_config((3,), num_values=9)).float()
     training = TrainConfig(steps=1, batch_size=2, device="cpu", precision="float32")
-    train(model, examples, training, "run", source="own.csv", data=options)
+    run = RunConfig(source="own.csv", data=options, model=model.config, training=training)
+    train(model, examples, run, "run")
     assert read_run("run").facts.columns == TITLES
     return model
 

@@ -14,7 +14,7 @@ from axial_transformers import data
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.studio import Studio
-from axial_transformers.training import TrainConfig, read_run, train
+from axial_transformers.training import RunConfig, TrainConfig, read_run, train
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.trained_model import open_model
 from tests.conftest import TINY, Axial, Refused
@@ -75,7 +75,8 @@ def trained(source: Path, options: data.DataConfig | None = None, **settings: fl
     examples = data.load(source, options, "all")
     model = random_model(small_config(examples.shape, num_values=256, num_classes=examples.num_classes), torch.float32)
     training = TrainConfig(steps=1, batch_size=2, device="cpu", precision="float32", **settings)
-    train(model, examples, training, "run", source=str(source), data=options)
+    run = RunConfig(source=str(source), data=options, model=model.config, training=training)
+    train(model, examples, run, "run")
     return AxialTransformer.from_pretrained("run")
 
 

@@ -19,7 +19,7 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.training import TrainConfig, parallelism
 from axial_transformers.training.config import find_device
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.step import prepared, step
+from axial_transformers.training.step import prepare_learner, step
 from tests.launching import fork
 from tests.small_models import random_model, random_values, small_config
 
@@ -53,7 +53,7 @@ def in_shards() -> int:
 
     parallelism.fully_shard = watched
     with Processes(CPU) as processes:
-        run = prepared(model, examples, IN_SHARDS, processes)
+        run = prepare_learner(model, examples, IN_SHARDS, processes)
         assert max(held) <= full + slack
         assert held[-1] < 0.7 * full, "what is not in shards yet"
         at_rest = bytes_held() - before
@@ -92,7 +92,7 @@ def test_each_kind_of_block_is_one_graph_after_the_first_step(tmp_path, shard):
         backend = lambda graph, inputs: graphs.append(graph) or graph.forward  # noqa: E731
         torch.compile = lambda function, **how: compile(function, **how, backend=backend, fullgraph=True)
         with Processes(CPU) as processes:
-            run = prepared(model, examples, training, processes)
+            run = prepare_learner(model, examples, training, processes)
             for _ in range(3):
                 step(run)
                 assert len(graphs) == 3

@@ -11,7 +11,7 @@ from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import Batch
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.step import prepared, step
+from axial_transformers.training.step import prepare_learner, step
 from tests.paths import DATA
 
 CASE = DATA / "official_e"
@@ -40,7 +40,7 @@ def test_a_run_makes_the_authors_steps() -> None:
     model = import_official(CASE / "init", raw=True, heads=4)
     lines = []
     with Processes(torch.device("cpu")) as processes:
-        learner = prepared(model, unused, AS_RELEASED.resolve_auto(), processes)
+        learner = prepare_learner(model, unused, AS_RELEASED.resolve_auto(), processes)
         learner.batches = (batch for batch in batches)
         for number in range(STEPS):
             if number == STEPS - 1:  # theirs averages the weights from before each update, ours those from after it

@@ -27,7 +27,7 @@ from axial_transformers.likelihood.dependencies import influence
 from axial_transformers.likelihood.outliers import score
 from axial_transformers.ops.elementwise import dropout_seeded
 from axial_transformers.training import TrainConfig, train
-from axial_transformers.training.step import alone
+from axial_transformers.training.step import train_alone
 from tests.paths import DATA
 from tests.small_models import ROUNDED_QUICKLY, random_model, random_values, small_config
 
@@ -266,12 +266,12 @@ def test_blocks_that_are_computed_again_drop_the_same_numbers(tmp_path):
 
 
 def test_compiled_blocks_train_in_one_thread_at_a_time():
-    with alone(TrainConfig(compile=True), torch.device("cpu")):
-        with pytest.raises(ValueError, match="thread"), alone(TrainConfig(compile=True), torch.device("cpu")):
+    with train_alone(TrainConfig(compile=True), torch.device("cpu")):
+        with pytest.raises(ValueError, match="thread"), train_alone(TrainConfig(compile=True), torch.device("cpu")):
             pass
-        with alone(TrainConfig(compile=False), torch.device("cpu")):
+        with train_alone(TrainConfig(compile=False), torch.device("cpu")):
             pass
-    with alone(TrainConfig(compile=True), torch.device("cpu")):
+    with train_alone(TrainConfig(compile=True), torch.device("cpu")):
         pass
 
 

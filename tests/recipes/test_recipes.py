@@ -19,7 +19,7 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, of_own_data, tiled
 from axial_transformers.recipes.custom import block_of, kind_of_values
 from axial_transformers.training import read_run
-from axial_transformers.training.costs import costs_of, parameters, training_flops
+from axial_transformers.training.costs import parameters, step_costs, training_flops
 from axial_transformers.training.optimizer import learning_rate
 from tests.conftest import TINY, Axial
 from tests.launching import fork
@@ -102,7 +102,7 @@ def test_a_recipes_step_fits_the_machine_that_it_names(name, tmp_path):
 
     def counted() -> int:
         signal.alarm(1200)
-        return int(costs_of(run.model, training).memory / 1e9 > recipe.fits.gigabytes)
+        return int(step_costs(run.model, training).memory / 1e9 > recipe.fits.gigabytes)
 
     assert fork(1, counted, tmp_path) == [(0, "", "")]
 

@@ -10,7 +10,7 @@ from axial_transformers.data import Examples
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.augmentation import augmented, conditioning, shifts, symmetries
+from axial_transformers.training.augmentation import augment, conditioning, shifts, symmetries
 from axial_transformers.training.batches import batch_at
 from axial_transformers.training.parallelism import Objective
 from tests.small_models import random_model, random_values, small_config
@@ -39,7 +39,7 @@ def test_every_rearrangement_is_a_bijection_of_the_grid_with_a_conditioning_of_i
 @pytest.mark.parametrize("among", [symmetries((3, 3)), shifts((3, 3))], ids=["symmetries", "shifts"])
 def test_rearrangements_come_as_often_as_asked(among):
     values = np.broadcast_to(np.arange(9).reshape(1, 3, 3, 1), (200 * len(among), 3, 3, 1))
-    images, operations = augmented(values, among, 0.5, (np.arange(len(values)) + 0.5) / len(values))
+    images, operations = augment(values, among, 0.5, (np.arange(len(values)) + 0.5) / len(values))
     found = Counter(map(bytes, operations.numpy()))
     assert len(found) == len(among)
     assert found.pop(bytes(operations.shape[1])) == 100 * len(among) + 100

@@ -13,7 +13,7 @@ from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, costs
-from axial_transformers.training.costs import check_memory, costs_of, parameters, training_flops
+from axial_transformers.training.costs import check_memory, parameters, step_costs, training_flops
 from tests.small_models import small_config
 
 MODEL = AxialTransformerConfig(
@@ -46,27 +46,27 @@ def really_saved(config: AxialTransformerConfig, training: TrainConfig) -> int:
 def test_what_autograd_saves_is_within_a_fifth_of_what_a_step_of_a_recipe_saves(name, precision):
     run = recipes.NAMED[name]()
     training = dataclasses.replace(run.training, precision=precision, compile=False, device="cpu")
-    assert costs_of(run.model, training).saved == pytest.approx(really_saved(run.model, training), rel=0.2)
+    assert step_costs(run.model, training).saved == pytest.approx(really_saved(run.model, training), rel=0.2)
 
 
 def test_weights_moments_and_averages_are_exact():
     numbers = sum(parameter.numel() for parameter in AxialTransformer(MODEL).parameters())
-    found = costs_of(MODEL, TRAINING, devices=2)
+    found = step_costs(MODEL, TRAINING, devices=2)
     assert (found.parameters, sum(parameters(MODEL).values())) == (numbers, numbers)
     assert (found.weights, found.gradients, found.average, found.moments) == (*(4 * numbers,) * 3, 8 * numbers)
     assert found.memory == 20 * numbers + found.saved
     matrices = sum(weight.numel() for weight in matrices_of_blocks(AxialTransformer(MODEL)))
-    assert costs_of(MODEL, dataclasses.replace(TRAINING, optimizer="muon")).moments == 8 * numbers - 4 * matrices
-    shared = costs_of(MODEL, dataclasses.replace(TRAINING, shard=True), devices=2)
+    assert step_costs(MODEL, dataclasses.replace(TRAINING, optimizer="muon")).moments == 8 * numbers - 4 * matrices
+    shared = step_costs(MODEL, dataclasses.replace(TRAINING, shard=True), devices=2)
     assert (shared.weights, shared.moments, shared.saved) == (2 * numbers, 4 * numbers, found.saved)
 
 
 def test_parts_of_a_batch_and_blocks_that_are_computed_again_save_memory():
-    whole = costs_of(MODEL, TRAINING)
-    assert costs_of(MODEL, dataclasses.replace(TRAINING, accumulate=2)).saved == pytest.approx(
+    whole = step_costs(MODEL, TRAINING)
+    assert step_costs(MODEL, dataclasses.replace(TRAINING, accumulate=2)).saved == pytest.approx(
         whole.saved / 2, rel=0.01
     )
-    again = costs_of(MODEL, dataclasses.replace(TRAINING, checkpoint_blocks=True))
+    again = step_costs(MODEL, dataclasses.replace(TRAINING, checkpoint_blocks=True))
     inputs = 10 * 4 * 16 * 24 * 64 * 4  # blocks, examples, positions, numbers of four bytes
     assert inputs <= again.saved < inputs + whole.saved / 4
 
@@ -75,11 +75,11 @@ def test_flops_are_those_of_the_products():
     config = AxialTransformerConfig(shape=(8, 8), num_values=17, dim=64, heads=4, outer_layers=4, inner_layers=2)
     layer = 8 * 64**2 + 4 * 64 * 256 + 4 * 8 * 64
     assert training_flops(config) == 3 * 64 * (6 * layer + 2 * 64 * 17)
-    assert costs_of(config, TRAINING).flops == 4 * training_flops(config)
+    assert step_costs(config, TRAINING).flops == 4 * training_flops(config)
 
 
 def test_a_step_that_clearly_does_not_fit_is_refused_in_one_line(monkeypatch):
-    found = costs_of(MODEL, TRAINING)
+    found = step_costs(MODEL, TRAINING)
     check_memory(found, TRAINING)
     monkeypatch.setattr(costs, "free_memory", lambda device: found.memory - 1)
     with pytest.raises(ValueError, match="free"):

@@ -13,9 +13,17 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Display
-from axial_transformers.training import TrainConfig, divergence, train
-from axial_transformers.training.divergence import FIRST, LIMIT, MANY, WINDOW, add_step, goes_back, renew_limit
-from axial_transformers.training.run_state import RunState
+from axial_transformers.training import TrainConfig, run_state, train
+from axial_transformers.training.run_state import (
+    FIRST,
+    LIMIT,
+    MANY,
+    WINDOW,
+    RunState,
+    add_step,
+    must_go_back,
+    renew_limit,
+)
 
 CONFIG = TrainConfig(
     steps=60, batch_size=4, learning_rate=1e-3, warmup_steps=1, device="cpu", precision="float32", log_every=1,
@@ -26,8 +34,8 @@ CONFIG = TrainConfig(
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms are known after few steps."""
-    monkeypatch.setattr(divergence, "FIRST", 25)
-    monkeypatch.setattr(divergence, "WINDOW", 25)
+    monkeypatch.setattr(run_state, "FIRST", 25)
+    monkeypatch.setattr(run_state, "WINDOW", 25)
 
 
 def run(folder: Path, explodes: range, steps: int = CONFIG.steps, resume: bool = False, factor: float = 1e6):
@@ -95,10 +103,10 @@ def test_the_limit_follows_the_median_and_small_norms_are_never_left_out():
         renew_limit(counters, CONFIG)
     assert counters.norm_limit == CONFIG.clip_norm
     for _ in range(MANY):
-        assert not goes_back(counters)
+        assert not must_go_back(counters)
         counters.step += 1
         add_step(counters, counters.step, 1.3, 1e3)
-    assert goes_back(counters)
+    assert must_go_back(counters)
     counters.step += WINDOW
     renew_limit(counters, CONFIG)
-    assert not goes_back(counters)
+    assert not must_go_back(counters)

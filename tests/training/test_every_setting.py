@@ -17,7 +17,7 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.workers import ahead
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import TrainConfig, batches, callbacks, config, step, train
+from axial_transformers.training import TrainConfig, batches, config, fit, step, train
 from tests.small_models import small_config
 
 MODEL = small_config((4,), num_classes=3, dropout=0.2)
@@ -71,7 +71,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         record(step, "arithmetic", "deterministic")
         record(step, "checkpoint_blocks", answer=lambda model: None)
         record(step, "compile_blocks", answer=lambda model: None)
-        patch.setattr(callbacks, "write_page", lambda *given: None)
+        patch.setattr(fit, "write_page", lambda *given: None)
         patch.setattr("os.fsync", lambda descriptor: None)
         record(batches, "ahead", 2, answer=lambda draw, order, workers: ahead(draw, order, 0))
         train(

@@ -47,7 +47,7 @@ def score(averaged: AxialTransformer, step: int, fill: Any) -> dict[str, float]:
     return {"bits_per_dim": float(bits_per_dim(averaged, torch.from_numpy(examples().values)).mean())}
 
 
-def run(folder: Path, config: TrainConfig = CONFIG, **options):
+def run(folder: Path, config: TrainConfig | RunConfig = CONFIG, **options):
     return train(model(), examples(), config, folder, evaluate=score, **options)
 
 
@@ -343,14 +343,11 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
         seen.append(step)
 
     config = replace(CONFIG, steps=40, sample_every=25, tensorboard=True)
-    data = DataConfig(size=3)
-    result = run(tmp_path / "run", config, sample=sample, source="made up", data=data)
+    settings = RunConfig(source="made up", data=DataConfig(size=3), model=model().config, training=config)
+    result = run(tmp_path / "run", settings, sample=sample)
     assert seen == [25, 40]
     assert result.best_bits_per_dim < score(model(), 0, None)["bits_per_dim"] - 0.1
     record = read_run(tmp_path / "run")
     assert record is not None
-    settings = RunConfig(
-        source="made up", data=data, model=model().config, training=config.resolve_auto(), out=tmp_path / "run"
-    )
-    assert record.run == settings
+    assert record.run == replace(settings, training=config.resolve_auto(), out=tmp_path / "run")
     assert list((tmp_path / "run/tensorboard").iterdir())

@@ -14,7 +14,7 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, optimizer as muon_module, train
-from axial_transformers.training.optimizer import Muon, optimizers, orthogonalised
+from axial_transformers.training.optimizer import Muon, optimizers, orthogonalise
 
 MODEL = AxialTransformerConfig(
     shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1
@@ -45,7 +45,7 @@ def stored(folder: Path) -> list[dict[str, Tensor]]:
 def test_an_orthogonalised_matrix_keeps_its_singular_vectors_and_has_singular_values_near_one(shape):
     matrices = torch.randn(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     u, s, v = torch.linalg.svd(matrices * 100, full_matrices=False)
-    turned = u.mT @ orthogonalised(matrices * 100) @ v.mT
+    turned = u.mT @ orthogonalise(matrices * 100) @ v.mT
     values = turned.diagonal(dim1=-2, dim2=-1)
     assert (turned - torch.diag_embed(values)).abs().max() < 1e-9
     large = values[s > 0.05 * s.amax(-1, keepdim=True)]
@@ -54,9 +54,9 @@ def test_an_orthogonalised_matrix_keeps_its_singular_vectors_and_has_singular_va
 
 def test_gradients_of_nearly_zero_move_a_matrix_by_nearly_nothing():
     matrices = torch.randn(3, 8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    sizes = torch.linalg.matrix_norm(orthogonalised(matrices * 1e-8), ord=2)
+    sizes = torch.linalg.matrix_norm(orthogonalise(matrices * 1e-8), ord=2)
     assert (sizes < 0.01).all()
-    assert (torch.linalg.matrix_norm(orthogonalised(matrices), ord=2) > 0.6).all()
+    assert (torch.linalg.matrix_norm(orthogonalise(matrices), ord=2) > 0.6).all()
 
 
 @pytest.mark.parametrize("together", [2**22, 1])

@@ -10,7 +10,7 @@ import pytest
 from axial_transformers.data import Examples
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.training import TrainConfig, callbacks, read_run, train
+from axial_transformers.training import TrainConfig, fit, read_run, train
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.run_page import write_page
 from tests.pictures.test_html import fetched
@@ -51,7 +51,7 @@ def test_a_run_from_python_has_a_page_with_its_curves(tmp_path):
 
 def test_a_page_that_cannot_be_written_is_one_warning(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(callbacks, "write_page", lambda *given: 1 / 0)
+        patch.setattr(fit, "write_page", lambda *given: 1 / 0)
         with pytest.warns(UserWarning, match="goes on") as warned:
             result = train(AxialTransformer(MODEL), EXAMPLES, CONFIG, tmp_path / "run")
     assert (result.ending, {"its page, index.html" in str(each.message) for each in warned}) == ("finished", {True})

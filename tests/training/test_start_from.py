@@ -11,7 +11,7 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.models.start import start_from
-from axial_transformers.training import TrainConfig, read_run, train
+from axial_transformers.training import RunConfig, TrainConfig, read_run, train
 from tests.conftest import Axial
 from tests.small_models import random_model, small_config
 
@@ -80,10 +80,11 @@ def test_a_run_in_python_starts_from_a_model_and_goes_on_by_itself(tmp_path, mon
     examples = Examples(values, [*map(str, range(8))], range=ValueRange(0, 4))
     training = TrainConfig(steps=1, batch_size=4, learning_rate=1e-12, device="cpu", precision="float32")
     out, first = tmp_path / "run", tmp_path / "trained"
+    begun = RunConfig(model=config, start_from=str(first), training=training)
     with monkeypatch.context() as killed:
-        killed.setattr("axial_transformers.training.fit._fit", lambda *given: 1 / 0)  # before the first step
+        killed.setattr("axial_transformers.training.fit._Run.make_steps", lambda *given: 1 / 0)  # before the first step
         with pytest.raises(ZeroDivisionError):
-            train(AxialTransformer(config), examples, training, out, start_from=first)
+            train(AxialTransformer(config), examples, begun, out)
     train(AxialTransformer(config), examples, training, out, resume=True)
     trained, exported = (AxialTransformer.from_pretrained(folder) for folder in (first, out))
     for one, other in zip(trained.parameters(), exported.parameters()):

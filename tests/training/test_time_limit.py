@@ -14,7 +14,7 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import RunState, TrainConfig, train
 from axial_transformers.training.optimizer import learning_rate
-from axial_transformers.training.time_limit import TimeLimit
+from axial_transformers.training.run_state import TimeLimit
 
 CONFIG = TrainConfig(
     steps=10**6, batch_size=4, device="cpu", precision="float32", minutes=1, log_every=1, evaluate_every=10**6,
@@ -28,7 +28,7 @@ EXAMPLES = Examples(np.zeros((9, 2, 1), np.uint8), [*map(str, range(9))], range=
 def now(monkeypatch) -> list[float]:
     """The seconds that a clock shows, which stands still by itself."""
     now = [0.0]
-    for module in ("time_limit", "metrics"):
+    for module in ("run_state", "metrics"):
         patched = SimpleNamespace(monotonic=lambda: now[0])
         monkeypatch.setattr(f"axial_transformers.training.{module}.time", patched)
     return now

@@ -24,7 +24,7 @@ from axial_transformers.progress import bar
 from axial_transformers.recipes import of_own_data
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, block_of, for_archive
 from axial_transformers.training import RunConfig, RunRecord, read_run
-from axial_transformers.training.callbacks import Evaluate
+from axial_transformers.training.fit import Evaluate
 from axial_transformers.training.metrics import Metric
 
 MINUTES = 5.0

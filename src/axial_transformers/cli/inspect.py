@@ -25,9 +25,9 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.files import source_path
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training import RunConfig, read_run
-from axial_transformers.training.costs import costs_of, parameters
+from axial_transformers.training.costs import parameters, step_costs
 from axial_transformers.training.metrics import read_curves
-from axial_transformers.training.run_description import describe_run
+from axial_transformers.training.run_page import describe_run
 from axial_transformers.wording import counted
 
 VALUES_SEEN = 1 << 22
@@ -56,7 +56,7 @@ def inspect(name: str, run: RunConfig | None, as_json: bool) -> None:
     facts, found = None, dict[str, str]()
     if record or not (run.source or run.open):
         run = replace(run, training=run.training.resolve_auto())
-        costs = costs_of(run.model, run.training)
+        costs = step_costs(run.model, run.training)
     else:
         run, examples, _, facts = read(run)
         run, costs = planned(run)

@@ -3,7 +3,7 @@
 from axial_transformers.cli.commands import Push
 from axial_transformers.cli.console import say
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training.run_description import card_of, describe_upload
+from axial_transformers.training.run_page import card_of, describe_upload
 
 
 def main(options: Push) -> None:

@@ -18,7 +18,7 @@ from axial_transformers.cli.parsing import options_of, parse, parse_known
 from axial_transformers.progress import rank
 from axial_transformers.recipes.custom import check_start
 from axial_transformers.training import RunConfig
-from axial_transformers.training.run_config import RUN_RECORD
+from axial_transformers.training.config import RUN_RECORD
 
 
 def main(words: Sequence[str]) -> int:

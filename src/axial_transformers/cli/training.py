@@ -26,12 +26,10 @@ from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.recipes import in_blocks, suited, tiled
 from axial_transformers.recipes.custom import kind_of_values
 from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, read_run
-from axial_transformers.training.callbacks import Evaluate
-from axial_transformers.training.costs import StepCosts, check_memory, costs_of, parameters
-from axial_transformers.training.fit import fit, labelled
-from axial_transformers.training.run_description import describe_data
+from axial_transformers.training.costs import StepCosts, check_memory, parameters, step_costs
+from axial_transformers.training.fit import Evaluate, decide_needs_label, train as train_model
 from axial_transformers.training.run_folder import require_run
-from axial_transformers.training.run_page import BITS
+from axial_transformers.training.run_page import BITS, describe_data
 from axial_transformers.training.trained_model import check_shape, check_values, open_model, range_of_examples
 from axial_transformers.wording import engineering
 
@@ -110,14 +108,15 @@ def fit_examples(
         torch.default_generator.manual_seed(run.training.seed)  # the same first weights on every device
         model = AxialTransformer(run.model)
     seen = seen_between_steps(run, begun, examples, validation)
-    return fit(
+    return train_model(
         model,
         examples,
         replace(run, source=_absolute(run.source)),
-        begun=begun,
-        facts=facts if begun is None else replace(begun.facts, resumed_by=facts.command),
+        run.out,
         evaluate=wrap(evaluation_of(seen, run)),
         sample=pictures_of(seen, run),
+        resume=begun is not None,
+        facts=facts,
         progress=Bar("training"),
     )
 
@@ -135,9 +134,9 @@ def planned(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, 
         ValueError: a step clearly does not fit into memory, or the batch does not divide among the devices.
     """
     training = run.training.resolve_auto(begun.run.training if begun else None)
-    costs = costs_of(run.model, training, int(os.environ.get("WORLD_SIZE", 1)))
+    costs = step_costs(run.model, training, int(os.environ.get("WORLD_SIZE", 1)))
     check_memory(costs, training)
-    model = labelled(run.model, training, begun)
+    model = decide_needs_label(run.model, training, begun)
     return replace(run, model=model, training=training, open=()), costs
 
 
@@ -249,7 +248,7 @@ def decided(run: RunConfig, examples: Examples) -> dict[str, str]:
 
 
 def evaluation_of(validation: Examples, run: RunConfig) -> Evaluate:
-    """Return a callback of `fit` that evaluates examples, with their labels if they have some."""
+    """Return a callback of `train` that evaluates examples, with their labels if they have some."""
     label, batch = label_of(validation), run.training.batch_size // run.training.accumulate
 
     def whole(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
@@ -266,7 +265,7 @@ def evaluation_of(validation: Examples, run: RunConfig) -> Evaluate:
 def pictures_of(
     validation: Examples, run: RunConfig
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
-    """Return a callback of `fit` that draws samples, and bits of the examples, or None.
+    """Return a callback of `train` that draws samples, and bits of the examples, or None.
 
     Samples have the classes of the examples, if these have some.
     """

@@ -38,11 +38,13 @@ class Symmetry(NamedTuple):
 
     def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
         image = np.flip(example, tuple(axis for axis, mirrored in enumerate(self.mirrored) if mirrored))
-        return image.swapaxes(-3, -2) if self.transposed else image
+        if self.transposed:
+            image = image.swapaxes(-3, -2)
+        return image
 
     @property
     def operations(self) -> list[bool]:
-        """Whether each axis is mirrored, then whether the last two are exchanged: axes + 1 flags."""
+        """Return axes + 1 flags: for each axis, True if it is mirrored; then True if the last two are exchanged."""
         return [*self.mirrored, self.transposed]
 
 
@@ -57,16 +59,20 @@ class Shift(NamedTuple):
 
     @property
     def operations(self) -> list[bool]:
-        """Whether each axis is moved forward, then whether each is moved backward: 2 axes flags."""
-        return [*(offsets > 0 for offsets in self.offsets), *(offsets < 0 for offsets in self.offsets)]
+        """Return 2 axes flags: for each axis, True if it is moved forward; then True if it is moved backward."""
+        forward = [offset > 0 for offset in self.offsets]
+        backward = [offset < 0 for offset in self.offsets]
+        return forward + backward
 
 
 def symmetries(shape: Sequence[int]) -> list[Symmetry]:
     """Return all symmetries of a grid, the identity first: 8 of a square, 4 of another image."""
     axes = len(shape)
-    square = axes > 1 and shape[-1] == shape[-2]
-    mirrors = list(product((False, True), repeat=axes))
-    return [Symmetry(each, transposed) for transposed in ((False, True) if square else (False,)) for each in mirrors]
+    mirrors = [*product((False, True), repeat=axes)]
+    result = [Symmetry(mirrored, False) for mirrored in mirrors]
+    if axes > 1 and shape[-1] == shape[-2]:
+        result += [Symmetry(mirrored, True) for mirrored in mirrors]
+    return result
 
 
 def shifts(shape: Sequence[int]) -> list[Shift]:
@@ -74,7 +80,7 @@ def shifts(shape: Sequence[int]) -> list[Shift]:
     return [Shift(offsets) for offsets in product((0, 1, -1), repeat=len(shape))]
 
 
-def augmented(
+def augment(
     values: Integer[np.ndarray, "b *a c"],
     among: Sequence[Symmetry] | Sequence[Shift],
     share: float,
@@ -92,7 +98,12 @@ def augmented(
     Returns:
         Examples [B, *A, C], and operations [B, n].
     """
-    chosen = [among[int(u / share * len(among))] if u < share else among[0] for u in uniform]
+    chosen = []
+    for number in uniform:
+        if number < share:
+            chosen.append(among[int(number / share * len(among))])
+        else:
+            chosen.append(among[0])
     images = np.stack([rearrange(example) for rearrange, example in zip(chosen, values)])
     return images, torch.tensor([rearrange.operations for rearrange in chosen], device="cpu")
 

@@ -21,7 +21,7 @@ The batch size says which positions a step has, so a resume must not change it. 
 depends on the step and the rank (`step.step`).
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from enum import IntEnum
 from functools import lru_cache, partial
 from itertools import count
@@ -38,7 +38,7 @@ from axial_transformers.data import Examples
 from axial_transformers.data.blocks_of_arrays import Blocks
 from axial_transformers.data.workers import ahead
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training.augmentation import augmented, shifts, symmetries
+from axial_transformers.training.augmentation import augment, shifts, symmetries
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.processes import Processes
 
@@ -129,33 +129,43 @@ WORKERS = 2
 
 def some_examples(examples: Examples, numbers: int) -> torch.Tensor:
     """Return examples [n, *A, C] of about `numbers` numbers, evenly spaced; at least one."""
-    count, each = len(examples.values), prod(examples.values.shape[1:])
-    chosen = np.linspace(0, count - 1, max(1, min(count, numbers // each))).astype(np.int64)
+    count = len(examples.values)
+    size = prod(examples.values.shape[1:])
+    wanted = max(1, min(count, numbers // size))
+    chosen = np.linspace(0, count - 1, wanted).astype(np.int64)
     return torch.from_numpy(examples.values[chosen])
 
 
-def check_fit(model: AxialTransformer, examples: Examples, config: TrainConfig, processes: Processes) -> None:
+def check_matches(model: AxialTransformer, examples: Examples, config: TrainConfig, processes: Processes) -> None:
     """Raise ValueError if the model cannot train on these examples, with these settings, in these processes."""
-    wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
-    if not shape[0]:
+    if not len(examples):
         raise ValueError("there is not one training example")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("all weights of the model are frozen: thaw some, by model.requires_grad_()")
-    if shape[1:] != (*wants.shape, wants.channels):
-        raise ValueError(f"the model takes [*A, C] = {[*wants.shape, wants.channels]}, the data is {[*shape[1:]]}")
-    examples.range._replace(grid=wants.range.grid).require_within(wants.range, "the data")  # of floats, their integers
-    if classes is None:
-        if config.label_dropout:
-            raise ValueError(f"training.label_dropout is {config.label_dropout}, but the model has no classes")
-    elif labels is None:
-        raise ValueError(f"the model has {classes} classes, but the data has no labels")
-    elif not 0 <= labels.min() <= labels.max() < classes:
-        raise ValueError(f"the model has {classes} classes, but the data has labels {labels.min()}..{labels.max()}")
+    wanted = [*model.config.shape, model.config.channels]
+    shape = [*examples.values.shape[1:]]
+    if shape != wanted:
+        raise ValueError(f"the model takes [*A, C] = {wanted}, the data is {shape}")
+    integers = examples.range._replace(grid=model.config.range.grid)  # floats are compared by their integers
+    integers.require_within(model.config.range, "the data")
+    _check_labels(model.config.num_classes, examples, config)
     if config.batch_size % (processes.count * config.accumulate):
         raise ValueError(
             f"a batch of {config.batch_size} does not divide into {config.accumulate} parts on each of "
             f"{processes.count} processes"
         )
+
+
+def _check_labels(classes: int | None, examples: Examples, config: TrainConfig) -> None:
+    if classes is None:
+        if config.label_dropout:
+            raise ValueError(f"training.label_dropout is {config.label_dropout}, but the model has no classes")
+        return
+    labels = examples.labels
+    if labels is None:
+        raise ValueError(f"the model has {classes} classes, but the data has no labels")
+    if not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"the model has {classes} classes, but the data has labels {labels.min()}..{labels.max()}")
 
 
 class Batch(NamedTuple):
@@ -170,10 +180,14 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device; copies to CUDA run beside its computations."""
 
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+        def move(tensor: Tensor | None) -> Tensor | None:
+            if tensor is None:
+                return None
+            if device.type == "cuda":
+                return tensor.pin_memory().to(device, non_blocking=True)
+            return tensor.to(device)
 
-        return Batch(*(None if part is None else move(part) for part in self))  # type: ignore[arg-type]
+        return Batch(*map(move, self))  # type: ignore[arg-type]
 
 
 def batch_at(
@@ -186,29 +200,33 @@ def batch_at(
         num_classes: classes of the model, and the label that stands for a hidden one; None: a model without classes.
         positions: int64 [B], see the top of this file.
     """
-    indices, values = example_indices(config.seed, len(examples.values), positions), examples.values
+
+    def random(purpose: Purpose) -> NDArray[np.float64]:
+        return uniforms(config.seed, purpose, positions)
+
+    indices = example_indices(config.seed, len(examples.values), positions)
+    values = examples.values
     if isinstance(values, Blocks) and values.at_random:
-        values = values.cut(indices, uniforms(config.seed, Purpose.OFFSET, positions))
+        values = values.cut(indices, random(Purpose.OFFSET))
     else:
         values = values[indices]
     if config.horizontal_flip:
-        flip = uniforms(config.seed, Purpose.FLIP, positions) < 0.5
+        flip = random(Purpose.FLIP) < 0.5
         values[flip] = np.flip(values[flip], axis=-2)
     label = None
     if num_classes is not None:
         assert examples.labels is not None
-        hidden = uniforms(config.seed, Purpose.LABEL, positions) < config.label_dropout
+        hidden = random(Purpose.LABEL) < config.label_dropout
         label = torch.from_numpy(np.where(hidden, num_classes, examples.labels[indices]))
-    uniform = uniforms(config.seed, Purpose.SLICE, positions)
-    channel = slices.start + slices.step * (uniform * len(slices)).astype(np.int64)
+    channel = slices.start + slices.step * (random(Purpose.SLICE) * len(slices)).astype(np.int64)
     operations = None
     grid = values.shape[1:-1]
     if config.distribution_augmentation or config.shift_augmentation:
-        uniform = uniforms(config.seed, Purpose.SYMMETRY, positions)
-        values, operations = augmented(values, symmetries(grid), config.distribution_augmentation, uniform)
+        share = config.distribution_augmentation
+        values, operations = augment(values, symmetries(grid), share, random(Purpose.SYMMETRY))
         if config.shift_augmentation:
-            uniform = uniforms(config.seed, Purpose.SHIFT, positions)
-            values, moves = augmented(values, shifts(grid), config.shift_augmentation, uniform)
+            share = config.shift_augmentation
+            values, moves = augment(values, shifts(grid), share, random(Purpose.SHIFT))
             operations = torch.cat([operations, moves], dim=1)
     return Batch(torch.from_numpy(values), label, torch.from_numpy(channel), operations)
 
@@ -225,13 +243,14 @@ def batches(
 
     Threads prefetch, so that reading and decoding overlap with training.
     """
-    order = (
-        positions
-        for step in count(first_step)
-        for positions in step_positions(step, config.batch_size, processes.rank, processes.count).reshape(
-            config.accumulate, -1
-        )
-    )
-    in_memory = isinstance(examples.values, (np.ndarray, Blocks))
-    workers = config.workers if config.workers is not None else 0 if in_memory else WORKERS
-    return ahead(partial(batch_at, examples, slices, num_classes, config), order, workers)
+
+    def order() -> Iterator[NDArray[np.int64]]:
+        for step in count(first_step):
+            positions = step_positions(step, config.batch_size, processes.rank, processes.count)
+            yield from positions.reshape(config.accumulate, -1)
+
+    workers = config.workers
+    if workers is None:
+        in_memory = isinstance(examples.values, (np.ndarray, Blocks))
+        workers = 0 if in_memory else WORKERS
+    return ahead(partial(batch_at, examples, slices, num_classes, config), order(), workers)

@@ -24,7 +24,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.files import folder_written_whole, require_inside
 from axial_transformers.storage.model_folders import read_tensors, write_tensors
 from axial_transformers.training.optimizer import moments, set_moments
-from axial_transformers.training.parallelism import full_tensors, load_full_tensors
+from axial_transformers.training.parallelism import gather_tensors, load_full_tensors
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run_folder import require_run
 from axial_transformers.training.run_state import STATE, RunState
@@ -82,13 +82,18 @@ def read_checkpoint(
     state = RunState.read(path)
     if state.step != _step(path):
         raise ValueError(f"{path / STATE} is of step {brief(state.step)}")
-    wanted = state.identity if identity is None else identity
-    for name in sorted(state.identity.keys() | wanted.keys()):
-        old, new = state.identity.get(name), wanted.get(name)
+    if identity is not None:
+        _require_same(run, state.identity, identity)
+    return state, {name: read_tensors(path / name, tensors) for name, tensors in expected.items()}
+
+
+def _require_same(run: Path, before: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name in sorted(before.keys() | wanted.keys()):
+        old = before.get(name)
+        new = wanted.get(name)
         if old != new:
             named = name if name in wanted else brief(name)
             raise ValueError(f"{run} cannot be resumed: it has {named} = {brief(old)}, not {brief(new)}")
-    return state, {name: read_tensors(path / name, tensors) for name, tensors in expected.items()}
 
 
 def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
@@ -112,7 +117,8 @@ class Checkpoints:
     """The checkpoints of one run: the newest two and the best."""
 
     def __init__(self, run: Path, processes: Processes) -> None:
-        self.run, self.processes = run, processes
+        self.run = run
+        self.processes = processes
         self._began = run.stat() if processes.rank_zero else None
 
     def require_folder(self) -> None:
@@ -127,11 +133,13 @@ class Checkpoints:
             ValueError: the processes' copies of the weights differ, in any bit.
             OSError: the checkpoint cannot be written, or the run's folder was moved or removed.
         """
-        path, first = self.run / CHECKPOINTS / checkpoint_name(state.step), self.processes.rank_zero
-        files, host = Tensors(), torch.device("cpu")  # all of them may not fit on the device
+        path = self._path(state.step)
+        first = self.processes.rank_zero
+        files = Tensors()
         if not self.processes.any(first and path.is_dir()):  # otherwise only the state can have changed
             self._require_equal(weights.model, state.step)
-            files = {file: full_tensors(tensors, first, host) for file, tensors in weights.tensors().items()}
+            host = torch.device("cpu")  # all of them may not fit on the device
+            files = {file: gather_tensors(tensors, first, host) for file, tensors in weights.tensors().items()}
         if first:
             self.require_folder()
             before = newest_checkpoint(self.run)
@@ -141,14 +149,18 @@ class Checkpoints:
                 rest = f"; {before} is there: make room, then resume" if before else ""
                 raise OSError(f"{path} could not be written ({error}){rest}") from error
 
+    def _path(self, step: int) -> Path:
+        return self.run / CHECKPOINTS / checkpoint_name(step)
+
     def _require_equal(self, model: AxialTransformer, step: int) -> None:
         count = self.processes.count
-        if count > 1 and not self.processes.agree(_digest_of_copies(model.state_dict().values())):
-            before = newest_checkpoint(self.run) or "the start"
-            raise ValueError(
-                f"the weights of the {count} processes differ after step {step}, and no checkpoint of them was "
-                f"kept. Run `axial doctor`; then resume from {before}"
-            )
+        if count == 1 or self.processes.agree(_digest_of_copies(model.state_dict().values())):
+            return
+        before = newest_checkpoint(self.run) or "the start"
+        raise ValueError(
+            f"the weights of the {count} processes differ after step {step}, and no checkpoint of them was "
+            f"kept. Run `axial doctor`; then resume from {before}"
+        )
 
     def _write(self, path: Path, state: RunState, files: Tensors) -> None:
         if not files:
@@ -158,7 +170,9 @@ class Checkpoints:
                 for name, tensors in files.items():
                     write_tensors(aside / name, tensors)
                 state.write(aside)
-        for old in _newest_first(self.run)[KEPT:] if not state.left_out_at else ():  # the run may go back
+        if state.left_out_at:  # the run may go back
+            return
+        for old in _newest_first(self.run)[KEPT:]:
             if _step(old) != state.best_step:
                 shutil.rmtree(old)
 
@@ -171,20 +185,23 @@ class Checkpoints:
             ValueError: it is of another run (other data, seed, batch size, optimizer or model), or damaged.
             OSError: one of its files is missing.
         """
-        newest, expected = newest_checkpoint(self.run), weights.tensors()
+        newest = newest_checkpoint(self.run)
         step = int(self.processes.broadcast(_step(newest) if newest else -1))
         if step < 0:
             return
-        path = self.run / CHECKPOINTS / checkpoint_name(step)
+        path = self._path(step)
+        expected = weights.tensors()
         if self.processes.rank_zero:
-            found, tensors = read_checkpoint(self.run, path, expected, state.identity)
+            saved, tensors = read_checkpoint(self.run, path, expected, state.identity)
         else:
-            found, tensors = RunState.read(path), Tensors()
+            saved = RunState.read(path)
+            tensors = Tensors()
             for file, own in expected.items():
-                tensors[file] = {name: torch.empty(each.shape, device="cpu") for name, each in own.items()}
-        vars(state).update(vars(found))
+                tensors[file] = {name: torch.empty(tensor.shape, device="cpu") for name, tensor in own.items()}
+        vars(state).update(vars(saved))
         weights.restore(tensors)
-        self.processes.broadcast_tensors(each for own in weights.tensors().values() for each in own.values())
+        for own in weights.tensors().values():
+            self.processes.broadcast_tensors(own.values())
         self.processes.barrier()
 
     def go_back(self, weights: Weights, state: RunState) -> None:
@@ -193,17 +210,23 @@ class Checkpoints:
         Newer checkpoints are removed. Without any checkpoint, only the rates change.
         """
         self.require_folder()
-        found = _newest_first(self.run) if self.processes.rank_zero else []
         changed: dict[str, Any] = {"rates": state.rates / 2, "left_out_at": ()}
-        changed |= {name: getattr(state, name) for name in ("left_out", "seconds", "best_step", "best_bits_per_dim")}
-        if found:
-            good = next((path for path in found if _step(path) < min(state.left_out_at)), found[-1])
-            for newer in found[: found.index(good)]:
-                shutil.rmtree(newer)
-            replace(RunState.read(good), **changed).write(good)
+        for name in ("left_out", "seconds", "best_step", "best_bits_per_dim"):
+            changed[name] = getattr(state, name)
+        if self.processes.rank_zero:
+            good = self._remove_from(min(state.left_out_at))
+            if good:
+                replace(RunState.read(good), **changed).write(good)
         self.processes.barrier()
         self.restore(weights, state)
         vars(state).update(changed)
+
+    def _remove_from(self, step: int) -> Path | None:
+        """Remove the checkpoints from a step on, but for the oldest of all; return the newest that is left."""
+        paths = _newest_first(self.run)
+        while len(paths) > 1 and _step(paths[0]) >= step:
+            shutil.rmtree(paths.pop(0))
+        return next(iter(paths), None)
 
 
 def checkpoint_name(step: int) -> str:
@@ -212,8 +235,11 @@ def checkpoint_name(step: int) -> str:
 
 
 def _newest_first(run: Path) -> list[Path]:
-    found = (run / CHECKPOINTS).glob("step-*")
-    return sorted((path for path in found if path.name[5:].isdecimal() and path.is_dir()), key=_step, reverse=True)
+    paths = []
+    for path in (run / CHECKPOINTS).glob("step-*"):
+        if path.name.removeprefix("step-").isdecimal() and path.is_dir():
+            paths.append(path)
+    return sorted(paths, key=_step, reverse=True)
 
 
 def _step(path: Path) -> int:

@@ -1,15 +1,20 @@
-"""Settings of training."""
+"""Settings: how a run trains, and the whole run, which a recipe or a command makes and `train.json` keeps."""
 
 import os
 import warnings
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+from axial_transformers.data.config import DataConfig
+from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.settings import COUNT, MAX_NUMBER, POSITIVE, SHARE, Bounds, check_settings
 
 if TYPE_CHECKING:  # settings are read and checked without torch
     import torch
 
+RUN_RECORD = "train.json"
 UPDATES = Bounds(least=0, most=MAX_NUMBER)
 AUTO = {"precision": ("auto",), "compile": ("auto", "bfloat16")}
 """Values that the device or the run to resume decides."""
@@ -115,17 +120,21 @@ class TrainConfig:
         from axial_transformers.machine import multiplies_bfloat16, why_not_compiled
 
         if begun is not None:
-            of_begun = {name: getattr(begun, name) for name, auto in AUTO.items() if getattr(self, name) in auto}
-            return replace(self, **of_begun).resolve_auto()
-        device, precision = self.torch_device(), self.precision
+            decided = {name: getattr(begun, name) for name, auto in AUTO.items() if getattr(self, name) in auto}
+            return replace(self, **decided).resolve_auto()
+        device = self.torch_device()
         on_cuda = device.type == "cuda"
         if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
             needed = "CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it"
             raise ValueError(f"training.deterministic=True needs {needed}")
+        precision = self.precision
         if precision == "auto":
             precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
-        compile = self.compile if isinstance(self.compile, bool) else on_cuda or self.compile == precision
-        if compile and (reason := why_not_compiled(device)):
+        compile = self.compile
+        if not isinstance(compile, bool):
+            compile = on_cuda or compile == precision
+        reason = why_not_compiled(device) if compile else None
+        if reason:
             warnings.warn(f"blocks are not compiled: {reason}", stacklevel=2)
             compile = False
         return replace(self, precision=precision, compile=compile)
@@ -138,6 +147,64 @@ class TrainConfig:
         import torch
 
         return torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A training run: its data, its model, how it trains, and where it goes.
+
+    A setting is open until something decides it:
+
+    1. A recipe returns a run, in which some settings are `open`.
+    2. The command line changes settings, which closes them (`changed`).
+    3. `recipes.tiled` and `recipes.suited` decide those that depend on the data.
+    4. `training.train` writes it to train.json. Nothing is open any more.
+    """
+
+    recipe: str | None = None
+    """Name of the recipe; None: begun from Python."""
+    source: str | None = None
+    """Source of the data, as `data.load` takes it; None: examples from Python, or a recipe without data of its own."""
+    out: Path = Path("runs")
+    """The run's folder."""
+    validate_on: Annotated[int, COUNT] = 1000
+    """Most validation examples that are evaluated during training."""
+    samples: Annotated[int, Bounds(least=0, most=10_000)] = 36
+    """Examples in a sample grid. 0: no grids."""
+    start_from: str | None = None
+    """Start from the weights of this model: a run, a folder, a hub id, or a model of the package. Its values, channels,
+    layout and width stay; the shape and the classes are those of the data."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: AxialTransformerConfig
+    training: TrainConfig = field(default_factory=TrainConfig)
+    open: tuple[str, ...] = ()
+    """Names of settings, such as model.shape, that the data still decide."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def closed(self, settings: Iterable[str]) -> Self:
+        """Return the run with these settings open no more; their values stay."""
+        decided = {*settings}
+        return replace(self, open=tuple(name for name in self.open if name not in decided))
+
+    def changed(self, settings: Mapping[str, Any]) -> Self:
+        """Return the run with new values for settings, by name, such as samples or model.dim; they are open no more."""
+        own: dict[str, Any] = {}
+        groups: dict[str, dict[str, Any]] = {"data": {}, "model": {}, "training": {}}
+        for name, value in settings.items():
+            group, _, setting = name.rpartition(".")
+            if group:
+                groups[group][setting] = value
+            else:
+                own[name] = value
+        for group, values in groups.items():
+            own[group] = replace(getattr(self, group), **values)
+        return replace(self, **own).closed(settings)
+
+    def decided(self, settings: Mapping[str, Any]) -> Self:
+        """Return the run with new values for those of the settings that are open."""
+        return self.changed({name: value for name, value in settings.items() if name in self.open})
 
 
 def find_device(name: str) -> "torch.device":

@@ -9,6 +9,7 @@ activations, temporaries, and what allocators keep: a step takes more.
 
 import os
 import weakref
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -47,26 +48,38 @@ class StepCosts:
     saved: int
     """By autograd, of the examples that a device takes at a time."""
     flops: int
-    """Of all devices, without recomputed blocks."""
+    """Those of all devices, without recomputed blocks."""
 
     @property
     def memory(self) -> int:
         return self.weights + self.gradients + self.moments + self.average + self.saved
 
 
-def costs_of(model: AxialTransformerConfig, training: TrainConfig, devices: int = 1) -> StepCosts:
+def step_costs(model: AxialTransformerConfig, training: TrainConfig, devices: int = 1) -> StepCosts:
     """Return what a step needs, with settings without `auto`."""
     with torch.device("meta"):
         empty = AxialTransformer(model)
-    numbers = sum(weight.numel() for weight in empty.parameters())
-    matrices = sum(weight.numel() for weight in matrices_of_blocks(empty)) if training.optimizer == "muon" else 0
-    share = FLOAT * numbers // (devices if training.shard else 1)
+    numbers = _numbers(empty.parameters())
+    share = FLOAT * numbers
+    if training.shard:
+        share //= devices
+    moments = 2 * share
+    if training.optimizer == "muon":
+        moments -= FLOAT * _numbers(matrices_of_blocks(empty))
     examples = training.batch_size // (devices * training.accumulate)
-    saved, flops = saved_bytes(empty, training, examples), training_flops(model) * training.batch_size
-    moments = 2 * share - FLOAT * matrices
     return StepCosts(
-        parameters=numbers, weights=share, gradients=share, moments=moments, average=share, saved=saved, flops=flops
+        parameters=numbers,
+        weights=share,
+        gradients=share,
+        moments=moments,
+        average=share,
+        saved=saved_bytes(empty, training, examples),
+        flops=training_flops(model) * training.batch_size,
     )
+
+
+def _numbers(weights: Iterable[Tensor]) -> int:
+    return sum(weight.numel() for weight in weights)
 
 
 def saved_bytes(empty: AxialTransformer, training: TrainConfig, examples: int) -> int:
@@ -78,7 +91,8 @@ def saved_bytes(empty: AxialTransformer, training: TrainConfig, examples: int) -
             tensor.zero_()
     if training.checkpoint_blocks:
         checkpoint_blocks(model)
-    one, two = (_saved(model, training, count) for count in (1, 2))
+    one = _saved(model, training, 1)
+    two = _saved(model, training, 2)
     return one + (examples - 1) * (two - one)
 
 
@@ -90,17 +104,19 @@ def _saved(model: AxialTransformer, training: TrainConfig, examples: int) -> int
     def save(tensor: Tensor) -> None:
         nonlocal total
         storage = tensor.untyped_storage()
-        if (key := storage_key(storage)) not in alive:
-            total += storage.nbytes()
-            alive.add(key)
-            weakref.finalize(storage, alive.discard, key)
+        key = storage_key(storage)
+        if key in alive:
+            return
+        total += storage.nbytes()
+        alive.add(key)
+        weakref.finalize(storage, alive.discard, key)
 
     def save_input(_: Module, inputs: tuple[Any, ...]) -> None:
         save(inputs[0])
 
     with ExitStack() as entered:
-        for block in model.modules() if training.checkpoint_blocks else ():  # only the input of each is kept
-            if isinstance(block, TransformerBlock):
+        for block in model.modules():
+            if training.checkpoint_blocks and isinstance(block, TransformerBlock):  # which keeps its input only
                 entered.callback(block.register_forward_pre_hook(save_input).remove)
         entered.enter_context(saved_tensors_hooks(save, lambda _: torch.empty(0, device="cpu")))
         entered.enter_context(training.autocast(training.torch_device()))
@@ -112,7 +128,7 @@ def parameters(config: AxialTransformerConfig) -> dict[str, int]:
     """Return the number of parameters of each part of a model."""
     with torch.device("meta"):
         model = AxialTransformer(config)
-    return {name: sum(weight.numel() for weight in part.parameters()) for name, part in model.named_children()}
+    return {name: _numbers(module.parameters()) for name, module in model.named_children()}
 
 
 @cache
@@ -126,18 +142,25 @@ def training_flops(config: AxialTransformerConfig) -> int:
 
 
 def _loss(model: AxialTransformer, examples: int) -> Tensor:
-    config, device = model.config, next(model.parameters()).device
+    config = model.config
+    device = next(model.parameters()).device
     x = torch.full((examples, *config.shape, config.channels), config.lowest, device=device)
-    label = torch.zeros(examples, dtype=torch.int64, device=device) if config.num_classes else None
-    return random_slice_loss(model, x, label, channel=torch.full((examples,), model.slices.start, device=device))
+    channel = torch.full((examples,), model.slices.start, device=device)
+    label = torch.zeros_like(channel) if config.num_classes else None
+    return random_slice_loss(model, x, label, channel=channel)
 
 
 def check_memory(costs: StepCosts, training: TrainConfig) -> None:
     """Raise ValueError if a step clearly does not fit into the free memory of its device."""
     device = training.torch_device()
     free = free_memory(device)
-    sharing = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if device.type == "cpu" else 1
-    if free is not None and sharing * costs.memory > free:
-        needed, left = engineering(costs.memory), engineering(free // sharing)
+    if free is None:
+        return
+    if device.type == "cpu":
+        free //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if costs.memory > free:
+        needed = engineering(costs.memory)
         ways = "--training.accumulate, --training.checkpoint-blocks, smaller examples or a smaller model"
-        raise ValueError(f"a training step would need more than {needed}B, and {left}B are free here: try {ways}")
+        raise ValueError(
+            f"a training step would need more than {needed}B, and {engineering(free)}B are free here: try {ways}"
+        )

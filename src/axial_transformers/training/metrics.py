@@ -21,8 +21,7 @@ from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, require_inside, written_whole
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import add_step
-from axial_transformers.training.run_state import RunState
+from axial_transformers.training.run_state import RunState, add_step
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
 STATUS = Path("/proc/self/status")
@@ -49,9 +48,12 @@ class Meter:
 
     def __init__(self, device: torch.device, batch_size: int, every: int, state: RunState) -> None:
         self.newest_line: dict[str, float] = {}
-        self._device, self._batch_size, self._every = device, batch_size, every
+        self._device = device
+        self._batch_size = batch_size
+        self._every = every
+        self._state = state
         self._unread: list[tuple[int, Tensor]] = []
-        self._state, self._steps = state, 0
+        self._steps = 0
         self._last_line = time.monotonic()
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
@@ -74,31 +76,36 @@ class Meter:
             self._state.unlogged_norms += norm
             add_step(self._state, step, nats, norm)
 
-    def shown(self, left: float) -> str:
+    def describe(self, left: float) -> str:
         """Return the seconds that are left, and the newest bits/dim, as text for a terminal."""
-        bits = f"  {self.newest_line['bits_per_dim']:.3f} bits/dim" if self.newest_line else ""
-        return f"{timedelta(seconds=round(left))} left{bits}"
+        text = f"{timedelta(seconds=round(left))} left"
+        if self.newest_line:
+            text += f"  {self.newest_line['bits_per_dim']:.3f} bits/dim"
+        return text
 
     def line(self) -> dict[str, float]:
         """Return means over the steps since the previous line."""
         self.read()
-        now, state = time.monotonic(), self._state
-        nats, norm = (total / state.unlogged_steps for total in (state.unlogged_nats, state.unlogged_norms))
-        rate = self._steps * self._batch_size / (now - self._last_line)
+        now = time.monotonic()
+        state = self._state
+        nats = state.unlogged_nats / state.unlogged_steps
         self.newest_line = {
             "bits_per_dim": nats / LOG2,
             "nats_per_dim": nats,
-            "gradient_norm": norm,
+            "gradient_norm": state.unlogged_norms / state.unlogged_steps,
             "steps_left_out": state.left_out,
-            "examples_per_second": rate,
+            "examples_per_second": self._steps * self._batch_size / (now - self._last_line),
             "peak_memory_bytes": peak_memory(self._device),
         }
-        self._steps, self._last_line = 0, now
-        state.unlogged_steps, state.unlogged_nats, state.unlogged_norms = 0, 0.0, 0.0
+        self._steps = 0
+        self._last_line = now
+        state.unlogged_steps = 0
+        state.unlogged_nats = 0.0
+        state.unlogged_norms = 0.0
         return self.newest_line
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Leave the time of the block out of all steps."""
         self.read()
         start = time.monotonic()
@@ -114,7 +121,7 @@ class MetricsLog:
 
     def __init__(self, folder: Path | None, state: RunState, config: TrainConfig) -> None:
         self._path = Path(os.devnull) if folder is None else folder / METRICS
-        self._file = self._from(state)
+        self._file = self._open_after(state)
         self._board = self._wandb = None
         if config.tensorboard and folder is not None:
             from torch.utils.tensorboard import SummaryWriter
@@ -124,14 +131,14 @@ class MetricsLog:
             import wandb
 
             name = folder.resolve().name
-            self._wandb = wandb.init(project=config.wandb, name=name, id=_identity(folder), resume="allow")
+            self._wandb = wandb.init(project=config.wandb, name=name, id=_wandb_id(folder), resume="allow")
 
     def go_back(self, state: RunState) -> None:
         """Remove the lines of steps that are made again."""
         self._file.close()
-        self._file = self._from(state)
+        self._file = self._open_after(state)
 
-    def _from(self, state: RunState) -> TextIO:
+    def _open_after(self, state: RunState) -> TextIO:
         """Return the file, without the lines after a state, to write on."""
         resumed = state.step, state.evaluated_step == state.step
         if self._path.is_file():
@@ -144,8 +151,8 @@ class MetricsLog:
         return self._path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
-        pictures = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-        numbers = {name: value for name, value in values.items() if name not in pictures}
+        """Write the metrics of a step; images go to Weights & Biases only."""
+        numbers = {name: value for name, value in values.items() if not isinstance(value, np.ndarray)}
         if numbers:
             with errors_name(self._path):
                 self._file.write(line_of({"step": step, **numbers}) + "\n")
@@ -156,7 +163,8 @@ class MetricsLog:
         if self._wandb:
             import wandb
 
-            self._wandb.log({**numbers, **{name: wandb.Image(each) for name, each in pictures.items()}}, step=step)
+            images = {name: wandb.Image(value) for name, value in values.items() if name not in numbers}
+            self._wandb.log(numbers | images, step=step)
 
     def __enter__(self) -> "MetricsLog":
         return self
@@ -172,7 +180,7 @@ class MetricsLog:
             self._wandb.finish(exit_code=int(kind is not None))
 
 
-def _identity(folder: Path) -> str:
+def _wandb_id(folder: Path) -> str:
     """Return what Weights & Biases calls the run in this folder, also after a resume."""
     path = require_inside(folder / WANDB, folder)
     if not path.is_file():
@@ -208,7 +216,9 @@ def read_curves(folder: Path) -> dict[str, Curve]:
     with path.open(encoding="utf-8") as file:
         for metrics in map(_metrics, file):
             step = metrics.pop("step", math.inf)
-            for name, value in metrics.items() if step < math.inf else ():
+            if not math.isfinite(step):
+                continue
+            for name, value in metrics.items():
                 curves.setdefault(name, []).append((step, value))
     return curves
 

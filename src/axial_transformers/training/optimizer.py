@@ -16,11 +16,11 @@ from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.ops.torch_private import add_to_each, lerp_each, lerp_each_in_place, multiply_each
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.parallelism import local_shard, sharded_like, sum_over_shards
+from axial_transformers.training.parallelism import local_shard, shard_like, sum_over_shards
 
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of X <- a X + (b G + c G^2) X, G = X X^T: takes singular values in (0, 1] to about 0.7 .. 1.2."""
+"""X <- a X + (b G + c G^2) X with G = X X^T takes singular values in (0, 1] to about 0.7 .. 1.2."""
 FLOOR = 0.1
 """Least norm by which a matrix is divided before it is orthogonalised, in nats/dim per unit of weight. Singular values
 below a 500th of that, 3.4445^-5, stay small: they are noise, of which a full step would be a step at random."""
@@ -35,7 +35,7 @@ class Muon(Optimizer):
 
     M <- momentum * M + (1 - momentum) * gradient
     W <- (1 - lr * weight_decay) * W
-    W <- W - lr * sqrt(max(1, rows / columns)) * orthogonalised(momentum * M + (1 - momentum) * gradient)
+    W <- W - lr * sqrt(max(1, rows / columns)) * orthogonalise(momentum * M + (1 - momentum) * gradient)
 
     Unlike in torch.optim.Muon, a parameter can stack several matrices. Processes with copies of one model divide the
     matrices.
@@ -58,30 +58,28 @@ class Muon(Optimizer):
         for parameter, count in parameters:
             rows, columns = parameter.shape
             alike.setdefault((count, rows // count, columns), []).append(parameter)
-        groups = [{"params": each, "matrices": shape} for shape, each in alike.items()]
+        groups = [{"params": tensors, "matrices": shape} for shape, tensors in alike.items()]
         super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = dtype
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        several = dist.is_initialized() and dist.get_world_size() > 1
-        parts = [
-            (group, parameters)
-            for group in self.param_groups
-            for parameters in _parts([each for each in group["params"] if each.grad is not None])
-        ]
-        found = []
-        for number, (group, parameters) in enumerate(parts):
-            ahead = self._momentum(parameters, group["momentum"]).to(self.dtype)
-            owner, sent = number % dist.get_world_size() if several else 0, None
-            if not several or owner == dist.get_rank():
-                matrices = ahead.view(-1, *group["matrices"][1:])
-                ahead = orthogonalised(matrices).reshape(ahead.shape)
-            if several:
-                ahead = ahead.contiguous()  # gloo sends the storage as it lies, and tall matrices come transposed
-                sent = dist.broadcast(ahead, owner, async_op=True)
-            found.append((ahead, sent))
-        for (group, parameters), (steps, sent) in zip(parts, found, strict=True):
+        processes = dist.get_world_size() if dist.is_initialized() else 1
+        begun: list[tuple[dict[str, Any], list[Tensor], Tensor, dist.Work | None]] = []
+        for group in self.param_groups:
+            with_gradients = [parameter for parameter in group["params"] if parameter.grad is not None]
+            for parameters in _split(with_gradients):
+                ahead = self._momentum(parameters, group["momentum"]).to(self.dtype)
+                owner = len(begun) % processes
+                if processes == 1 or owner == dist.get_rank():
+                    matrices = ahead.view(-1, *group["matrices"][1:])
+                    ahead = orthogonalise(matrices).reshape(ahead.shape)
+                sent = None
+                if processes > 1:
+                    ahead = ahead.contiguous()  # gloo sends the storage as it lies, and tall matrices come transposed
+                    sent = dist.broadcast(ahead, owner, async_op=True)
+                begun.append((group, parameters, ahead, sent))
+        for group, parameters, steps, sent in begun:
             if sent is not None:
                 sent.wait()
             _, rows, columns = group["matrices"]
@@ -90,34 +88,41 @@ class Muon(Optimizer):
             add_to_each(parameters, steps.to(parameters[0].dtype).unbind(), alpha=-rate)
 
     def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
-        for each in parameters:
-            if not self.state[each]:
-                self.state[each]["momentum_buffer"] = torch.zeros_like(each)
-        momenta = [self.state[each]["momentum_buffer"] for each in parameters]
-        gradients = [each.grad for each in parameters if each.grad is not None]
+        """Update the momenta of parameters of one shape; return momentum * M + (1 - momentum) * gradient, stacked."""
+        momenta = []
+        gradients = []
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+            momenta.append(state["momentum_buffer"])
+            assert parameter.grad is not None
+            gradients.append(parameter.grad)
         lerp_each_in_place(momenta, gradients, 1 - momentum)
         return torch.stack(lerp_each(gradients, momenta, momentum))
 
 
-def orthogonalised(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
+def orthogonalise(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
     """Return about U V^T of each matrix U S V^T [N, rows, columns]: singular values 0.7 to 1.2, except of tiny S.
 
     S is tiny below a 500th of its norm, or of FLOOR.
     """
     a, b, c = COEFFICIENTS
-    tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.mT if tall else matrices
-    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=FLOOR)
+    if matrices.shape[-2] > matrices.shape[-1]:
+        return orthogonalise(matrices.mT).mT
+    x = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp(min=FLOOR)
     for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.mT if tall else x
+    return x
 
 
-def _parts(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    size = max(1, MAX_NUMBERS // parameters[0].numel()) if parameters else 1
+def _split(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
+    if not parameters:
+        return
+    size = max(1, MAX_NUMBERS // parameters[0].numel())
     for start in range(0, len(parameters), size):
-        yield [*parameters[start : start + size]]
+        yield parameters[start : start + size]
 
 
 WARMUP_SHARE = 8
@@ -142,39 +147,50 @@ def learning_rate(step: int, config: TrainConfig, share_of_time: float = 0.0) ->
 
 
 RISE = 40
-"""Of the decay of EMA weights: after t steps, they are a mean over about the newest t / RISE. Of 10, 20 and 40, it was
-best where bits fall fast, and as good as the others elsewhere (experiments/EXPERIMENTS.md)."""
+"""How the decay of EMA weights rises: after t steps, they are a mean over about the newest t / RISE. Of 10, 20 and 40,
+it was best where bits fall fast, and as good as the others elsewhere (experiments/EXPERIMENTS.md)."""
 
 
 def ema_decay(step: int, config: TrainConfig) -> float:
     """Return the decay of the EMA weights in the update from `step` to `step + 1`."""
-    return config.ema_decay if config.as_released else min(config.ema_decay, (1 + step) / (RISE + step))
+    if config.as_released:
+        return config.ema_decay
+    return min(config.ema_decay, (1 + step) / (RISE + step))
 
 
 def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """Return Adam; or Muon for the matrices of the blocks, and Adam for the rest."""
     matrices = matrices_of_blocks(model) if config.optimizer == "muon" else {}
-    rest = {name: parameter for name, parameter in model.named_parameters() if parameter not in matrices}
-    head = [parameter for name, parameter in rest.items() if name.startswith(HEAD)]
-    others = [parameter for name, parameter in rest.items() if not name.startswith(HEAD)]
-    share = 1.0 if config.head_learning_rate is None else config.head_learning_rate / config.learning_rate
+    head = []
+    others = []
+    for name, parameter in model.named_parameters():
+        if parameter in matrices:
+            continue
+        if name.startswith(HEAD):
+            head.append(parameter)
+        else:
+            others.append(parameter)
+    share = 1.0
+    if config.head_learning_rate is not None:
+        share = config.head_learning_rate / config.learning_rate
     groups: list[dict[str, Any]] = [{"params": others}, {"params": head, "share": share}]
     fused = others[0].device.type in ("cpu", "cuda")
-    found: list[Optimizer] = [Adam(groups, lr=config.learning_rate, betas=config.betas, fused=fused)]
-    if matrices:
-        dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
-        rate, decay = config.muon_learning_rate, config.muon_weight_decay
-        found.append(Muon(matrices.items(), rate, weight_decay=decay, dtype=dtype))
-    return found
+    adam = Adam(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
+    if not matrices:
+        return [adam]
+    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    muon = Muon(matrices.items(), config.muon_learning_rate, weight_decay=config.muon_weight_decay, dtype=dtype)
+    return [adam, muon]
 
 
 def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float) -> None:
     """Change the weights at a learning rate of Adam, and at the same share of Muon's."""
     for optimizer in optimizers:
-        muon = isinstance(optimizer, Muon)
         for group in optimizer.param_groups:
-            adam = rate * group.get("share", 1.0)
-            group["lr"] = config.muon_learning_rate * (rate / config.learning_rate) if muon else adam
+            if isinstance(optimizer, Muon):
+                group["lr"] = config.muon_learning_rate * (rate / config.learning_rate)
+            else:
+                group["lr"] = rate * group.get("share", 1.0)
         optimizer.step()
 
 
@@ -185,11 +201,11 @@ def clip_gradients(model: nn.Module, config: TrainConfig, limit: float = math.in
         Their norm before, a scalar, equal in all processes. With `as_released`, norms are of the loss in bits/dim.
     """
     nats = LOG2 if config.as_released else 1.0
-    sharded = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    gradients = [*map(local_shard, sharded)]
+    whole = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    gradients = [*map(local_shard, whole)]
     norm = get_total_norm(gradients)
-    if any(each is not other for each, other in zip(sharded, gradients, strict=True)):
-        norm = sum_over_shards(norm.square(), sharded[0]).sqrt()
+    if any(shard is not gradient for shard, gradient in zip(gradients, whole, strict=True)):
+        norm = sum_over_shards(norm.square(), whole[0]).sqrt()
     factor = (config.clip_norm * nats / (norm + 1e-6)).clamp(max=1.0)
     multiply_each(gradients, factor.masked_fill(norm / nats > limit, 0.0))
     return norm / nats
@@ -205,26 +221,34 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
 
 def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """Return the optimizers' state by parameter ("head.weight.exp_avg"), sharded alike; zeros before any gradient."""
-    owners, found = _owners(optimizers), {}
+    owners = _owners(optimizers)
+    tensors = {}
     for name, parameter in model.named_parameters():
         owner = owners[parameter]
-        for kind in ("momentum_buffer",) if isinstance(owner, Muon) else ("step", "exp_avg", "exp_avg_sq"):
+        kinds = ["momentum_buffer"] if isinstance(owner, Muon) else ["step", "exp_avg", "exp_avg_sq"]
+        for kind in kinds:
             tensor = owner.state[parameter].get(kind)
             if tensor is None:
                 tensor = torch.zeros((), device="cpu") if kind == "step" else torch.zeros_like(parameter)
-            found[f"{name}.{kind}"] = tensor
-    return found
+            tensors[f"{name}.{kind}"] = tensor
+    return tensors
 
 
 def set_moments(model: nn.Module, optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """Invert `moments`."""
-    owners, parameters = _owners(optimizers), dict(model.named_parameters())
+    owners = _owners(optimizers)
+    parameters = dict(model.named_parameters())
     for key, tensor in tensors.items():
         name, _, kind = key.rpartition(".")
         parameter = parameters[name]
-        state = owners[parameter].state[parameter]
-        state[kind] = (sharded_like(tensor, parameter) if tensor.ndim else tensor).to(parameter.device)
+        if tensor.ndim:
+            tensor = shard_like(tensor, parameter)
+        owners[parameter].state[parameter][kind] = tensor.to(parameter.device)
 
 
 def _owners(optimizers: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
-    return {parameter: each for each in optimizers for group in each.param_groups for parameter in group["params"]}
+    owners: dict[Tensor, Optimizer] = {}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            owners |= dict.fromkeys(group["params"], optimizer)
+    return owners

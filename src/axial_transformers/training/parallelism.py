@@ -20,7 +20,7 @@ from axial_transformers.training import augmentation
 from axial_transformers.training.processes import Processes
 
 Loss = Callable[..., Tensor]
-"""A training loss, such as `random_slice_loss`; see `fit.train`."""
+"""A training loss, such as `random_slice_loss`; see `train`."""
 
 
 class Objective(nn.Module):
@@ -28,7 +28,8 @@ class Objective(nn.Module):
 
     def __init__(self, model: AxialTransformer, loss: Loss) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model = model
+        self.loss = loss
 
     def forward(
         self, values: Tensor, label: Tensor | None, channel: Tensor, operations: Tensor | None = None
@@ -78,11 +79,11 @@ def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype 
     policy = MixedPrecisionPolicy(cast_forward_inputs=False)
     if dtype != torch.float32:
         policy = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
-    blocks = [part for part in objective.modules() if isinstance(part, TransformerBlock)]
+    blocks = [module for module in objective.modules() if isinstance(module, TransformerBlock)]
     # Listed here, they are gathered once with the rest: hooks of their own would cut the graph of a compiled block.
-    objective.norms = nn.ModuleList(
-        part for block in blocks for part in block.modules() if isinstance(part, nn.LayerNorm)
-    )
+    objective.norms = nn.ModuleList()
+    for block in blocks:
+        objective.norms.extend(module for module in block.modules() if isinstance(module, nn.LayerNorm))
     for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy, ignored_params={*objective.norms.parameters()})
     fully_shard(objective, mesh=mesh)
@@ -100,22 +101,23 @@ def sum_over_shards(number: Tensor, like: Tensor) -> Tensor:
     return number
 
 
-def full_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None) -> dict[str, Tensor]:
+def gather_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None) -> dict[str, Tensor]:
     """Return the full tensors; a collective operation if they are sharded.
 
     Args:
         keep: True if this process needs them. Else it gets none, but still takes part, with one tensor at a time.
         device: where to put each; None: where its shards are.
     """
-    found = {}
+    gathered = {}
     for name, tensor in tensors.items():
-        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if isinstance(tensor, DTensor):
+            tensor = tensor.full_tensor()
         if keep:
-            found[name] = full if device is None else full.to(device)
-    return found
+            gathered[name] = tensor if device is None else tensor.to(device)
+    return gathered
 
 
-def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     """Return a full tensor, sharded as another one is."""
     if isinstance(like, DTensor):
         return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
@@ -126,16 +128,18 @@ def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
 def load_full_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Copy full tensors into a module, sharded or not; KeyError if one is missing."""
     for name, mine in module.state_dict().items():
-        mine.copy_(sharded_like(tensors[name], mine))
+        mine.copy_(shard_like(tensors[name], mine))
 
 
-def skeleton_of(model: AxialTransformer) -> AxialTransformer:
+def copy_without_weights(model: AxialTransformer) -> AxialTransformer:
     """Return a copy of the model for evaluation, its parameters on the meta device: with sizes and without values."""
-    memo = {id(each): nn.Parameter(each.detach().to("meta"), requires_grad=False) for each in model.parameters()}
-    return copy.deepcopy(model, memo).eval()
+    replaced = {}
+    for parameter in model.parameters():
+        replaced[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+    return copy.deepcopy(model, replaced).eval()
 
 
-def with_tensors(skeleton: AxialTransformer, tensors: Mapping[str, Tensor]) -> AxialTransformer:
+def copy_with_tensors(skeleton: AxialTransformer, tensors: Mapping[str, Tensor]) -> AxialTransformer:
     """Return a model like `skeleton` that has these tensors, full or sharded; they are not copied."""
     model = copy.deepcopy(skeleton)
     model.load_state_dict(tensors, assign=True)

@@ -40,24 +40,24 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():  # Python delivers signals nowhere else
-            for each in SIGNALS:
-                if signal.getsignal(each) not in (signal.SIG_IGN, None):  # None: not set by Python
-                    self._before[each] = signal.signal(each, self._ask)
+            for number in SIGNALS:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not set by Python
+                    self._before[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in [*self._before]:
-            self._restore(each)
+        for number in [*self._before]:
+            self._restore(number)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         self._restore(signal.SIGINT)  # SIGTERM may come twice, to a process and to its group
 
-    def _restore(self, each: signal.Signals) -> None:
-        if each in self._before:
-            signal.signal(each, self._before.pop(each))
+    def _restore(self, number: signal.Signals) -> None:
+        if number in self._before:
+            signal.signal(number, self._before.pop(number))
 
 
 TIMEOUT = timedelta(hours=4)
@@ -77,7 +77,9 @@ class Processes:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.rank, self.count, self.device = rank(), int(os.environ.get("WORLD_SIZE", 1)), device
+        self.rank = rank()
+        self.count = int(os.environ.get("WORLD_SIZE", 1))
+        self.device = device
         self._ours = False
         self._device_before = 0
 
@@ -141,7 +143,9 @@ class Processes:
 
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Copy the tensors of the first process to all, one at a time through the device; shards stay as they are."""
-        for tensor in tensors if self.count > 1 else ():
+        if self.count == 1:
+            return
+        for tensor in tensors:
             if not isinstance(tensor, DTensor):
                 values = tensor.detach().to(self.device).contiguous()
                 dist.broadcast(values, 0)
@@ -157,7 +161,8 @@ class Processes:
             self._device_before = torch.cuda.current_device()
             torch.cuda.set_device(self.device)
         if self.count > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo", timeout=TIMEOUT)
+            backend = "nccl" if self.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=TIMEOUT)
             self._ours = True
         return self
 
@@ -176,8 +181,10 @@ class Processes:
         if self.device.type == "cuda":
             torch.cuda.set_device(self._device_before)
         if lost:
-            said = f"process {self.rank} of {self.count} has lost another, which says why if it could"
-            raise ConnectionError(f"{said}: start all of them again") from error
+            raise ConnectionError(
+                f"process {self.rank} of {self.count} has lost another, which says why if it could: start all of them "
+                "again"
+            ) from error
 
 
 def _keep_for_ever(group: dist.ProcessGroup | None) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from axial_transformers.storage.files import require_inside, require_utf8, written_whole
 from axial_transformers.storage.locks import LOCK, folder_held
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
-from axial_transformers.training.run_config import RUN_RECORD, RunConfig
+from axial_transformers.training.config import RUN_RECORD, RunConfig
 
 if TYPE_CHECKING:  # records are read without torch
     from axial_transformers.data import Examples
@@ -59,7 +59,7 @@ class Facts:
         return cls(
             fingerprint=examples.fingerprint,
             train=len(examples),
-            parameters=sum(each.numel() for each in model.parameters()),
+            parameters=sum(weight.numel() for weight in model.parameters()),
             class_names=examples.class_names,
             columns=examples.columns,
         )
@@ -75,9 +75,15 @@ class RunRecord:
     @property
     def identity(self) -> dict[str, Any]:
         """Return the values that a resume must not change."""
-        values: dict[str, Any] = {"data.fingerprint": self.facts.fingerprint}
-        values |= {f"training.{name}": getattr(self.run.training, name) for name in ("seed", "batch_size", "optimizer")}
-        values |= {f"model.{name}": value for name, value in to_json(self.run.model).items()}
+        training = self.run.training
+        values: dict[str, Any] = {
+            "data.fingerprint": self.facts.fingerprint,
+            "training.seed": training.seed,
+            "training.batch_size": training.batch_size,
+            "training.optimizer": training.optimizer,
+        }
+        for name, value in to_json(self.run.model).items():
+            values[f"model.{name}"] = value
         del values["model.needs_label"]  # a resume may begin to hide labels
         return dict(json.loads(json.dumps(values)))
 
@@ -100,17 +106,21 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
-    found = values.pop("facts", None)
-    machine = found.pop("machine", None) if isinstance(found, dict) else None
-    facts = from_json(Facts, found, f"{path}: facts")
-    if isinstance(machine, dict):
-        facts = replace(facts, machine={name: str(value) for name, value in machine.items()})
-    record = from_json(RunRecord, {**values, "facts": facts}, path)
+    values["facts"] = _read_facts(values.get("facts"), f"{path}: facts")
+    record = from_json(RunRecord, values, path)
     return replace(record, run=replace(record.run, out=folder))
 
 
+def _read_facts(values: Any, where: str) -> Facts:
+    machine = values.pop("machine", None) if isinstance(values, dict) else None
+    facts = from_json(Facts, values, where)
+    if not isinstance(machine, dict):
+        return facts
+    return replace(facts, machine={name: str(value) for name, value in machine.items()})
+
+
 @contextmanager
-def opened_run(folder: Path, resume: bool) -> Iterator[None]:
+def open_run(folder: Path, resume: bool) -> Iterator[None]:
     """Lock `folder` for training, and remove half-written files."""
     _require_usable(folder, resume)
     folder.mkdir(parents=True, exist_ok=True)
@@ -144,16 +154,26 @@ def _require_usable(folder: Path, resume: bool) -> None:
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} exists already, and is no folder: give another one")
     lock = folder / LOCK
-    content = {*folder.iterdir()} - {*_strays(folder), lock} if folder.is_dir() else set()
-    if content and not (folder / RUN_RECORD).exists():
+    content = set[Path]()
+    if folder.is_dir():
+        content = {*folder.iterdir()} - {*_strays(folder), lock}
+    if not content:
+        _require_ordinary(lock, folder)
+        return
+    if not (folder / RUN_RECORD).exists():
         raise FileExistsError(
             f"{folder} is not empty and holds no run to resume (it has no {RUN_RECORD}): give another folder"
         )
-    if content and not resume:
+    if not resume:
         raise FileExistsError(f"{folder} is not empty: resume what was begun there, or give another folder")
-    for path in folder.rglob("*") if content else [lock]:  # nothing outside is to be written or removed
-        if require_inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
-            raise ValueError(f"{path} is neither a file nor a folder: remove it")
+    for path in folder.rglob("*"):
+        _require_ordinary(path, folder)
+
+
+def _require_ordinary(path: Path, folder: Path) -> None:
+    """Raise ValueError for a link out of the folder, through which it would be written, or for a device."""
+    if require_inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path} is neither a file nor a folder: remove it")
 
 
 def _strays(folder: Path) -> list[Path]:

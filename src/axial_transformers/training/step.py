@@ -1,7 +1,7 @@
 """What learns, and one step of it."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -21,7 +21,6 @@ from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.training.batches import Batch, Purpose, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, Weights
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.divergence import limit_of, renew_limit
 from axial_transformers.training.metrics import Meter, forget_peak_memory
 from axial_transformers.training.optimizer import (
     clip_gradients,
@@ -34,16 +33,15 @@ from axial_transformers.training.optimizer import (
 from axial_transformers.training.parallelism import (
     Loss,
     Objective,
-    full_tensors,
+    copy_with_tensors,
+    copy_without_weights,
+    gather_tensors,
     local_shard,
     parallelise,
-    skeleton_of,
     synchronise_gradients,
-    with_tensors,
 )
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run_state import RunState
-from axial_transformers.training.time_limit import TimeLimit
+from axial_transformers.training.run_state import RunState, TimeLimit, limit_of, renew_limit
 
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end.
@@ -54,7 +52,7 @@ Both wait for the device, whose queue of work must not run empty.
 
 @dataclass
 class Learner:
-    """A model that learns, in the processes of a run; `prepared` makes one, `step` makes its next step."""
+    """A model that learns, in the processes of a run; `prepare_learner` makes one, `step` makes its next step."""
 
     config: TrainConfig
     processes: Processes
@@ -89,19 +87,22 @@ class Learner:
         """
         if not (self.config.shard and self.processes.count > 1):
             return self.weights.average
-        tensors = full_tensors(self.weights.average.state_dict(), keep, device)
-        return with_tensors(self.skeleton, tensors) if keep else self.skeleton
+        tensors = gather_tensors(self.weights.average.state_dict(), keep, device)
+        return copy_with_tensors(self.skeleton, tensors) if keep else self.skeleton
 
     def go_back(self, checkpoints: Checkpoints) -> None:
-        """Return to the state before the steps that were left out (`divergence`); a collective operation."""
+        """Return to the state before the steps that were left out (`run_state`); a collective operation."""
         self.batches.close()
         checkpoints.go_back(self.weights, self.state)
         self.batches = self.batches_from(self.state.step)
 
     def is_finite(self) -> bool:
         """Return True if the state is finite in every process; a collective operation."""
-        tensors = [local_shard(each) for own in self.weights.tensors().values() for each in own.values()]
-        return not self.processes.any(not all(bool(each.isfinite().all()) for each in tensors))
+        finite = True
+        for tensors in self.weights.tensors().values():
+            for tensor in tensors.values():
+                finite = finite and bool(local_shard(tensor).isfinite().all())
+        return not self.processes.any(not finite)
 
     def line(self) -> dict[str, float]:
         """Return the next line of metrics.jsonl, over the steps since the line before."""
@@ -125,7 +126,7 @@ _CHANGES_SETTINGS = Lock()
 
 
 @contextmanager
-def alone(config: TrainConfig, device: torch.device) -> Iterator[None]:
+def train_alone(config: TrainConfig, device: torch.device) -> Iterator[None]:
     """Refuse a second run in another thread, where steps change settings or generators of the whole process.
 
     Runs on a CPU without compiled blocks change none, and may train beside each other.
@@ -148,7 +149,7 @@ def alone(config: TrainConfig, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def borrowed(model: AxialTransformer) -> Iterator[None]:
+def borrow(model: AxialTransformer) -> Iterator[None]:
     """Give the model back as it came, but for its weights: its device, and mode and `forward` of each part.
 
     Gradients go. A model in shards stays in shards on the devices.
@@ -159,11 +160,11 @@ def borrowed(model: AxialTransformer) -> Iterator[None]:
             yield
         finally:
             model.zero_grad()
-            if not any(isinstance(each, DTensor) for each in model.parameters()):
+            if not any(isinstance(parameter, DTensor) for parameter in model.parameters()):
                 model.to(home)
 
 
-def prepared(
+def prepare_learner(
     model: AxialTransformer,
     examples: Examples,
     config: TrainConfig,
@@ -187,16 +188,17 @@ def prepared(
         ValueError: the checkpoint is of another run.
     """
     assert "auto" not in (config.precision, config.compile)
-    device, sharded = processes.device, config.shard and processes.count > 1
-    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    device = processes.device
+    sharded = config.shard and processes.count > 1
     if not sharded:
         model.to(device)
     processes.broadcast_tensors([*model.train().parameters(), *model.buffers()])
-    skeleton = skeleton_of(model)
+    skeleton = copy_without_weights(model)
+    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
     objective = parallelise(Objective(model, loss), processes, sharded, dtype)
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    weights, state = Weights(model, with_tensors(skeleton, tensors), optimizers(model, config)), RunState()
-    state.identity = identity or {}
+    weights = Weights(model, copy_with_tensors(skeleton, tensors), optimizers(model, config))
+    state = RunState(identity=identity or {})
     if checkpoints is not None:
         checkpoints.restore(weights, state)
     if config.compile:
@@ -207,9 +209,18 @@ def prepared(
     meter = Meter(device, config.batch_size, every, state)
     forget_peak_memory(device)  # of the start
     batches_from = partial(batches, examples, model.slices, model.config.num_classes, config, processes)
-    order = batches_from(state.step)
-    time = TimeLimit(config.minutes, spent=state.seconds)
-    return Learner(config, processes, weights, state, objective, skeleton, batches_from, order, meter, time)
+    return Learner(
+        config=config,
+        processes=processes,
+        weights=weights,
+        state=state,
+        objective=objective,
+        skeleton=skeleton,
+        batches_from=batches_from,
+        batches=batches_from(state.step),
+        meter=meter,
+        time=TimeLimit(config.minutes, spent=state.seconds),
+    )
 
 
 def step(learner: Learner) -> None:
@@ -218,38 +229,47 @@ def step(learner: Learner) -> None:
     Raises:
         NonFiniteLoss: the loss or the gradient of this step, whose weights are untouched, or of one before it.
     """
-    config, processes, weights, state = learner.config, learner.processes, learner.weights, learner.state
-    device, meter = processes.device, learner.meter
-    # Seeded anew each step: a resume samples the same dropout.
-    number = state.step * processes.count + processes.rank
-    dropout = dropout_seeded(int(random_bits(config.seed, Purpose.DROPOUT, number)[0]), device)
+    config = learner.config
+    weights = learner.weights
+    state = learner.state
+    device = learner.processes.device
     graphs = whole_graphs() if config.compile else nullcontext()
-    with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic), dropout:
-        weights.model.zero_grad()
-        nats = torch.zeros((), device=device)
-        for part in range(1, config.accumulate + 1):
-            batch = next(learner.batches).to(device)
-            with synchronise_gradients(learner.objective, enabled=part == config.accumulate):
-                nats += _gradients(learner, batch)
-        nats = processes.mean(nats)
+    with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic), _dropout(learner):
+        nats = _set_gradients(learner)
         norm = clip_gradients(weights.model, config, limit_of(state))
-        meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
+        learner.meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
         rate = learning_rate(state.step, config, learner.time.share(state.seconds))
         learner.learning_rate = state.rates * rate
         step_all(weights.optimizers, config, learner.learning_rate)
         update_average(weights.average, weights.model, ema_decay(state.step, config))
     state.step += 1
-    if state.step % STEPS_BETWEEN_WAITS == 0:
-        meter.read()
+    waits = state.step % STEPS_BETWEEN_WAITS == 0
+    if waits:
+        learner.meter.read()
         renew_limit(state, config)
-    if processes.count == 1 or state.step % STEPS_BETWEEN_WAITS == 0:
+    if waits or learner.processes.count == 1:
         learner.read_time()
 
 
-def _gradients(learner: Learner, batch: Batch) -> Tensor:
-    """Add the gradients of one of `accumulate` parts of a batch; return its share of the mean loss, in nats/dim."""
+def _dropout(learner: Learner) -> AbstractContextManager[None]:
+    """Seed dropout anew for the next step of this process: a resume samples the same."""
+    processes = learner.processes
+    number = learner.state.step * processes.count + processes.rank
+    seed = int(random_bits(learner.config.seed, Purpose.DROPOUT, number)[0])
+    return dropout_seeded(seed, processes.device)
+
+
+def _set_gradients(learner: Learner) -> Tensor:
+    """Set the gradients of the next batch, summed over its parts; return its mean loss over processes, in nats/dim."""
     config = learner.config
-    with config.autocast(learner.processes.device):
-        nats = learner.objective(*batch) / config.accumulate
-    nats.backward()
-    return nats.detach()
+    device = learner.processes.device
+    learner.weights.model.zero_grad()
+    total = torch.zeros((), device=device)
+    for number in range(1, config.accumulate + 1):
+        batch = next(learner.batches).to(device)
+        with synchronise_gradients(learner.objective, enabled=number == config.accumulate):
+            with config.autocast(device):
+                nats = learner.objective(*batch) / config.accumulate
+            nats.backward()
+            total += nats.detach()
+    return learner.processes.mean(total)

@@ -66,24 +66,28 @@ class TrainedModel:
             source: None: the model's own data.
             split: None: all of other data than the model's own; of these the test part, or else the validation part.
         """
-        if source is None and self.source is None:
-            raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
-        if source is None and self.source is not None:
+        if source is not None:
+            where = str(source)
+            own = self._is_own(source) or (split is None and self._is_copy_of_own(source))
+        elif self.source is not None:
             check_recorded(self.folder, self.source)
-        where = str(source or self.source or "")
-        own = source is None or self._is_own(source) or (split is None and self._is_copy_of_own(source))
+            where = self.source
+            own = True
+        else:
+            raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
+        splits: list[Split] = ["test", "validation"] if own else ["all"]
+        if split is not None:
+            splits = [split]
         options = self.data if own else self._data_of(where)
-        options = replace(options, grid=self.model.config.grid)
-        wanted: list[Split] = [split] if split else ["test", "validation"] if own else ["all"]
-        examples, found = _first_there(where, options, wanted)
+        examples, taken = _load_first(where, replace(options, grid=self.model.config.grid), splits)
         if own and source is not None and split is None:
             log.info(
-                "%s is the data of %s: only its %s part is taken; --split all takes all", where, self.folder, found
+                "%s is the data of %s: only its %s part is taken; --split all takes all", where, self.folder, taken
             )
         check_shape(examples, self.model.config, where)
         examples = examples.with_columns(self.columns, where)
         check_values(examples, self.model.config, where)
-        return examples, f"{where}, {found}"
+        return examples, f"{where}, {taken}"
 
     def _is_own(self, source: str | Path) -> bool:
         """Return True for the source of the model's data; warn of a part of it that may have trained the model."""
@@ -91,7 +95,8 @@ class TrainedModel:
             return False
         if "digits" in (source, self.source) or is_hub_dataset(source) or is_hub_dataset(self.source):
             return str(source).partition("@")[0] == self.source.partition("@")[0]
-        path, own = Path(source).resolve(), Path(self.source).resolve()
+        path = Path(source).resolve()
+        own = Path(self.source).resolve()
         if own in path.parents:
             first = path.relative_to(own).parts[0]
             if (part_of_folder(first) or part_of_file(Path(first).stem)) not in ("validation", "test"):
@@ -169,7 +174,8 @@ class TrainedModel:
         Raises:
             ValueError: there is no such class, or the model needs one.
         """
-        config, names = self.model.config, self.class_names or ()
+        config = self.model.config
+        names = self.class_names or ()
         if word is None and config.needs_label:
             raise ValueError(f"label=None: {self.folder} was trained with labels only: {self._classes}")
         if word is None:
@@ -185,19 +191,23 @@ class TrainedModel:
     @property
     def _classes(self) -> str:
         """Return in words which classes there are."""
-        called = f", called {', '.join(self.class_names)}" if self.class_names else ""
-        return f"the classes are 0 to {(self.model.config.num_classes or 0) - 1}{called}"
+        text = f"the classes are 0 to {(self.model.config.num_classes or 0) - 1}"
+        if self.class_names:
+            text += f", called {', '.join(self.class_names)}"
+        return text
 
     def _data_of(self, source: str | Path) -> DataConfig:
         if self.data.size is None and is_scan(source):
             return replace(self.data, size=self.model.config.shape)
-        pictures = Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES
-        in_colour: dict[int, Literal["rgb", "rgba"]] = {3: "rgb", 4: "rgba"}
-        mode = in_colour.get(self.model.config.channels)
-        return replace(self.data, mode=mode) if pictures and mode and self.data.mode == "auto" else self.data
+        images = Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES
+        modes: dict[int, Literal["rgb", "rgba"]] = {3: "rgb", 4: "rgba"}
+        mode = modes.get(self.model.config.channels)
+        if images and mode and self.data.mode == "auto":
+            return replace(self.data, mode=mode)
+        return self.data
 
 
-def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:
+def _load_first(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:
     for split in splits:
         with suppress(EmptySplitError):
             return load(source, options, split, bar("reading")), split
@@ -206,7 +216,8 @@ def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> t
 
 def check_shape(examples: Examples, config: AxialTransformerConfig, source: str) -> None:
     """Raise ValueError, with advice, where examples and model differ in shape."""
-    here, there = [*examples.shape, examples.channels], [*config.shape, config.channels]
+    here = [*examples.shape, examples.channels]
+    there = [*config.shape, config.channels]
     if here != there:
         ways = "data.size, data.fit=crop, stretch or tiles, and data.mode=gray, rgb or rgba change images"
         raise ValueError(f"{source} holds {here} values an example, the model is of {there}: {ways}")
@@ -214,16 +225,19 @@ def check_shape(examples: Examples, config: AxialTransformerConfig, source: str)
 
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
     """Raise ValueError where values in memory are beyond those of the model; others are checked when they are read."""
-    if found := range_of_examples(examples):
-        found.require_within(config.range, source, advise)
+    values = range_of_examples(examples)
+    if values is not None:
+        values.require_within(config.range, source, advise)
 
 
 def range_of_examples(examples: Examples) -> ValueRange | None:
     """Return the range of values in memory; None for those that are read on demand, and checked then."""
     values: object = examples.values
-    if not isinstance(values, np.ndarray | Blocks):
-        return None
-    return values.range if isinstance(values, Blocks) else ValueRange.of(values)._replace(grid=examples.range.grid)
+    if isinstance(values, Blocks):
+        return values.range
+    if isinstance(values, np.ndarray):
+        return ValueRange.of(values)._replace(grid=examples.range.grid)
+    return None
 
 
 def check_recorded(folder: str | Path, source: str) -> None:
@@ -251,12 +265,13 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
         step, tensors = raw_weights(folder, model.state_dict())
         model.load_state_dict(tensors)
         described = f"raw, {step}"
-    return TrainedModel(
-        model.to(find_device(device)),
-        described,
-        None if record is None else record.run.source,
-        DataConfig() if record is None else replace(record.run.data, offsets="fixed"),
-        None if record is None else record.facts,
-        str(folder),
-        None if record is None else (record.run.data, record.facts.fingerprint),
+    trained = TrainedModel(model.to(find_device(device)), described, None, DataConfig(), None, str(folder))
+    if record is None:
+        return trained
+    return replace(
+        trained,
+        source=record.run.source,
+        data=replace(record.run.data, offsets="fixed"),
+        facts=record.facts,
+        trained_on=(record.run.data, record.facts.fingerprint),
     )
