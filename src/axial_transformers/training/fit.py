@@ -39,10 +39,11 @@ from datetime import timedelta
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from axial_transformers.data import Examples
+from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.machine import machine_facts
@@ -80,6 +81,9 @@ def train(  # noqa: PLR0913
     evaluate: Evaluate | None = None,
     sample: Sample | None = None,
     resume: bool = False,
+    start_from: str | Path | None = None,
+    source: str | None = None,
+    data: DataConfig | None = None,
     facts: Facts | None = None,
     progress: Display | None = None,
 ) -> RunState:
@@ -95,9 +99,8 @@ def train(  # noqa: PLR0913
     Args:
         model: an AxialTransformer, or a subclass.
         examples: the training set.
-        config: a TrainConfig; or a RunConfig, which also names the model to start from and the source of the examples,
-            for later commands such as `axial evaluate`. A resume may change all but the seed, the batch size and the
-            optimizer; with a TrainConfig, the rest of the run's settings stays.
+        config: a TrainConfig; or a RunConfig, which holds all settings of a run. A resume may change all but the seed,
+            the batch size and the optimizer; with a TrainConfig, the rest of the run's settings stays.
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the mean in nats/dim. With distribution
             augmentation it also gets cond=[B, *A, D]. What it draws from torch's generator, a resume does not repeat.
@@ -106,6 +109,9 @@ def train(  # noqa: PLR0913
         sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics, and images uint8
             [H, W] or [H, W, 3] for Weights & Biases.
         resume: continue from the newest checkpoint, if there is any.
+        start_from: a model for the first weights, as `from_pretrained` names it. Shape and classes may differ
+            (`models.start`).
+        source, data: where the examples came from, for later commands, such as `axial evaluate`.
         facts: what train.json records beside the settings; None: what the examples tell.
         progress: such as `progress.Bar`; None shows nothing.
 
@@ -119,7 +125,8 @@ def train(  # noqa: PLR0913
     """
     folder = Path(folder)
     begun = read_run(folder) if resume else None
-    run = _settings(config, model, begun, folder)
+    named = {"start_from": start_from and str(start_from), "source": source, "data": data}
+    run = _settings(config, model, begun, folder, named)
     training = run.training
     device = training.torch_device()
     progress = progress or Display()
@@ -145,9 +152,13 @@ def train(  # noqa: PLR0913
 
 
 def _settings(
-    config: TrainConfig | RunConfig, model: AxialTransformer, begun: RunRecord | None, folder: Path
+    config: TrainConfig | RunConfig,
+    model: AxialTransformer,
+    begun: RunRecord | None,
+    folder: Path,
+    named: Mapping[str, Any],
 ) -> RunConfig:
-    """Return the settings of the whole run, of which nothing is open."""
+    """Return the settings of the whole run, of which nothing is open; `named` ones that are not None come first."""
     if isinstance(config, RunConfig):
         run = config
     elif begun is not None:
@@ -156,7 +167,8 @@ def _settings(
         run = RunConfig(model=model.config, training=config)
     training = run.training.resolve_auto(begun.run.training if begun else None)
     own = decide_needs_label(model.config, training, begun)
-    return replace(run, model=own, training=training, out=folder, open=())
+    given = {name: value for name, value in named.items() if value is not None}
+    return replace(run, **given, model=own, training=training, out=folder, open=())
 
 
 def decide_needs_label(
