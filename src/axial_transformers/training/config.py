@@ -49,7 +49,7 @@ class TrainConfig:
     clip_norm: Annotated[float, POSITIVE] = 1.0
     """Largest global norm of the gradients of the loss in nats/dim."""
     ema_decay: Annotated[float, SHARE] = 0.99995
-    """Decay of the EMA weights (averaged), which are evaluated and exported. Early steps use at most (1 + step) / (40 +
+    """Decay of the EMA weights (averaged), which are evaluated and exported. Early steps use at most (1 + step) / (20 +
     step)."""
     as_released: bool = False
     """Clip, warm up and average as the authors' code does: norms of the loss in bits/dim, learning rate 0 in the first

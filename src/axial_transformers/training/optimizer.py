@@ -146,9 +146,9 @@ def learning_rate(step: int, config: TrainConfig, share_of_time: float = 0.0) ->
     return rate * (1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-RISE = 40
-"""How the decay of EMA weights rises: after t steps, they are a mean over about the newest t / RISE. Of 10, 20 and 40,
-it was best where bits fall fast, and as good as the others elsewhere (experiments/EXPERIMENTS.md)."""
+RISE = 20
+"""How the decay of EMA weights rises: after t steps, they are a mean over about the newest t / RISE. With 10 they lag
+behind where bits fall fast, with 40 they are worse where a model learns by heart (experiments/EXPERIMENTS.md)."""
 
 
 def ema_decay(step: int, config: TrainConfig) -> float:
