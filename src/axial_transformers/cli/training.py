@@ -77,7 +77,8 @@ def fault_of(run: RunConfig, validation: Examples, bits: float) -> str | None:
         bits: their bits/dim by the EMA weights.
     """
     raw = open_model(run.out, "raw", run.training.device).model
-    scores = score(raw, validation.values, run.training.batch_size, bar("raw weights"), label=label_of(validation))
+    batch = run.training.batch_size // run.training.accumulate
+    scores = score(raw, validation.values, batch, bar("raw weights"), label=label_of(validation))
     of_raw = float(scores.bits.mean())
     if bits > LAG * of_raw:
         return (
