@@ -84,7 +84,7 @@ def _groups() -> dict[str, Group]:
         "photos": Group(
             train="photos/train",
             test="photos/test",
-            data=DataConfig(size=32, fit="tiles", mode="rgb"),
+            data=DataConfig(size=32, cut="tiles", mode="rgb"),
             test_count=120,
             steps=400,
             batch=4,

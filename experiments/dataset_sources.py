@@ -98,8 +98,8 @@ IMAGENET = {
 }
 """Old version of downsampled ImageNet (49,999 validation images); checksums: url_checksums of TensorFlow Datasets."""
 
-_TILES = DataConfig(size=32, fit="tiles", mode="rgb")
-_CLIPS = DataConfig(size=32, fit="crop")
+_TILES = DataConfig(size=32, cut="tiles", mode="rgb")
+_CLIPS = DataConfig(size=32, cut="crop")
 
 QUOTED = {
     "fashion_mnist": [

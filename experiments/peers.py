@@ -83,7 +83,7 @@ KINDS = {
     "fashion": Kind(source="fashion_mnist_train.npz", recipe=narrow_fashion_mnist, validation=500),
     "photos": Kind(
         source="photos/train",
-        data=DataConfig(size=32, fit="tiles", mode="rgb"),
+        data=DataConfig(size=32, cut="tiles", mode="rgb"),
         recipe=NAMED["photos32"],
         validation=240,
     ),

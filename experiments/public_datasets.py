@@ -80,7 +80,7 @@ def clips64(files: Files, folder: Path) -> None:
     """Clips of 16 frames, every second one; the last sixth of each video's clips is the test part."""
     parts: dict[str, list[NDArray[np.integer]]] = {"train": [], "test": []}
     for name in sorted(files):
-        clips = load(files[name], DataConfig(frames=16, stride=2, size=64, fit="crop"), "all").values
+        clips = load(files[name], DataConfig(frames=16, stride=2, size=64, cut="crop"), "all").values
         first = len(clips) - round(len(clips) / 6)
         parts["train"].append(clips[:first])
         parts["test"].append(clips[first:])

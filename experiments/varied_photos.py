@@ -84,7 +84,7 @@ def main(photos: Path, out: Path, *, copies: int = 24, seed: int = 0) -> None:
                 changed = of_another_camera(changed, generator)
             pixels = np.clip(np.rint(changed), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(out / f"{path.stem}_{copy:02}.png")
-    tiles = DataConfig(size=32, fit="tiles", offsets="random", mode="rgb", test_fraction=0)
+    tiles = DataConfig(size=32, cut="tiles", offsets="random", mode="rgb", test_fraction=0)
     found = load(out, tiles, "train").fingerprint
     print(f"fingerprint {found}: {'the' if found == FINGERPRINT else 'not the'} data of the shipped model")
 

@@ -69,7 +69,7 @@ CALLS = {
     "inspect nowhere.axl": "nowhere.axl",
     # data and settings
     "train clips.npz --data.offsets random --data.frames 2": "data.frames",
-    "train digits --data.fit tiles": "fit=tiles needs a size",
+    "train digits --data.cut tiles": "cut=tiles needs a size",
     "train pair.npz --data.key none": "key",
     "train photos.npz --data.num-values 3": "num_values",
     "train digits --model.layout frames --model.shape 8": "frames",
@@ -79,7 +79,7 @@ CALLS = {
     # models and what they read
     "evaluate cut digits": "model.safetensors: damaged or cut off",
     "evaluate broken digits": "config.json: not a model configuration",
-    "evaluate model clips.npz": "fit=crop",
+    "evaluate model clips.npz": "cut=crop",
     "evaluate model wide.npz": "values 900..900 of wide.npz, but the model knows 0..255",
     "evaluate model photos.npz --split test": "has no test examples",
     "evaluate model photos.npz --labels": "trained without classes",
@@ -97,9 +97,9 @@ CALLS = {
     "complete model photos.npz --mask nowhere.npy": "nowhere.npy",
     "complete model photos.npz --mask mask.npy": "mask must be bool",
     # archives and checkpoints
-    "compress photos.npz a.axl --fit 0": "minutes must be",
-    "compress none.npz a.axl --fit 1": "none.npz",
-    "compress run photos.npz a.axl --fit 1": "leave out run, or begin with it, by --from run",
+    "compress photos.npz a.axl --minutes 0": "minutes must be",
+    "compress none.npz a.axl --minutes 1": "none.npz",
+    "compress run photos.npz a.axl --minutes 1": "leave out run, or begin with it, by --from run",
     "compress model photos.npz photos.npz": "force",
     "compress photos.npz a.axl --data.key none": "no array none",
     "compress model zero.npy a.axl": "zero.npy is of shape []: the model is of blocks",

@@ -66,7 +66,7 @@ def test_an_option_changes_what_a_command_prints_or_writes(axial: Axial, trained
 
 
 def test_settings_of_data_replace_those_of_the_run(gray):
-    given = {"size": 8, "fit": "crop", "frames": 2, "mode": "gray", "axes": "NHW", "key": "k", "column": "c"}
+    given = {"size": 8, "cut": "crop", "frames": 2, "mode": "gray", "axes": "NHW", "key": "k", "column": "c"}
     found = OfModel(gray, data=Reading(**given)).opened().data
     assert {name: getattr(found, name) for name in READING} == given
 
@@ -100,7 +100,7 @@ SETTINGS = {
 APART = {
     "model.channels": "3 --model.encoder-layers 2", "model.inner": "lstm --model.inner-layers 1",
     "training.shard": " --training.optimizer adam",
-    "data.fit": "crop --data.size 8", "data.stride": "2 --data.frames 2", "data.offsets": "random --data.frames 2",
+    "data.cut": "crop --data.size 8", "data.stride": "2 --data.frames 2", "data.offsets": "random --data.frames 2",
     "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2",
     "model.values": "ordinal", "model.centred": "--model.values ordinal",
 }  # fmt: skip

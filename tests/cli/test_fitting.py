@@ -42,7 +42,7 @@ def test_one_command_makes_an_archive_and_after_ctrl_c_goes_on(axial: Axial, ima
     usual = training.score
     with monkeypatch.context() as patch:
         patch.setattr(training, "score", lambda *given: signal.raise_signal(signal.SIGINT) or usual(*given))
-        stopped = axial("compress", "images.npz", "a.axl", "--fit", "60", "--force")
+        stopped = axial("compress", "images.npz", "a.axl", "--minutes", "60", "--force")
     assert (stopped.status, stopped.out.startswith("a.axl: 40 images, ")) == (0, True)
     assert "a model of images.npz, width 8" in stopped.err
     assert "stopped at step 8: the archive gets the best weights so far" in stopped.err
@@ -50,7 +50,7 @@ def test_one_command_makes_an_archive_and_after_ctrl_c_goes_on(axial: Axial, ima
     with open_archive("a.axl") as archive:
         assert np.array_equal(archive.values[..., 0].numpy(), images)
         assert archive.model.config.num_classes is None
-    again = axial("compress", "images.npz", "a.axl", "--fit", "0.01", "--force")
+    again = axial("compress", "images.npz", "a.axl", "--minutes", "0.01", "--force")
     assert "resumed at step 8" in again.err
     assert axial("decompress", "a.axl", "back.npz").status == 0
     assert np.array_equal(np.load("back.npz")["images"], images)
@@ -60,11 +60,11 @@ def test_a_source_may_have_the_name_of_a_recipe_and_must_stay_what_it_was(axial:
     Path("digits").mkdir()
     for i, image in enumerate(images[:20].astype(np.uint8)):
         Image.fromarray(image).save(f"digits/{i}.png")
-    assert axial("compress", "digits", "a.axl", "--fit", "0.01", "--force").status == 0
+    assert axial("compress", "digits", "a.axl", "--minutes", "0.01", "--force").status == 0
     assert open_archive("a.axl").values.shape == (20, 6, 6, 1)
     Image.fromarray(255 - images[0].astype(np.uint8)).save("digits/0.png")
-    done = axial("compress", "digits", "a.axl", "--fit", "0.01", "--force")
-    assert (done.status, "a.axl.fit was trained on other data" in done.err) == (2, True)
+    done = axial("compress", "digits", "a.axl", "--minutes", "0.01", "--force")
+    assert (done.status, "a.axl.run was trained on other data" in done.err) == (2, True)
 
 
 def test_a_source_that_cannot_be_restored_is_refused_before_the_training(axial: Axial, monkeypatch):
@@ -72,13 +72,13 @@ def test_a_source_that_cannot_be_restored_is_refused_before_the_training(axial: 
     monkeypatch.setattr(
         fitting, "read_contents", lambda *given: (_ for _ in ()).throw(ValueError("it cannot come back"))
     )
-    done = axial("compress", "images.npz", "a.axl", "--fit", "1")
+    done = axial("compress", "images.npz", "a.axl", "--minutes", "1")
     assert (done.status, "it cannot come back" in done.err, "training" in done.err) == (2, True, False)
 
 
 def test_a_scan_is_fitted_in_blocks_and_comes_back(axial: Axial, tmp_path):
     make_scan(tmp_path / "a.nii.gz", np.random.default_rng(0).integers(0, 300, (6, 9, 8), np.int16))
-    done = axial("compress", "a.nii.gz", "a.axl", "--fit", "0.01", "--data.size", "2", "4", "4", "--force")
+    done = axial("compress", "a.nii.gz", "a.axl", "--minutes", "0.01", "--data.size", "2", "4", "4", "--force")
     assert done.status == 0, done.err
     assert axial("decompress", "a.axl", "back.nii.gz").status == 0
     assert np.array_equal(read_scan("back.nii.gz").values, read_scan("a.nii.gz").values)
@@ -86,7 +86,7 @@ def test_a_scan_is_fitted_in_blocks_and_comes_back(axial: Axial, tmp_path):
 
 def test_a_model_whose_weights_are_too_many_is_not_trained(axial: Axial):
     np.savez("noise.npz", images=np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8))
-    done = axial("compress", "noise.npz", "noise.axl", "--fit", "0.01")
+    done = axial("compress", "noise.npz", "noise.axl", "--minutes", "0.01")
     assert (done.status, done.out, Path("noise.axl").exists()) == (1, "", False)
     assert re.search(r"the archive would take about [\d,]+ bytes, its values by zlib [\d,]+: ", done.err)
     assert "the training is in" not in done.err
@@ -99,7 +99,7 @@ def test_what_is_not_trained_on_is_in_the_archive_nevertheless(axial: Axial, ima
     Image.fromarray(images[0][:3, :2].astype(np.uint8)).save("icons/small.png")
     for i in range(6):
         Path(f"icons/torn{i}.png").write_bytes(Path("icons/0.png").read_bytes()[:60])
-    done = axial("compress", "icons", "a.axl", "--fit", "0.01", "--force")
+    done = axial("compress", "icons", "a.axl", "--minutes", "0.01", "--force")
     assert done.status == 0, done.err
     assert "stored, not coded by the model: 6 files, torn0.png, " in done.err
     assert "left out" not in done.err

@@ -84,7 +84,7 @@ def test_the_score_that_ranks_is_chosen_named_and_settable(axial: Axial, refused
 def test_a_pretrained_model_scores_pictures_of_other_sizes(axial: Axial, refused, gray):
     assert "or tiles" in refused("score", gray, "large photos")
     for size in ([], ["--data.size", 4]):
-        done = axial("score", gray, "large photos", "--data.fit", "tiles", *size)
+        done = axial("score", gray, "large photos", "--data.cut", "tiles", *size)
         assert done.status == 0, done.err
     rows = list(csv.DictReader(done.out.splitlines()))
     assert len(rows) == 4 + 6
@@ -92,8 +92,8 @@ def test_a_pretrained_model_scores_pictures_of_other_sizes(axial: Axial, refused
         tiles = [row for row in rows if row["name"].startswith(picture)]
         mean = np.mean([float(row["bits_per_dim"]) for row in tiles])
         assert all(float(row["picture_bits_per_dim"]) == pytest.approx(mean, abs=1e-5) for row in tiles)
-    done = axial("evaluate", gray, "large photos", "--data.fit", "crop", "--json")
+    done = axial("evaluate", gray, "large photos", "--data.cut", "crop", "--json")
     assert json.loads(done.out)["images"] == 2
     out = ["--output", "c.npz", "--count", 1]
-    done = axial("complete", gray, "large photos", "--data.fit", "stretch", "--rows", 2, *out)
+    done = axial("complete", gray, "large photos", "--data.cut", "stretch", "--rows", 2, *out)
     assert done.status == 0, done.err

@@ -216,7 +216,7 @@ def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
 
 
 def test_several_numbers_may_be_followed_by_another_option():
-    sizes = ["--data.fit", "exact", "--data.size", "2", "4", "4"]
+    sizes = ["--data.cut", "exact", "--data.size", "2", "4", "4"]
     layers = ["--model.outer-layers", "3", "2"]
     for words in ([*sizes, *layers], [*layers, *sizes], [*sizes, *layers, "--training.steps", "7"]):
         run, _ = requested(["clips32", *words])

@@ -49,7 +49,7 @@ def test_a_folder_of_videos_is_trained_on_and_evaluated(axial: Axial, tmp_path):
     for part, seed in (("train", 0), ("validation", 1), ("test", 2)):
         noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 6, 3)).astype(np.uint8)
         encode(tmp_path / "films" / part / "a.mkv", noise)
-    read = ["--data.frames", "2", "--data.size", "3", "--data.fit", "stretch"]
+    read = ["--data.frames", "2", "--data.size", "3", "--data.cut", "stretch"]
     layers = ["--model.encoder-layers", "3", "--model.outer-layers", "[3,2]", "--model.inner-layers", "1"]
     small = ["--model.dim", "8", "--model.heads", "2", "--training.steps", "1", "--samples", "1"]
     out = tmp_path / "run"

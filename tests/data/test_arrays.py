@@ -100,14 +100,14 @@ _WORDS = np.array([["a", "b"]] * 3)
         ),
         (_WORDS, {}, "holds <U1 values: numbers are modelled"),
         (np.full((6, 3, 5), 7, np.uint8), {"num_values": 7}, r"a\.npy holds values 7\.\.7, not 0\.\.6"),
-        (_random(9, 6, 6, 3), {"size": 8, "fit": "crop"}, r"a\.npy holds \[6, 6\] positions, not data.size=8"),
+        (_random(9, 6, 6, 3), {"size": 8, "cut": "crop"}, r"a\.npy holds \[6, 6\] positions, not data.size=8"),
         (_random(9, 6, 6, 3), {"mode": "gray"}, "3 channels"),
         (_random(9, 6, 6, 3), {"frames": 3}, "holds no videos, which data.frames and data.stride cut"),
         (_random(3, 4, 5), {"size": (4, 4, 4)}, r"a\.npy is of 3x4x5 positions, less than one block of \[4, 4, 4\]"),
         (_random(4, 0, 8), {"size": (2, 2)}, r"shape \[4, 0, 8\]: .* without zeros is needed"),
         (_random(3, 4), {"size": (2, 2, 2)}, r"a\.npy is of 3x4 positions, less than one block"),
-        (_random(9, 6, 4), {"size": 5, "fit": "tiles"}, r"holds \[6, 4\] positions, less than a tile of 5x5"),
-        (_random(9, 6), {"size": 2, "fit": "tiles"}, r"holds \[6\] positions, less than a tile of 2x2"),
+        (_random(9, 6, 4), {"size": 5, "cut": "tiles"}, r"holds \[6, 4\] positions, less than a tile of 5x5"),
+        (_random(9, 6), {"size": 2, "cut": "tiles"}, r"holds \[6\] positions, less than a tile of 2x2"),
         (_random(5, 8, 8), {"axes": "NCHW"}, r"shape \[5, 8, 8\], not the axes of data.axes=NCHW"),
         (_random(5, 3, 8, 8), {}, "data.axes=NCHW or data.axes=NTHW$"),
         (_random(5, 8, 8, 6), {}, "data.axes=NHWC or data.axes=NTHW$"),
@@ -172,7 +172,7 @@ def test_tiles_of_arrays_are_the_crops_of_their_names(tmp_path, shape, options):
     np.savez(tmp_path / "a.npz", images=_random(*shape, dtype="uint16"), labels=np.arange(5))
     path, whole = tmp_path / "a.npz", DataConfig(**options)
     before = data.load(path, whole, "all")
-    after = data.load(path, DataConfig(**options, size=3, fit="tiles"), "all")
+    after = data.load(path, DataConfig(**options, size=3, cut="tiles"), "all")
     assert (len(after), after.shape) == (3 * 2 * len(before), (*before.shape[:-2], 3, 3))
     assert after.range == before.range
     of = {name: i for i, name in enumerate(before.names)}
@@ -182,7 +182,7 @@ def test_tiles_of_arrays_are_the_crops_of_their_names(tmp_path, shape, options):
         assert np.array_equal(tile, before.values[of[origin]][..., row : row + 3, column : column + 3, :])
         assert label == before.labels[of[origin]]
     assert len(set(after.names)) == len(after)
-    whole = DataConfig(**options, size=3, fit="tiles", validation_fraction=0.4)
+    whole = DataConfig(**options, size=3, cut="tiles", validation_fraction=0.4)
     parts = [{name.split("#")[0] for name in data.load(path, whole, split).names} for split in ("train", "validation")]
     assert parts == [{"0", "1", "2"}, {"3", "4"}]
 

@@ -43,9 +43,9 @@ def test_images_of_another_size_or_type_are_named_with_a_hint(tmp_path):
     line = _line(tmp_path)
     assert "good.png is [16, 16, 3], and other.png is [5, 16, 3]: remove one, or give data.frames, or data.size" in line
     line = _line(tmp_path, DataConfig(size=16))
-    assert all(words in line for words in ("other.png is 16x5 pixels, not 16x16", "data.fit=crop"))
-    assert "other.png is smaller than a tile of 6x6" in _line(tmp_path, DataConfig(size=6, fit="tiles"))
-    assert len(data.load(tmp_path, DataConfig(size=6, fit="crop"), "all")) == 2
+    assert all(words in line for words in ("other.png is 16x5 pixels, not 16x16", "data.cut=crop"))
+    assert "other.png is smaller than a tile of 6x6" in _line(tmp_path, DataConfig(size=6, cut="tiles"))
+    assert len(data.load(tmp_path, DataConfig(size=6, cut="crop"), "all")) == 2
     deep = _png(tmp_path / "deep", "a.png", _PIXELS[..., 0].astype(np.uint16))
     assert "a.png has 16 bits a channel, not 8: convert or remove it" in _line(deep, DataConfig(mode="rgb"))
     _png(tmp_path / "deep", "a.tiff", _PIXELS[..., 0].astype(np.float32))

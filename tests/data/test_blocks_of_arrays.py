@@ -112,7 +112,7 @@ def test_tiles_of_a_video_are_videos(tmp_path):
     (tmp_path / "train").mkdir()
     pixels = moving(4, height=8, width=16)
     encode(tmp_path / "train" / "a.mkv", pixels)
-    options = DataConfig(frames=2, offsets="random", size=8, fit="tiles", validation_fraction=0.0)
+    options = DataConfig(frames=2, offsets="random", size=8, cut="tiles", validation_fraction=0.0)
     examples = data.load(tmp_path, options)
     assert examples.names[:3] == ["train/a.mkv#0,0,0", "train/a.mkv#0,0,1", "train/a.mkv#1,0,0"]
     clips = examples.values.cut(np.array([1, 0]), np.array([0.999, 0.4]))  # of 3 offsets in time and 9 across
@@ -135,7 +135,7 @@ def test_the_fingerprint_of_random_blocks_depends_on_all_that_they_reach_and_is_
     assert fingerprint(changed) not in found
 
 
-TILES = DataConfig(size=4, fit="tiles", offsets="random", validation_fraction=0.0, test_fraction=0.0)
+TILES = DataConfig(size=4, cut="tiles", offsets="random", validation_fraction=0.0, test_fraction=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ SIZES = {"a/wide#1,1.png": (6, 13), "b/one.png": (4, 4), "b/tall.png": (9, 7)}
 def test_a_batch_is_the_tiles_sampled_for_its_positions(pictures):
     folder, pixels = pictures
     examples = data.load(folder, TILES)
-    fixed = data.load(folder, DataConfig(size=4, fit="tiles", validation_fraction=0.0, test_fraction=0.0))
+    fixed = data.load(folder, DataConfig(size=4, cut="tiles", validation_fraction=0.0, test_fraction=0.0))
     assert (examples.names, examples.shape, examples.labels.tolist()) == (fixed.names, (4, 4), [0, 0, 0, 1, 1, 1])
     assert np.array_equal(examples.values, fixed.values)
     assert examples.fingerprint != fixed.fingerprint

@@ -140,7 +140,7 @@ def test_names_state_their_split():
 def test_options_out_of_range_are_refused():
     for options in [
         {"size": 0},
-        {"fit": "crop"},
+        {"cut": "crop"},
         {"offsets": "random"},
         {"num_values": 1},
         {"num_values": 65_537},

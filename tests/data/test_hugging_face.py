@@ -77,7 +77,7 @@ def test_selections_are_those_of_an_array(tmp_path):
 
 
 @pytest.mark.parametrize("alpha", [False, True])
-@pytest.mark.parametrize("options", [{}, {"size": 3, "fit": "crop"}, {"size": 2, "mode": "gray", "fit": "stretch"}])
+@pytest.mark.parametrize("options", [{}, {"size": 3, "cut": "crop"}, {"size": 2, "mode": "gray", "cut": "stretch"}])
 def test_images_are_those_of_a_folder(tmp_path, options, alpha):
     """Also where the last of many is the only one in colour, or transparent."""
     (tmp_path / "files").mkdir()
@@ -144,7 +144,7 @@ def test_a_column_is_asked_for_where_several_can_be_it(tmp_path):
 
 def test_the_fingerprint_is_of_what_is_read_not_of_where_it_lies(tmp_path):
     source, elsewhere = tars(tmp_path), tars(tmp_path / "elsewhere")
-    configs = [DataConfig(), DataConfig(mode="gray"), DataConfig(size=4, fit="crop"), DataConfig(size=4, fit="stretch")]
+    configs = [DataConfig(), DataConfig(mode="gray"), DataConfig(size=4, cut="crop"), DataConfig(size=4, cut="stretch")]
     parts = [data.load(source, config, split) for config in configs for split in ("train", "validation", "all")]
     assert data.load(elsewhere).fingerprint == parts[0].fingerprint
     write(source / "train-002.tar", pictures(VALUES[[20, 21, 21]], 20))
@@ -186,11 +186,11 @@ REFUSED = {
     "text.parquet": (text, {}, "is not read by datasets"),
     "damaged.tar": (lambda path: write(path, [("a.png", picture(VALUES[0])[:60])]), {}, "a.png is not a whole image"),
     "sizes.tar": (lambda path: write(path, [(f"{i}.png", picture(VALUES[i, i:])) for i in (0, 1)]), {},
-                  r"1.png is \[3, 5, 3\] where the first row is \[4, 5, 3\]: give data.size and data.fit"),
+                  r"1.png is \[3, 5, 3\] where the first row is \[4, 5, 3\]: give data.size and data.cut"),
     "deep.tar": (lambda path: write(path, [("a.png", deep_png(0, 1))]), {}, "16 bits: save their values as arrays"),
     "names.parquet": (lambda path: rows().to_parquet(path), {"column": "x"}, "no column x .* one of image$"),
     "kinds.parquet": (lambda path: rows().to_parquet(path), {"label_column": "image"}, "no column image .* label$"),
-    "tiles.parquet": (lambda path: rows().to_parquet(path), {"size": 4, "fit": "tiles"}, "is not cut into tiles"),
+    "tiles.parquet": (lambda path: rows().to_parquet(path), {"size": 4, "cut": "tiles"}, "is not cut into tiles"),
     "numbers.parquet": (of_arrays(1, 2), {}, "has no column that can be it"),
     "ragged.parquet": (of_arrays([1, 2], [1]), {}, "arrays of different shapes"),
     "nothing.parquet": (of_arrays([1, 2], None), {}, "a row holds none"),
@@ -245,7 +245,7 @@ def test_a_run_names_the_commit_and_goes_on_with_it(axial: Axial, refused, no_hu
     source = of_hub(no_hub, tmp_path)
     few = ["--training.batch-size", 4, "--training.evaluate-every", 3, "--training.save-every", 3, "--samples", 1]
     few += ["--training.schedule", "constant", "--training.warmup-steps", 1, "--training.workers", 1]
-    more = [*TINY, *few, "--data.size", "4", "--data.fit", "crop"]
+    more = [*TINY, *few, "--data.size", "4", "--data.cut", "crop"]
     assert axial("train", source, *more, "--training.steps", 6).status == 0
     assert axial("train", source, *more, "--training.steps", 3, "--out", "runs/again").status == 0
     record = json.loads(Path("runs/photos/train.json").read_text())
@@ -257,7 +257,7 @@ def test_a_run_names_the_commit_and_goes_on_with_it(axial: Axial, refused, no_hu
     whole, again = (Path("runs", name, "model.safetensors").read_bytes() for name in ("photos", "again"))
     assert whole == again
     metrics = json.loads(axial("evaluate", "runs/photos", source, "--split", "validation", "--json").out)
-    assert metrics["fingerprint"] == data.load(source, DataConfig(size=4, fit="crop"), "validation").fingerprint
+    assert metrics["fingerprint"] == data.load(source, DataConfig(size=4, cut="crop"), "validation").fingerprint
 
 
 def test_a_record_is_read_without_datasets_or_a_network(axial: Axial, trained, tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def test_tiles_are_the_crops_of_their_names(tmp_path_factory, size, height, widt
     folder = tmp_path_factory.mktemp("tiles")
     pixels = _pixels(1, height, width)
     _save(folder / "a.png", pixels)
-    examples = data.load(folder, DataConfig(size=size, fit="tiles"), split="all")
+    examples = data.load(folder, DataConfig(size=size, cut="tiles"), split="all")
     assert len(examples) == (height // size) * (width // size)
     for tile, name in zip(examples.values[:], examples.names):
         row, column = (int(number) * size for number in name.removeprefix("a.png#").split(","))
@@ -104,8 +104,8 @@ def test_crop_takes_the_centre_and_stretch_takes_all(tmp_path):
     pixels = np.zeros((4, 12, 3), np.uint8)
     pixels[:, 4:8] = 255
     _save(tmp_path / "a.png", pixels)
-    assert data.load(tmp_path, DataConfig(size=4, fit="crop"), "all").values.min() == 255
-    stretched = data.load(tmp_path, DataConfig(size=4, fit="stretch"), "all").values
+    assert data.load(tmp_path, DataConfig(size=4, cut="crop"), "all").values.min() == 255
+    stretched = data.load(tmp_path, DataConfig(size=4, cut="stretch"), "all").values
     assert stretched.shape == (1, 4, 4, 3)
     assert stretched.min() < 30
 
@@ -172,12 +172,12 @@ def test_16_bit_gray_is_read_whole_with_the_values_of_the_training_part(tmp_path
     examples = data.load(path, split="all")
     assert (examples.range, str(examples.values.dtype)) == ((0, 65535, None), "uint16")
     np.testing.assert_array_equal(examples.values[0, ..., 0], pixels)
-    assert data.load(path, DataConfig(size=4, fit="stretch"), "all").values.shape == (1, 4, 4, 1)
+    assert data.load(path, DataConfig(size=4, cut="stretch"), "all").values.shape == (1, 4, 4, 1)
     for i in range(4):
         _save(tmp_path / "b" / f"{'train' if i < 3 else 'test'}/{i}.png", np.full((4, 4), 1000 + 10 * i, np.uint16))
     train, test = (data.load(tmp_path / "b", DataConfig(validation_fraction=0), part) for part in ("train", "test"))
     assert (train.range, test.range) == ((1000, 1020, None), (1030, 1031, None))
-    forced = data.load(tmp_path / "b", DataConfig(num_values=4096, size=2, fit="tiles", offsets="random"))
+    forced = data.load(tmp_path / "b", DataConfig(num_values=4096, size=2, cut="tiles", offsets="random"))
     assert (forced.range, str(forced.values.dtype)) == ((0, 4095, None), "int16")
 
 
@@ -218,7 +218,7 @@ def test_indices_of_a_palette_are_read_on_request(tmp_path, suffix, bits):
     np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], colours[indices])
     wanted = DataConfig(palette="indices")
     np.testing.assert_array_equal(data.load(tmp_path, wanted, "all").values[0, ..., 0], indices)
-    larger = data.load(tmp_path, replace(wanted, size=12, fit="stretch"), "all").values
+    larger = data.load(tmp_path, replace(wanted, size=12, cut="stretch"), "all").values
     assert {*np.unique(larger)} <= {*np.unique(indices)}
     _save(tmp_path / "gray.png", indices)
     assert data.load(tmp_path, wanted, "all").values.shape == (2, 6, 7, 1)
@@ -317,7 +317,7 @@ def test_small_splits_are_warned_of(tmp_path, recwarn):
 def test_one_picture_is_a_source_of_no_split(tmp_path):
     path = _save(tmp_path / "test.png", _pixels())
     assert data.load(path, split="all").names == ["test.png"]
-    assert len(data.load(path, DataConfig(size=2, fit="tiles"), "all")) == 9
+    assert len(data.load(path, DataConfig(size=2, cut="tiles"), "all")) == 9
     with pytest.raises(ValueError, match="train"):
         data.load(path)
     with pytest.raises(ValueError, match=r"test\.png"):

@@ -63,7 +63,7 @@ def tiles(folder: Path) -> Kind:
         row, column = (4 * int(each) for each in place.split(","))
         return pixels(folder / file)[row : row + 4, column : column + 4]
 
-    return Kind(folder, DataConfig(size=4, fit="tiles"), find)
+    return Kind(folder, DataConfig(size=4, cut="tiles"), find)
 
 
 def array(folder: Path) -> Kind:
@@ -79,7 +79,7 @@ def tiles_of_array(folder: Path) -> Kind:
         row, column = (2 * int(each) for each in place.split(","))
         return np.load(folder / "a.npz")["images"][int(number), row : row + 2, column : column + 2]
 
-    return Kind(folder / "a.npz", DataConfig(size=2, fit="tiles"), find)
+    return Kind(folder / "a.npz", DataConfig(size=2, cut="tiles"), find)
 
 
 def arrays(folder: Path) -> Kind:

@@ -20,7 +20,7 @@ def test_clips_are_read_back_exactly_and_cut_and_resized(tmp_path):
     examples = data.load(path, split="all")
     assert np.array_equal(examples.values, videos(2, 5))
     assert examples.names == ["traj_0.tfrecords#0000", "traj_0.tfrecords#0001"]
-    cut = data.load(path, DataConfig(frames=2, size=16, fit="stretch"), "all")
+    cut = data.load(path, DataConfig(frames=2, size=16, cut="stretch"), "all")
     boxes = videos(2, 5)[:, :4].reshape(4, 2, 16, 4, 16, 4, 3).mean(axis=(3, 5))
     assert np.abs(cut.values - boxes).max() <= 1
     assert cut.names[1:3] == ["traj_0.tfrecords#0000#0001", "traj_0.tfrecords#0001#0000"]

@@ -75,13 +75,13 @@ def test_webm_and_gif_are_read(tmp_path):
 
 def test_frames_are_resized_by_averaging_and_cut_into_tiles(tmp_path):
     path = encode(tmp_path / "even.mkv", moving(2, 8, 12))
-    crop = data.load(path, DataConfig(frames=2, size=4, fit="crop"), "all").values[0]
+    crop = data.load(path, DataConfig(frames=2, size=4, cut="crop"), "all").values[0]
     boxes = moving(2, 8, 12)[:, :, 2:10].reshape(2, 4, 2, 4, 2, 3).mean(axis=(2, 4))
     assert np.abs(crop - boxes).max() <= 1
-    assert data.load(path, DataConfig(frames=1, size=4, fit="stretch"), "all").values.shape == (2, 1, 4, 4, 3)
+    assert data.load(path, DataConfig(frames=1, size=4, cut="stretch"), "all").values.shape == (2, 1, 4, 4, 3)
     path.unlink()
     encode(tmp_path / "a.mkv", moving(2, 8, 13))
-    tiles = data.load(tmp_path, DataConfig(frames=1, size=4, fit="tiles"), "all")
+    tiles = data.load(tmp_path, DataConfig(frames=1, size=4, cut="tiles"), "all")
     assert tiles.names[:7] == [f"a.mkv#0000#{r},{c}" for r in (0, 1) for c in (0, 1, 2)] + ["a.mkv#0001#0,0"]
     assert np.array_equal(tiles.values[4], moving(2, 8, 13)[:1, 4:8, 4:8])
 
@@ -122,7 +122,7 @@ def test_arrays_of_videos_are_resized(tmp_path):
     path = tmp_path / "videos.npz"
     np.savez(path, videos=videos, labels=[0, 1])
     assert np.array_equal(data.load(path, split="all").values, videos)
-    examples = data.load(path, DataConfig(size=4, fit="stretch"), "all")
+    examples = data.load(path, DataConfig(size=4, cut="stretch"), "all")
     boxes = videos.reshape(2, 7, 4, 2, 4, 2, 3).mean(axis=(3, 5))
     assert np.abs(examples.values - boxes).max() <= 1
     assert examples.labels.tolist() == [0, 1]

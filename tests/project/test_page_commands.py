@@ -165,8 +165,8 @@ def provide(words: list[str], data: Path, axial: Axial) -> None:
 def made_small(words: list[str], page: str) -> list[str]:
     """The command, with a small model, few steps and few samples."""
     fits = words[0] == "compress" and (len(words) == 3 or words[3].startswith("--"))
-    words = [*words, "--fit", "0"] if fits and "--fit" not in words else words
-    words = ["0.02" if before == "--fit" else word for before, word in zip(["", *words], words)]
+    words = [*words, "--minutes", "0"] if fits and "--minutes" not in words else words
+    words = ["0.02" if before == "--minutes" else word for before, word in zip(["", *words], words)]
     if "reproduce" in page:
         return of_the_paper_small(words)
     if page in FIRST and words[0] == "sample":

@@ -149,12 +149,12 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     assert "cut into square tiles of 32; for others: --data.size" in inspected.err
     small = [(8, 8)] * 3
     assert data_of(small) == data_of([]) == DataConfig()
-    assert data_of([(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
+    assert data_of([(64, 64), (64, 63)]) == DataConfig(size=32, cut="tiles")
     of_64 = AxialTransformerConfig(shape=(64, 64))
-    assert data_of([(64, 64), (64, 65)], model=of_64) == DataConfig(size=64, fit="tiles")
-    cropped = DataConfig(size=16, fit="crop")
+    assert data_of([(64, 64), (64, 65)], model=of_64) == DataConfig(size=64, cut="tiles")
+    cropped = DataConfig(size=16, cut="crop")
     assert data_of([(640, 480)], data=cropped, open=()) == cropped
-    assert data_of([(640, 480), (20, 20), (9, 9)]) == DataConfig(size=8, fit="tiles")
+    assert data_of([(640, 480), (20, 20), (9, 9)]) == DataConfig(size=8, cut="tiles")
 
 
 @pytest.mark.usefixtures("home")
@@ -163,11 +163,11 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     Path("films").mkdir()
     np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
-    for words, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32)), ("scan.npy --data.fit exact", (70, 65))):
+    for words, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32)), ("scan.npy --data.cut exact", (70, 65))):
         assert read_training(requested(words.split())[0])[0].model.shape == shape
         assert ("cut into square tiles of 32" in capsys.readouterr().err) == (shape[-1] == 32)
     assert data_of([(64, 64)]) == data_of([(16, 63, 63)]) == DataConfig()
-    assert data_of([(4, 64, 64)]) == DataConfig(size=32, fit="tiles")
+    assert data_of([(4, 64, 64)]) == DataConfig(size=32, cut="tiles")
 
 
 def tile_maps(rng: np.random.Generator) -> np.ndarray:

@@ -107,9 +107,9 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
 def test_files_are_read_as_the_data_of_the_run(trained, tmp_path):
     Image.new("L", (20, 20)).save(tmp_path / "a.png")
     opened = open_model(str(trained))
-    with pytest.raises(ValueError, match="fit=crop"):
+    with pytest.raises(ValueError, match="cut=crop"):
         Studio(opened, tmp_path).bits(iter, str(tmp_path / "a.png"), "")
-    cropped = Studio(OfModel(str(trained), data=Reading(fit="crop")).opened(), tmp_path)
+    cropped = Studio(OfModel(str(trained), data=Reading(cut="crop")).opened(), tmp_path)
     assert float(cropped.bits(iter, str(tmp_path / "a.png"), "")[0]) > 0
 
 

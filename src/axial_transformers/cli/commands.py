@@ -94,7 +94,7 @@ class Evaluate(OnData):
     For example:
 
         axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
-        axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32
+        axial evaluate runs/photos other_photos/ --data.cut crop --data.size 32
     """
 
     _: KW_ONLY
@@ -197,7 +197,7 @@ class Studio(OfModel):
 
     Only this machine can open the page. Ctrl-C ends it.
 
-        axial studio runs/photos --data.fit crop --port 8080
+        axial studio runs/photos --data.cut crop --port 8080
     """
 
     host: str = "127.0.0.1"
@@ -231,11 +231,11 @@ class Inspect:
 class Compress:
     """Compress images, an array, a table, a scan or clips into one file, losslessly.
 
-    A small model is trained on the source for five minutes, or for as many as --fit says, and stored in the file.
+    A small model is trained on the source for five minutes, or for as many as --minutes says, and stored in the file.
     With MODEL, that is stored and codes the data.
 
         axial compress icons/ icons.axl
-        axial compress head.nii.gz head.axl --fit 60
+        axial compress head.nii.gz head.axl --minutes 60
         axial compress runs/fashion_mnist fashion_mnist.npz all.axl
     """
 
@@ -248,9 +248,9 @@ class Compress:
     archive: Path | None = None
     """The file to write, NAME.axl."""
     _: KW_ONLY
-    fit: float | None = None
+    minutes: float | None = None
     """Minutes of training; 5 without MODEL. Ctrl-C ends it early; the same command goes on with it, from the folder
-    ARCHIVE.fit."""
+    ARCHIVE.run."""
     start_from: Annotated[str | None, Parameter(name="--from")] = None
     """Begin the training with the weights of this model in place of random ones."""
     size: Annotated[tuple[int, ...] | None, Parameter(name="--data.size")] = None
@@ -277,10 +277,10 @@ class Compress:
     def words(self) -> Words:
         """Model, source and archive; the model is None if one is to be trained."""
         model, source, archive = _words(self.model, self.source, self.archive, "SOURCE and ARCHIVE")
-        of_new = self.fit is not None or self.start_from is not None or self.size is not None
+        of_new = self.minutes is not None or self.start_from is not None or self.size is not None
         if model is not None and of_new:
             raise ValueError(
-                f"--fit, --from and --data.size are of a new model: leave out {model}, or begin with it, by"
+                f"--minutes, --from and --data.size are of a new model: leave out {model}, or begin with it, by"
                 f" --from {model}"
             )
         return model, source, archive

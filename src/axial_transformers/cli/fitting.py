@@ -28,7 +28,7 @@ from axial_transformers.training.fit import Evaluate
 from axial_transformers.training.metrics import Metric
 
 MINUTES = 5.0
-"""Of the training, unless --fit says another number."""
+"""Of the training, unless --minutes says another number."""
 ENOUGH_STEPS = 1_000_000
 """The time ends the training."""
 ANY_NUMBER = 1 << 62
@@ -41,7 +41,7 @@ SAMPLED = 1 << 19
 
 def fitted(options: Compress, source: Path, archive: Path) -> Path:
     """Train as the options say; return the folder of the run, beside the archive. A run that is there goes on."""
-    folder = archive.with_name(f"{archive.name}.fit")
+    folder = archive.with_name(f"{archive.name}.run")
     run, begun = _requested(options, source, folder)
     with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
         run, examples = read_training(run, "all")
@@ -69,7 +69,7 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
 
 def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig, RunRecord | None]:
     named = str(source) if source.is_absolute() or is_hub_dataset(source) else f"./{source}"  # which is no recipe
-    begun, minutes = read_run(folder), MINUTES if options.fit is None else options.fit
+    begun, minutes = read_run(folder), MINUTES if options.minutes is None else options.minutes
     if begun is not None:
         return replace(begun.run, source=named).changed({"training.minutes": minutes}), begun
     run = replace(of_own_data(named), out=folder, samples=0)
@@ -86,7 +86,7 @@ def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig
     settings |= {name: value for name, value in given.items() if value is not None}
     size = options.size or _block_of_slices(source, DataConfig(axes=options.axes, key=options.key))
     if size is not None:
-        settings |= {"data.size": size} if len(size) > 1 else {"data.size": size[0], "data.fit": "tiles"}
+        settings |= {"data.size": size} if len(size) > 1 else {"data.size": size[0], "data.cut": "tiles"}
     return run.changed(settings), None
 
 

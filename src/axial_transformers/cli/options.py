@@ -33,7 +33,7 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32."),
 ]
-READING = ("size", "fit", "frames", "mode", "axes", "key", "column")
+READING = ("size", "cut", "frames", "mode", "axes", "key", "column")
 """Settings of data that may differ from those that a model was trained with."""
 if TYPE_CHECKING:
     Reading = DataConfig
@@ -88,7 +88,7 @@ class OfModel:
             trained = replace(trained, source=recipe.settings.source, trained_on=on)
         given = {name: value for name, value in vars(self.data).items() if value is not None}
         sides = trained.model.config.shape[-2:]
-        if self.data.fit and not (self.data.size or trained.data.size) and len({*sides}) < len(sides):
+        if self.data.cut and not (self.data.size or trained.data.size) and len({*sides}) < len(sides):
             given["size"] = sides[0]
         return replace(trained, data=replace(trained.data, **given))
 

@@ -156,7 +156,7 @@ def read(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, Exa
     validation, test = load(source, run.data, "validation", bar("reading")), None
     if validation.shape != examples.shape:
         raise ValueError(
-            f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give a size and fit"
+            f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give data.size and data.cut"
         )
     validation = validation.with_columns(examples.columns, f"{source}, validation")
     run = _knowing(run, asked, validation, f"{source}, validation")
@@ -186,9 +186,9 @@ def read_training(run: RunConfig, split: Split = "train") -> tuple[RunConfig, Ex
         run = in_blocks(run, dict(zip(letters, sizes[0], strict=True)))
     elif "data.size" in run.open:
         run = tiled(run, sizes)
-    if isinstance(run.data.size, tuple) or run.data.fit == "tiles":
+    if isinstance(run.data.size, tuple) or run.data.cut == "tiles":
         size = f"blocks of {run.data.size}" if isinstance(run.data.size, tuple) else f"square tiles of {run.data.size}"
-        say(f"{source} is cut into {size}; for others: --data.size 8 8 128, --data.size 64 --data.fit crop, ...")
+        say(f"{source} is cut into {size}; for others: --data.size 8 8 128, --data.size 64 --data.cut crop, ...")
     if isinstance(run.data.size, tuple):
         run = run.decided({"data.offsets": "random"})
     examples = load(source, run.data, split, bar("reading"))

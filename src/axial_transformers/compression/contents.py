@@ -20,10 +20,10 @@ from axial_transformers.compression.description import MODES, Description, HeldA
 from axial_transformers.data import DataConfig, load, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
 from axial_transformers.data.blocks_of_arrays import Sliced, channels_last, range_of_array
+from axial_transformers.data.errors import ParsingError
 from axial_transformers.data.folders import files_below
 from axial_transformers.data.images import SUFFIXES, is_gray16, opened, upright
 from axial_transformers.data.npy import array_names, read_array
-from axial_transformers.data.parsing import ParsingError
 from axial_transformers.data.scans import suffix_of
 from axial_transformers.data.tiles import cut_tiles, tile_grid
 from axial_transformers.data.value_range import ValueRange, integers
@@ -252,7 +252,7 @@ def _of_scan(path: Path, config: AxialTransformerConfig) -> Contents:
 
 def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
     """Return what `load` makes of any other source, which returns as arrays in an .npz file."""
-    examples = load(source, replace(data, size=None, fit="exact", offsets="fixed", skip_bad=0), "all")
+    examples = load(source, replace(data, size=None, cut="exact", offsets="fixed", skip_bad=0), "all")
     if examples.range.grid is not None:
         raise ValueError(f"{source} holds floats, which archives keep only from arrays and scans: save them as .npy")
     stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]

@@ -13,7 +13,7 @@ from PIL import Image
 from axial_transformers.data import tables
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, joined, labelled
-from axial_transformers.data.images import fitted
+from axial_transformers.data.images import at_size
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.tiles import cut_tiles
 from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
@@ -139,7 +139,7 @@ def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
     """Return one example [*A, C] from an array [*A] or [*A, C], and the range of its values."""
     values, found = _integers(where, array[None], options)
-    _check_image(where, values, replace(options, fit="exact"))
+    _check_image(where, values, replace(options, cut="exact"))
     return values[0], found
 
 
@@ -171,7 +171,7 @@ def _read(path: Path, options: DataConfig) -> Examples:
 def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:
     size, channels = options.size, videos.shape[-1]
     assert not isinstance(size, tuple)
-    if options.fit not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
+    if options.cut not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
         return videos
     if channels not in (1, 3) or videos.dtype != np.uint8:
         raise ValueError(
@@ -180,7 +180,7 @@ def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> ND
     clips = list[NDArray[np.integer]]()
     for video in videos:
         frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
-        clips.append(np.stack([fitted(path, frame, options, Image.Resampling.BOX) for frame in frames])[None])
+        clips.append(np.stack([at_size(path, frame, options, Image.Resampling.BOX) for frame in frames])[None])
     return joined(clips)
 
 
@@ -207,8 +207,8 @@ def _integers(path: Path | str, values: NDArray[Any], options: DataConfig) -> tu
 
 def _check_image(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> None:
     *axes, channels = values.shape[1:]
-    if options.size is not None and options.fit != "tiles" and axes[-2:] != [options.size, options.size]:
-        ways = "arrays in files are cut with data.fit=tiles, only folders and videos are resized"
+    if options.size is not None and options.cut != "tiles" and axes[-2:] != [options.size, options.size]:
+        ways = "arrays in files are cut with data.cut=tiles, only folders and videos are resized"
         raise ValueError(f"{path} holds {axes} positions, not data.size={options.size}: {ways}")
     wanted = {"auto": channels, "rgb": 3, "rgba": 4, "gray": 1}[options.mode]
     if channels != wanted:

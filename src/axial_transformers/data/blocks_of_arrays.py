@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
+from axial_transformers.data.errors import parsing
 from axial_transformers.data.examples import OnDemand, joined
-from axial_transformers.data.parsing import parsing
 from axial_transformers.data.tiles import cut_tiles
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 
@@ -133,12 +133,12 @@ def blocks_in(values: NDArray[np.integer], options: DataConfig) -> tuple[NDArray
     Returns:
         The blocks, and n suffixes of names: #number of a clip, #row,column of a tile.
     """
-    if not options.cuts:
+    if not options.divides:
         return values[None], [""]
     block = block_of(values.shape[:-1], options)
     grid = np.floor_divide(values.shape[:-1], block)
     clips = [f"#{i:04d}" for i in range(grid[0])] if options.frames is not None else [""]
-    tiles = [f"#{i},{j}" for i, j in np.ndindex(*grid[-2:])] if options.fit == "tiles" else [""]
+    tiles = [f"#{i},{j}" for i, j in np.ndindex(*grid[-2:])] if options.cut == "tiles" else [""]
     covered = values[tuple(map(slice, grid * block))]
     return cut_tiles(covered[None], block), [clip + tile for clip in clips for tile in tiles]
 
@@ -155,7 +155,7 @@ def joined_alike(
     for count, *shape in [part.shape for part in parts]:
         if tuple(shape) != parts[0].shape[1:]:
             sizes = f"{names[0]} is {list(parts[0].shape[1:])}, and {names[start]} is {shape}"
-            advice = "remove one, or give data.frames, or data.size with data.fit (crop or tiles)"
+            advice = "remove one, or give data.frames, or data.size with data.cut (crop or tiles)"
             raise ValueError(f"{where}: {sizes}: {advice}")
         start += count
     parts[:] = [integers(part, found) for part in parts]

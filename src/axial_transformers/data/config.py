@@ -23,11 +23,11 @@ class DataConfig:
 
     size: Annotated[tuple[int, ...] | int | None, COUNT] = None
     """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it
-    (fit=tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
+    (cut=tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
     axes before these are arrays of their own. None: an example as it is."""
 
-    fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
-    """Fitting to the size. exact: refuse other sizes. crop: resize the shorter side, cut out the centre. stretch:
+    cut: Literal["exact", "crop", "stretch", "tiles"] = "exact"
+    """How examples get the size. exact: refuse other sizes. crop: resize the shorter side, cut out the centre. stretch:
     resize both sides. tiles: cut without overlap, drop remainders. Filters: Lanczos for images, box for frames."""
 
     frames: Annotated[int | None, COUNT] = None
@@ -38,7 +38,7 @@ class DataConfig:
     """Take every stride-th frame of a video, from the first, and leave out the others."""
 
     offsets: Literal["fixed", "random"] = "fixed"
-    """Positions of clips in a folder's videos, and of tiles in its images (fit=tiles). fixed: one after the other.
+    """Positions of clips in a folder's videos, and of tiles in its images (cut=tiles). fixed: one after the other.
     random: new ones for each training batch, one clip a video; validation and test stay fixed."""
 
     mode: Literal["auto", "rgb", "rgba", "gray"] = "auto"
@@ -98,22 +98,22 @@ class DataConfig:
             raise ValueError(f"data.validation_fraction and data.test_fraction {shares} must be below 1 together")
         if isinstance(self.size, tuple) and len(self.size) == 1:
             object.__setattr__(self, "size", self.size[0])
-        if self.size is None and self.fit != "exact":
-            raise ValueError(f"data.fit={self.fit} needs a size, for example data.size=32")
+        if self.size is None and self.cut != "exact":
+            raise ValueError(f"data.cut={self.cut} needs a size, for example data.size=32")
         if self.size == ():
             raise ValueError("data.size must be one number or several, not none")
-        if isinstance(self.size, tuple) and self.fit in ("crop", "stretch"):
-            raise ValueError(f"data.size={self.size} cuts blocks, which data.fit={self.fit} does not: leave that out")
+        if isinstance(self.size, tuple) and self.cut in ("crop", "stretch"):
+            raise ValueError(f"data.size={self.size} cuts blocks, which data.cut={self.cut} does not: leave that out")
         if isinstance(self.size, tuple) and self.frames is not None:
             raise ValueError(f"data.size={self.size} cuts blocks, of which data.frames is one side: give one size")
-        if self.offsets == "random" and not self.cuts:
-            ways = "for example data.frames=16, data.fit=tiles for pictures, or blocks: data.size=(16, 16, 16)"
+        if self.offsets == "random" and not self.divides:
+            ways = "for example data.frames=16, data.cut=tiles for pictures, or blocks: data.size=(16, 16, 16)"
             raise ValueError(f"data.offsets=random needs the frames of a clip, {ways}")
 
     @property
-    def cuts(self) -> bool:
-        """Return True if examples are cut out of larger arrays: clips, tiles or blocks."""
-        return self.frames is not None or self.fit == "tiles" or isinstance(self.size, tuple)
+    def divides(self) -> bool:
+        """Return True if examples are parts of larger arrays: clips, tiles or blocks."""
+        return self.frames is not None or self.cut == "tiles" or isinstance(self.size, tuple)
 
 
 def is_hub_dataset(source: object) -> bool:

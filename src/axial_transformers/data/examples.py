@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.parsing import say
+from axial_transformers.data.errors import say
 from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
 MAX_CLASSES = 1 << 16

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import TypeVar
 
-from axial_transformers.data.parsing import FitError, say
+from axial_transformers.data.errors import WrongSizeError, say
 from axial_transformers.progress import Progress
 from axial_transformers.wording import counted
 
@@ -68,7 +68,7 @@ def gather(
     for number, file in enumerate(progress(files)):
         try:
             found = [*read(file)]
-        except FitError:
+        except WrongSizeError:
             raise
         except ValueError as error:
             faults.append(error)

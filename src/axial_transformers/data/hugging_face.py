@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
+from axial_transformers.data.errors import parsing, say
 from axial_transformers.data.examples import Examples, OnDemand, labelled
-from axial_transformers.data.images import Member, PixelKind, decoded, fitted, kind_of_images
-from axial_transformers.data.parsing import parsing, say
+from axial_transformers.data.images import Member, PixelKind, at_size, decoded, kind_of_images
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.progress import Progress
@@ -128,8 +128,8 @@ def load_dataset(
     Raises:
         ValueError: the column is not clear, or what it holds is no example.
     """
-    if options.cuts:
-        raise ValueError(f"{source} is not cut into tiles or blocks: use one data.size, data.fit=crop or stretch")
+    if options.divides:
+        raise ValueError(f"{source} is not cut into tiles or blocks: use one data.size, data.cut=crop or stretch")
     from datasets import ClassLabel, Image, concatenate_datasets
 
     dataset = concatenate_datasets([part.dataset for part in parts])
@@ -198,7 +198,7 @@ class Rows(OnDemand):
             if example.shape != value.shape:
                 where = cell if isinstance(cell, Member) else self.source
                 sizes = f"is {list(example.shape)} where the first row is {list(value.shape)}"
-                raise ValueError(f"{where} {sizes}: give data.size and data.fit (crop or stretch)")
+                raise ValueError(f"{where} {sizes}: give data.size and data.cut (crop or stretch)")
             value[...] = example
         return values
 
@@ -206,12 +206,12 @@ class Rows(OnDemand):
         if self.kind is None:
             return example_of(integers(cell, self.found), self.source, self.options)[0]
         image = decoded(cell, self.kind, self.options.background, self.options.palette)
-        return fitted(cell, image, self.options)
+        return at_size(cell, image, self.options)
 
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield how the rows are read, and what they hold: images are not decoded."""
         options = self.options
-        yield f"{(options.size, options.fit, options.background, options.palette, options.axes)}".encode()
+        yield f"{(options.size, options.cut, options.background, options.palette, options.axes)}".encode()
         for batch in self._batches(self.part):
             for cell in batch:
                 yield cell.getbuffer() if isinstance(cell, Member) else np.ascontiguousarray(cell).data

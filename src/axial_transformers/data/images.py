@@ -1,4 +1,4 @@
-"""Images: files decoded by Pillow, their kind, and their values, fitted to a size.
+"""Images: files decoded by Pillow, their kind, and their values at one size.
 
 What Pillow would read in part is refused, and what it converts is said.
 """
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
 from axial_transformers.data.config import DataConfig, Palette
+from axial_transformers.data.errors import ParsingError, WrongSizeError, parsing, say
 from axial_transformers.data.npy import read_array
-from axial_transformers.data.parsing import FitError, ParsingError, parsing, say
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 
@@ -164,10 +164,10 @@ def decoded(
 
 def read_image(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, NDArray[np.integer]]]:
     """Yield the values [H, W, C] of an image, with no suffix."""
-    yield "", fitted(file, decoded(file, kind, options.background, options.palette), options)
+    yield "", at_size(file, decoded(file, kind, options.background, options.palette), options)
 
 
-def fitted(
+def at_size(
     file: Path | Member,
     image: Image.Image,
     options: DataConfig,
@@ -177,17 +177,17 @@ def fitted(
     size = options.size
     if options.palette == "indices":
         resampling = Image.Resampling.NEAREST
-    if isinstance(size, int) and options.fit == "exact" and image.size != (size, size):
+    if isinstance(size, int) and options.cut == "exact" and image.size != (size, size):
         sizes = f"{file} is {image.width}x{image.height} pixels, not {size}x{size}"
-        raise FitError(f"{sizes}: remove it, or use data.fit=crop, stretch or tiles")
-    if isinstance(size, int) and options.fit == "crop":
+        raise WrongSizeError(f"{sizes}: remove it, or use data.cut=crop, stretch or tiles")
+    if isinstance(size, int) and options.cut == "crop":
         image = ImageOps.fit(image, (size, size), resampling)
-    if isinstance(size, int) and options.fit == "stretch":
+    if isinstance(size, int) and options.cut == "stretch":
         image = image.resize((size, size), resampling)
     pixels = np.atleast_3d(np.asarray(image))
     if image.mode == "I":
         pixels = pixels.clip(0, 65535).astype(np.uint16)  # resizing may overshoot
-    if isinstance(size, int) and options.fit == "tiles":
+    if isinstance(size, int) and options.cut == "tiles":
         if min(image.size) < size:
             raise ParsingError(f"{file} is smaller than a tile of {size}x{size}: remove it, or lower data.size")
         pixels = pixels[: image.height // size * size, : image.width // size * size]

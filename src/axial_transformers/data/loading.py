@@ -21,9 +21,9 @@ from axial_transformers.data.blocks_of_arrays import (
     range_of_array,
 )
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
+from axial_transformers.data.errors import ParsingError, say
 from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.folders import files_below, gather, natural_key
-from axial_transformers.data.parsing import ParsingError, say
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -97,7 +97,7 @@ def load(
         config = replace(config, num_values=config.num_values or 17)
         config = replace(config, validation_fraction=150 / 1797, test_fraction=297 / 1797)
     examples = _part(_opened(source, config, split, progress), config, split)
-    if config.fit == "tiles" and isinstance(config.size, int) and examples.shape[-2:] != (config.size, config.size):
+    if config.cut == "tiles" and isinstance(config.size, int) and examples.shape[-2:] != (config.size, config.size):
         examples = in_tiles(source, examples, config.size)
     values: object = examples.values
     if config.num_values not in (None, examples.range.num_values):

@@ -11,7 +11,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from axial_transformers.data import tables
-from axial_transformers.data.parsing import parsing
+from axial_transformers.data.errors import parsing
 
 SUFFIXES = (".npy", ".npz", *tables.SUFFIXES)
 

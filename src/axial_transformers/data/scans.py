@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.data.errors import ParsingError, parsing, say, saying_once
 from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
-from axial_transformers.data.parsing import ParsingError, parsing, say, saying_once
 from axial_transformers.data.splits import part_of_folder
 from axial_transformers.storage import require_extra
 from axial_transformers.storage.files import source_path, written_whole

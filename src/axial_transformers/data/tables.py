@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.parsing import parsing, say
+from axial_transformers.data.errors import parsing, say
 from axial_transformers.wording import counted
 
 SUFFIXES = (".csv", ".tsv")

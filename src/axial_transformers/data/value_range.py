@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import MAX_VALUES, MIN_STEP
+from axial_transformers.data.errors import say
 from axial_transformers.data.grid import MAX_STEPS, Grid
-from axial_transformers.data.parsing import say
 
 TYPES: tuple[type[np.integer], ...] = (np.uint8, np.int16, np.uint16, np.int32)
 """The types in which values are kept in memory and written."""

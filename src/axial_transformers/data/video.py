@@ -12,9 +12,9 @@ from PIL import Image
 
 from axial_transformers.data import bair_videos, images
 from axial_transformers.data.config import DataConfig
+from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.folders import natural_key
-from axial_transformers.data.images import MODES, PixelKind, decoded, fitted, kind_of_images
-from axial_transformers.data.parsing import ParsingError, parsing, say
+from axial_transformers.data.images import MODES, PixelKind, at_size, decoded, kind_of_images
 from axial_transformers.storage import require_extra
 
 SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif")
@@ -30,11 +30,11 @@ def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tu
     """Yield the videos [T, H, W, C] of a file or a folder of frames, each with a suffix: #record of a TFRecord file."""
     for suffix, frames in _videos_in(file, kind, options):
         chosen = islice(frames, 0, None, options.stride)
-        values = [fitted(file, frame, options, Image.Resampling.BOX) for frame in chosen]
+        values = [at_size(file, frame, options, Image.Resampling.BOX) for frame in chosen]
         changed = [number for number, frame in enumerate(values) if frame.shape != values[0].shape]
         if changed:
             where = f"{file} changes its frames' size at frame {changed[0] * options.stride}, from 0"
-            raise ParsingError(f"{where}: give data.size, and data.fit=crop or stretch")
+            raise ParsingError(f"{where}: give data.size, and data.cut=crop or stretch")
         if len(values) < (options.frames or 1):
             few = f"{file} has {len(values)} frames at data.stride={options.stride}, too few for a clip"
             raise ParsingError(f"{few} of data.frames={options.frames}: remove it, or lower these")

@@ -57,7 +57,7 @@ class ModelOfData(AxialTransformerConfig):
 
 
 OF_DATA = (
-    "data.size", "data.fit", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
+    "data.size", "data.cut", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
     "model.lowest", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
     "model.convolution", "model.outer_layers", "model.dim", "model.heads", "training.steps", "training.batch_size",
     "training.head_learning_rate", "training.label_dropout", "validate_on", "samples",
@@ -83,7 +83,7 @@ def custom(examples: "Examples") -> RunConfig:
 
 
 def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
-    """Return the run with data.size and data.fit decided: tiles for large images, and for images of different sizes.
+    """Return the run with data.size and data.cut decided: tiles for large images, and for images of different sizes.
 
     Images stay as they are if all have one size, of sides up to MAX_WHOLE (clips: MAX_CLIP), or if half of them have a
     side below that of a tile. A tile has the side of the model that the run starts from. Otherwise it has TILE, halved
@@ -92,7 +92,7 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
     Args:
         sizes: of some examples: width and height of images, or the axes of arrays (`data.example_sizes`).
     """
-    if not {"data.size", "data.fit"} <= {*run.open}:
+    if not {"data.size", "data.cut"} <= {*run.open}:
         return run
     of_model = {*run.model.shape[-2:]}
     tile, is_of_model = (of_model.pop(), True) if len(of_model) == 1 else (TILE, False)
@@ -103,14 +103,14 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
         while not is_of_model and tile > SIDE and sum(min(size) < tile for size in sides) > len(sides) // 10:
             tile //= 2
         if not one_small_size and median_low(min(size) for size in sides) >= tile:
-            run = run.decided({"data.size": tile, "data.fit": "tiles"})
-    return run.closed(("data.size", "data.fit"))
+            run = run.decided({"data.size": tile, "data.cut": "tiles"})
+    return run.closed(("data.size", "data.cut"))
 
 
 def in_blocks(run: RunConfig, axes: Mapping[str, int]) -> RunConfig:
     """Return the run with data.axes and data.size decided for a scan with axes of these letters and lengths."""
     settings = {"data.axes": "".join(axes), "data.size": block_of(tuple(axes.values()))}
-    return run.decided(settings).closed((*settings, "data.fit"))
+    return run.decided(settings).closed((*settings, "data.cut"))
 
 
 def block_of(shape: Sequence[int]) -> tuple[int, ...]:

@@ -154,7 +154,7 @@ _RECIPES = [
         reaches="1.679 bits/dim on tiles of 3 photographs; JPEG XL: 2.058 (varied copies, 1.7 core-hours)",
         fits=Hardware("cpu", 1),
         settings=RunConfig(
-            data=DataConfig(size=32, fit="tiles", offsets="random", mode="rgb"),
+            data=DataConfig(size=32, cut="tiles", offsets="random", mode="rgb"),
             model=COLOUR,
             training=replace(
                 MUON,
@@ -217,7 +217,7 @@ _RECIPES = [
         reaches="1.320 bits/dim on 15 test clips, 37 % below x264 (one core, 0.7 core-hours)",
         fits=Hardware("cpu", 2.5),
         settings=RunConfig(
-            data=DataConfig(size=32, fit="crop"),
+            data=DataConfig(size=32, cut="crop"),
             model=replace(COLOUR, shape=(16, 32, 32), dim=64, heads=2, outer_layers=(3, 2), dropout=0.05),
             training=replace(CLIPS, steps=480),
         ),
@@ -229,7 +229,7 @@ _RECIPES = [
         reaches="2.547 bits/dim on 15 test clips, 21 % above x264 (one core, 53 minutes)",
         fits=Hardware("cpu", 1.5),
         settings=RunConfig(
-            data=DataConfig(size=32, fit="crop"),
+            data=DataConfig(size=32, cut="crop"),
             model=AxialTransformerConfig(
                 shape=(16, 32, 32),
                 channels=3,

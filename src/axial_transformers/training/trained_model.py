@@ -219,7 +219,7 @@ def check_shape(examples: Examples, config: AxialTransformerConfig, source: str)
     here = [*examples.shape, examples.channels]
     there = [*config.shape, config.channels]
     if here != there:
-        ways = "data.size, data.fit=crop, stretch or tiles, and data.mode=gray, rgb or rgba change images"
+        ways = "data.size, data.cut=crop, stretch or tiles, and data.mode=gray, rgb or rgba change images"
         raise ValueError(f"{source} holds {here} values an example, the model is of {there}: {ways}")
 
 

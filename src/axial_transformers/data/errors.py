@@ -21,7 +21,7 @@ class ParsingError(ValueError):
     """One line about a file that cannot be read or written; the message is complete."""
 
 
-class FitError(ValueError):
+class WrongSizeError(ValueError):
     """An image has another size than the one that is asked for."""
 
 
@@ -32,7 +32,7 @@ def parsing(path: object, fault: str = "cannot be read", advice: str = ": replac
         yield
     except Exception as raised:  # libraries raise errors of every kind
         of_system = isinstance(raised, OSError) and raised.filename
-        if of_system or isinstance(raised, ParsingError | FitError | MissingPackageError):
+        if of_system or isinstance(raised, ParsingError | WrongSizeError | MissingPackageError):
             raise
         text = str(raised.__cause__ or raised).replace(str(path), "it")
         reason = " ".join(text.split())[:200] or type(raised).__name__
