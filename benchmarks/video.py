@@ -77,7 +77,7 @@ def main(model: str, source: Path, batch_size: int = 4, strips_to: Path | None =
         strips_to: a PNG file for the strips.
     """
     net = AxialTransformer.from_pretrained(model)
-    clips = load(source, DataConfig(size=net.config.shape[1], cut="crop"), "all").values.astype(np.uint8)
+    clips = np.asarray(load(source, DataConfig(size=net.config.shape[1], cut="crop"), "all").values).astype(np.uint8)
     if strips_to:
         rows = [np.concatenate(list(clip), axis=1) for clip in strips(net, clips[::4])]
         Image.fromarray(np.concatenate(rows)).save(strips_to)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         tied_axial_attention as tied_axial_attention,
     )
     from axial_transformers.ops.positions import relative_bias as relative_bias, rotary as rotary
+    from axial_transformers.recipes.prepare import prepare as prepare
 
 __version__ = "0.2.0"
 
@@ -72,6 +73,7 @@ _HOMES = {
     "decompress": "compression",
     "import_official": "importers.official",
     "open_archive": "compression",
+    "prepare": "recipes.prepare",
     "random_slice_loss": "likelihood.bits",
     "relative_bias": "ops.positions",
     "rotary": "ops.positions",

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import cache
 from typing import Protocol, Self, TypeVar
 
@@ -24,6 +24,15 @@ class Progress(Protocol):
     def __call__(self, items: Iterable[Item], /) -> Iterable[Item]:
         """Return the same items."""
         ...
+
+
+NamedProgress = Callable[[str], Progress]
+"""Returns the wrapper of a loop with this name."""
+
+
+def silent(description: str) -> Progress:
+    """Return a wrapper that shows nothing."""
+    return iter
 
 
 def bar(description: str) -> Progress:

@@ -141,7 +141,7 @@ class Studio:
     def _uploaded(self, file: str | None) -> NDArray[np.integer]:
         if file is None:
             raise ValueError("there is no file: choose one first")
-        return self.trained.examples(file, "all")[0][:1].values
+        return np.asarray(self.trained.examples(file, "all")[0][:1].values)
 
     def _labels(self, label: str | None) -> torch.Tensor | None:
         found = self.trained.label(label or None)

@@ -28,7 +28,10 @@ def test_a_command_divides_its_work_or_the_first_process_does_it_alone(axial: Ax
     for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
     assert axial(command, *words.get(command, ["a"])).status == 0
-    divides = any(words in inspect.getsource(module) for words in ("processes_on(", "import train\n\n    result"))
+    divides = any(
+        words in inspect.getsource(module)
+        for words in ("processes_on(", 'prepared.train(Bar("training"), command=words)')
+    )
     assert seen == (["2"] if divides else [None] * (rank == 0))
 
 

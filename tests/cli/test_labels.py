@@ -201,7 +201,7 @@ def test_without_labels_it_is_refused_in_one_line(refused: Refused):
         said = refused(*words)
         assert "trained with labels" in said
         assert classes in said
-    assert "is compressed without labels, which this model needs" in refused("compress", "run", "bare.npy", "a.axl")
+    assert "without labels, which this model needs" in refused("compress", "run", "bare.npy", "a.axl")
 
 
 def test_a_label_that_is_named_serves(axial: Axial):

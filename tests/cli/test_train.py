@@ -15,12 +15,13 @@ import torch
 from PIL import Image
 
 from axial_transformers import recipes
-from axial_transformers.cli import training
 from axial_transformers.cli.train import requested
 from axial_transformers.data import DataConfig, load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
+from axial_transformers.progress import silent
+from axial_transformers.recipes import prepare, watching
 from axial_transformers.training import RunState, costs, read_run
 from tests.conftest import TINY, Axial
 
@@ -56,11 +57,11 @@ def test_a_run_says_that_its_ema_weights_lag_behind_its_raw_ones(axial: Axial):
 
 def test_a_run_better_than_png_has_no_fault(monkeypatch):
     scores = Scores(bits=np.array([2.0, 3.0]), corrected=np.array([-1.0, -0.4]))
-    monkeypatch.setattr(training, "open_model", lambda *_: SimpleNamespace(model=None))
-    monkeypatch.setattr(training, "score", lambda *_, **__: scores)
+    monkeypatch.setattr(watching, "open_model", lambda *_: SimpleNamespace(model=None))
+    monkeypatch.setattr(watching, "score", lambda *_, **__: scores)
     run, validation = recipes.custom(load("digits")), load("digits", split="validation")
-    assert training.fault_of(run, validation, 2.5) is None
-    assert "raw" in str(training.fault_of(run, validation, 2.6))
+    assert watching.fault_of(run, validation, 2.5, silent) is None
+    assert "raw" in str(watching.fault_of(run, validation, 2.6, silent))
 
 
 @pytest.mark.parametrize("name", recipes.NAMED)
@@ -89,7 +90,7 @@ def test_raw_weights_are_other_weights_and_called_so(axial: Axial, trained: Path
 
 def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
     stopped = RunState(ending="interrupted", step=3, seconds=1.0, best_step=None, best_bits_per_dim=None)
-    monkeypatch.setattr(training, "train", lambda *_: (stopped, None))
+    monkeypatch.setattr(prepare, "train", lambda *_, **__: stopped)
     status, out, _ = axial("train", "digits", "--out", "somewhere")
     assert status == 130
     assert "go on with: axial train somewhere" in out
@@ -228,14 +229,14 @@ def test_several_numbers_may_be_followed_by_another_option():
 @pytest.mark.parametrize("moment", ["score", "sample", "bits_map"])
 def test_a_run_that_is_moved_while_it_is_looked_at_leaves_nothing_behind(axial: Axial, monkeypatch, moment):
     """The command ends with one line and status 2, and goes on at the new place."""
-    usual = getattr(training, moment)
+    usual = getattr(watching, moment)
 
     def moving(*given, **more):
         if Path("run").exists():
             Path("run").rename("moved")
         return usual(*given, **more)
 
-    monkeypatch.setattr(training, moment, moving)
+    monkeypatch.setattr(watching, moment, moving)
     settings = ["--training.evaluate-every", 1, "--training.sample-every", 1, "--validate-on", 1, "--samples", 1]
     status, _, err = axial("train", "digits", *TINY, *ONE_STEP, *settings, "--out", "run")
     assert status == 2

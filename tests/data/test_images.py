@@ -161,7 +161,7 @@ def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, suffix):
         exif[0x0112] = orientation
         _save(tmp_path / f"a.{suffix}", pixels, exif=exif)
         np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], upright(pixels))
-        assert data.example_sizes(tmp_path, DataConfig()) == ("", [upright(pixels).shape[1::-1]])
+        assert data.open_source(tmp_path).example_axes == ("", [upright(pixels).shape[1::-1]])
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff"])

@@ -65,6 +65,6 @@ def test_damaged_records_and_features_of_other_data_are_named(tmp_path, content,
 
 def test_videos_of_different_lengths_need_frames(tmp_path):
     path = write_records(tmp_path / "a.tfrecord", [video_record(videos(1, 2)[0]), video_record(videos(1, 3)[0])])
-    with pytest.raises(ValueError, match=r"give data\.frames"):
+    with pytest.raises(ValueError, match=r"data\.frames"):
         data.load(path, split="all")
     assert data.load(path, DataConfig(frames=2), "all").values.shape == (2, 2, 64, 64, 3)

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers.compression.contents import Tiles
+from axial_transformers.compression.contents import Contents
+from axial_transformers.compression.description import Description
+from axial_transformers.data.blocks import Blocks
+from axial_transformers.data.value_range import BYTES
 from axial_transformers.pictures import other_codecs as module
 from axial_transformers.pictures.other_codecs import coded_sizes
 
@@ -39,9 +42,10 @@ def test_images_are_coded_as_files_and_on_a_sheet():
 def test_tiles_are_compared_as_the_whole_images_that_they_come_from():
     images = [smooth(7, 5, 1).astype(np.uint8), smooth(3, 9, 1).astype(np.uint8)]
     sizes = [image.shape[:2] for image in images]
-    tiles = Tiles(sizes, images.__getitem__, (4, 4, 1))
-    assert tiles.values == 7 * 5 + 3 * 9
-    assert coded_sizes(tiles.sizes, tiles.example, lambda name: iter) == sizes_of(images)
+    tiles = Blocks(images, (4, 4), BYTES, repeats_edges=True)
+    contents = Contents(tiles, Description(images=(("a", "L", 7, 5), ("b", "L", 3, 9))), b"", 0, [])
+    assert (len(tiles), contents.values, contents.sizes) == (2 * 2 + 1 * 3, 7 * 5 + 3 * 9, sizes)
+    assert coded_sizes(contents.sizes, contents.example, lambda name: iter) == sizes_of(images)
 
 
 def test_many_files_are_estimated_from_some(monkeypatch):

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers import recipes
+from axial_transformers import data, recipes
 from axial_transformers.cli.train import requested
-from axial_transformers.cli.training import decided, read, read_training
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, of_own_data, tiled
 from axial_transformers.recipes.custom import block_of, kind_of_values
+from axial_transformers.recipes.prepare import decide_cut, decide_model, prepare
 from axial_transformers.training import read_run
 from axial_transformers.training.costs import parameters, step_costs, training_flops
 from axial_transformers.training.optimizer import learning_rate
@@ -164,7 +164,9 @@ def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
     np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
     for words, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32)), ("scan.npy --data.cut exact", (70, 65))):
-        assert read_training(requested(words.split())[0])[0].model.shape == shape
+        asked = requested(words.split())[0]
+        run, source = decide_cut(asked, data.open_source(asked.source, asked.data))
+        assert decide_model(run, source.part("train")).model.shape == shape
         assert ("cut into square tiles of 32" in capsys.readouterr().err) == (shape[-1] == 32)
     assert data_of([(64, 64)]) == data_of([(16, 63, 63)]) == DataConfig()
     assert data_of([(4, 64, 64)]) == DataConfig(size=32, cut="tiles")
@@ -250,12 +252,12 @@ def test_values_are_numbers_where_unlike_neighbours_differ_as_those_of_other_val
 def test_a_row_of_the_plan_says_which_kind_of_values_was_decided_and_why():
     for name, kind, other in (("12 shades of heat", "numbers", "categorical"), ("tiles", "symbols", "ordinal")):
         np.save("data.npy", DATA[name][1].astype(np.uint8))
-        run, examples, *_ = read(requested(["data.npy"])[0])
-        said = decided(run, examples)["decided"]
+        own = prepare("data.npy")
+        said = own.why_values
         assert re.fullmatch(rf"{kind}: unlike neighbours are \d+% as far apart as by chance", said)
-        chosen, examples, *_ = read(requested(["data.npy", "--model.values", other])[0])
-        assert (chosen.model.values, decided(chosen, examples)) == (other, {})
-        assert [each.model.centred for each in (run, chosen)] == [kind == "numbers", kind != "numbers"]
+        chosen = prepare(requested(["data.npy", "--model.values", other])[0])
+        assert (chosen.run.model.values, chosen.why_values) == (other, None)
+        assert [each.model.centred for each in (own.run, chosen.run)] == [kind == "numbers", kind != "numbers"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """axial complete: the missing parts of partly known examples."""
 
+import numpy as np
 import torch
 
 from axial_transformers.cli.commands import Complete
@@ -28,7 +29,7 @@ def main(options: Complete) -> None:
     else:
         examples, _ = trained.examples(options.source, options.split)
     chosen = examples.spread(options.examples) if options.only is None else examples.named(options.only)
-    known = chosen.values
+    known = np.asarray(chosen.values)
     label = label_of(chosen) if one_label is None else one_label.expand(len(known))
     require_room(config, options.count, len(known))
     with products_in(options.precision, trained.model.device):

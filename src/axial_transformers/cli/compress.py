@@ -6,10 +6,12 @@ from pathlib import Path
 
 from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import print_rows
-from axial_transformers.cli.fitting import fitted
-from axial_transformers.compression.archive import Written, compress_files, require_free
+from axial_transformers.compression.archive import Written, require_free, tell, write_contents
+from axial_transformers.compression.contents import read_contents
+from axial_transformers.data import open_source
 from axial_transformers.pictures.other_codecs import coded_sizes
-from axial_transformers.progress import bar
+from axial_transformers.progress import Bar, bar
+from axial_transformers.recipes.for_archive import train_for_archive
 from axial_transformers.storage.model_folders import WEIGHTS, locate
 from axial_transformers.training.trained_model import open_model
 from axial_transformers.wording import counted
@@ -19,16 +21,42 @@ def main(options: Compress) -> None:
     """Run the command."""
     name, source, archive = options.words
     require_free(archive, source, options.force)
-    model = name or fitted(options, source, archive)
+    contents = None
+    model: str | Path
+    if name is None:
+        model, contents = train_for_archive(
+            source,
+            archive,
+            minutes=options.minutes,
+            start_from=options.start_from,
+            size=options.size,
+            axes=options.axes,
+            key=options.key,
+            only_data=options.only_data,
+            force=options.force,
+            display=Bar("training"),
+            progress=bar,
+        )
+    else:
+        model = name
     trained = open_model(model, options.weights, "cpu")
     trained.require_columns(source)
-    data = replace(trained.data, axes=options.axes or trained.data.axes, key=options.key or trained.data.key)
-    written = compress_files(
-        trained.model, source, archive, embed=options.embed, data=data, only_data=options.only_data,
-        verify=options.verify, force=options.force, progress=bar("compressing"),
-    )  # fmt: skip
-    tiles, codecs = written.contents.tiles, _compared(written, model) if options.compare else {}
-    rate = 8 * (written.size - len(written.contents.stored)) / tiles.values
+    if contents is None:
+        data = replace(trained.data, axes=options.axes or trained.data.axes, key=options.key or trained.data.key)
+        contents = read_contents(open_source(source, data, bar("reading")), trained.model.config, options.only_data)
+        tell(contents)
+    written = write_contents(
+        trained.model,
+        contents,
+        archive,
+        embed=options.embed,
+        force=options.force,
+        verify=options.verify,
+        progress=bar("compressing"),
+    )
+    codecs = _compared(written, model) if options.compare else {}
+    tiles, values = contents.tiles, contents.values
+    rate = 8 * (written.size - len(contents.stored)) / values
     if options.json:
         metrics = {
             "archive": str(archive), "images": len(tiles), "bytes": written.size, "bits_per_dim": rate,
@@ -39,22 +67,21 @@ def main(options: Compress) -> None:
         return
     array = written.contents.description.array
     _print(written, archive, "volume" if array and array.axes else trained.kind if array else "image", rate)
-    bits = {codec: 8 * size / tiles.values for codec, size in codecs.items()}
+    bits = {codec: 8 * size / values for codec, size in codecs.items()}
     print_rows({codec: f"{size:>13,} bytes  {bits[codec]:.4f} bits/dim" for codec, size in codecs.items()})
 
 
 def _compared(written: Written, model: str | Path) -> dict[str, int]:
     """Return bytes of the archive with its weights, without the files that it stores, and of other codecs."""
-    tiles = written.contents.tiles
     weights = 0 if written.model_size else (locate(str(model)) / WEIGHTS).stat().st_size
-    codecs = coded_sizes(tiles.sizes, tiles.example, bar)
+    codecs = coded_sizes(written.contents.sizes, written.contents.example, bar)
     sizes = {f"{name}, {way}": size for name, ways in codecs.items() for way, size in ways.items()}
     sizes["archive, weights counted"] = written.size - len(written.contents.stored) + weights
     return dict(sorted(sizes.items(), key=lambda each: each[1]))
 
 
 def _print(written: Written, archive: Path, kind: str, rate: float) -> None:
-    tiles, examples = len(written.contents.tiles), len(written.contents.tiles.sizes)
+    tiles, examples = len(written.contents.tiles), len(written.contents.tiles.arrays)
     count = f"{counted(tiles, 'tile')} of {counted(examples, kind)}" if tiles > examples else counted(examples, kind)
     print(f"{archive}: {count}, {written.size:,} bytes")
     print(f"{rate:.4f} bits/dim")

@@ -7,7 +7,6 @@ import torch
 
 from axial_transformers.cli.commands import Demo
 from axial_transformers.cli.console import INTERRUPTED, print_rows
-from axial_transformers.cli.training import train
 from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.evaluation import evaluate
@@ -15,7 +14,9 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import Look, html, image_grid
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.other_codecs import xz_bytes
+from axial_transformers.progress import Bar, bar
 from axial_transformers.recipes import NAMED
+from axial_transformers.recipes.prepare import prepare
 from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
@@ -30,14 +31,16 @@ def main(options: Demo) -> int:
     steps = recipe.training.steps if options.steps is None else options.steps
     run = replace(recipe, out=folder, training=replace(recipe.training, minutes=MAX_MINUTES, steps=steps))
     print(f"training on the digits: {steps:,} steps, at most {MAX_MINUTES} minutes", flush=True)
-    result, _ = train(run, read_run(folder), ("demo", "--out", str(options.out), "--steps", str(steps)))
+    prepared = prepare(run, read_run(folder), bar)
+    result = prepared.train(Bar("training"), command=("demo", "--out", str(options.out), "--steps", str(steps)))
     if result.ending == "interrupted":
         return INTERRUPTED
     model, test = AxialTransformer.from_pretrained(folder), load("digits", split="test")
-    score = evaluate(model, torch.from_numpy(test.values))
+    values = np.asarray(test.values)
+    score = evaluate(model, torch.from_numpy(values))
     rows = {
         "this model": f"{score.bits_per_dim:.3f} ± {score.standard_error:.3f}",
-        "xz": f"{8 * xz_bytes([test.values], test.values.nbytes) / test.values.size:.3f}",
+        "xz": f"{8 * xz_bytes([values], values.nbytes) / values.size:.3f}",
     }
     text = (
         "The model gives each image an exact probability. Its negative logarithm is the number of bits in which the "

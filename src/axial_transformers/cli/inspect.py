@@ -11,17 +11,18 @@ import numpy as np
 from axial_transformers.cli.commands import Inspect
 from axial_transformers.cli.console import command, print_rows
 from axial_transformers.cli.parsing import parse_known
+from axial_transformers.cli.plan import plan
 from axial_transformers.cli.train import requested
-from axial_transformers.cli.training import decided, plan, planned, read
 from axial_transformers.compression.container import Header, read_chunk, read_header
 from axial_transformers.compression.description import Description
 from axial_transformers.compression.embedded_model import without_weights
-from axial_transformers.data import Examples, is_hub_dataset
+from axial_transformers.data import is_hub_dataset
 from axial_transformers.data.kinds import KINDS, kind_of
-from axial_transformers.data.loading import files_of
-from axial_transformers.data.scans import is_scan, suffix_of
+from axial_transformers.data.scans import suffix_of
 from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.models import AxialTransformer
+from axial_transformers.progress import bar
+from axial_transformers.recipes.prepare import Prepared, prepare
 from axial_transformers.storage.files import source_path
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training import RunConfig, read_run
@@ -58,9 +59,9 @@ def inspect(name: str, run: RunConfig | None, as_json: bool) -> None:
         run = replace(run, training=run.training.resolve_auto())
         costs = step_costs(run.model, run.training)
     else:
-        run, examples, _, facts = read(run)
-        run, costs = planned(run)
-        found = _found(run, examples)
+        prepared = prepare(run, progress=bar)
+        run, costs, facts = prepared.run, prepared.costs, prepared.facts
+        found = _found(prepared)
     if as_json:
         numbers, known = cache_numbers(run.model), record.facts if record else facts
         sizes = {"parameters": parameters(run.model), "cache_bytes": {"float32": 4 * numbers, "bfloat16": 2 * numbers}}
@@ -73,19 +74,22 @@ def inspect(name: str, run: RunConfig | None, as_json: bool) -> None:
             print_rows(rows, f"{title} of the run")
 
 
-def _found(run: RunConfig, examples: Examples) -> dict[str, str]:
+def _found(prepared: Prepared) -> dict[str, str]:
     """Return what the data are, as rows (name, value)."""
-    model, path = run.model, Path(str(run.source))
-    rows = {"kind": KINDS[kind_of(model, run.data.axes)]}
-    if path.is_dir() and not is_scan(path):
-        of, files, others = files_of(path, run.data)
-        rows["files"] = f"{counted(len(files), f'{of} file')}; {counted(len(others), 'other file')} not read"
+    examples, model = prepared.examples, prepared.run.model
+    rows = {"kind": KINDS[kind_of(model, prepared.run.data.axes)]}
+    listing = prepared.listing
+    if listing.all and not listing.is_one_file:
+        read = counted(len(listing.files), f"{listing.kind} file")
+        rows["files"] = f"{read}; {counted(len(listing.others), 'other file')} not read"
     seen = np.asarray(examples.spread(max(1, VALUES_SEEN // prod(model.shape))).values[:])
     ends = np.array([seen.min(), seen.max()])
     grid = examples.range.grid
     low, high = grid.floats(ends) if grid else ends
     rows["found"] = f"values {low:g}..{high:g}" + (f", floats in {grid}" if grid else "")
-    return rows | decided(run, examples)
+    if prepared.why_values:
+        rows["decided"] = prepared.why_values
+    return rows
 
 
 def inspect_archive(path: Path, as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """axial train: from the words of the command to the settings of a run, without waiting for torch or data.
 
-`cli/training.py` then reads the data and trains. `axial inspect` reads its words here, too.
+`recipes.prepare` then reads the data. `axial inspect` reads its words here, too.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from axial_transformers import data, recipes, training
-from axial_transformers.cli.console import INTERRUPTED, command, rank_zero_output
+from axial_transformers.cli.console import INTERRUPTED, command, print_rows, rank_zero_output, say
 from axial_transformers.cli.parsing import options_of, parse, parse_known
-from axial_transformers.progress import rank
-from axial_transformers.recipes.custom import check_start
+from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.training import RunConfig
 from axial_transformers.training.config import RUN_RECORD
 
@@ -25,11 +24,31 @@ def main(words: Sequence[str]) -> int:
     """Run the command."""
     with rank_zero_output():
         run, begun = requested(words)
-    from axial_transformers.cli.training import train
+    return train(run, begun, ("train", *words))
 
-    result, fault = train(run, begun, ("train", *words))
+
+def train(run: RunConfig, begun: "training.RunRecord | None", words: Sequence[str]) -> int:
+    """Read the data of a run, train and report; return the exit status.
+
+    Args:
+        begun: the record of a run to go on with.
+        words: what to record.
+    """
+    from axial_transformers.cli.plan import plan
+    from axial_transformers.recipes.prepare import prepare
+
+    with rank_zero_output():
+        prepared = prepare(run, begun, bar)
+        if begun is None:
+            rows = plan(prepared.run, prepared.costs, prepared.facts)
+            if prepared.why_values:
+                rows["decided"] = prepared.why_values
+            rows["to change"] = f"--model.dim, --data.size, ...: {command('train', run.source, '--help')}"
+            print_rows(rows, f"{run.source}:", say)
+        result = prepared.train(Bar("training"), command=words)
     if rank() == 0:
         report(run.out, result)
+        fault = None if result.ending == "interrupted" else prepared.fault(result)
         if fault:
             print(fault)
     return INTERRUPTED if result.ending == "interrupted" else 0
@@ -60,7 +79,9 @@ def requested(words: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | No
     if start is not None:
         if begun is not None:
             raise ValueError(f"{names[0]} is a run, which goes on from its own weights: leave out --from {start}")
-        run = from_model(run, start)
+        from axial_transformers.recipes.prepare import begin_with
+
+        run = begin_with(run, start)
     run, begun = _overridden(run, begun, overrides)
     if begun is not None and begun.run.source is not None and len(names) == 1:
         from axial_transformers.training.trained_model import check_recorded
@@ -87,29 +108,9 @@ def _named(names: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | None"
         if begun.run.source is None:
             raise ValueError(f"{name}/train.json names no data: the run was begun from Python, resume it there")
         return replace(begun.run, source=others[0] if others else begun.run.source), begun
-    is_hub = data.is_hub_dataset(name)
-    if not (Path(name.split("::")[0]).exists() or is_hub):
+    if not (Path(name.split("::")[0]).exists() or data.is_hub_dataset(name)):
         raise ValueError(f"no recipe, folder or file {name!r}; the recipes are {', '.join(recipes.NAMED)}")
-    path = Path(name.partition("@")[0] if is_hub else name)
-    stem = path.resolve().stem if path.exists() else path.stem
-    return replace(recipes.of_own_data(name), out=Path("runs") / stem.removesuffix(".nii")), None
-
-
-def from_model(run: RunConfig, start: str) -> RunConfig:
-    """Return the run with the model that it starts from (--from); all other settings stay, learning rates included."""
-    from axial_transformers.models import AxialTransformer
-
-    trained = AxialTransformer.read_config(start)
-    if run.open:
-        settings = [name for name in run.open if name.startswith("model.")]
-        own = [name for name in settings if name not in ("model.shape", "model.num_classes")]
-        return replace(run, model=trained, start_from=start).closed(own)
-    check_start(trained, start, run.model)
-    return replace(
-        run,
-        model=replace(trained, shape=run.model.shape, num_classes=run.model.num_classes),
-        start_from=start,
-    )
+    return recipes.of_own_data(name), None
 
 
 def _overridden(

@@ -26,7 +26,7 @@ from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
 from axial_transformers.compression.rounding import rounded
-from axial_transformers.data import DataConfig, scans
+from axial_transformers.data import DataConfig, open_source, scans
 from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
@@ -72,7 +72,7 @@ def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int
 
 def limit_of(contents: Contents, config: AxialTransformerConfig) -> Limit:
     """Return the bytes of a source, or those of its values by zlib and of its stored files, if these are fewer."""
-    examples = map(contents.tiles.example, range(len(contents.tiles.sizes)))
+    examples = map(contents.example, range(len(contents.tiles.arrays)))
     of_values = by_zlib(config, examples, len(contents.stored))
     of_input = Limit(contents.input_size, "the input")
     return min(of_input, of_values) if contents.input_size else of_values  # none of the hub
@@ -274,19 +274,41 @@ def compress_files(  # noqa: PLR0913
         NoGainError: the archive would be too large; a ValueError.
         ValueError: no examples of this model.
     """
-    source, target = source_path(source), Path(target)
+    target = Path(target)
     require_free(target, source, force)
+    contents = read_contents(open_source(source, data), model.config, only_data)
+    tell(contents)
+    return write_contents(model, contents, target, embed=embed, force=force, verify=verify, progress=progress)
+
+
+def write_contents(
+    model: AxialTransformer,
+    contents: Contents,
+    target: Path,
+    *,
+    embed: bool = True,
+    force: bool = False,
+    verify: bool = True,
+    progress: Progress = iter,
+) -> Written:
+    """Write the archive of what `read_contents` has read; see `compress_files`."""
     if model.config.needs_label:
         advice = "train one with training.label_dropout above 0, or without classes"
-        raise ValueError(f"{source} is compressed without labels, which this model needs: {advice}")
-    contents = read_contents(source, model.config, data, only_data)
-    tell(contents)
+        raise ValueError(f"{target} holds images without labels, which this model needs: {advice}")
     limit = UNLIMITED if force else limit_of(contents, model.config)
     with written_whole(target, replace=force) as aside, aside.open("wb") as file:
         size, model_size = write_archive(
-            model, file, contents.tiles, None, verify, embed=embed, limit=limit, metadata=contents.description.pack(),
-            stored=contents.stored, progress=progress,
-        )  # fmt: skip
+            model,
+            file,
+            contents.tiles,
+            None,
+            verify,
+            embed=embed,
+            limit=limit,
+            metadata=contents.description.pack(),
+            stored=contents.stored,
+            progress=progress,
+        )
     return Written(contents=contents, size=size, model_size=model_size)
 
 
@@ -296,12 +318,12 @@ def tell(contents: Contents) -> None:
         log.info(line)
 
 
-def require_free(target: Path, source: Path, force: bool) -> None:
+def require_free(target: Path, source: str | Path, force: bool) -> None:
     """Raise OSError if an archive must not be written to `target`."""
     require_writable(target)
     if os.path.lexists(target) and not force:
         raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
     file, _ = scans.parted(source)
-    parts = [file, *(file.rglob("*") if file.is_dir() else ())] if target.exists() else []
-    if any(part.exists() and part.samefile(target) for part in parts):
+    files = [file, *(file.rglob("*") if file.is_dir() else ())] if target.exists() else []
+    if any(path.exists() and path.samefile(target) for path in files):
         raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")

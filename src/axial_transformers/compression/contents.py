@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.compression.description import MODES, Description, HeldArray, HeldImage
-from axial_transformers.data import DataConfig, load, scans, tables
+from axial_transformers.data import DataConfig, Source, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
-from axial_transformers.data.blocks_of_arrays import Sliced, channels_last, range_of_array
+from axial_transformers.data.blocks import Blocks, Sliced, View, channels_last, range_of_array
 from axial_transformers.data.errors import ParsingError
-from axial_transformers.data.folders import files_below
 from axial_transformers.data.images import SUFFIXES, is_gray16, opened, upright
 from axial_transformers.data.npy import array_names, read_array
 from axial_transformers.data.scans import suffix_of
-from axial_transformers.data.tiles import cut_tiles, tile_grid
 from axial_transformers.data.value_range import ValueRange, integers
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.wording import counted
@@ -37,45 +35,16 @@ FORMATS = {
 }  # fmt: skip
 """By suffix, the format of Pillow and the modes that it keeps without loss."""
 _NAMED = 20
-
-
-class Tiles:
-    """Images [N, *A, C], cut on demand from examples of any lengths.
-
-    Args:
-        sizes: of the axes *A of each example.
-        read: returns the example [*size, C] of a number.
-        shape: *A and C of an image.
-    """
-
-    def __init__(
-        self, sizes: Sequence[tuple[int, ...]], read: Callable[[int], NDArray[np.integer]], shape: tuple[int, ...]
-    ):
-        self.sizes, self.example, self._shape = sizes, read, shape
-        self._of = lru_cache(1)(lambda number: cut_tiles(read(number)[None], shape[:-1]))
-        self._ends = np.cumsum([0, *(prod(tile_grid(size, shape[:-1])) for size in sizes)])
-
-    @property
-    def values(self) -> int:
-        """Values of all examples, without repeated edges."""
-        return sum(map(prod, self.sizes)) * self._shape[-1]
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def __getitem__(self, chosen: slice) -> NDArray[np.integer]:
-        start, stop, _ = chosen.indices(len(self))
-        first, last = (int(np.searchsorted(self._ends, number, "right")) for number in (start, stop - 1))
-        skipped = self._ends[first - 1]
-        images = np.concatenate([self._of(i) for i in range(first - 1, last)])
-        return images[start - skipped : stop - skipped]
+MAX_KEPT = 1 << 28
+"""Values of images that stay in memory between the check and the coding. Those of others are decoded twice."""
 
 
 @dataclass(frozen=True)
 class Contents:
     """What goes into an archive."""
 
-    tiles: Tiles
+    tiles: Blocks
+    """[N, *A, C], cut from examples of any lengths, whose edges they repeat."""
     description: Description
     stored: bytes
     """The chunk of stored files, if there are any."""
@@ -83,6 +52,20 @@ class Contents:
     """Bytes of all files of the source that the archive holds."""
     said: Sequence[str]
     """Lines about what is left out, and how files return."""
+
+    @property
+    def sizes(self) -> list[tuple[int, ...]]:
+        """The lengths of the axes of each example."""
+        return [example.shape[:-1] for example in self.tiles.arrays]
+
+    @property
+    def values(self) -> int:
+        """Values of all examples, without repeated edges."""
+        return sum(prod(example.shape) for example in self.tiles.arrays)
+
+    def example(self, number: int) -> NDArray[np.integer]:
+        """Return an example [*size, C]."""
+        return integers(np.asarray(self.tiles.arrays[number][()]), self.tiles.range)
 
 
 def _packed(files: Iterable[tuple[str, bytes]]) -> tuple[tuple[tuple[str, int], ...], bytes]:
@@ -94,84 +77,103 @@ def _packed(files: Iterable[tuple[str, bytes]]) -> tuple[tuple[tuple[str, int], 
     return tuple(sizes), b"".join([*parts, packer.flush()]) if sizes else b""
 
 
-def read_contents(
-    source: Path, config: AxialTransformerConfig, data: DataConfig | None = None, only_data: bool = False
-) -> Contents:
+def read_contents(source: Source, config: AxialTransformerConfig, only_data: bool = False) -> Contents:
     """Read a source for an archive by a model of this configuration.
 
     Args:
-        data: how the model's own data are read.
+        source: opened with the options by which the model's own data are read.
         only_data: leave out files that are no data.
 
     Raises:
-        FileNotFoundError: no such source.
         ValueError: no data of this model in it.
     """
-    data = data or DataConfig()
-    file, _ = scans.parted(source)
-    suffix = file.suffix.lower()
-    if scans.is_scan(source):
+    kind = source.listing.kind
+    if kind == "scan" and source.listing.is_one_file:
         return _of_scan(source, config)
-    if suffix in tables.SUFFIXES:
-        return _of_table(file, config)
-    if suffix in (".npy", ".npz") and not (suffix == ".npz" and is_batch(file, array_names(file))):
-        return _of_array(file, config, data)
-    if len(config.shape) == 2 and (suffix in SUFFIXES or _holds_images(file)):
-        return _of_images(file, config, only_data)
-    return _of_examples(source, config, data)
+    if kind == "array" and source.listing.is_one_file:
+        suffix = source.path.suffix.lower()
+        if suffix in tables.SUFFIXES:
+            return _of_table(source.path, config)
+        if not is_batch(source.path, array_names(source.path)):
+            return _of_array(source.path, config, source.config)
+    if kind == "image" and len(config.shape) == 2:
+        return _of_images(source, config, only_data)
+    return _of_examples(source, config)
 
 
-def _of_images(path: Path, config: AxialTransformerConfig, only_data: bool) -> Contents:
+def _of_images(source: Source, config: AxialTransformerConfig, only_data: bool) -> Contents:
     """Return the images of a folder, or one image; other files are stored."""
-    files, said = _files_of(path)
-    images, coded, others, taken = list[HeldImage](), list[Path](), dict[str, Path](), {*files}
+    files, said = _files_of(source)
+    pictures, held = list[_Picture](), list[HeldImage]()
+    others = dict[str, Path]()
+    taken = {*files}
+    kept_values = 0
+
+    @lru_cache(1)
+    def decode(picture: _Picture) -> NDArray[np.integer]:
+        image = _image_in(picture.file)
+        if image is None or (image.mode, image.height, image.width) != (picture.mode, *picture.shape[:2]):
+            raise ValueError(f"{picture.file} has changed since it was first read: compress it again")
+        return _values_of(image, config, picture.file)
+
     for name, file in files.items():
         image = _image_in(file)
         if image is None or image.mode not in MODES.get(config.channels, ()):
             others[name] = file
             continue
-        _values_of(image, config, file)
+        values = _values_of(image, config, file)
         returned = _returned(name, image, taken)
         taken.add(returned)
-        images.append((returned, image.mode, image.height, image.width))
-        coded.append(file)
-    if not images:
+        held.append((returned, image.mode, image.height, image.width))
+        kept_values += values.size
+        kept = values if kept_values <= MAX_KEPT else None
+        pictures.append(_Picture(file, image.mode, values.shape, kept, decode))
+    if not pictures:
         modes = ", ".join(MODES.get(config.channels, ())) or "any mode"
-        raise ValueError(f"{path} holds no image of {modes}, which a model of {config.channels} channels codes")
+        raise ValueError(f"{source.name} holds no image of {modes}, which a model of {config.channels} channels codes")
     renamed = len(taken) - len(files)
-    as_png = f", {renamed:,} of them as .png" if renamed else ""
-    said.append(f"with equal values, not equal bytes, return {counted(len(images), 'file')}{as_png}")
+    as_png = f", {renamed:,} of them re-encoded as PNG" if renamed else ""
+    said.append(f"{counted(len(pictures), 'image')} will come back with the same pixels{as_png}")
     if others:
         done = "left out, since they are no data of the model" if only_data else "stored, not coded by the model"
         shown = ", ".join([*[*others][:_NAMED], *["..."] * (len(others) > _NAMED)])
         said.append(f"{done}: {counted(len(others), 'file')}, {shown}")
     if only_data:
         others.clear()
-
-    def read(number: int) -> NDArray[np.integer]:
-        image, (_, *held) = _image_in(coded[number]), images[number]
-        if image is None or [image.mode, image.height, image.width] != held:
-            raise ValueError(f"{coded[number]} has changed since it was first read: compress it again")
-        return _values_of(image, config, coded[number])
-
     names, stored = _packed((name, file.read_bytes()) for name, file in others.items())
-    description = Description(tuple(images), stored=names)
-    tiles = Tiles(description.example_sizes(config), read, (*config.shape, config.channels))
-    return Contents(tiles, description, stored, sum(file.stat().st_size for file in (*coded, *others.values())), said)
+    coded = [picture.file for picture in pictures]
+    size = sum(file.stat().st_size for file in (*coded, *others.values()))
+    return Contents(_tiles(pictures, config), Description(tuple(held), stored=names), stored, size, said)
 
 
-def _files_of(path: Path) -> tuple[dict[str, Path], list[str]]:
+def _tiles(examples: Sequence[Sliced], config: AxialTransformerConfig) -> Blocks:
+    return Blocks(examples, config.shape, config.range, repeats_edges=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Picture:
+    """The values [H, W, C] of an image file."""
+
+    file: Path
+    mode: str
+    shape: tuple[int, ...]
+    values: NDArray[np.integer] | None
+    """None: not kept, but decoded again."""
+    decode: Callable[["_Picture"], NDArray[np.integer]]
+
+    def __getitem__(self, box: Any) -> NDArray[np.integer]:
+        values = self.decode(self) if self.values is None else self.values
+        return values[box]
+
+
+def _files_of(source: Source) -> tuple[dict[str, Path], list[str]]:
     """Return the files of a folder, or one file, by their names in it, and lines about what is left out."""
-    if not path.is_dir():
-        return {path.name: path}, []
-    found, left_out = files_below(path)
-    files = {file.relative_to(path).as_posix(): file for file in found if not file.is_symlink()}
-    links = [f"left out: {counted(len(found) - len(files), 'link')}"] if len(files) < len(found) else []
-    return files, [left_out, *links] if left_out else links
-
-
-def _holds_images(path: Path) -> bool:
-    return path.is_dir() and any(file.suffix.lower() in SUFFIXES for file in _files_of(path)[0].values())
+    if source.listing.is_one_file:
+        return {source.path.name: source.path}, []
+    by_name = {file.relative_to(source.path).as_posix(): file for file in source.listing.all}
+    files = {name: by_name[name] for name in sorted(by_name) if not by_name[name].is_symlink()}
+    links = len(by_name) - len(files)
+    return files, [f"left out: {counted(links, 'link')}"] if links else []
 
 
 def _image_in(file: Path) -> Image.Image | None:
@@ -236,41 +238,53 @@ def _npy(array: NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def _of_scan(path: Path, config: AxialTransformerConfig) -> Contents:
-    scan, (file, _) = scans.read_scan(path), scans.parted(path)
+def _of_scan(source: Source, config: AxialTransformerConfig) -> Contents:
+    scan, (file, _) = source.scan(source.path), scans.parted(source.path)
     own = "" if file.is_dir() and file.suffix != ".zarr" else suffix_of(file)
     name = file.name[: -len(own) or None] + scan.suffix
     same = "in the format in which it came" if own == scan.suffix else f"as {name}"
     geometry = " and geometry" if scan.header else ""
     return _coded(
-        file, scan.values, scan.axes, config, name,
-        said=f"1 scan returns {same}: equal values, type{geometry}, not equal bytes",
-        axes=scan.axes, scale=scan.scale, offset=scan.offset,
+        file,
+        scan.values,
+        scan.axes,
+        config,
+        name,
+        said=f"1 scan will come back {same}, with the same values, type{geometry}",
+        axes=scan.axes,
+        scale=scan.scale,
+        offset=scan.offset,
         header=b64encode(scan.header).decode(),
-    )  # fmt: skip
+    )
 
 
-def _of_examples(source: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
-    """Return what `load` makes of any other source, which returns as arrays in an .npz file."""
-    examples = load(source, replace(data, size=None, cut="exact", offsets="fixed", skip_bad=0), "all")
+def _of_examples(source: Source, config: AxialTransformerConfig) -> Contents:
+    """Return the examples of any other source, which return as arrays in an .npz file."""
+    whole = source.with_config(replace(source.config, size=None, cut="exact", offsets="fixed", skip_bad=0))
+    examples = whole.part("all")
     if examples.range.grid is not None:
-        raise ValueError(f"{source} holds floats, which archives keep only from arrays and scans: save them as .npy")
+        only = "which archives keep only from arrays and scans: save them as .npy"
+        raise ValueError(f"{source.name} holds floats, {only}")
     stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]
-    name, axes = f"{source.stem}.npz", "N" + "?" * (examples.values.ndim - 2) + "C"
-    said = f"as arrays, in {name}, return {counted(len(examples), 'example')}"
-    return _coded(source, _ByExample(examples.values), axes, config, name, stored=stored, said=said)
+    name, axes = f"{source.path.stem}.npz", "N" + "?" * (examples.values.ndim - 2) + "C"
+    said = f"{counted(len(examples), 'example')} will come back as arrays, in {name}"
+    return _coded(source.path, examples.values, axes, config, name, stored=stored, said=said)
 
 
-class _ByExample:
-    """Values [N, *A, C] that may be read one after the other only, by slices of the first axis or by an index."""
+class _Inner(Sequence[Sliced]):
+    """What lies at each index of an array's first axes, in reading order."""
 
-    def __init__(self, values: NDArray[np.integer]) -> None:
-        self._values, self.shape = values, values.shape
+    def __init__(self, array: Sliced, outer: tuple[int, ...]) -> None:
+        self._array = array
+        self._outer = outer
 
-    def __getitem__(self, box: Any) -> NDArray[np.integer]:
-        if isinstance(box, slice) or not box:
-            return self._values[box or slice(None)]
-        return self._values[[*box]][0]
+    def __len__(self) -> int:
+        return prod(self._outer)
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return View(self._array, tuple(map(int, np.unravel_index(number, self._outer))))
 
 
 def _coded(
@@ -302,14 +316,14 @@ def _coded(
     if found.grid and not config.grid:
         raise ValueError(f"{path} holds {found.grid}, but the model knows integers: give a model of such data")
     outer, _ = held.sizes(config)
+    found.require_within(config.range, path)
     axes = "".join("C" if axis == channels else "?" for axis in range(len(shape)))
-    values = array if axes.endswith("C") else channels_last(array, axes)
-
-    def read(number: int) -> NDArray[np.integer]:
-        return _within(integers(np.asarray(values[np.unravel_index(number, outer)]), found), config, path)
-
     names, packed = _packed(stored)
-    description = Description(array=held, stored=names)
-    tiles = Tiles(description.example_sizes(config), read, (*config.shape, config.channels))
-    files = [each for each in (path.rglob("*") if path.is_dir() else [path]) if each.is_file()]
-    return Contents(tiles, description, packed, sum(each.stat().st_size for each in files), [said] if said else [])
+    files = [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+    return Contents(
+        tiles=_tiles(_Inner(channels_last(array, axes), outer), config),
+        description=Description(array=held, stored=names),
+        stored=packed,
+        input_size=sum(file.stat().st_size for file in files),
+        said=[said] if said else [],
+    )

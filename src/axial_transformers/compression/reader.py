@@ -167,7 +167,7 @@ class ArchiveReader:
         for size in sizes:
             parts = [*islice(tiles, prod(tile_grid(size, self.model.config.shape)))]
             whole = [part for part in parts if part is not None]
-            yield join_tiles(np.stack(whole), size)[0] if len(whole) == len(parts) else None
+            yield join_tiles(np.stack(whole), size) if len(whole) == len(parts) else None
 
     def _tiles(self, salvage: bool, progress: Progress) -> Iterator[NDArray[np.integer] | None]:
         chunks = self.header.of_images

@@ -12,18 +12,19 @@ if TYPE_CHECKING:
         is_hub_dataset as is_hub_dataset,
     )
     from axial_transformers.data.examples import Examples as Examples, examples_from as examples_from
-    from axial_transformers.data.loading import example_sizes as example_sizes, load as load
+    from axial_transformers.data.source import Source as Source, load as load, open_source as open_source
     from axial_transformers.data.splits import EmptySplitError as EmptySplitError
 
 _HOMES = {
     "DataConfig": "config",
     "EmptySplitError": "splits",
     "Examples": "examples",
+    "Source": "source",
     "Split": "config",
-    "example_sizes": "loading",
     "examples_from": "examples",
     "is_hub_dataset": "config",
-    "load": "loading",
+    "load": "source",
+    "open_source": "source",
     "save_arrays": "arrays",
 }
 __getattr__ = opened_at_first_use(__name__, _HOMES)

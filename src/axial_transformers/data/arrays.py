@@ -12,10 +12,11 @@ from PIL import Image
 
 from axial_transformers.data import tables
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, joined, labelled
+from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.images import at_size
+from axial_transformers.data.lazy_array import joined
+from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.npy import array_header, array_names, read_array
-from axial_transformers.data.tiles import cut_tiles
 from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
 from axial_transformers.storage.files import written_whole
 
@@ -36,9 +37,9 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None = 
         parts.append(part.with_columns(like.columns, file))
     found = ValueRange.around([part.range for part in parts])
     places = ["" if root is None else f"{file.relative_to(root).as_posix()}#" for file in files]
-    names = [place + name for place, part in zip(places, parts, strict=True) for name in part.names]
+    names = joined_names([(place, part.names) for place, part in zip(places, parts, strict=True)])
     labels, columns = _labels_of(parts, files), parts[0].columns
-    arrays = [part.values for part in parts]
+    arrays = [np.asarray(part.values) for part in parts]
     del parts, part, like  # `joined` frees what it has copied
     values = joined(arrays) if arrays[1:] else arrays[0]
     return Examples(
@@ -62,21 +63,6 @@ def _labels_of(parts: Sequence[Examples], files: Sequence[Path]) -> NDArray[Any]
             f"some of {files[0]} and the files beside it have names as labels, others numbers: convert them"
         )
     return np.concatenate(stored)
-
-
-def in_tiles(where: object, examples: Examples, size: int) -> Examples:
-    """Return squares of the last two axes, named NAME#row,column; what is left over at an end belongs to none."""
-    *outer, height, width = (1, *examples.shape)
-    if min(height, width) < size:
-        raise ValueError(f"{where} holds {list(examples.shape)} positions, less than a tile of {size}x{size}")
-    places = list(np.ndindex(height // size, width // size))
-    covered = examples.values[..., : height // size * size, : width // size * size, :]
-    return replace(
-        examples,
-        values=cut_tiles(covered, (*outer[1:], size, size)),
-        names=[f"{name}#{row},{column}" for name in examples.names for row, column in places],
-        labels=None if examples.labels is None else examples.labels.repeat(len(places)),
-    )
 
 
 def save_arrays(
@@ -161,7 +147,7 @@ def _read(path: Path, options: DataConfig) -> Examples:
     _check_image(path, values, options)
     return Examples(
         values=values,
-        names=[str(i) for i in (table.numbers if table else range(len(values)))],
+        names=Names(np.array(table.numbers) if table else range(len(values))),
         range=found,
         columns=table.titles if table else None,
         **({} if labels is None else labelled(labels, len(values), path, first=int(batch))),  # a batch begins at 1

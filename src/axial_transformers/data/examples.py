@@ -2,23 +2,24 @@
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import shorten
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import say
+from axial_transformers.data.lazy_array import Values, contents_of, joined, part_of
+from axial_transformers.data.names import Names, positions_of
 from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
 MAX_CLASSES = 1 << 16
 MAX_LISTED = 200
 """Characters of a list of classes in a message."""
+NAMES_AT_A_TIME = 1 << 16
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
 
@@ -30,8 +31,9 @@ class Examples:
         ValueError: the parts do not fit together.
     """
 
-    values: NDArray[np.integer]
-    """[N, *A, C]; uint8 where they fit, otherwise int16, uint16 or int32."""
+    values: Values
+    """[N, *A, C]; uint8 where they fit, otherwise int16, uint16 or int32. An array of NumPy, or what reads one
+    when it is indexed; `np.asarray` reads all."""
 
     names: Sequence[str]
     """N names: paths within the folder, or positions in the arrays."""
@@ -62,17 +64,17 @@ class Examples:
 
     def __getitem__(self, indices: Indices) -> "Examples":
         """Return the chosen examples; a slice shares memory."""
-        names = [self.names[i] for i in np.arange(len(self))[indices]]
+        names = self.names[indices] if isinstance(self.names, Names) else self._listed(indices)
         labels = None if self.labels is None else self.labels[indices]
         return replace(self, values=self.values[indices], names=names, labels=labels)
 
+    def _listed(self, indices: Indices) -> list[str]:
+        return [self.names[i] for i in positions_of(indices, len(self))]
+
     def part(self, chosen: slice) -> "Examples":
         """Return consecutive examples; of those in memory, a copy if fewer than half."""
-        numbers, values = range(len(self))[chosen], cast(object, self.values)
-        if isinstance(values, OnDemand):
-            labels = None if self.labels is None else self.labels[chosen]
-            return replace(self, values=values.consecutive(chosen), names=self.names[chosen], labels=labels)
-        return self[chosen if 2 * len(numbers) >= len(self) else numbers]
+        labels = None if self.labels is None else self.labels[chosen]
+        return replace(self, values=part_of(self.values, chosen), names=self.names[chosen], labels=labels)
 
     def spread(self, most: int | None) -> "Examples":
         """Return at most `most` examples, evenly spaced; None: all."""
@@ -162,74 +164,30 @@ class Examples:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 in hexadecimal over names, labels, shape, type and bytes of these examples."""
-        head = {
-            "names": list(self.names),
+        facts: dict[str, Any] = {
             "labels": None if self.labels is None else self.labels.tolist(),
             "shape": self.values.shape,
             "dtype": str(self.values.dtype),
             "num_values": self.range.num_values,
             "uint16": False,  # published fingerprints have it
         }
-        head |= {name: found for name, found in (("lowest", self.range.low), ("grid", self.range.grid)) if found}
-        digest = hashlib.sha256(json.dumps(head).encode() + b"\0")
-        values = cast(object, self.values)
-        for content in values.contents() if isinstance(values, OnDemand) else _contents(self.values):
+        if self.range.low:
+            facts["lowest"] = self.range.low
+        if self.range.grid:
+            facts["grid"] = self.range.grid
+        digest = hashlib.sha256(b'{"names": [')
+        for names in self._names_in_json():
+            digest.update(names)
+        digest.update(b"], " + json.dumps(facts)[1:].encode() + b"\0")
+        for content in contents_of(self.values):
             digest.update(content)
         return digest.hexdigest()
 
-
-def _contents(values: NDArray[np.integer]) -> Iterator[memoryview]:
-    for start in range(0, len(values), 1024):
-        yield np.ascontiguousarray(values[start : start + 1024]).data
-
-
-class OnDemand(ABC):
-    """Values [N, *A, C], made when they are selected.
-
-    Args:
-        part: the numbers of these examples among all of a source.
-        form: the axes *A and C of one example.
-    """
-
-    def __init__(self, part: range, form: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.part, self.shape, self.dtype, self.ndim = part, (len(part), *form), dtype, 1 + len(form)
-
-    def __len__(self) -> int:
-        return len(self.part)
-
-    def __getitem__(self, indices: Indices) -> NDArray[np.integer]:
-        return self.read(np.arange(len(self))[indices] + self.part.start)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.integer]:
-        return self[:] if dtype is None else self[:].astype(dtype)
-
-    @abstractmethod
-    def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
-        """Return the examples of these numbers."""
-
-    def consecutive(self, chosen: slice) -> NDArray[np.integer]:
-        """Return consecutive values."""
-        part = copy(self)
-        part.part, part.shape = self.part[chosen], (len(self.part[chosen]), *self.shape[1:])
-        return part.as_array()
-
-    def contents(self) -> Iterator[bytes | memoryview]:
-        """Yield what a fingerprint covers."""
-        return _contents(self.as_array())
-
-    def as_array(self) -> NDArray[np.integer]:
-        return cast(NDArray[np.integer], self)
-
-
-def joined(parts: list[NDArray[np.integer]]) -> NDArray[np.integer]:
-    """Return parts [n, ...] as one array; takes each off the list when it has copied it, to free its memory."""
-    end = sum(map(len, parts))
-    values = np.empty((end, *parts[0].shape[1:]), np.result_type(*{part.dtype for part in parts}))
-    while parts:
-        part = parts.pop()
-        values[end - len(part) : end] = part
-        end -= len(part)
-    return values
+    def _names_in_json(self) -> Iterator[bytes]:
+        """Yield the names as the inside of a list in JSON, some at a time."""
+        for start in range(0, len(self), NAMES_AT_A_TIME):
+            names = json.dumps([*self.names[start : start + NAMES_AT_A_TIME]])[1:-1]
+            yield (", " * (start > 0) + names).encode()
 
 
 def labelled(labels: Any, count: int, where: object, names: Sequence[str] = (), first: int = 0) -> dict[str, Any]:
@@ -311,7 +269,7 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
     has_labels = any(label is not None for label in labels)
     return Examples(
         values=joined(parts),
-        names=[str(i) for i in range(len(labels))],
+        names=Names(range(len(labels))),
         range=allowed,
         **(labelled(labels, len(labels), "dataset", getattr(dataset, "classes", ())) if has_labels else {}),
     )

@@ -50,15 +50,15 @@ def natural_key(file: PurePath) -> list[str | int]:
 def gather(
     root: Path,
     files: Sequence[Path],
-    read: Callable[[Path], Iterable[tuple[Array, list[str]]]],
+    read: Callable[[Path], Iterable[tuple[str, Array]]],
     skip_bad: int | None,
     progress: Progress,
 ) -> tuple[list[Array], list[str], list[int]]:
-    """Return the arrays that `read` makes of files, the names of their examples, and the numbers of their files.
+    """Return the arrays that `read` makes of files, their names, and the numbers of their files.
 
     Args:
         root: names are paths below it, with the suffix that `read` gives.
-        read: yields arrays, each with the suffixes of its examples.
+        read: yields arrays, each after a suffix of its name.
         skip_bad: most files to leave out, with a warning; None: see `DataConfig`.
 
     Raises:
@@ -74,10 +74,10 @@ def gather(
             faults.append(error)
             continue
         place = file.relative_to(root).as_posix() if file != root else root.resolve().name
-        for array, suffixes in found:
+        for suffix, array in found:
             arrays.append(array)
-            names += [place + suffix for suffix in suffixes]
-            owners += [number] * len(suffixes)
+            names.append(place + suffix)
+            owners.append(number)
     more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
     line = "; ".join([*map(str, faults[:MAX_NAMED]), *more])
     if faults and len(files) == 1:

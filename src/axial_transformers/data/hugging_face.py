@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
 from axial_transformers.data.errors import parsing, say
-from axial_transformers.data.examples import Examples, OnDemand, labelled
+from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.images import Member, PixelKind, at_size, decoded, kind_of_images
+from axial_transformers.data.lazy_array import LazyArray
+from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange, integers, range_of
 from axial_transformers.progress import Progress
@@ -37,7 +39,7 @@ class PartOfSource(NamedTuple):
     files: Sequence[tuple[str, Path]] = ()
     """Names and paths of parquet or tar files, if the source has several."""
 
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """Return the names of rows: their keys, of webdataset, or their numbers, after the name of the file or part."""
         if "__key__" in self.dataset.features:
             keys, places = self.dataset["__key__"][:], dict[str, str]()
@@ -46,10 +48,10 @@ class PartOfSource(NamedTuple):
             urls = self.dataset["__url__"][:] if "__url__" in self.dataset.features else [""] * len(keys)
             return [places.get(url, self.prefix) + key for url, key in zip(urls, keys, strict=True)]
         if not self.files:
-            return [f"{self.prefix}{row}" for row in range(len(self.dataset))]
+            return joined_names([(self.prefix, Names(range(len(self.dataset))))])
         parquet = import_module("pyarrow.parquet")
         rows = [(name, parquet.read_metadata(path).num_rows) for name, path in self.files]
-        return [f"{name}#{row}" for name, count in rows for row in range(count)]
+        return joined_names([(f"{name}#", Names(range(count))) for name, count in rows])
 
 
 def is_saved(folder: Path) -> bool:
@@ -150,8 +152,8 @@ def load_dataset(
             names = getattr(features[name], "names", None) or ()
             classified = labelled(labels, len(dataset), f"{source}: {name}", names)
     return Examples(
-        values=rows.as_array(),
-        names=[name for part in parts for name in part.names()],
+        values=rows,
+        names=joined_names([("", part.names()) for part in parts]),
         range=rows.found.modelled(source, None if rows.kind else options.num_values),
         **classified,
     )
@@ -165,7 +167,7 @@ def _chosen(source: str, setting: str, asked: str | None, usual: list[str], poss
     raise ValueError(f"{source} has {wrong} that can be it: set {setting} to one of {', '.join(possible)}")
 
 
-class Rows(OnDemand):
+class Rows(LazyArray):
     """The examples of a column as an array [N, *A, C], read when they are selected.
 
     Args:
@@ -212,7 +214,7 @@ class Rows(OnDemand):
         """Yield how the rows are read, and what they hold: images are not decoded."""
         options = self.options
         yield f"{(options.size, options.cut, options.background, options.palette, options.axes)}".encode()
-        for batch in self._batches(self.part):
+        for batch in self._batches(self.numbers):
             for cell in batch:
                 yield cell.getbuffer() if isinstance(cell, Member) else np.ascontiguousarray(cell).data
 

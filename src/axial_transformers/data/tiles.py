@@ -1,8 +1,7 @@
-"""Tiles: examples cut into equal parts along their axes, and joined again."""
+"""Tiles: equal parts of an example along its axes, joined again."""
 
 import re
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,29 +13,15 @@ def tile_grid(lengths: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...
     return tuple(-(-length // side) for length, side in zip(lengths, tile, strict=True))
 
 
-def cut_tiles(examples: NDArray[np.integer], tile: tuple[int, ...]) -> NDArray[np.integer]:
-    """Cut examples [N, *A, C] into tiles [N * prod(grid), *tile, C], in reading order; repeat edges to fill them."""
-    count, *lengths, channels = examples.shape
-    grid = tile_grid(tuple(lengths), tile)
-    missing = [(0, number * side - length) for number, side, length in zip(grid, tile, lengths)]
-    padded = np.pad(examples, [(0, 0), *missing, (0, 0)], mode="edge")
-    interleaved = padded.reshape(count, *(n for pair in zip(grid, tile) for n in pair), channels)
-    return interleaved.transpose(_tiles_first(len(tile))).reshape(-1, *tile, channels)
-
-
 def join_tiles(tiles: NDArray[np.integer], lengths: tuple[int, ...]) -> NDArray[np.integer]:
-    """Invert `cut_tiles`, for examples with axes of these lengths."""
-    tile, channels = tiles.shape[1:-1], tiles.shape[-1]
-    grid = tile_grid(lengths, tile)
-    split = tiles.reshape(len(tiles) // prod(grid), *grid, *tile, channels)
-    padded = split.transpose(np.argsort(_tiles_first(len(tile)))).reshape(
-        len(split), *(number * side for number, side in zip(grid, tile)), channels
-    )
-    return padded[:, *(slice(length) for length in lengths)]
-
-
-def _tiles_first(axes: int) -> tuple[int, ...]:
-    return (0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1)
+    """Return the example [*lengths, C] that tiles [n, *tile, C] cover, in reading order."""
+    sides = tiles.shape[1:-1]
+    example = np.empty((*lengths, tiles.shape[-1]), tiles.dtype)
+    for tile, place in zip(tiles, np.ndindex(tile_grid(lengths, sides)), strict=True):
+        corner = np.multiply(place, sides)
+        box = example[tuple(map(slice, corner, corner + sides))]
+        box[...] = tile[tuple(map(slice, box.shape))]
+    return example
 
 
 def tile_of(name: str) -> tuple[str, tuple[int, int] | None]:
@@ -51,4 +36,4 @@ def joined_tiles(squares: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
     (rows, columns), (height, width) = corners.max(axis=0) + 1, squares.shape[1:3]
     grid = np.zeros((rows, columns, *squares.shape[1:]), squares.dtype)
     grid[tuple(corners.T)] = squares
-    return join_tiles(grid.reshape(-1, *squares.shape[1:]), (rows * height, columns * width))[0]
+    return join_tiles(grid.reshape(-1, *squares.shape[1:]), (rows * height, columns * width))

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Integer
 
 from axial_transformers.data import Examples
+from axial_transformers.data.lazy_array import Values
 from axial_transformers.data.tiles import joined_tiles, tile_of
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
@@ -66,13 +67,14 @@ def are_images(config: AxialTransformerConfig, rank_by: RankBy | None = None) ->
 
 def score(
     model: AxialTransformer,
-    values: Integer[np.ndarray, "n *a c"],
+    values: Values,
     batch_size: int = 16,
     progress: Progress = iter,
     fill: Fill = fill,
     label: Integer[torch.Tensor, " n"] | None = None,
 ) -> Scores:
-    """Return the scores; see `bits_of_each`."""
+    """Return the scores of values [N, *A, C]; see `bits_of_each`."""
+    values = np.asarray(values)
     size = min(batch_size, len(values))
     bits = bits_of_each(model, torch.from_numpy(values), label, batch_size=size, progress=progress, fill=fill)
     if not are_images(model.config):
@@ -125,7 +127,9 @@ def bits_of_outliers(
         batches = (part[start : start + batch_size] for start in range(0, len(part), batch_size))
         maps = (bits_map(model, torch.from_numpy(batch.values), label_of(batch)) for batch in batches)
         bits = np.concatenate([each.cpu().numpy() for each in maps])
-        values, bits = (joined_tiles(each, part.names) if corner else each[0] for each in (part.values, bits))
+        values, bits = (
+            joined_tiles(each, part.names) if corner else each[0] for each in (np.asarray(part.values), bits)
+        )
         tile = corner and tuple(slice(i * side, (i + 1) * side) for i, side in zip(corner, scored.shape, strict=True))
         yield BitsOfExample(rank, picture, values, bits, tile)
 

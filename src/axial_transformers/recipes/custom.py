@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from statistics import median_low
 from typing import TYPE_CHECKING, Literal
 
+from axial_transformers.data.config import is_hub_dataset
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import RunConfig, TrainConfig
 
@@ -66,15 +68,22 @@ OF_DATA = (
 
 
 def of_own_data(source: str | None = None) -> RunConfig:
-    """Return a run on any data, before these are read."""
+    """Return a run on any data, before these are read, in a folder of the source's name."""
     return RunConfig(
         recipe="custom",
         source=source,
+        out=Path("runs") / _stem(source) if source else Path("runs"),
         validate_on=250,
         model=ModelOfData(),
         training=replace(MUON, steps=6_000, evaluate_every=250, sample_every=250, save_every=250),
         open=OF_DATA,
     )
+
+
+def _stem(source: str) -> str:
+    """Return the name of a source without its folders, its suffix and its revision."""
+    path = Path(source.partition("@")[0] if is_hub_dataset(source) else source)
+    return (path.resolve() if path.exists() else path).stem.removesuffix(".nii")
 
 
 def custom(examples: "Examples") -> RunConfig:
@@ -90,7 +99,7 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
     down to SIDE while more than a tenth of the images are smaller.
 
     Args:
-        sizes: of some examples: width and height of images, or the axes of arrays (`data.example_sizes`).
+        sizes: of some examples: width and height of images, or the axes of arrays (`Source.example_axes`).
     """
     if not {"data.size", "data.cut"} <= {*run.open}:
         return run
@@ -199,7 +208,7 @@ def heads_of(dim: int) -> int:
     return max((count for count in range(1, dim // 16 + 1) if dim % (2 * count) == 0), default=1)
 
 
-def for_archive(run: RunConfig, size: float) -> RunConfig:
+def narrow_for_archive(run: RunConfig, size: float) -> RunConfig:
     """Return the run with the width for which an archive with its model is about smallest.
 
     That is the largest up to the usual one whose weights take at most SHARE_OF_MODEL of what another codec takes.

@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.data import Examples
-from axial_transformers.data.blocks_of_arrays import Blocks
+from axial_transformers.data.blocks import Blocks
+from axial_transformers.data.lazy_array import LazyArray
 from axial_transformers.data.workers import ahead
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.augmentation import augment, shifts, symmetries
@@ -251,6 +252,7 @@ def batches(
 
     workers = config.workers
     if workers is None:
-        in_memory = isinstance(examples.values, (np.ndarray, Blocks))
-        workers = 0 if in_memory else WORKERS
+        values = examples.values
+        is_slow = isinstance(values, LazyArray) and not values.in_memory
+        workers = WORKERS if is_slow else 0
     return ahead(partial(batch_at, examples, slices, num_classes, config), order(), workers)

@@ -11,8 +11,17 @@ from typing import Literal
 import numpy as np
 import torch
 
-from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, is_hub_dataset, load, tables
-from axial_transformers.data.blocks_of_arrays import Blocks
+from axial_transformers.data import (
+    DataConfig,
+    EmptySplitError,
+    Examples,
+    Source,
+    Split,
+    is_hub_dataset,
+    open_source,
+    tables,
+)
+from axial_transformers.data.blocks import Blocks
 from axial_transformers.data.images import SUFFIXES
 from axial_transformers.data.kinds import kind_of
 from axial_transformers.data.scans import Scan, is_scan, read_scan
@@ -66,21 +75,26 @@ class TrainedModel:
             source: None: the model's own data.
             split: None: all of other data than the model's own; of these the test part, or else the validation part.
         """
+        copy_of_own = None
         if source is not None:
             where = str(source)
-            own = self._is_own(source) or (split is None and self._is_copy_of_own(source))
+            own = self._is_own(source)
+            if not own and split is None:
+                copy_of_own = self._open_copy_of_own(source)
         elif self.source is not None:
             check_recorded(self.folder, self.source)
             where = self.source
             own = True
         else:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
-        splits: list[Split] = ["test", "validation"] if own else ["all"]
+        of_own = own or copy_of_own is not None
+        splits: list[Split] = ["test", "validation"] if of_own else ["all"]
         if split is not None:
             splits = [split]
         options = self.data if own else self._data_of(where)
-        examples, taken = _load_first(where, replace(options, grid=self.model.config.grid), splits)
-        if own and source is not None and split is None:
+        opened = copy_of_own or open_source(where, replace(options, grid=self.model.config.grid), bar("reading"))
+        examples, taken = _first_part(opened, splits)
+        if of_own and source is not None and split is None:
             log.info(
                 "%s is the data of %s: only its %s part is taken; --split all takes all", where, self.folder, taken
             )
@@ -103,23 +117,25 @@ class TrainedModel:
                 log.warning("%s is a part of the data of %s, which may have trained on it", source, self.folder)
         return path == own
 
-    def _is_copy_of_own(self, source: str | Path) -> bool:
-        """Return True for the model's data at another path, by their training part.
+    def _open_copy_of_own(self, source: str | Path) -> Source | None:
+        """Return the model's data at another path, by their training part; None for other data.
 
         That is read only if the data have the same name, or are not where they were. Of a model in the package, whose
         data have no place, only a single file is.
         """
         if self.trained_on is None or (self.source is None and Path(source).is_dir()):
-            return False
+            return None
         if self.source is not None and Path(source).name != Path(self.source).name:
             there = self.source == "digits" or is_hub_dataset(self.source) or _is_there(self.source)
             if there:
-                return False
+                return None
         data, fingerprint = self.trained_on
         try:
-            return load(source, data, "train", bar("reading")).fingerprint == fingerprint
+            opened = open_source(source, data, bar("reading"))
+            is_copy = opened.part("train").fingerprint == fingerprint
         except (ValueError, OSError):  # other data
-            return False
+            return None
+        return opened if is_copy else None
 
     def labels(self, examples: Examples, where: str, wanted: bool = False) -> torch.Tensor | None:
         """Return the model's numbers of the examples' classes [N], by the names of these; None: without labels.
@@ -207,11 +223,12 @@ class TrainedModel:
         return self.data
 
 
-def _load_first(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:
+def _first_part(source: Source, splits: Sequence[Split]) -> tuple[Examples, Split]:
+    """Return the first of the splits that has examples."""
     for split in splits:
         with suppress(EmptySplitError):
-            return load(source, options, split, bar("reading")), split
-    raise ValueError(f"{source} has no {' or '.join(splits)} examples: take split=all, or other data")
+            return source.part(split), split
+    raise ValueError(f"{source.name} has no {' or '.join(splits)} examples: take split=all, or other data")
 
 
 def check_shape(examples: Examples, config: AxialTransformerConfig, source: str) -> None:
@@ -232,7 +249,7 @@ def check_values(examples: Examples, config: AxialTransformerConfig, source: str
 
 def range_of_examples(examples: Examples) -> ValueRange | None:
     """Return the range of values in memory; None for those that are read on demand, and checked then."""
-    values: object = examples.values
+    values = examples.values
     if isinstance(values, Blocks):
         return values.range
     if isinstance(values, np.ndarray):

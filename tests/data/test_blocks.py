@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers import data
-from axial_transformers.data import DataConfig, blocks_of_arrays
+from axial_transformers.data import DataConfig, blocks
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import Purpose, batch_at, example_indices, uniforms
 from tests.data.test_video import encode, moving
@@ -86,7 +86,7 @@ def videos(tmp_path_factory):
 def test_a_batch_is_the_windows_at_the_offsets_sampled_for_its_positions(videos):
     folder, frames = videos
     examples = data.load(folder, RANDOM)
-    names = ["a/x.mkv#0,0,0", "b/y.mkv#0,0,0", "b/z.mkv#0,0,0", "b/z.mkv#1,0,0"]
+    names = ["a/x.mkv#0000", "b/y.mkv#0000", "b/z.mkv#0000", "b/z.mkv#0001"]
     assert (examples.names, examples.values.shape, examples.labels.tolist()) == (names, (4, 3, 8, 8, 3), [0, 1, 1, 1])
     config, positions = TrainConfig(seed=5, batch_size=60), np.arange(7, 67)
     batch = batch_at(examples, range(1), None, config, positions)
@@ -114,7 +114,7 @@ def test_tiles_of_a_video_are_videos(tmp_path):
     encode(tmp_path / "train" / "a.mkv", pixels)
     options = DataConfig(frames=2, offsets="random", size=8, cut="tiles", validation_fraction=0.0)
     examples = data.load(tmp_path, options)
-    assert examples.names[:3] == ["train/a.mkv#0,0,0", "train/a.mkv#0,0,1", "train/a.mkv#1,0,0"]
+    assert examples.names[:3] == ["train/a.mkv#0000#0,0", "train/a.mkv#0000#0,1", "train/a.mkv#0001#0,0"]
     clips = examples.values.cut(np.array([1, 0]), np.array([0.999, 0.4]))  # of 3 offsets in time and 9 across
     assert np.array_equal(clips, [pixels[2:4, :, 8:], pixels[1:3, :, 1:9]])
 
@@ -127,7 +127,7 @@ def test_the_fingerprint_of_random_blocks_depends_on_all_that_they_reach_and_is_
 
     values, found = numbered(7, 7, 9), set()
     for at_a_time in (1, 150, 1 << 24):
-        monkeypatch.setattr(blocks_of_arrays, "_AT_A_TIME", at_a_time)
+        monkeypatch.setattr(blocks, "_AT_A_TIME", at_a_time)
         found.add(fingerprint(values))
     assert len(found) == 1
     changed = values.copy()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers.cli import fitting, training
 from axial_transformers.compression import open_archive
 from axial_transformers.data.scans import read_scan
+from axial_transformers.recipes import for_archive, watching
 from axial_transformers.training import RunConfig
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.usefixtures("home")
 
 @pytest.fixture(autouse=True)
 def _often_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = fitting.of_own_data
+    usual = for_archive.of_own_data
 
     def often(source: str) -> RunConfig:
         run = usual(source)
         return replace(run, training=replace(run.training, evaluate_every=8, save_every=8))
 
-    monkeypatch.setattr(fitting, "of_own_data", often)
+    monkeypatch.setattr(for_archive, "of_own_data", often)
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def images() -> np.ndarray:
 
 
 def test_one_command_makes_an_archive_and_after_ctrl_c_goes_on(axial: Axial, images, monkeypatch):
-    usual = training.score
+    usual = watching.score
     with monkeypatch.context() as patch:
-        patch.setattr(training, "score", lambda *given: signal.raise_signal(signal.SIGINT) or usual(*given))
+        patch.setattr(watching, "score", lambda *given: signal.raise_signal(signal.SIGINT) or usual(*given))
         stopped = axial("compress", "images.npz", "a.axl", "--minutes", "60", "--force")
     assert (stopped.status, stopped.out.startswith("a.axl: 40 images, ")) == (0, True)
     assert "a model of images.npz, width 8" in stopped.err
@@ -60,17 +60,17 @@ def test_a_source_may_have_the_name_of_a_recipe_and_must_stay_what_it_was(axial:
     Path("digits").mkdir()
     for i, image in enumerate(images[:20].astype(np.uint8)):
         Image.fromarray(image).save(f"digits/{i}.png")
-    assert axial("compress", "digits", "a.axl", "--minutes", "0.01", "--force").status == 0
+    assert axial("compress", "./digits", "a.axl", "--minutes", "0.01", "--force").status == 0
     assert open_archive("a.axl").values.shape == (20, 6, 6, 1)
     Image.fromarray(255 - images[0].astype(np.uint8)).save("digits/0.png")
-    done = axial("compress", "digits", "a.axl", "--minutes", "0.01", "--force")
+    done = axial("compress", "./digits", "a.axl", "--minutes", "0.01", "--force")
     assert (done.status, "a.axl.run was trained on other data" in done.err) == (2, True)
 
 
 def test_a_source_that_cannot_be_restored_is_refused_before_the_training(axial: Axial, monkeypatch):
     np.savez("images.npz", images=np.zeros((20, 6, 6), np.uint8))
     monkeypatch.setattr(
-        fitting, "read_contents", lambda *given: (_ for _ in ()).throw(ValueError("it cannot come back"))
+        for_archive, "read_contents", lambda *given: (_ for _ in ()).throw(ValueError("it cannot come back"))
     )
     done = axial("compress", "images.npz", "a.axl", "--minutes", "1")
     assert (done.status, "it cannot come back" in done.err, "training" in done.err) == (2, True, False)

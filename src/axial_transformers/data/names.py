@@ -1,0 +1,71 @@
+"""Names of examples, made when they are asked for: a string for each of millions of rows takes more than the rows."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Names(Sequence[str]):
+    """Names [N] of examples.
+
+    Args:
+        numbers: [N] of these examples.
+        name: returns the name of a number.
+    """
+
+    def __init__(self, numbers: range | NDArray[np.integer], name: Callable[[int], str] = str) -> None:
+        self._numbers = numbers
+        self._name = name
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: Any) -> "Names": ...
+    def __getitem__(self, index: Any) -> "str | Names":
+        """Return one name, or those of a slice, of positions, or where booleans are true."""
+        if isinstance(index, int | np.integer):
+            return self._name(int(self._numbers[index]))
+        if isinstance(index, slice):
+            return Names(self._numbers[index], self._name)
+        numbers = [self._numbers[i] for i in positions_of(index, len(self))]
+        return Names(np.array(numbers, np.int64), self._name)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(own == name for own, name in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{[*self[:3]]}, {len(self):,} in all" if len(self) > 3 else str([*self])
+
+
+def positions_of(indices: Any, count: int) -> NDArray[np.int64]:
+    """Return the positions, from 0, that a slice, positions, or booleans [count] select."""
+    if isinstance(indices, slice):
+        return np.arange(*indices.indices(count))
+    selected = np.asarray(indices)
+    if selected.dtype == np.bool_:
+        return np.flatnonzero(selected)
+    positions = selected.astype(np.int64)
+    if positions.size and not -count <= positions.min() <= positions.max() < count:
+        raise IndexError(f"positions {positions.min()}..{positions.max()} of {count} examples")
+    return positions % max(count, 1)
+
+
+def joined_names(parts: Sequence[tuple[str, Sequence[str]]]) -> Names:
+    """Return the names of several parts, one after the other; before each name of a part stands its prefix."""
+    starts = np.cumsum([0, *(len(names) for _, names in parts)])
+
+    def name(number: int) -> str:
+        part = int(np.searchsorted(starts, number, side="right")) - 1
+        prefix, names = parts[part]
+        return prefix + names[number - int(starts[part])]
+
+    return Names(range(int(starts[-1])), name)

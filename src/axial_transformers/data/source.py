@@ -1,0 +1,488 @@
+"""Sources: what a name stands for, what there is, and the examples of its parts."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
+from axial_transformers.data.arrays import example_shape, is_one_array, load_arrays, volume_in
+from axial_transformers.data.blocks import Blocks, Sliced, channels_last, cut, differing, range_of_array
+from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
+from axial_transformers.data.errors import ParsingError, say
+from axial_transformers.data.examples import Examples, labelled
+from axial_transformers.data.folders import files_below, gather, natural_key
+from axial_transformers.data.images import PixelKind
+from axial_transformers.data.lazy_array import Values, bounds_of
+from axial_transformers.data.splits import (
+    EmptySplitError,
+    Part,
+    consecutive_part,
+    hashed_parts,
+    part_of_file,
+    part_of_folder,
+)
+from axial_transformers.data.value_range import BYTES, ValueRange, integers
+from axial_transformers.progress import Progress
+from axial_transformers.storage.files import source_path
+from axial_transformers.wording import counted
+
+DIGITS = Path(__file__).with_name("digits.npz")
+"""1,797 digits of 8x8 pixels and 17 values: 1,350 train, 150 validate, 297 test."""
+FEW = 8
+MAX_OPENED = 1000
+KINDS_OF_FOLDER = ("video", "image", "scan", "array", "parquet", "tar")
+"""Of files of several kinds in a folder, those of the first are read."""
+
+
+def load(
+    source: str | Path, config: DataConfig | None = None, split: Split = "train", progress: Progress = iter
+) -> Examples:
+    """Load the examples of one split of a source; "all" is every example.
+
+    Sources:
+        digits: the bundled digits (`./digits` is a folder of that name).
+        An .npz or .npy file: arrays [N, (T,) H, W (, C)]. Its end is the test part, and the end before it the
+            validation part. If its name states the wanted split (val_data, mnist_test), the whole file is that split.
+            If `config.size` has several numbers, arrays [*A (, C)] are cut into blocks; the parts are slabs.
+        A folder of such files, whose names state the split. Without a validation file, the end of train validates.
+        A scan, or a folder of scans (see `scans`), cut into blocks in the same way. The range of values is that of the
+            whole file.
+        A folder of images. Sub-folders train, validation or val, and test are the splits. Without them, a hash of
+            `config.seed` and each file's path decides. Sub-folders inside of these are classes.
+        A folder of videos, if `config.frames` is set: video files, and folders of frames, split like images. TFRecord
+            files of BAIR robot pushing need no `frames`.
+        One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
+        One image: an example, or its tiles, only of the split "all".
+        `hf:OWNER/NAME[/SUBSET][@REVISION]`: a data set of the Hugging Face hub. A folder of its `save_to_disk`.
+        A parquet file, a tar file as webdataset writes it, or a folder of them. Their names state splits
+            (train-000.tar, val/000.tar); otherwise the end of train validates.
+
+    Hidden files are left out. `progress` wraps the loops over files.
+
+    Raises:
+        FileNotFoundError: no such source.
+        EmptySplitError: nothing in that split; a ValueError.
+        ValueError: examples that cannot be read; the message names the files.
+    """
+    return open_source(source, config, progress).part(split)
+
+
+def open_source(name: str | Path, config: DataConfig | None = None, progress: Progress = iter) -> "Source":
+    """List what a source holds; its parts are read when they are asked for.
+
+    Args:
+        name: see `load`.
+        progress: wraps the loops over files.
+
+    Raises:
+        FileNotFoundError: no such source.
+        ValueError: nothing in it that is read, or not in this way.
+    """
+    config = config or DataConfig()
+    path = DIGITS if name == "digits" else source_path(name)
+    if is_hub_dataset(name):
+        return Source(name, path, Listing("arrow", [], []), config, progress)
+    if not (path.exists() or scans.is_scan(path)):
+        raise FileNotFoundError(f"{path}: no such file or folder (the bundled digits are called digits)")
+    return Source(name, path, list_files(path, config), config, progress)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a source."""
+
+    kind: str
+    """One of `KINDS_OF_FOLDER`, arrow, or "" where nothing is read. Folders of frames are videos."""
+    files: Sequence[Path]
+    """The files of that kind, or folders of frames."""
+    others: Sequence[Path]
+    """All other files."""
+    is_one_file: bool = False
+    """True for a file, or a folder that is one scan or the frames of one video."""
+
+    @property
+    def all(self) -> list[Path]:
+        return [*self.files, *self.others]
+
+
+class Source:
+    """What a name stands for. Its files are listed once; each is read once for all parts, and when it is needed.
+
+    Attributes:
+        name: as the user gave it.
+        path: the file or folder; `file::dataset` of HDF5 or Zarr.
+        listing: its files.
+        config: how they are read.
+        scan: returns the scan of a file; the last one is kept.
+    """
+
+    def __init__(
+        self, name: str | Path, path: Path, listing: Listing, config: DataConfig, progress: Progress = iter
+    ) -> None:
+        if name == "digits":
+            config = replace(config, num_values=config.num_values or 17)
+            config = replace(config, validation_fraction=150 / 1797, test_fraction=297 / 1797)
+        self.name = name
+        self.path = path
+        self.listing = listing
+        self.config = config
+        self._progress = progress
+        self.scan = lru_cache(1)(scans.read_scan)
+        self._kept: tuple[Sequence[Any], Examples] | None = None
+        self._check_options()
+
+    def with_config(self, config: DataConfig) -> "Source":
+        """Return the same source, read with other options that leave the kind of its files as it is."""
+        source = Source(self.name, self.path, self.listing, config, self._progress)
+        source.scan = self.scan
+        return source
+
+    def _check_options(self) -> None:
+        config, kind = self.config, self.listing.kind
+        if not kind:
+            raise self._nothing()
+        if kind != "video" and (config.frames, config.stride) != (None, 1):
+            cutters = "which data.frames and data.stride cut: data.size cuts other arrays"
+            raise ValueError(f"{self.name} holds no videos, {cutters}")
+        if kind in ("image", "video") and isinstance(config.size, tuple):
+            raise ValueError(f"data.size={config.size} cuts arrays and scans: give pictures and videos one size")
+
+    def _nothing(self) -> ValueError:
+        if any(file.suffix.lower() in video.SUFFIXES for file in (self.path, *self.listing.others)):
+            return ValueError(f"{self.path} holds videos: set how many frames a clip has, for example data.frames=16")
+        return ValueError(
+            f"{self.path} holds no images, arrays, tables, scans, data sets (.parquet, .tar) or TFRecord files: give "
+            "another file or folder, or digits (docs/how-to/prepare_data.md lists all suffixes)"
+        )
+
+    @property
+    def _is_dataset(self) -> bool:
+        return self.listing.kind in ("arrow", "parquet", "tar")
+
+    @cached_property
+    def example_axes(self) -> tuple[str, list[tuple[int, ...]]]:
+        """Letters of the axes, where a scan states them, else "", and the lengths of the axes of some examples.
+
+        They are width and height of at most a thousand pictures, or the axes of the first array or scan.
+
+        Raises:
+            ValueError: an array or scan that cannot be read.
+        """
+        kind, files = self.listing.kind, self.listing.files
+        if kind == "scan":
+            with warnings.catch_warnings(action="ignore"):  # `part` gives the same ones
+                scan = self.scan(files[0])
+            axes = [(letter, length) for letter, length in zip(scan.axes, scan.values.shape) if letter != "C"]
+            return "".join(letter for letter, _ in axes), [tuple(length for _, length in axes)]
+        if kind == "array":
+            with warnings.catch_warnings(action="ignore"):
+                shape = example_shape(files[0], self.config)
+            return "", [shape] if len(shape) > 1 else []
+        if kind == "video":
+            files = [frame for folder in files if folder.is_dir() for frame in video.frames_in(folder)]
+        elif kind != "image":
+            return "", []
+        return "", _sizes_of_pictures(files[:: max(1, len(files) // MAX_OPENED)])
+
+    def part(self, split: Split = "train") -> Examples:
+        """Return the examples of one split; see `load`."""
+        if split not in get_args(Split):
+            raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
+        examples = self._examples_of(split)
+        size = self.config.size
+        if self._holds_examples and self.config.cut == "tiles" and examples.shape[-2:] != (size, size):
+            examples = self._in_tiles(examples)
+        if self.config.num_values not in (None, examples.range.num_values):
+            raise ValueError(
+                f"data.num_values={self.config.num_values} is an option of arrays: values of {self.name} are "
+                f"{examples.range}; leave it out, or save them as an array"
+            )
+        if isinstance(examples.values, Blocks):
+            if split != "train":
+                examples = replace(examples, values=examples.values.in_order())
+        elif split == "train" and self.config.offsets == "random":
+            raise ValueError(
+                "data.offsets=random cuts clips of folders of videos and TFRecord files, tiles of pictures, and "
+                f"blocks, which {self.name} has not: use data.offsets=fixed"
+            )
+        if split in ("validation", "test") and len(examples) < FEW:
+            hint = f"its bits/dim mean little: train with a larger data.{split}_fraction, or with more data"
+            say(f"the {split} part of {self.name} has only {counted(len(examples), 'example')}: {hint}")
+        return examples
+
+    def _examples_of(self, split: Split) -> Examples:
+        """Return the examples of one split, not yet cut into tiles; of blocks in order, whole slabs."""
+        if self.listing.is_one_file and split != "all":
+            if self.listing.kind == "image":
+                give = "give a folder of pictures, or split all"
+                raise ValueError(f"{self.path} is one picture without a {split} part: {give}")
+            if split != "train" and split == part_of_file(self.path.stem):
+                split = "all"
+        if split == "all":
+            return self._read([*(self._names or chain(*self._parts.values()))])
+        if self._unstated is not None:
+            advice = "give the file itself, or rename it"
+            raise ValueError(f"{self._unstated} does not name its split (train, validation, test): {advice}")
+        if split in self._parts and split != "train":
+            return self._read(self._parts[split])
+        train = self._parts.get("train", [])
+        if not train:
+            raise self._empty(split)
+        if self._names is None:
+            return self._consecutive(self._read(train), split)
+        assigned = hashed_parts([self._names[file] for file in train], self.config.seed, *self._shares)
+        chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
+        if not chosen:
+            raise self._empty(split)
+        return self._read(chosen)
+
+    def _consecutive(self, examples: Examples, split: Split) -> Examples:
+        bounds = bounds_of(examples.values)
+        chosen = consecutive_part(len(bounds) - 1, split, *self._shares)
+        if chosen.start == chosen.stop:
+            raise self._empty(split, ", or smaller blocks by data.size" * isinstance(examples.values, Blocks))
+        return examples.part(slice(bounds[chosen.start], bounds[chosen.stop]))
+
+    def _empty(self, split: Split, smaller: str = "") -> EmptySplitError:
+        share = ""
+        if split != "train":
+            share = f", raise data.{split}_fraction, or give that part as a source with split=all"
+        none = f"{self.name} has no {split} examples (it states {', '.join(self._parts)})"
+        return EmptySplitError(f"{none}: give more examples{smaller}{share}")
+
+    @cached_property
+    def _parts(self) -> dict[Part, list[Any]]:
+        """Files, or data sets, by the part that their names or folders state. What states none trains."""
+        files = self.listing.files
+        if self._is_dataset:
+            of_builder = [] if self.listing.kind == "arrow" else files
+            datasets = hugging_face.open_parts(str(self.name), of_builder)
+            return {part: [dataset] for part, dataset in datasets.items()}
+        parts = dict[Part, list[Any]]()
+        for file in files:
+            parts.setdefault(self._stated_part(file) or "train", []).append(file)
+        return parts
+
+    def _stated_part(self, file: Path) -> Part | None:
+        """Return the part that a file's name, or its folder below that of the source, states."""
+        if self.listing.is_one_file:
+            return None
+        if self.listing.kind == "array":
+            return part_of_file(file.stem)
+        folders = file.relative_to(self.path).parts[:-1]
+        return part_of_folder(folders[0]) if folders else None
+
+    @cached_property
+    def _states_parts(self) -> bool:
+        return not self.listing.is_one_file and any(map(self._stated_part, self.listing.files))
+
+    @property
+    def _unstated(self) -> Path | None:
+        """Return the first array file whose name has to state its part, and does not."""
+        if self.listing.kind != "array" or self.listing.is_one_file:
+            return None
+        return next((file for file in self.listing.files if self._stated_part(file) is None), None)
+
+    @cached_property
+    def _below(self) -> dict[Path, Path]:
+        """The paths of files in the folder, or in that of their part.
+
+        Raises:
+            ValueError: a file lies beside the folders of parts.
+        """
+        below = {file: file.relative_to(self.path) for file in self.listing.files}
+        if not self._states_parts:
+            return below
+        for file in below:
+            if self._stated_part(file) is None:
+                raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
+        return {file: path.relative_to(path.parts[0]) for file, path in below.items()}
+
+    @cached_property
+    def _names(self) -> dict[Path, str] | None:
+        """Names of single files, by whose hash parts are chosen that nothing states; None: these parts are in order."""
+        if self._is_dataset or self.listing.is_one_file or self.listing.kind == "array":
+            return None
+        return {file: path.as_posix() for file, path in self._below.items()}
+
+    @property
+    def _shares(self) -> tuple[float, float]:
+        """The shares of examples that validate and that test, of parts that nothing states."""
+        validation = 0.0 if "validation" in self._parts else self.config.validation_fraction
+        usual = 0.1 if self._names and not self._states_parts else 0.0
+        test = usual if self.config.test_fraction is None else self.config.test_fraction
+        return validation, 0.0 if "test" in self._parts else test
+
+    def _read(self, items: Sequence[Any]) -> Examples:
+        """Return the examples of files or data sets. The last ones that were read are kept for other parts of them."""
+        if self._kept is None or self._kept[0] != items:
+            self._kept = items, self._read_anew(items)
+        return self._kept[1]
+
+    def _read_anew(self, items: Sequence[Any]) -> Examples:
+        if self._is_dataset:
+            return hugging_face.load_dataset(items, str(self.name), self.config, self._progress)
+        if self._holds_examples:
+            return load_arrays(items, self.config, self.path if len(self.listing.files) > 1 else None)
+        root = scans.parted(self.path)[0].parent if self.listing.is_one_file else self.path
+        arrays, names, owners = gather(root, items, self._arrays_in, self.config.skip_bad, self._progress)
+        values_range = self._range_of(arrays, names)
+        values: Values
+        names_of_values: Sequence[str] = names
+        if self._of_pixels and not self.config.divides:
+            values = joined_alike(arrays, names, values_range, self.path)
+        else:
+            values, names_of_values, owners_of_blocks = cut(arrays, names, self.config, values_range, self.path)
+            owners = [owners[number] for number in owners_of_blocks]
+        return Examples(
+            values=values,
+            names=names_of_values,
+            range=values_range.modelled(self.path, None if self._of_bytes else self.config.num_values),
+            **self._labels_of([items[owner] for owner in owners]),
+        )
+
+    @property
+    def _holds_examples(self) -> bool:
+        """True if array files hold [N, *A, C], and not one array each that is cut."""
+        return self.listing.kind == "array" and not is_one_array(self.config)
+
+    @property
+    def _of_pixels(self) -> bool:
+        return self.listing.kind in ("image", "video")
+
+    @property
+    def _of_bytes(self) -> bool:
+        """True for pictures and videos of 8 bits."""
+        return self._of_pixels and self._pixel_kind != "gray16"
+
+    @cached_property
+    def _pixel_kind(self) -> PixelKind:
+        """The channels as which all pictures or videos are read."""
+        kind_of = images.kind_of_images if self.listing.kind == "image" else video.kind_of_videos
+        return kind_of(self.listing.files, self.config)
+
+    def _arrays_in(self, file: Path) -> Iterator[tuple[str, Sliced]]:
+        """Yield the arrays [*A, C] of a file, with suffixes of their names."""
+        if self.listing.kind == "image":
+            yield from images.read_image(file, self._pixel_kind, self.config)
+        elif self.listing.kind == "video":
+            yield from video.read_videos(file, self._pixel_kind, self.config)
+        elif self.listing.kind == "scan":
+            scan = self.scan(file)
+            yield "", channels_last(scan.values, scan.axes)
+        else:
+            yield "", volume_in(file, self.config)
+
+    def _range_of(self, arrays: Sequence[Sliced], names: Sequence[str]) -> ValueRange:
+        if self._of_bytes:
+            return BYTES
+        grid = self.config.grid
+        ranges = [range_of_array(name, array, grid, rounding=True) for name, array in zip(names, arrays, strict=True)]
+        return ValueRange.around(ranges)
+
+    def _labels_of(self, files: Sequence[Path]) -> dict[str, Any]:
+        """Return the classes of examples of these files, as fields of `Examples`; nothing without classes."""
+        if self._classes is None:
+            return {}
+        names = sorted({*self._classes.values()})
+        numbers = {name: number for number, name in enumerate(names)}
+        return labelled([numbers[self._classes[file]] for file in files], len(files), self.path, names)
+
+    @cached_property
+    def _classes(self) -> dict[Path, str] | None:
+        """The sub-folder in which each picture or video lies; None if one lies in none."""
+        if not self._of_pixels or self.listing.is_one_file:
+            return None
+        classes = {file: path.parts[0] for file, path in self._below.items() if path.parts[1:]}
+        loose = len(self._below) - len(classes)
+        if classes and loose:
+            files = counted(loose, "file")
+            say(f"{files} beside sub-folders: no example has a class; for classes, move all files into sub-folders")
+        return None if loose else classes
+
+    def _in_tiles(self, examples: Examples) -> Examples:
+        """Return the tiles of examples in array files, of which a part is whole examples."""
+        values = np.asarray(examples.values)
+        values_range = ValueRange.of(values)._replace(grid=examples.range.grid)
+        blocks, names, owners = cut([*values], examples.names, self.config, values_range, self.name)
+        labels = None if examples.labels is None else examples.labels[owners]
+        return replace(examples, values=blocks, names=names, labels=labels)
+
+
+def joined_alike(
+    arrays: list[Sliced], names: Sequence[str], values_range: ValueRange, where: object
+) -> NDArray[np.integer]:
+    """Return arrays [*A, C] as one, [N, *A, C]; take each off the list, to free its memory.
+
+    Raises:
+        ValueError: arrays of different shapes.
+    """
+    for array, name in zip(arrays, names, strict=True):
+        if array.shape != arrays[0].shape:
+            raise ValueError(f"{where}: {differing(names[0], arrays[0].shape, name, array.shape)}")
+    values = np.empty((len(arrays), *arrays[0].shape), values_range.type)
+    while arrays:
+        last = np.asarray(arrays.pop())
+        values[len(arrays)] = integers(last, values_range)
+    return values
+
+
+def _sizes_of_pictures(files: Sequence[Path]) -> list[tuple[int, ...]]:
+    """Return width and height of each picture that can be opened."""
+    sizes = list[tuple[int, ...]]()
+    for file in files:
+        with suppress(ParsingError), images.opened(file) as header:
+            sizes.append(images.upright_size(header))
+    return sizes
+
+
+def list_files(source: Path, config: DataConfig) -> Listing:
+    """Return what is read of a file or a folder, and what is not."""
+    if scans.is_scan(source) or not source.is_dir():
+        return Listing(_kind_of_file(source, config), [source], [], is_one_file=True)
+    shown, left_out = files_below(source)
+    if left_out:
+        say(f"{source}: {left_out}")
+    if hugging_face.is_saved(source):
+        return Listing("arrow", [file for file in shown if file.suffix == ".arrow"], [])
+    by_kind = dict[str, list[Path]]()
+    for file in shown:
+        by_kind.setdefault(_kind_of_file(file, config), []).append(file)
+    pictures = by_kind.pop("image", [])
+    if config.frames is not None:
+        folders_of_frames = {file.parent for file in pictures}
+        by_kind["video"] = sorted([*by_kind.get("video", []), *folders_of_frames])
+    elif pictures:  # beside images, a TIFF file of several pages is one that is not read
+        by_kind["image"] = [file for file in shown if file.suffix.lower() in images.SUFFIXES]
+    by_kind["array"] = [file for file in by_kind.get("array", []) if file.parent == source]
+    kind = next((kind for kind in KINDS_OF_FOLDER if by_kind.get(kind)), "")
+    files = by_kind.get(kind, []) if kind else []
+    if kind in ("array", "parquet", "tar"):
+        files.sort(key=lambda file: (file.parent, natural_key(file)))
+    read = {*files}
+    others = [file for file in shown if not read & {file, file.parent}]
+    return Listing(kind, files, others, is_one_file=files == [source])
+
+
+def _kind_of_file(file: Path, config: DataConfig) -> str:
+    """Return one of `KINDS_OF_FOLDER`, or "" for a file that is not read."""
+    suffix = file.suffix.lower()
+    if scans.is_scan(file):
+        return "scan"
+    if not file.is_file():
+        return ""
+    if suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
+        return "video"
+    if suffix in images.SUFFIXES:
+        return "image"
+    if suffix in npy.SUFFIXES:
+        return "array"
+    return suffix[1:] if suffix in hugging_face.BUILDERS else ""

@@ -1,0 +1,176 @@
+"""A model for one archive: trained on all that the archive will hold, and of the size that pays."""
+
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from axial_transformers.compression.archive import UNLIMITED, Limit, limit_of, tell
+from axial_transformers.compression.contents import Contents, read_contents
+from axial_transformers.data import Examples, Source, open_source
+from axial_transformers.likelihood.evaluation import Fill
+from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures.other_codecs import coded_sizes
+from axial_transformers.progress import Display, NamedProgress, silent
+from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, block_of, narrow_for_archive, of_own_data
+from axial_transformers.recipes.prepare import Prepared, begin_with, decide_costs, decide_cut, decide_model, facts_of
+from axial_transformers.training import RunConfig, read_run
+from axial_transformers.training.fit import Evaluate
+from axial_transformers.training.metrics import Metric
+
+MINUTES = 5.0
+"""Of the training, unless the user says another number."""
+ENOUGH_STEPS = 1_000_000
+"""The time ends the training."""
+ANY_NUMBER = 1 << 62
+"""Files that are not trained on, at most: the archive stores them nevertheless."""
+LEARNS = 1.2
+"""What an archive at an evaluation may exceed its limit by: the model will be better."""
+SAMPLED = 1 << 19
+"""Values that other codecs code before the training, at most."""
+
+log = logging.getLogger("axial_transformers")
+
+
+def train_for_archive(  # noqa: PLR0913
+    source: str | Path,
+    archive: Path,
+    *,
+    minutes: float | None = None,
+    start_from: str | None = None,
+    size: tuple[int, ...] | None = None,
+    axes: str | None = None,
+    key: str | None = None,
+    only_data: bool = False,
+    force: bool = False,
+    display: Display | None = None,
+    progress: NamedProgress = silent,
+) -> tuple[Path, Contents]:
+    """Train a model on a source, in a folder beside the archive; return it, and what goes into the archive.
+
+    A run that is there goes on.
+
+    Args:
+        source: as `data.load` takes it.
+        minutes: of training; None: 5.
+        start_from: a model that gives the first weights.
+        size: the side of tiles of images, or the sides of blocks; None: what suits the data.
+        axes, key: see `DataConfig`.
+        only_data: leave out files that are no data.
+        force: train even if the archive will not pay.
+        display: shows the steps.
+        progress: returns the wrapper of a loop with this name.
+
+    Raises:
+        NoGainError: the archive would be too large; a ValueError.
+        ValueError: the folder's run is of other data.
+    """
+    folder = archive.with_name(f"{archive.name}.run")
+    begun = read_run(folder)
+    run = begun.run if begun else _run_of(source, folder, start_from, axes, key)
+    opened = open_source(source, run.data, progress("reading"))
+    run = run.changed({"training.minutes": MINUTES if minutes is None else minutes})
+    if begun is None:
+        size = size or _block_of_slices(opened)
+        if size is not None:
+            run = run.changed({"data.size": size} if len(size) > 1 else {"data.size": size[0], "data.cut": "tiles"})
+    run, opened = decide_cut(replace(run, source=str(source)), opened)
+    with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
+        examples = opened.part("all")
+    run = decide_model(run, examples)
+    if begun is not None and examples.fingerprint != begun.facts.fingerprint:
+        raise ValueError(f"{folder} was trained on other data: remove it, or name another archive")
+    contents = read_contents(opened, run.model, only_data)
+    tell(contents)
+    limit = UNLIMITED if force else limit_of(contents, run.model)
+    stored = len(contents.stored)
+    if begun is None and not run.start_from:
+        run = narrow_for_archive(run, _bytes_of_value(examples, progress) * contents.values)
+    run, costs = decide_costs(run, begun)
+    of_model = BYTES_OF_WEIGHT * costs.parameters
+    if begun is None:
+        limit.check(of_model + stored)
+        weights = f"{costs.parameters:,} weights, about {of_model:,.0f} bytes"
+        log.info("a model of %s, width %d: %s", source, run.model.dim, weights)
+    prepared = Prepared(
+        run=run,
+        costs=costs,
+        examples=examples,
+        validation=examples,
+        facts=facts_of(run, examples, examples),
+        listing=opened.listing,
+        begun=begun,
+        progress=progress,
+    )
+    result = prepared.train(
+        display,
+        command=("compress", str(source), str(archive)),
+        wrap=partial(_foreseeing, contents.values, of_model + stored, limit),
+    )
+    if result.ending == "interrupted":
+        leave = "the archive gets the best weights so far; Ctrl-C again leaves it out"
+        log.info("stopped at step %d: %s", result.step, leave)
+    log.info("the training is in %s: the same command continues it; remove the folder to begin anew", folder)
+    return folder, contents
+
+
+def _run_of(source: str | Path, folder: Path, start_from: str | None, axes: str | None, key: str | None) -> RunConfig:
+    """Return a new run on all that a source holds."""
+    run = replace(of_own_data(str(source)), out=folder, samples=0)
+    if start_from is not None:
+        run = begin_with(run, start_from)
+    settings: dict[str, object] = {
+        "model.num_classes": None,
+        "training.label_dropout": 0.0,
+        "training.steps": ENOUGH_STEPS,
+        "data.skip_bad": ANY_NUMBER,
+    }
+    if axes is not None:
+        settings["data.axes"] = axes
+    if key is not None:
+        settings["data.key"] = key
+    return run.changed(settings)
+
+
+def _block_of_slices(source: Source) -> tuple[int, ...] | None:
+    """Return the block of large images in one array that are slices of a volume: neighbours are alike, as rows are."""
+    if not source.listing.is_one_file or source.path.suffix.lower() not in (".npy", ".npz"):
+        return None
+    _, sizes = source.example_axes
+    if not sizes or len(sizes[0]) != 2 or max(sizes[0]) <= MAX_WHOLE:
+        return None
+    values = source.part("all").values
+    if values.shape[-1] > 1:
+        return None
+    slices = values[: max(2, SAMPLED // prod(values.shape[1:]))].astype(np.int64)
+    between_slices = np.abs(np.diff(slices, axis=0)).mean()
+    between_rows = np.abs(np.diff(slices, axis=1)).mean()
+    return block_of(values.shape[:3]) if between_slices < 1.5 * between_rows else None
+
+
+def _foreseeing(values: int, others: float, limit: Limit, usual: Evaluate) -> Evaluate:
+    """Return a callback that evaluates, says how large the archive will be, and ends what would not pay."""
+
+    def evaluate(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
+        metrics = usual(model, step, fill)
+        expected = float(metrics["bits_per_dim"]) * values / 8 + others
+        sizes = f"about {expected:,.0f} bytes expected, {others:,.0f} of them for the model and stored files"
+        log.info("step %d: %s", step, sizes)
+        if expected > LEARNS * limit.size:
+            limit.check(expected)
+        return metrics
+
+    return evaluate
+
+
+def _bytes_of_value(examples: Examples, progress: NamedProgress) -> float:
+    """Return how many bytes a value the best of other codecs takes for a sample."""
+    count = max(1, SAMPLED // prod(examples.values.shape[1:]))
+    values = np.asarray(examples.spread(count)[:].values)
+    codecs = coded_sizes([examples.shape] * len(values), values.__getitem__, progress)
+    return min(size for ways in codecs.values() for size in ways.values()) / values.size
