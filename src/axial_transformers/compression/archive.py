@@ -8,7 +8,7 @@ import io
 import logging
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -190,7 +190,48 @@ def write_archive(  # noqa: PLR0913
         of_model.append(content)
         if label is not None:
             of_model.append(b"".join(map(container.varint, label.tolist())))
-    network, entries = ExactNetwork(model), list[ChunkEntry]()
+    ranges = _even_ranges(len(images), IMAGES_PER_CHUNK)
+    no_entry = ChunkEntry(0, 0, 0)
+    header = Header(
+        fingerprint=fingerprint(model),
+        shape=model.config.shape,
+        channels=model.config.channels,
+        num_values=model.config.num_values,
+        labels=label is not None,
+        carries_model=embed,
+        metadata=metadata,
+        chunks=(no_entry,) * (len(of_model) + len(ranges) + bool(stored)),
+    )
+    file.write(header.pack())  # of the size that it will have
+    entries = list[ChunkEntry]()
+
+    def write(count: int, content: bytes) -> None:
+        entries.append(container.entry(count, content))
+        file.write(content)
+
+    for content in of_model:
+        write(0, content)
+    for count, content in _coded_chunks(model, images, Conditioning(label), ranges, verify, progress):
+        write(count, content)
+    if stored:
+        write(0, stored)
+    size = file.tell()
+    limit.check(size)
+    file.seek(0)
+    file.write(replace(header, chunks=tuple(entries)).pack())
+    return size, entries[0].size if embed else 0
+
+
+def _coded_chunks(
+    model: AxialTransformer,
+    images: Images,
+    conditioning: Conditioning,
+    ranges: Sequence[slice],
+    verify: bool,
+    progress: Progress,
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of images of each range, and their stream."""
+    network = ExactNetwork(model)
 
     def encode(item: tuple[Tensor, Conditioning]) -> tuple[int, bytes]:
         images, own = item
@@ -199,32 +240,12 @@ def write_archive(  # noqa: PLR0913
             raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
         return len(images), content
 
-    def write(count: int, content: bytes) -> None:
-        entries.append(container.entry(count, content))
-        file.write(content)
+    def read(chosen: slice) -> tuple[Tensor, Conditioning]:
+        return model.check(torch.as_tensor(images[chosen], device="cpu")), conditioning.of(chosen)
 
-    chunks = _even_ranges(len(images), IMAGES_PER_CHUNK)
-    header = Header(
-        fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
-        num_values=model.config.num_values, labels=label is not None,
-        carries_model=embed, metadata=metadata,
-        chunks=(ChunkEntry(0, 0, 0),) * (len(of_model) + len(chunks) + bool(stored)),
-    )  # fmt: skip
-    file.write(header.pack())  # of the size that it will have
-    for content in of_model:
-        write(0, content)
-    loaded = (torch.as_tensor(images[some], device="cpu") for some in chunks)
-    items = ((model.check(part), Conditioning(label).of(some)) for part, some in zip(loaded, chunks, strict=True))
     with without_dropout(model):
-        for _, encoded in zip(progress(chunks), work_on_chunks(encode, items), strict=True):
-            write(*encoded)
-    if stored:
-        write(0, stored)
-    size = file.tell()
-    limit.check(size)
-    file.seek(0)
-    file.write(replace(header, chunks=tuple(entries)).pack())
-    return size, entries[0].size if embed else 0
+        for _, encoded in zip(progress(ranges), work_on_chunks(encode, map(read, ranges)), strict=True):
+            yield encoded
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:

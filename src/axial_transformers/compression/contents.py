@@ -4,7 +4,7 @@ import io
 import os
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -104,10 +104,35 @@ def read_contents(source: Source, config: AxialTransformerConfig, only_data: boo
 def _of_images(source: Source, config: AxialTransformerConfig, only_data: bool) -> Contents:
     """Return the images of a folder, or one image; other files are stored."""
     files, said = _files_of(source)
-    pictures, held = list[_Picture](), list[HeldImage]()
-    others = dict[str, Path]()
-    taken = {*files}
-    kept_values = 0
+    pictures = _pictures_in(files, config)
+    if not pictures:
+        modes = ", ".join(MODES.get(config.channels, ())) or "any mode"
+        raise ValueError(f"{source.name} holds no image of {modes}, which a model of {config.channels} channels codes")
+    held = _held_images(pictures, {*files})
+    renamed = sum(image[0] not in files for image in held)
+    as_png = f", {renamed:,} of them re-encoded as PNG" if renamed else ""
+    said.append(f"{counted(len(pictures), 'image')} will come back with the same pixels{as_png}")
+    others = {name: file for name, file in files.items() if name not in pictures}
+    if others:
+        done = "left out, since they are no data of the model" if only_data else "stored, not coded by the model"
+        shown = ", ".join([*others][:_NAMED]) + ", ..." * (len(others) > _NAMED)
+        said.append(f"{done}: {counted(len(others), 'file')}, {shown}")
+    stored_files = {} if only_data else others
+    names, stored = _packed((name, file.read_bytes()) for name, file in stored_files.items())
+    held_files = [*(picture.file for picture in pictures.values()), *stored_files.values()]
+    return Contents(
+        tiles=_tiles([*pictures.values()], config),
+        description=Description(held, stored=names),
+        stored=stored,
+        input_size=_size_of(held_files),
+        said=said,
+    )
+
+
+def _pictures_in(files: Mapping[str, Path], config: AxialTransformerConfig) -> dict[str, "_Picture"]:
+    """Return the images that a model codes, by the names of their files; each has been decoded once."""
+    pictures = dict[str, _Picture]()
+    values_of_all = 0
 
     @lru_cache(1)
     def decode(picture: _Picture) -> NDArray[np.integer]:
@@ -119,31 +144,27 @@ def _of_images(source: Source, config: AxialTransformerConfig, only_data: bool) 
     for name, file in files.items():
         image = _image_in(file)
         if image is None or image.mode not in MODES.get(config.channels, ()):
-            others[name] = file
             continue
         values = _values_of(image, config, file)
-        returned = _returned(name, image, taken)
+        values_of_all += values.size
+        kept = values if values_of_all <= MAX_KEPT else None
+        pictures[name] = _Picture(file, image.mode, values.shape, kept, decode)
+    return pictures
+
+
+def _held_images(pictures: Mapping[str, "_Picture"], taken: set[str]) -> tuple[HeldImage, ...]:
+    """Return the names under which images return, none of which is taken, with their modes and sizes."""
+    held = list[HeldImage]()
+    for name, picture in pictures.items():
+        returned = _returned(name, picture.mode, taken)
         taken.add(returned)
-        held.append((returned, image.mode, image.height, image.width))
-        kept_values += values.size
-        kept = values if kept_values <= MAX_KEPT else None
-        pictures.append(_Picture(file, image.mode, values.shape, kept, decode))
-    if not pictures:
-        modes = ", ".join(MODES.get(config.channels, ())) or "any mode"
-        raise ValueError(f"{source.name} holds no image of {modes}, which a model of {config.channels} channels codes")
-    renamed = len(taken) - len(files)
-    as_png = f", {renamed:,} of them re-encoded as PNG" if renamed else ""
-    said.append(f"{counted(len(pictures), 'image')} will come back with the same pixels{as_png}")
-    if others:
-        done = "left out, since they are no data of the model" if only_data else "stored, not coded by the model"
-        shown = ", ".join([*[*others][:_NAMED], *["..."] * (len(others) > _NAMED)])
-        said.append(f"{done}: {counted(len(others), 'file')}, {shown}")
-    if only_data:
-        others.clear()
-    names, stored = _packed((name, file.read_bytes()) for name, file in others.items())
-    coded = [picture.file for picture in pictures]
-    size = sum(file.stat().st_size for file in (*coded, *others.values()))
-    return Contents(_tiles(pictures, config), Description(tuple(held), stored=names), stored, size, said)
+        height, width, _ = picture.shape
+        held.append((returned, picture.mode, height, width))
+    return tuple(held)
+
+
+def _size_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
 
 
 def _tiles(examples: Sequence[Sliced], config: AxialTransformerConfig) -> Blocks:
@@ -203,11 +224,11 @@ def _within(values: NDArray[Any], config: AxialTransformerConfig, where: Path) -
     return values.astype(config.range.type)
 
 
-def _returned(name: str, image: Image.Image, taken: set[str]) -> str:
+def _returned(name: str, mode: str, taken: set[str]) -> str:
     """Return the name under which an image returns: its own if its format keeps all values, else one of a .png."""
     path = PurePosixPath(name)
     suffix = path.suffix.lower()
-    if suffix in FORMATS and image.mode in FORMATS[suffix][1]:
+    if suffix in FORMATS and mode in FORMATS[suffix][1]:
         return name
     for returned in (path.with_suffix(".png").as_posix(), f"{name}.png"):
         if returned not in taken and len(os.fsencode(PurePosixPath(returned).name)) < 256:
@@ -299,31 +320,45 @@ def _coded(
     **about: Any,
 ) -> Contents:
     """Return the examples of an array whose axes have these letters; `about` are other fields of `HeldArray`."""
-    shape, inner = tuple(map(int, array.shape)), len(config.shape)
+    shape = tuple(map(int, array.shape))
+    channels = _axis_of_channels(path, shape, letters, config)
+    held = HeldArray(name, member, np.asarray(array[:1]).dtype.str, shape, channels, **about)
+    values_range = range_of_array(str(path), array, config.grid)
+    if values_range.grid and not config.grid:
+        raise ValueError(f"{path} holds {values_range.grid}, but the model knows integers: give a model of such data")
+    values_range.require_within(config.range, path)
+    outer, _ = held.sizes(config)
+    axes = "".join("C" if axis == channels else "?" for axis in range(len(shape)))
+    names, packed = _packed(stored)
+    return Contents(
+        tiles=_tiles(_Inner(channels_last(array, axes), outer), config),
+        description=Description(array=held, stored=names),
+        stored=packed,
+        input_size=_size_of(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()),
+        said=[said] if said else [],
+    )
+
+
+def _axis_of_channels(
+    path: Path, shape: tuple[int, ...], letters: str | None, config: AxialTransformerConfig
+) -> int | None:
+    """Return the axis of channels of an array, by its letters or else by what the model needs; None: there is none.
+
+    Raises:
+        ValueError: such an array holds no examples of the model.
+    """
+    inner = len(config.shape)
     if letters is None:
-        last = config.channels > 1 or (len(shape) > inner + 1 and shape[-1] == 1) or shape[inner:] == (1,)
-        channels = len(shape) - 1 if last else None
+        more_than_examples = len(shape) > inner + 1 and shape[-1] == 1
+        has_channels = config.channels > 1 or more_than_examples or shape[inner:] == (1,)
+        channels = len(shape) - 1 if has_channels else None
     elif len(letters) == len(shape):
         channels = letters.index("C") if "C" in letters else None
     else:
         raise ValueError(f"{path} has shape {list(shape)}, not the {len(letters)} axes of data.axes={letters}")
     count = 1 if channels is None else shape[channels]
-    if len(shape) - (channels is not None) < inner or count != config.channels:
+    positions = len(shape) - (channels is not None)
+    if positions < inner or count != config.channels:
         blocks = [*config.shape, config.channels]
         raise ValueError(f"{path} is of shape {list(shape)}: the model is of blocks {blocks}, channels last")
-    held = HeldArray(name, member, np.asarray(array[:1]).dtype.str, shape, channels, **about)
-    found = range_of_array(str(path), array, config.grid)
-    if found.grid and not config.grid:
-        raise ValueError(f"{path} holds {found.grid}, but the model knows integers: give a model of such data")
-    outer, _ = held.sizes(config)
-    found.require_within(config.range, path)
-    axes = "".join("C" if axis == channels else "?" for axis in range(len(shape)))
-    names, packed = _packed(stored)
-    files = [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
-    return Contents(
-        tiles=_tiles(_Inner(channels_last(array, axes), outer), config),
-        description=Description(array=held, stored=names),
-        stored=packed,
-        input_size=sum(file.stat().st_size for file in files),
-        said=[said] if said else [],
-    )
+    return channels

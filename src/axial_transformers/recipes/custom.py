@@ -12,6 +12,9 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import RunConfig, TrainConfig
 
 if TYPE_CHECKING:  # recipes are listed without torch
+    import numpy as np
+    from numpy.typing import NDArray
+
     from axial_transformers.data import Examples
 
 MAX_WHOLE, MAX_CLIP = 64, 63
@@ -103,17 +106,24 @@ def tiled(run: RunConfig, sizes: Sequence[tuple[int, ...]]) -> RunConfig:
     """
     if not {"data.size", "data.cut"} <= {*run.open}:
         return run
+    sides = [min(size[-2:]) for size in sizes]
     of_model = {*run.model.shape[-2:]}
-    tile, is_of_model = (of_model.pop(), True) if len(of_model) == 1 else (TILE, False)
-    if sizes:
-        largest = MAX_WHOLE if len(sizes[0]) == 2 else MAX_CLIP
-        sides = [size[-2:] for size in sizes]
-        one_small_size = len(set(sides)) == 1 and max(sides[0]) <= largest
-        while not is_of_model and tile > SIDE and sum(min(size) < tile for size in sides) > len(sides) // 10:
+    tile = TILE
+    if len(of_model) == 1:
+        (tile,) = of_model
+    else:
+        while tile > SIDE and sum(side < tile for side in sides) > len(sides) // 10:
             tile //= 2
-        if not one_small_size and median_low(min(size) for size in sides) >= tile:
-            run = run.decided({"data.size": tile, "data.cut": "tiles"})
+    if sizes and not _are_small(sizes) and median_low(sides) >= tile:
+        run = run.decided({"data.size": tile, "data.cut": "tiles"})
     return run.closed(("data.size", "data.cut"))
+
+
+def _are_small(sizes: Sequence[tuple[int, ...]]) -> bool:
+    """Return True for images or frames of one size that are modelled whole."""
+    largest = MAX_WHOLE if len(sizes[0]) == 2 else MAX_CLIP
+    planes = {size[-2:] for size in sizes}
+    return len(planes) == 1 and max(planes.pop()) <= largest
 
 
 def in_blocks(run: RunConfig, axes: Mapping[str, int]) -> RunConfig:
@@ -149,38 +159,44 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
     """
     if run.start_from and run.open:
         check_start(run.model, run.start_from, examples)
-    axes, several = len(examples.shape), examples.channels > 1
-    # Columns interleave channels: the upper rows of all channels are then a prefix of the generation order.
-    kind, values = run.model.values, prod(examples.shape) * examples.channels
+    values = prod(examples.shape) * examples.channels
+    kind = run.model.values
     if "model.values" in run.open:
         kind, _ = kind_of_values(examples)
-    settings = {
+    run = run.decided(
+        {
+            **_model_of(examples),
+            "model.values": kind,
+            "model.centred": kind == "ordinal",
+            "training.label_dropout": 0.1 if examples.num_classes else 0.0,
+            "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
+        }
+    )
+    if len(examples.shape) >= 3:
+        run = run.decided({"training.steps": 3_000, "samples": 4})
+    if isinstance(run.model, ModelOfData):
+        run = replace(run, model=AxialTransformerConfig(**vars(run.model)))
+    with_loss = values // run.model.bijection.channels  # a step has the loss of one slice of each example
+    run = run.decided({"training.batch_size": _batch_of(with_loss, len(examples))})
+    return _sized(run, len(examples) * values).closed(OF_DATA)
+
+
+def _model_of(examples: "Examples") -> dict[str, object]:
+    """Return settings of a model of these examples."""
+    axes = len(examples.shape)
+    layers = 2 if axes < 3 else 1  # a level of an axis; of three axes on, positions are many, and neighbours tell much
+    return {
         "model.shape": examples.shape,
         "model.channels": examples.channels,
-        "model.layout": "columns" if several else "channels",
+        # Columns interleave channels: the upper rows of all channels are then a prefix of the generation order.
+        "model.layout": "columns" if examples.channels > 1 else "channels",
         "model.num_values": examples.range.num_values,
         "model.lowest": examples.range.low,
         "model.grid": examples.range.grid,
         "model.num_classes": examples.num_classes,
-        "model.values": kind,
-        "model.centred": kind == "ordinal",
         "model.convolution": 2 if axes < 4 else 1,
-        "model.outer_layers": tuple(2 * (axes - level) for level in range(axes - 1)),
-        "training.label_dropout": 0.1 if examples.num_classes else 0.0,
-        "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
+        "model.outer_layers": tuple(layers * (axes - level) for level in range(axes - 1)),
     }
-    if axes >= 3:  # many positions, and neighbours tell much
-        settings |= {
-            "model.outer_layers": tuple(axes - level for level in range(axes - 1)),
-            "training.steps": 3_000,
-            "samples": 4,
-        }
-    found = run.decided(settings)
-    if isinstance(found.model, ModelOfData):
-        found = replace(found, model=AxialTransformerConfig(**vars(found.model)))
-    with_loss = values // found.model.bijection.channels  # a step has the loss of one slice of each example
-    found = found.decided({"training.batch_size": _batch_of(with_loss, len(examples))})
-    return _sized(found, len(examples) * values).closed(OF_DATA)
 
 
 def _batch_of(values: int, examples: int) -> int:
@@ -236,24 +252,51 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
     """Return what values are, and why: numbers if unlike neighbours along some axis are closer than chance."""
     import numpy as np
 
+    codes = _some_codes(examples)
+    count = len(codes)
+    number_of_values = int(codes.max()) + 1
+    examples_with = np.zeros(number_of_values, np.int64)
+    for example in codes:
+        examples_with[np.unique(example)] += 1
+    usual = np.median(examples_with[codes])
+    if usual < RARE * count or codes.size < 2 * number_of_values:
+        seen = f"about {usual:.0f} of the {count} that were looked at"
+        return "ordinal", f"values are numbers: one occurs in few examples, {seen}"
+    share = _distance_of_neighbours(codes)
+    why = f"neighbours that differ are {share:.0%} as far apart as values in random places"
+    if share < NEAR:
+        return "ordinal", f"values are numbers: {why}"
+    return "categorical", f"values are symbols: {why}"
+
+
+def _some_codes(examples: "Examples") -> "NDArray[np.int64]":
+    """Return the codes 0, 1, .. of the values of some examples, or of corners of large ones, [n, *corner, C]."""
+    import numpy as np
+
     side = max(1, int((LOOKED_AT // examples.channels) ** (1 / len(examples.shape))))
-    shape = [min(length, side) for length in examples.shape]  # a corner of large examples
-    count = max(1, min(len(examples), LOOKED_AT // (prod(shape) * examples.channels)))
+    corner = [min(length, side) for length in examples.shape]
+    count = max(1, min(len(examples), LOOKED_AT // (prod(corner) * examples.channels)))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
-    corners = examples.values[spread][(slice(None), *map(slice, shape))]
-    codes = np.unique(corners, return_inverse=True)[1].reshape(corners.shape)
+    values = examples.values[spread][(slice(None), *map(slice, corner))]
+    return np.unique(values, return_inverse=True)[1].reshape(values.shape)
+
+
+def _distance_of_neighbours(codes: "NDArray[np.int64]") -> float:
+    """Return how far unlike neighbours are apart, by the ranks of their values, divided by what chance pairs are.
+
+    It is that of the axis where they are closest; 1 at most.
+    """
+    import numpy as np
+
     counts = np.bincount(codes.ravel())
-    of_examples = np.unique(np.arange(count)[:, None] * len(counts) + codes.reshape(count, -1))
-    occurs = np.median(np.bincount(of_examples % len(counts))[codes])
-    if occurs < RARE * count or codes.size < 2 * len(counts):
-        return "ordinal", f"numbers: each occurs in few examples, about {occurs:.0f} of {count}"
-    ranks, share = (counts.cumsum() - counts / 2)[codes], 1.0
+    ranks = (counts.cumsum() - counts / 2)[codes]
+    closest = 1.0
     for axis in range(1, codes.ndim - 1):
         along = np.moveaxis(ranks, axis, 0)
         first, second = along[:-1].ravel(), along[1:].ravel()
-        first, second = first[first != second], second[first != second]
+        unlike = first != second
+        first, second = first[unlike], second[unlike]
         by_chance = np.abs(first - np.random.default_rng(0).permutation(second))
         if by_chance.any():
-            share = min(share, np.abs(first - second).mean() / by_chance[by_chance > 0].mean())
-    why = f"unlike neighbours are {share:.0%} as far apart as by chance"
-    return ("ordinal", f"numbers: {why}") if share < NEAR else ("categorical", f"symbols: {why}")
+            closest = min(closest, np.abs(first - second).mean() / by_chance[by_chance > 0].mean())
+    return closest
