@@ -67,6 +67,12 @@ def test_a_source_may_have_the_name_of_a_recipe_and_must_stay_what_it_was(axial:
     assert (done.status, "a.axl.run was trained on other data" in done.err) == (2, True)
 
 
+def test_a_run_goes_on_with_the_data_as_it_has_read_them(axial: Axial, images):
+    assert axial("compress", "images.npz", "a.axl", "--minutes", "0.01", "--force").status == 0
+    done = axial("compress", "images.npz", "a.axl", "--minutes", "0.01", "--data.size", "3", "--force")
+    assert (done.status, "a.axl.run was begun with other settings" in done.err) == (2, True)
+
+
 def test_a_source_that_cannot_be_restored_is_refused_before_the_training(axial: Axial, monkeypatch):
     np.savez("images.npz", images=np.zeros((20, 6, 6), np.uint8))
     monkeypatch.setattr(

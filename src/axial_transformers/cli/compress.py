@@ -3,15 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from axial_transformers.cli.commands import Compress
-from axial_transformers.cli.console import print_rows
+from axial_transformers.cli.console import print_rows, say
 from axial_transformers.compression.archive import Written, require_free, tell, write_contents
-from axial_transformers.compression.contents import read_contents
+from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.data import open_source
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import Bar, bar
-from axial_transformers.recipes.for_archive import train_for_archive
+from axial_transformers.recipes.for_archive import prepare_for_archive
 from axial_transformers.storage.model_folders import WEIGHTS, locate
 from axial_transformers.training.trained_model import open_model
 from axial_transformers.wording import counted
@@ -24,19 +25,7 @@ def main(options: Compress) -> None:
     contents = None
     model: str | Path
     if name is None:
-        model, contents = train_for_archive(
-            source,
-            archive,
-            minutes=options.minutes,
-            start_from=options.start_from,
-            size=options.size,
-            axes=options.axes,
-            key=options.key,
-            only_data=options.only_data,
-            force=options.force,
-            display=Bar("training"),
-            progress=bar,
-        )
+        model, contents = _train(options, source, archive)
     else:
         model = name
     trained = open_model(model, options.weights, "cpu")
@@ -69,6 +58,34 @@ def main(options: Compress) -> None:
     _print(written, archive, "volume" if array and array.axes else trained.kind if array else "image", rate)
     bits = {codec: 8 * size / values for codec, size in codecs.items()}
     print_rows({codec: f"{size:>13,} bytes  {bits[codec]:.4f} bits/dim" for codec, size in codecs.items()})
+
+
+def _train(options: Compress, source: str | Path, archive: Path) -> tuple[Path, Contents]:
+    """Train a model of a source; return the folder of its run, beside the archive, and what goes into the archive."""
+    folder = archive.with_name(f"{archive.name}.run")
+    settings: dict[str, Any] = {
+        "training.minutes": options.minutes,
+        "data.axes": options.axes,
+        "data.key": options.key,
+    }
+    if options.size is not None and len(options.size) > 1:
+        settings["data.size"] = options.size
+    elif options.size is not None:
+        settings |= {"data.size": options.size[0], "data.cut": "tiles"}
+    ready = prepare_for_archive(
+        source,
+        folder,
+        {setting: value for setting, value in settings.items() if value is not None},
+        start_from=options.start_from,
+        only_data=options.only_data,
+        force=options.force,
+        progress=bar,
+    )
+    result = ready.train(Bar("training"), command=("compress", str(source), str(archive)))
+    if result.ending == "interrupted":
+        say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
+    say(f"the training is in {folder}: the same command continues it; remove the folder to begin anew")
+    return folder, ready.contents
 
 
 def _compared(written: Written, model: str | Path) -> dict[str, int]:

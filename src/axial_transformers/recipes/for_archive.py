@@ -2,11 +2,12 @@
 
 import logging
 import warnings
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import Display, NamedProgress, silent
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, block_of, narrow_for_archive, of_own_data
 from axial_transformers.recipes.prepare import Prepared, begin_with, decide_costs, decide_cut, decide_model, facts_of
-from axial_transformers.training import RunConfig, read_run
+from axial_transformers.training import RunConfig, RunState, read_run
 from axial_transformers.training.fit import Evaluate
 from axial_transformers.training.metrics import Metric
 
@@ -37,49 +38,68 @@ SAMPLED = 1 << 19
 log = logging.getLogger("axial_transformers")
 
 
-def train_for_archive(  # noqa: PLR0913
+@dataclass(frozen=True, kw_only=True)
+class PreparedArchive:
+    """A run that is ready to train a model for an archive."""
+
+    prepared: Prepared
+    contents: Contents
+    """What goes into the archive."""
+    limit: Limit
+    """The bytes that the archive may take."""
+
+    @property
+    def other_bytes(self) -> float:
+        """Bytes of the model, about, and of stored files."""
+        return BYTES_OF_WEIGHT * self.prepared.costs.parameters + len(self.contents.stored)
+
+    def train(self, display: Display | None = None, *, command: Sequence[str] | None = None) -> RunState:
+        """Train, and end what would not pay; see `Prepared.train`.
+
+        Raises:
+            NoGainError: the archive would be too large; a ValueError.
+        """
+        wrap = partial(_foreseeing, self.contents.values, self.other_bytes, self.limit)
+        return self.prepared.train(display, command=command, wrap=wrap)
+
+
+def prepare_for_archive(
     source: str | Path,
-    archive: Path,
+    folder: Path,
+    settings: Mapping[str, Any],
     *,
-    minutes: float | None = None,
     start_from: str | None = None,
-    size: tuple[int, ...] | None = None,
-    axes: str | None = None,
-    key: str | None = None,
     only_data: bool = False,
     force: bool = False,
-    display: Display | None = None,
     progress: NamedProgress = silent,
-) -> tuple[Path, Contents]:
-    """Train a model on a source, in a folder beside the archive; return it, and what goes into the archive.
-
-    A run that is there goes on.
+) -> PreparedArchive:
+    """Read all of a source, and decide on a model of it that pays; a run that is in the folder goes on.
 
     Args:
         source: as `data.load` takes it.
-        minutes: of training; None: 5.
+        folder: of the run.
+        settings: of the run, by name, such as training.minutes or data.size.
         start_from: a model that gives the first weights.
-        size: the side of tiles of images, or the sides of blocks; None: what suits the data.
-        axes, key: see `DataConfig`.
         only_data: leave out files that are no data.
-        force: train even if the archive will not pay.
-        display: shows the steps.
+        force: prepare even if the archive will not pay.
         progress: returns the wrapper of a loop with this name.
 
     Raises:
         NoGainError: the archive would be too large; a ValueError.
-        ValueError: the folder's run is of other data.
+        ValueError: the folder's run is of other data, or reads them in another way.
     """
-    folder = archive.with_name(f"{archive.name}.run")
     begun = read_run(folder)
-    run = begun.run if begun else _run_of(source, folder, start_from, axes, key)
+    if begun:
+        run = replace(begun.run, source=str(source)).changed({"training.minutes": MINUTES, **settings})
+        if run.data != begun.run.data:
+            raise ValueError(f"{folder} was begun with other settings of data: remove it, or name another archive")
+    else:
+        run = _new_run(source, folder, start_from).changed(settings)
     opened = open_source(source, run.data, progress("reading"))
-    run = run.changed({"training.minutes": MINUTES if minutes is None else minutes})
-    if begun is None:
-        size = size or _block_of_slices(opened)
-        if size is not None:
-            run = run.changed({"data.size": size} if len(size) > 1 else {"data.size": size[0], "data.cut": "tiles"})
-    run, opened = decide_cut(replace(run, source=str(source)), opened)
+    block = None if begun or run.data.size else _block_of_slices(opened)
+    if block is not None:
+        run = run.changed({"data.size": block})
+    run, opened = decide_cut(run, opened)
     with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
         examples = opened.part("all")
     run = decide_model(run, examples)
@@ -87,16 +107,9 @@ def train_for_archive(  # noqa: PLR0913
         raise ValueError(f"{folder} was trained on other data: remove it, or name another archive")
     contents = read_contents(opened, run.model, only_data)
     tell(contents)
-    limit = UNLIMITED if force else limit_of(contents, run.model)
-    stored = len(contents.stored)
     if begun is None and not run.start_from:
         run = narrow_for_archive(run, _bytes_of_value(examples, progress) * contents.values)
     run, costs = decide_costs(run, begun)
-    of_model = BYTES_OF_WEIGHT * costs.parameters
-    if begun is None:
-        limit.check(of_model + stored)
-        weights = f"{costs.parameters:,} weights, about {of_model:,.0f} bytes"
-        log.info("a model of %s, width %d: %s", source, run.model.dim, weights)
     prepared = Prepared(
         run=run,
         costs=costs,
@@ -107,34 +120,30 @@ def train_for_archive(  # noqa: PLR0913
         begun=begun,
         progress=progress,
     )
-    result = prepared.train(
-        display,
-        command=("compress", str(source), str(archive)),
-        wrap=partial(_foreseeing, contents.values, of_model + stored, limit),
-    )
-    if result.ending == "interrupted":
-        leave = "the archive gets the best weights so far; Ctrl-C again leaves it out"
-        log.info("stopped at step %d: %s", result.step, leave)
-    log.info("the training is in %s: the same command continues it; remove the folder to begin anew", folder)
-    return folder, contents
+    limit = UNLIMITED if force else limit_of(contents, run.model)
+    ready = PreparedArchive(prepared=prepared, contents=contents, limit=limit)
+    if begun is None:
+        limit.check(ready.other_bytes)
+        of_model = BYTES_OF_WEIGHT * costs.parameters
+        weights = f"{costs.parameters:,} weights, about {of_model:,.0f} bytes"
+        log.info("a model of %s, width %d: %s", source, run.model.dim, weights)
+    return ready
 
 
-def _run_of(source: str | Path, folder: Path, start_from: str | None, axes: str | None, key: str | None) -> RunConfig:
-    """Return a new run on all that a source holds."""
+def _new_run(source: str | Path, folder: Path, start_from: str | None) -> RunConfig:
+    """Return a run on all that a source holds."""
     run = replace(of_own_data(str(source)), out=folder, samples=0)
     if start_from is not None:
         run = begin_with(run, start_from)
-    settings: dict[str, object] = {
-        "model.num_classes": None,
-        "training.label_dropout": 0.0,
-        "training.steps": ENOUGH_STEPS,
-        "data.skip_bad": ANY_NUMBER,
-    }
-    if axes is not None:
-        settings["data.axes"] = axes
-    if key is not None:
-        settings["data.key"] = key
-    return run.changed(settings)
+    return run.changed(
+        {
+            "model.num_classes": None,
+            "training.label_dropout": 0.0,
+            "training.steps": ENOUGH_STEPS,
+            "training.minutes": MINUTES,
+            "data.skip_bad": ANY_NUMBER,
+        }
+    )
 
 
 def _block_of_slices(source: Source) -> tuple[int, ...] | None:
