@@ -14,7 +14,7 @@ from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
-from axial_transformers.data.hugging_face import Rows
+from axial_transformers.data.hugging_face import Rows, pinned
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batch_at, batches, step_positions
 from axial_transformers.training.processes import Processes
@@ -188,10 +188,10 @@ REFUSED = {
     "sizes.tar": (lambda path: write(path, [(f"{i}.png", picture(VALUES[i, i:])) for i in (0, 1)]), {},
                   r"1.png is \[3, 5, 3\] where the first row is \[4, 5, 3\]: give data.size and data.cut"),
     "deep.tar": (lambda path: write(path, [("a.png", deep_png(0, 1))]), {}, "16 bits: save their values as arrays"),
-    "names.parquet": (lambda path: rows().to_parquet(path), {"column": "x"}, "no column x .* one of image$"),
-    "kinds.parquet": (lambda path: rows().to_parquet(path), {"label_column": "image"}, "no column image .* label$"),
+    "names.parquet": (lambda path: rows().to_parquet(path), {"column": "x"}, "no column x.* one of image$"),
+    "kinds.parquet": (lambda path: rows().to_parquet(path), {"label_column": "image"}, "a column image of Image.* one of label$"),
     "tiles.parquet": (lambda path: rows().to_parquet(path), {"size": 4, "cut": "tiles"}, "is not cut into tiles"),
-    "numbers.parquet": (of_arrays(1, 2), {}, "has no column that can be it"),
+    "numbers.parquet": (of_arrays(1, 2), {}, "has no column that can be it.* there are "),
     "ragged.parquet": (of_arrays([1, 2], [1]), {}, "arrays of different shapes"),
     "nothing.parquet": (of_arrays([1, 2], None), {}, "a row holds none"),
     "words.parquet": (of_arrays(["a"], ["b"]), {}, "numbers are modelled"),
@@ -237,6 +237,17 @@ def of_hub(cache: Path, tmp_path: Path) -> str:
     for file in found.glob("parquet-*"):
         file.rename(found / file.name.replace("parquet-", "photos-"))
     return "hf:alice/photos"
+
+
+def test_another_commit_than_the_one_asked_for_is_refused(no_hub, tmp_path):
+    """Without a connection `datasets` takes the newest one that it has."""
+    source = of_hub(no_hub, tmp_path)
+    assert len(data.load(f"{source}@{COMMIT}", split="all")) == len(data.load(f"{source}@{COMMIT[:9]}", split="all"))
+    other = f"{source}@{COMMIT[::-1]}"
+    with pytest.raises(ValueError, match=COMMIT):
+        data.load(other, split="all")
+    with pytest.raises(ValueError, match=COMMIT):
+        pinned(other)
 
 
 def test_a_run_names_the_commit_and_goes_on_with_it(axial: Axial, refused, no_hub, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
-from axial_transformers.data.errors import parsing, say
+from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.images import Member, PixelKind, at_size, decoded, kind_of_images
 from axial_transformers.data.lazy_array import LazyArray
@@ -28,6 +28,7 @@ from axial_transformers.wording import engineering
 
 BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
 _AT_ONCE = 64
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
 class PartOfSource(NamedTuple):
@@ -63,7 +64,9 @@ def pinned(source: str) -> str:
     """Return the name of a data set of the hub with its commit as the revision."""
     datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
-        return f"{source.partition('@')[0]}@{datasets.load_dataset_builder(**_named(source, ())).hash}"
+        builder = datasets.load_dataset_builder(**_named(source, ()))
+    _check_revision(source, builder)
+    return f"{source.partition('@')[0]}@{builder.hash}"
 
 
 def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSource]:
@@ -79,6 +82,7 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
     with parsing(source, "is not read by datasets", ""):
         if files or is_hub_dataset(source):
             builder = datasets.load_dataset_builder(**_named(source, files))
+            _check_revision(source, builder)
             if not Path(builder.cache_dir).exists():
                 size = builder.info.dataset_size or sum(file.stat().st_size for file in files)
                 amount = f"{engineering(size)}B, a minute for each gigabyte" if size else "of unknown size"
@@ -99,6 +103,14 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
     if not found:
         raise ValueError(f"{source} has no split train, validation or test with rows: there are {', '.join(named)}")
     return found
+
+
+def _check_revision(source: str, builder: Any) -> None:
+    """Raise ValueError where `datasets` takes what it has of another commit, as it does without a connection."""
+    asked = source.partition("@")[2]
+    if _COMMIT.fullmatch(asked) and not str(builder.hash).startswith(asked):
+        here = f"the hub cannot be reached, and only commit {builder.hash} is here"
+        raise ParsingError(f"{source}: {here}: connect, or ask for that one")
 
 
 def _library(source: str) -> Any:
@@ -142,11 +154,11 @@ def load_dataset(
     classes = [name for name in labels_may_be if isinstance(features[name], ClassLabel)]
     classes = classes or [name for name in labels_may_be if name in ("label", "cls")]
 
-    name = _chosen(source, "data.column", options.column, pictures or arrays, [*pictures, *arrays])
+    name = _chosen(source, "data.column", options.column, pictures or arrays, [*pictures, *arrays], features)
     rows = Rows(dataset.select_columns([name]).with_format("arrow"), source, options, progress)
     classified = dict[str, Any]()
     if classes or options.label_column is not None:
-        name = _chosen(source, "data.label_column", options.label_column, classes, labels_may_be)
+        name = _chosen(source, "data.label_column", options.label_column, classes, labels_may_be, features)
         labels = dataset.select_columns([name]).with_format("arrow")[:].column(0).to_numpy()
         if labels.dtype.kind not in "ui" or labels.max() >= 0:  # the hub marks classes that are kept secret by -1
             names = getattr(features[name], "names", None) or ()
@@ -159,12 +171,27 @@ def load_dataset(
     )
 
 
-def _chosen(source: str, setting: str, asked: str | None, usual: list[str], possible: list[str]) -> str:
+def _chosen(
+    source: str, setting: str, asked: str | None, usual: Sequence[str], possible: Sequence[str], features: Any
+) -> str:
     """Return the name of a column: the one that is asked for, or the only usual one."""
     if asked in possible or (asked is None and len(usual) == 1):
         return asked or usual[0]
-    wrong = f"no column {asked}" if asked else "several columns" if usual else "no column"
-    raise ValueError(f"{source} has {wrong} that can be it: set {setting} to one of {', '.join(possible)}")
+    if asked in features:
+        wrong = f"a column {asked} of {_type_of(features[asked])}, which cannot be it"
+    elif asked:
+        wrong = f"no column {asked}"
+    else:
+        wrong = "several columns that can be it" if usual else "no column that can be it"
+    if possible:
+        raise ValueError(f"{source} has {wrong}: set {setting} to one of {', '.join(possible)}")
+    columns = ", ".join(f"{name} ({_type_of(feature)})" for name, feature in features.items())
+    raise ValueError(f"{source} has {wrong}: images and arrays of numbers are read; there are {columns}")
+
+
+def _type_of(feature: Any) -> str:
+    kind = type(feature).__name__
+    return str(feature.dtype) if kind == "Value" else kind
 
 
 class Rows(LazyArray):
