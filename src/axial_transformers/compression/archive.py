@@ -260,7 +260,7 @@ class Written:
     contents: Contents
     size: int
     model_size: int
-    """Of the model in the archive; 0: the archive does not carry it."""
+    """Bytes of the model in the archive; 0: the archive does not carry it."""
 
 
 def compress_files(  # noqa: PLR0913

@@ -11,7 +11,7 @@ from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
 VERSION = 6
-"""Of the format: the only version that this release writes and reads."""
+"""The only version of the format that this release writes and reads."""
 MAX_IMAGES = 256
 """Largest number of images in a chunk: a reader needs memory for all of them."""
 MAX_BYTES = (1 << 32) - 1

@@ -36,7 +36,7 @@ class HeldArray:
     """The array whose values are the examples: [*examples, *A], with an axis of channels anywhere, or without one."""
 
     name: str
-    """Of the file in which it returns; its suffix decides the format."""
+    """The name of the file in which it returns; its suffix decides the format."""
     member: str
     """Its name in an .npz file."""
     dtype: str
@@ -45,12 +45,12 @@ class HeldArray:
     channels: int | None
     """The axis of channels."""
     axes: str = ""
-    """Of a scan: one letter of T, D, H, W, L, C for each axis."""
+    """One letter of T, D, H, W, L, C for each axis of a scan."""
     scale: float = 1.0
     offset: float = 0.0
-    """Of a scan: a value v means offset + scale * v in its unit."""
+    """A value v means offset + scale * v in the unit of a scan."""
     header: str = ""
-    """Of a scan: the header of NIfTI, in base64."""
+    """The geometry of a scan, as a NIfTI header in base64."""
     columns: tuple[tuple[str, str], ...] = ()
     """Of a table: names and types of its columns."""
 

@@ -28,36 +28,40 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None = 
 
     They are named by their positions in a file. Of files in the folder `root`, FILE# comes before these.
     """
-    parts = list[Examples]()
+    of_files = list[Examples]()
     for file in files:
-        part = _read(file, options)
-        like = parts[0] if parts else part
-        if part.values.shape[1:] != like.values.shape[1:] or (part.labels is None) != (like.labels is None):
-            raise ValueError(f"{file} differs from {files[0]} in shape or having labels: give one of the files")
-        parts.append(part.with_columns(like.columns, file))
-    found = ValueRange.around([part.range for part in parts])
-    places = ["" if root is None else f"{file.relative_to(root).as_posix()}#" for file in files]
-    names = joined_names([(place, part.names) for place, part in zip(places, parts, strict=True)])
-    labels, columns = _labels_of(parts, files), parts[0].columns
-    arrays = [np.asarray(part.values) for part in parts]
-    del parts, part, like  # `joined` frees what it has copied
-    values = joined(arrays) if arrays[1:] else arrays[0]
+        examples = _read(file, options)
+        first = of_files[0] if of_files else examples
+        if examples.shape != first.shape or examples.channels != first.channels:
+            raise ValueError(f"{file} differs from {files[0]} in its shape: give one of the files")
+        if (examples.labels is None) != (first.labels is None):
+            raise ValueError(f"of {file} and {files[0]} one has labels: give one of the files")
+        of_files.append(examples.with_columns(first.columns, file))
+    values_range = ValueRange.around([examples.range for examples in of_files])
+    prefixes = ["" if root is None else f"{file.relative_to(root).as_posix()}#" for file in files]
+    names = joined_names([(prefix, examples.names) for prefix, examples in zip(prefixes, of_files, strict=True)])
+    labels = _labels_of(of_files, files)
+    columns = of_files[0].columns
+    arrays = [np.asarray(examples.values) for examples in of_files]
+    del of_files, examples, first  # `joined` frees what it has copied
+    values = joined(arrays) if len(arrays) > 1 else arrays[0]
     return Examples(
-        values=values.astype(found.type, copy=False),
+        values=values.astype(values_range.type, copy=False),
         names=names,
-        range=found.modelled(files[0], options.num_values),
+        range=values_range.modelled(files[0], options.num_values),
         columns=columns,
         **({} if labels is None else labelled(labels, len(names), files[0])),
     )
 
 
-def _labels_of(parts: Sequence[Examples], files: Sequence[Path]) -> NDArray[Any] | None:
+def _labels_of(of_files: Sequence[Examples], files: Sequence[Path]) -> NDArray[Any] | None:
     """Return the labels of files as they are stored, numbers or names."""
     stored = list[NDArray[Any]]()
-    for part in parts:
-        if part.labels is None or part.class_names is None:
+    for examples in of_files:
+        if examples.labels is None or examples.class_names is None:
             return None
-        stored.append(part.labels if part.has_numbered_classes else np.array(part.class_names)[part.labels])
+        names = np.array(examples.class_names)
+        stored.append(examples.labels if examples.has_numbered_classes else names[examples.labels])
     if len({labels.dtype.kind for labels in stored}) > 1:
         raise ValueError(
             f"some of {files[0]} and the files beside it have names as labels, others numbers: convert them"
@@ -124,9 +128,9 @@ def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
 
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
     """Return one example [*A, C] from an array [*A] or [*A, C], and the range of its values."""
-    values, found = _integers(where, array[None], options)
+    values, values_range = _integers(where, array[None], options)
     _check_image(where, values, replace(options, cut="exact"))
-    return values[0], found
+    return values[0], values_range
 
 
 def _read(path: Path, options: DataConfig) -> Examples:
@@ -187,8 +191,8 @@ def _integers(path: Path | str, values: NDArray[Any], options: DataConfig) -> tu
     """Return values [N, *A, C], and their range; 0..255 for images in uint8."""
     values = _channels_last(values, axes_of(path, values.shape, options))
     images = values.dtype == np.uint8 and values.ndim > 3 and options.num_values is None
-    found = range_of(path, [values], options.grid, rounding=True)
-    return integers(values, found), BYTES if images else found
+    values_range = range_of(path, [values], options.grid, rounding=True)
+    return integers(values, values_range), BYTES if images else values_range
 
 
 def _check_image(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> None:

@@ -9,7 +9,7 @@ from axial_transformers.storage.settings import COUNT, SHARE, Bounds, check_sett
 
 MAX_VALUES = 1 << 16
 MIN_STEP = 1e-250
-"""Of a grid: the reciprocal of a smaller one might be infinite."""
+"""Smallest step of a grid: the reciprocal of a smaller one might be infinite."""
 _LETTERS = "CTDHWL"
 HUB = re.compile(r"hf:(?P<path>[^/@]+/[^/@]+)(/(?P<name>[^/@]+))?(@(?P<revision>.+))?")
 """A data set of the hub, hf:OWNER/NAME[/SUBSET][@REVISION]."""

@@ -67,14 +67,14 @@ def gather(
     arrays, names, owners, faults = list[Array](), list[str](), list[int](), list[ValueError]()
     for number, file in enumerate(progress(files)):
         try:
-            found = [*read(file)]
+            named_arrays = [*read(file)]
         except WrongSizeError:
             raise
         except ValueError as error:
             faults.append(error)
             continue
         place = file.relative_to(root).as_posix() if file != root else root.resolve().name
-        for suffix, array in found:
+        for suffix, array in named_arrays:
             arrays.append(array)
             names.append(place + suffix)
             owners.append(number)

@@ -204,7 +204,7 @@ class Rows(LazyArray):
     """
 
     kind: PixelKind | None = None
-    """Of images; None for arrays."""
+    """The channels of images; None for arrays."""
 
     def __init__(self, column: Any, source: str, options: DataConfig, progress: Progress = iter) -> None:
         self.column, self.source, self.options = column, source, options

@@ -39,7 +39,7 @@ DIGITS = Path(__file__).with_name("digits.npz")
 FEW = 8
 MAX_OPENED = 1000
 KINDS_OF_FOLDER = ("video", "image", "scan", "array", "parquet", "tar")
-"""Of files of several kinds in a folder, those of the first are read."""
+"""A folder that holds files of several kinds is read as the first of these."""
 
 
 def load(

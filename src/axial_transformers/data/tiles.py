@@ -26,8 +26,8 @@ def join_tiles(tiles: NDArray[np.integer], lengths: tuple[int, ...]) -> NDArray[
 
 def tile_of(name: str) -> tuple[str, tuple[int, int] | None]:
     """Return the name without #row,column, and these; None: it is no tile."""
-    found = re.fullmatch(r"(.*)#(\d+),(\d+)", name, re.DOTALL)
-    return (found[1], (int(found[2]), int(found[3]))) if found else (name, None)
+    match = re.fullmatch(r"(.*)#(\d+),(\d+)", name, re.DOTALL)
+    return (match[1], (int(match[2]), int(match[3]))) if match else (name, None)
 
 
 def joined_tiles(squares: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:

@@ -29,9 +29,9 @@ class ValueRange(NamedTuple):
 
     @classmethod
     def around(cls, ranges: "list[ValueRange]") -> Self:
-        if len({each.grid for each in ranges}) > 1:
+        if len({own.grid for own in ranges}) > 1:
             raise ValueError("integers and floats, or floats at other steps, do not mix: convert them to one kind")
-        return cls(min(each.low for each in ranges), max(each.high for each in ranges), ranges[0].grid)
+        return cls(min(own.low for own in ranges), max(own.high for own in ranges), ranges[0].grid)
 
     def require_within(self, known: "ValueRange", where: object, advise: bool = False) -> None:
         """Raise ValueError unless a model knows these values too; `advise` what to train it with."""
@@ -54,8 +54,8 @@ class ValueRange(NamedTuple):
     @property
     def type(self) -> np.dtype[Any]:
         """Return the smallest of `TYPES` that holds the range."""
-        limits = (np.iinfo(each) for each in TYPES)
-        return next(each.dtype for each in limits if each.min <= self.low and self.high <= each.max)
+        limits = map(np.iinfo, TYPES)
+        return next(limit.dtype for limit in limits if limit.min <= self.low and self.high <= limit.max)
 
     def modelled(self, where: object, num_values: int | None = None) -> Self:
         """Return the range that a model of such data knows.
@@ -96,42 +96,53 @@ def range_of(
     Raises:
         ValueError: in one line, for floats on no grid, and for other numbers than integers.
     """
-    floats, ranges, loss = list[NDArray[np.floating]](), list[ValueRange](), 0.0
-    for part in parts:
-        if part.dtype.kind == "f":
-            if not np.isfinite(part).all():
-                raise ValueError(
-                    f"{where} holds {part.dtype} values with NaN or infinity: replace these, or cut them off"
-                )
-            if rounding and known:
-                wanted = Grid(*known)
-                rounded = wanted.floats(wanted.integers(part), part.dtype)
-                loss = max(loss, float(np.abs(rounded.astype(np.float64) - part).max(initial=0)))
-                part = rounded
-            floats = [np.unique(np.concatenate([*floats, np.unique(part)]))]
-            if len(floats[0]) > MAX_STEPS:
-                break
-        elif part.dtype.kind in "bui":
-            ranges.append(ValueRange.of(part))
-        else:
-            raise ValueError(f"{where} holds {part.dtype} values: numbers are modelled; save uint8, int16 or int32")
+    different = np.zeros(0)
+    ranges = list[ValueRange]()
+    loss = 0.0
+    for values in parts:
+        if values.dtype.kind in "bui":
+            ranges.append(ValueRange.of(values))
+            continue
+        if values.dtype.kind != "f":
+            raise ValueError(f"{where} holds {values.dtype} values: numbers are modelled; save uint8, int16 or int32")
+        if not np.isfinite(values).all():
+            faults = f"{values.dtype} values with NaN or infinity"
+            raise ValueError(f"{where} holds {faults}: replace these, or cut them off")
+        if rounding and known:
+            grid = Grid(*known)
+            rounded = grid.floats(grid.integers(values), values.dtype)
+            loss = max(loss, float(np.abs(rounded.astype(np.float64) - values).max(initial=0)))
+            values = rounded
+        different = np.unique(np.concatenate([different.astype(values.dtype), np.unique(values)]))
+        if len(different) > MAX_STEPS:
+            break
     if loss:
         say(f"{where} is rounded to {Grid(*known or (1, 0))}, as data.grid says, by at most {loss:.3g}")
-    if floats:
-        (values,) = floats
-        grid = Grid(*known) if known else Grid.of(values) if len(values) <= MAX_STEPS else None
-        if grid is None or not grid.holds(values):
-            raise ValueError(f"{where} holds {_described(values, grid if known else None)}")
-        ranges = [ValueRange.of(grid.integers(values))._replace(grid=None if grid == (1, 0) else grid)]
-    found = ValueRange.around(ranges)
-    found.modelled(where)
-    return found
+    if different.size:
+        ranges = [_range_of_floats(where, different, known)]
+    whole = ValueRange.around(ranges)
+    whole.modelled(where)
+    return whole
 
 
-def integers(values: NDArray[Any], found: ValueRange) -> NDArray[np.integer]:
+def _range_of_floats(where: object, different: NDArray[np.floating], known: tuple[float, float] | None) -> ValueRange:
+    """Return the range of the integers of floats, which are sorted and differ."""
+    grid: Grid | None = None
+    if known:
+        grid = Grid(*known)
+    elif len(different) <= MAX_STEPS:
+        grid = Grid.of(different)
+    if grid is None or not grid.holds(different):
+        raise ValueError(f"{where} holds {_described(different, grid if known else None)}")
+    values_range = ValueRange.of(grid.integers(different))
+    return values_range._replace(grid=None if grid == (1, 0) else grid)
+
+
+def integers(values: NDArray[Any], values_range: ValueRange) -> NDArray[np.integer]:
     """Return values of a range in its type: of floats, their integers on the grid."""
-    whole = (found.grid or Grid(1.0, 0.0)).integers(values) if values.dtype.kind == "f" else values
-    return cast(NDArray[np.integer], whole.astype(found.type, copy=False))
+    if values.dtype.kind == "f":
+        values = (values_range.grid or Grid(1.0, 0.0)).integers(values)
+    return cast(NDArray[np.integer], values.astype(values_range.type, copy=False))
 
 
 def _described(values: NDArray[np.floating], known: Grid | None) -> str:

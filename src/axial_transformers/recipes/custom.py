@@ -22,7 +22,7 @@ MAX_WHOLE, MAX_CLIP = 64, 63
 TILE = 32
 """Side of a tile, unless a model to start from has another."""
 SIDE, MAX_ROW = 8, 256
-"""Of a block of a volume: its sides but the last one, and the longest last one."""
+"""Sides of a block of a volume but the last one, and the longest last one."""
 VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
 """Values with a loss in a batch, and values in an evaluation during training, at most about."""
 WIDTHS, FLOPS_OF_STEP = (64, 48, 32, 16), 12e9
@@ -35,9 +35,9 @@ REACH_OF_STEP = 0.04
 """How far a step of the head may move a mean, in units of the data's spread: Adam's step times the width. Of 0.02, 0.04
 and 0.064, this one served flat shapes, icons and tables best (experiments/EXPERIMENTS.md)."""
 BYTES_OF_WEIGHT = 0.5
-"""Of a rounded weight in an archive, about: 0.25 to 0.8 in those that were measured."""
+"""Bytes that a rounded weight takes in an archive, about: 0.25 to 0.8 in those that were measured."""
 SHARE_OF_MODEL = 0.05
-"""Of the bytes of the best other codec: what the weights of a fitted model may take. Chosen from few runs."""
+"""What the weights of a model for an archive may take, of the bytes of the best other codec. Chosen from few runs."""
 LOOKED_AT = 1 << 18
 """Values by which their kind is chosen, at most."""
 
@@ -210,13 +210,14 @@ def _sized(run: RunConfig, values: int) -> RunConfig:
     from axial_transformers.training.costs import parameters, training_flops
 
     for width in WIDTHS if "model.dim" in run.open else WIDTHS[-1:]:
-        found = run.decided({"model.dim": width})
-        found = found.decided({"model.heads": heads_of(found.model.dim)})
-        small = sum(parameters(found.model).values()) <= values
-        if small and training_flops(found.model) * found.training.batch_size <= FLOPS_OF_STEP:
+        sized = run.decided({"model.dim": width})
+        sized = sized.decided({"model.heads": heads_of(sized.model.dim)})
+        is_small = sum(parameters(sized.model).values()) <= values
+        if is_small and training_flops(sized.model) * sized.training.batch_size <= FLOPS_OF_STEP:
             break
-    ordinal = found.model.values == "ordinal"
-    return found.decided({"training.head_learning_rate": REACH_OF_STEP / found.model.dim}) if ordinal else found
+    if sized.model.values != "ordinal":
+        return sized
+    return sized.decided({"training.head_learning_rate": REACH_OF_STEP / sized.model.dim})
 
 
 def heads_of(dim: int) -> int:

@@ -25,7 +25,7 @@ from axial_transformers.training.fit import Evaluate
 from axial_transformers.training.metrics import Metric
 
 MINUTES = 5.0
-"""Of the training, unless the user says another number."""
+"""Minutes of training, unless the user says another number."""
 ENOUGH_STEPS = 1_000_000
 """The time ends the training."""
 ANY_NUMBER = 1 << 62
