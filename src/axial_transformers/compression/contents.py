@@ -113,7 +113,7 @@ def read_contents(
     if scans.is_scan(source):
         return _of_scan(source, config)
     if suffix in tables.SUFFIXES:
-        return _of_table(file, config)
+        return _of_table(file, config, data)
     if suffix in (".npy", ".npz") and not (suffix == ".npz" and is_batch(file, array_names(file))):
         return _of_array(file, config, data)
     if len(config.shape) == 2 and (suffix in SUFFIXES or _holds_images(file)):
@@ -221,13 +221,12 @@ def _of_array(path: Path, config: AxialTransformerConfig, data: DataConfig) -> C
     return _coded(path, read_array(path, name), data.axes, config, path.name, name, stored)
 
 
-def _of_table(path: Path, config: AxialTransformerConfig) -> Contents:
-    """Return the numbers of a table; its text is stored."""
-    table = tables.read_table(path)
-    names = ", ".join(name for name, _ in table.columns)
-    said = f"1 table returns with equal numbers, as float64 holds them, and equal text, not equal bytes: {names}"
-    stored = [(f"{path.name} without numbers", table.rest)]
-    return _coded(path, table.values, "NL", config, path.name, stored=stored, said=said, columns=table.columns)
+def _of_table(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
+    """Return the columns of numbers of a table; a warning says what is left out."""
+    table = tables.read_table(path, decimal=data.decimal)
+    names = f": {', '.join(table.titles)}" if table.titles else ""
+    said = f"1 table returns with its {counted(len(table.columns), 'column')} of numbers, as float64 holds them{names}"
+    return _coded(path, table.values, "NL", config, path.name, said=said, columns=table.columns)
 
 
 def _npy(array: NDArray[Any]) -> bytes:

@@ -75,6 +75,10 @@ class DataConfig:
     (length), such as NCHW; for blocks (`size`) also without N, such as DHW. None: the last axis is channels if there
     are 5 axes or more, or 4 and it is at most 4 long."""
 
+    decimal: Literal[",", "."] | None = None
+    """What stands before the decimals of a table. None: a point; or a comma in whole columns, if the separator is
+    another one."""
+
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
