@@ -111,7 +111,7 @@ def read_contents(
     file, _ = scans.parted(source)
     suffix = file.suffix.lower()
     if scans.is_scan(source):
-        return _of_scan(source, config)
+        return _of_scan(source, config, data)
     if suffix in tables.SUFFIXES:
         return _of_table(file, config, data)
     if suffix in (".npy", ".npz") and not (suffix == ".npz" and is_batch(file, array_names(file))):
@@ -235,8 +235,8 @@ def _npy(array: NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def _of_scan(path: Path, config: AxialTransformerConfig) -> Contents:
-    scan, (file, _) = scans.read_scan(path), scans.parted(path)
+def _of_scan(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
+    scan, (file, _) = scans.read_scan(path, data.axes), scans.parted(path)
     own = "" if file.is_dir() and file.suffix != ".zarr" else suffix_of(file)
     name = file.name[: -len(own) or None] + scan.suffix
     same = "in the format in which it came" if own == scan.suffix else f"as {name}"

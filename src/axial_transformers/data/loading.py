@@ -275,7 +275,7 @@ def _reader(
 
 def _volumes(file: Path, options: DataConfig) -> Iterator[tuple[str, Sliced]]:
     """Yield the array [*A, C] of a scan or an array file."""
-    scan = scans.read_scan(file) if scans.is_scan(file) else None
+    scan = scans.read_scan(file, options.axes) if scans.is_scan(file) else None
     yield "", channels_last(scan.values, scan.axes) if scan else volume_in(file, options)
 
 
@@ -331,7 +331,7 @@ def example_sizes(source: str | Path, options: DataConfig) -> tuple[str, list[tu
     with warnings.catch_warnings(action="ignore"):  # `load` gives the same ones
         kind, files, _ = files_of(_path(source), options)
     if kind == "scan":
-        scan = scans.read_scan(files[0])
+        scan = scans.read_scan(files[0], options.axes)
         axes = [(letter, length) for letter, length in zip(scan.axes, scan.values.shape) if letter != "C"]
         return "".join(letter for letter, _ in axes), [tuple(length for _, length in axes)]
     if kind == "array":

@@ -166,7 +166,7 @@ class TrainedModel:
     def scan(self, source: str | Path | None = None) -> Scan | None:
         """Return the file of `source`, or of the model's data, if it is a scan."""
         where = source or self.source
-        return read_scan(where) if where is not None and is_scan(where) else None
+        return read_scan(where, self.data.axes) if where is not None and is_scan(where) else None
 
     def label(self, word: str | None) -> torch.Tensor | None:
         """Return the class of this name or number as a tensor without axes; None: without a label.
