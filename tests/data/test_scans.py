@@ -255,6 +255,22 @@ def test_tiff_keeps_values_and_axes_in_a_round_trip(tmp_path, axes, dtype, shape
     _agree(read_scan(tmp_path / "b.tif"), values, axes)
 
 
+@pytest.mark.parametrize("stored_as", [{"tile": (16, 16)}, {"rowsperstrip": 16}])
+def test_tiles_of_tiff_that_are_not_stored_are_zeros(tmp_path, stored_as):
+    values = _values(48, 16, dtype="uint8")
+    values[16:32] = 0
+    tifffile.imwrite(tmp_path / "a.tif", values + 1, photometric="minisblack", metadata=None, **stored_as)
+    assert not is_scan(tmp_path / "a.tif")
+    tifffile.imwrite(tmp_path / "a.tif", values, photometric="minisblack", metadata=None, **stored_as)
+    with tifffile.TiffFile(tmp_path / "a.tif", mode="r+b") as file:
+        tags = file.pages[0].tags
+        for code in (324, 325) if "tile" in stored_as else (273, 279):
+            tags[code].overwrite([tags[code].value[0], 0, tags[code].value[2]])
+    assert is_scan(tmp_path / "a.tif")
+    _agree(read_scan(tmp_path / "a.tif"), values, "HW")
+    assert load(tmp_path / "a.tif", DataConfig(size=(48, 16)), "all").values[:][0, ..., 0].tolist() == values.tolist()
+
+
 @pytest.mark.parametrize(
     ("dtype", "shape", "axes"),
     [

@@ -63,6 +63,8 @@ def _unread_part(image: ImageFile.ImageFile) -> str | None:
     deep = max(bits) > 8 or _maxval(image) > 255 or re.search(r"[ABKXa];16", str(image.tile))  # RGB;16B and others
     if deep and not is_gray16(image):  # Pillow would drop the low bytes
         return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
+    if 0 in (*tags.get(324, ()), *tags.get(273, ())):  # Pillow would show the file's header there
+        return "has tiles or strips that are not stored: alone, it is read as a scan"
     if bands > len(image.getbands()) or 2 in formats:
         return f"has {bands} bands{' of signed values' * (2 in formats)}, as no picture: alone, it is read as a scan"
     if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
