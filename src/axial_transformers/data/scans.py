@@ -1,8 +1,9 @@
 """Scans and measurements in scientific formats, one table of them; by the extra `scientific`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,18 @@ from axial_transformers.data.npy import mapped
 from axial_transformers.data.scan import Scan, package, usual_axes
 from axial_transformers.storage.files import source_path, written_whole
 
-__all__ = ["SUFFIXES", "WRITTEN", "Scan", "advice_on", "is_scan", "parted", "read_scan", "suffix_of", "write_scan"]
+__all__ = [
+    "SUFFIXES",
+    "WRITTEN",
+    "Scan",
+    "advice_on",
+    "is_scan",
+    "moved",
+    "parted",
+    "read_scan",
+    "suffix_of",
+    "write_scan",
+]
 WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
 """Suffixes of what `write_scan` writes."""
 _TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
@@ -164,11 +176,33 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
             raise ParsingError(f"{path} has no suffix of a scan that is written: give {', '.join(WRITTEN)}")
 
 
+def moved(scan: Scan, corner: Sequence[int]) -> Scan:
+    """Return a scan whose first value lies where that of this `corner` lay, if it has a geometry.
+
+    Args:
+        corner: an index for each axis without channels, the slowest first.
+    """
+    if not scan.header:
+        return scan
+    header = _header_of(scan)
+    step = np.array([*corner[::-1], 0, 0, 0][:3])
+    for get, set_affine in ((header.get_sform, header.set_sform), (header.get_qform, header.set_qform)):
+        affine, code = get(coded=True)
+        if code:
+            affine[:3, 3] += affine[:3, :3] @ step
+            set_affine(affine, code)
+    return replace(scan, header=bytes(header.binaryblock))
+
+
+def _header_of(scan: Scan) -> Any:
+    nibabel = import_module("nibabel")
+    second = len(scan.header) == nibabel.Nifti2Header.sizeof_hdr
+    return (nibabel.Nifti2Header if second else nibabel.Nifti1Header)(scan.header or None)
+
+
 def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
-    nibabel = package("nibabel", path)
-    second = len(like.header) == nibabel.Nifti2Header.sizeof_hdr
-    kind = nibabel.Nifti2Image if second else nibabel.Nifti1Image
-    header = kind.header_class(like.header or None)
+    nibabel, header = package("nibabel", path), _header_of(like)
+    kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
     header["vox_offset"] = 0  # extensions are not kept
     header.set_data_dtype(values.dtype)
     image = kind(values.T, None, header, dtype=values.dtype)
