@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.dicom import holds_dicom, is_dicom, read_dicom
-from axial_transformers.data.errors import ParsingError, parsing, saying_once
+from axial_transformers.data.errors import ParsingError, parsing, say, saying_once
 from axial_transformers.data.hdf5_and_zarr import read_hdf5, read_zarr
 from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
@@ -33,6 +33,8 @@ __all__ = [
 WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
 """Suffixes of what `write_scan` writes."""
 _TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
+_FEW = 16
+"""Of as many numbers, and values, one occurs where few do."""
 _MANY_CHANNELS = 5
 """From here on, an axis of channels may be one of slices."""
 
@@ -120,8 +122,24 @@ def _read_nifti(path: Path) -> Scan:
     values = mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T
     while values.ndim > 2 and len(values) == 1:
         values = values[0]
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 2:
+        _say_if_few_occur(values)
     scale, offset = float(image.dataobj.slope), float(image.dataobj.inter)
     return Scan(values, usual_axes(values.ndim), scale, offset, suffix_of(path), image.header.binaryblock)
+
+
+def _say_if_few_occur(values: NDArray[Any]) -> None:
+    """Say that few numbers of 16 bits occur, as in a file that a tool has scaled to all of them."""
+    occurs = np.zeros(1 << 16, np.bool_)
+    for part in values:
+        occurs[part.astype(np.uint16)] = True
+    numbers = np.flatnonzero(occurs).astype(np.uint16).astype(values.dtype.newbyteorder("="))
+    low, high = int(numbers.min()), int(numbers.max())
+    if _FEW * len(numbers) < min(high - low, values.size):
+        say(
+            f"only {len(numbers):,} of the numbers from {low} to {high} occur, as where a tool has scaled them: a model"
+            " of the original file, or of their ranks (numpy.unique), knows fewer values"
+        )
 
 
 def _read_tiff(path: Path) -> Scan:
