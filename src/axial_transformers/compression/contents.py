@@ -241,9 +241,11 @@ def _of_scan(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Co
     name = file.name[: -len(own) or None] + scan.suffix
     same = "in the format in which it came" if own == scan.suffix else f"as {name}"
     geometry = " and geometry" if scan.header else ""
+    is_scaled = scan.suffix == ".npy" and (scan.scale, scan.offset) != (1.0, 0.0)
+    scaling = f"; their scale {scan.scale:g} and offset {scan.offset:g} are left out" if is_scaled else ""
     return _coded(
         file, scan.values, scan.axes, config, name,
-        said=f"1 scan returns {same}: equal values, type{geometry}, not equal bytes",
+        said=f"1 scan returns {same}: equal values, type{geometry}, not equal bytes{scaling}",
         axes=scan.axes, scale=scan.scale, offset=scan.offset,
         header=b64encode(scan.header).decode(),
     )  # fmt: skip
@@ -310,5 +312,5 @@ def _coded(
     names, packed = _packed(stored)
     description = Description(array=held, stored=names)
     tiles = Tiles(description.example_sizes(config), read, (*config.shape, config.channels))
-    files = [each for each in (path.rglob("*") if path.is_dir() else [path]) if each.is_file()]
-    return Contents(tiles, description, packed, sum(each.stat().st_size for each in files), [said] if said else [])
+    size = sum(each.stat().st_size for each in scans.files_of(path))
+    return Contents(tiles, description, packed, size, [said] if said else [])

@@ -53,7 +53,7 @@ def read_hdf5(path: Path, name: str = "") -> Scan:
     file.visit(names.append)
     datasets = {each: file[each] for each in names if isinstance(file[each], h5py.Dataset)}
     scales = {each for each, dataset in datasets.items() if dataset.is_scale}
-    chosen = datasets[_chosen(path, name, datasets, scales)]
+    chosen = datasets[chosen_array(path, name, datasets, scales)]
     axes = [] if chosen.shape is None else [_name_of(axis) for axis in chosen.dims]
     return _scan_of(chosen, axes, chosen.attrs, "MATLAB_class" in chosen.attrs)
 
@@ -78,7 +78,7 @@ def read_zarr(path: Path, name: str = "") -> Scan:
         left_out.update(places[1:])
         if places and not group:
             name = name or places[0]
-    chosen = _chosen(path, name, arrays, left_out)
+    chosen = chosen_array(path, name, arrays, left_out)
     return _scan_of(arrays[chosen], axes[chosen], arrays[chosen].attrs)
 
 
@@ -98,7 +98,7 @@ def _image_of_ome(group: Any) -> tuple[list[str], list[str]]:
     return [each["path"] for each in images[0]["datasets"]], names
 
 
-def _chosen(path: Path, name: str, arrays: Mapping[str, Any], left_out: Collection[str]) -> str:
+def chosen_array(path: Path, name: str, arrays: Mapping[str, Any], left_out: Collection[str] = ()) -> str:
     """Return the name of the array that is named, or of the only one that is not left out."""
     if name.strip("/") in arrays and name:
         return name.strip("/")

@@ -183,6 +183,9 @@ def _path(source: str | Path) -> Path:
 def _nothing_in(path: Path, others: Sequence[Path]) -> ValueError:
     if any(file.suffix.lower() in video.SUFFIXES for file in (path, *others)):
         return ValueError(f"{path} holds videos: set how many frames a clip has, for example data.frames=16")
+    for file in (path, *others):
+        if advice := scans.advice_on(file):
+            return ValueError(advice)
     return ValueError(
         f"{path} holds no images ({', '.join(images.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
         f" no TFRecord files, no arrays ({', '.join(npy.SUFFIXES)}), no scans ({', '.join(scans.SUFFIXES)}) and no"

@@ -5,17 +5,17 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.dicom import holds_dicom, is_dicom, read_dicom
 from axial_transformers.data.errors import ParsingError, parsing, say, saying_once
-from axial_transformers.data.hdf5_and_zarr import read_hdf5, read_zarr
+from axial_transformers.data.hdf5_and_zarr import chosen_array, read_hdf5, read_zarr
 from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
-from axial_transformers.data.scan import Scan, package, usual_axes
+from axial_transformers.data.scan import Scan, header_of, package, usual_axes
 from axial_transformers.storage.files import source_path, written_whole
 
 __all__ = [
@@ -69,11 +69,11 @@ def read_scan(path: str | Path, axes: str | None = None) -> Scan:
     if suffix != ".zarr" and (source_path(file).is_dir() or is_dicom(file)):
         suffix = ".dcm"
     file.stat()  # names a missing file
-    if suffix not in _READERS:
+    if suffix not in _ROWS:
         known = f"is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files"
         raise ParsingError(advice_on(file) or f"{file} {known}")
     with parsing(file), saying_once(file):
-        scan = _READERS[suffix](file, name) if name else _READERS[suffix](file)
+        scan = _ROWS[suffix].read(file, name) if name else _ROWS[suffix].read(file)
     scan = replace(scan, axes=_axes_as_told(path, scan, axes))
     values = scan.values
     if values.dtype.kind not in "biuf" or min(values.shape, default=0) < 1 or len({*scan.axes}) < values.ndim:
@@ -107,25 +107,60 @@ def advice_on(path: Path) -> str | None:
 def parted(path: str | Path) -> tuple[Path, str]:
     """Return the file and the dataset of `file::dataset`; no dataset of other paths."""
     file, separator, name = str(path).rpartition("::")
-    return (Path(file), name) if separator and suffix_of(Path(file)) in _OF_DATASETS else (Path(path), "")
+    row = _ROWS.get(suffix_of(Path(file)))
+    return (Path(file), name) if separator and row and row.of_arrays else (Path(path), "")
 
 
 def suffix_of(path: Path) -> str:
-    """Return the suffix in small letters, .nii.gz as a whole."""
-    return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()
+    """Return the suffix in small letters, .nii.gz and .fits.gz as a whole."""
+    name = path.name.lower()
+    return next((suffix for suffix in (".nii.gz", ".fits.gz") if name.endswith(suffix)), path.suffix.lower())
 
 
-def _read_nifti(path: Path) -> Scan:
+def _read_nibabel(path: Path) -> Scan:
     """Return stored values; axes of length 1 behind the second are dropped."""
     nibabel = package("nibabel", path)
+    with path.open("rb") as file:
+        if file.read(4) == b"ENVI":
+            raise ParsingError(f"{path} is {_ENVI}")
     image = nibabel.load(path)
-    values = mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T
-    while values.ndim > 2 and len(values) == 1:
-        values = values[0]
+    values = _without_short_axes(mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T)
     if values.dtype.kind in "iu" and values.dtype.itemsize == 2:
         _say_if_few_occur(values)
-    scale, offset = float(image.dataobj.slope), float(image.dataobj.inter)
-    return Scan(values, usual_axes(values.ndim), scale, offset, suffix_of(path), image.header.binaryblock)
+    scale, offset = _scaling_of(path, image.dataobj)
+    if isinstance(image, nibabel.Nifti1Image):
+        header, suffix = bytes(image.header.binaryblock), suffix_of(path)
+    else:
+        header, suffix = _geometry_of(nibabel, path, image), ".nii.gz"
+    return Scan(values, usual_axes(values.ndim), scale, offset, suffix, header)
+
+
+def _scaling_of(path: Path, stored: Any) -> tuple[float, float]:
+    """Return slope and intercept; AFNI has a slope for each volume."""
+    scaling = getattr(stored, "scaling", None)
+    slopes = {*(() if scaling is None else np.ravel(scaling).tolist())} or {1.0}
+    if len(slopes) > 1:
+        raise ParsingError(f"{path} has volumes of {len(slopes)} factors: convert it, for example by 3dcopy to .nii.gz")
+    return float(stored.slope) * slopes.pop(), float(stored.inter)
+
+
+def _geometry_of(nibabel: Any, path: Path, image: Any) -> bytes:
+    """Return the geometry of an image in a pair of files, or of another format than NIfTI."""
+    if isinstance(image, nibabel.Nifti1Pair):  # whose header is one of NIfTI but for where its values are
+        second = isinstance(image, nibabel.Nifti2Pair)
+        header = (nibabel.Nifti2Header if second else nibabel.Nifti1Header)(image.header.binaryblock, check=False)
+        header["magic"] = header.single_magic
+        header["vox_offset"] = 0
+        return bytes(header.binaryblock)
+    if isinstance(image, nibabel.AnalyzeImage):
+        say("Analyze does not say which side is left: as nibabel takes it, the first voxel is at the right")
+    return header_of(path, image.affine, image.header)
+
+
+def _without_short_axes(values: NDArray[Any]) -> NDArray[Any]:
+    while values.ndim > 2 and len(values) == 1:
+        values = values[0]
+    return values
 
 
 def _say_if_few_occur(values: NDArray[Any]) -> None:
@@ -157,16 +192,94 @@ def _read_tiff(path: Path) -> Scan:
     return Scan(values, axes.replace("QQ", "TQ").translate(_TIFF_AXES), suffix=".tif")
 
 
-_OF_DATASETS = (".h5", ".hdf5", ".he5", ".nc", ".nc4", ".mat", ".zarr")
-_READERS: dict[str, Callable[..., Scan]] = {
-    **dict.fromkeys((".nii", ".nii.gz"), _read_nifti),
-    **dict.fromkeys((".tif", ".tiff"), _read_tiff),
-    ".dcm": read_dicom,
-    **dict.fromkeys(_OF_DATASETS, read_hdf5),
-    ".zarr": read_zarr,
+def _read_itk(path: Path) -> Scan:
+    """Return the values of NRRD or MetaImage; components of a value are channels."""
+    simple_itk = package("SimpleITK", path)
+    image = simple_itk.ReadImage(str(path))
+    values = simple_itk.GetArrayFromImage(image)
+    if image.GetNumberOfComponentsPerPixel() > 1:
+        return Scan(values, usual_axes(values.ndim, channels=True))
+    count, axes = image.GetDimension(), min(image.GetDimension(), 3)
+    turned = np.reshape(image.GetDirection(), (count, count)) * image.GetSpacing()
+    affine = np.eye(4)
+    affine[:axes, :axes] = turned[:axes, :axes]
+    affine[:axes, 3] = image.GetOrigin()[:axes]
+    header = header_of(path, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine)  # ITK counts to the left and posterior
+    values = _without_short_axes(values)
+    return Scan(values, usual_axes(values.ndim), suffix=".nii.gz", header=header)
+
+
+def _read_fits(path: Path, name: str = "") -> Scan:
+    """Return the image of this name, or the only one; integers are without a sign where FITS says so by BZERO."""
+    package("astropy", path)
+    fits, images = import_module("astropy.io.fits"), dict[str, Any]()
+    with fits.open(path, do_not_scale_image_data=True) as file:
+        for number, image in enumerate(file):
+            if image.is_image and image.shape:
+                images[str(number) if image.name in images else image.name or str(number)] = image
+        chosen = images[chosen_array(path, name, images)]
+        place, header, values = file.index_of(chosen), chosen.header, chosen.data
+    scale, offset = float(header.get("BSCALE", 1)), float(header.get("BZERO", 0))
+    if "BLANK" in header and (values == header["BLANK"]).any():
+        say(f"BLANK says that {header['BLANK']} stands for what is missing: it is read like other numbers")
+    middle = -128 if values.itemsize == 1 else 1 << (8 * values.itemsize - 1)
+    if values.dtype.kind in "iu" and (scale, offset) == (1, middle):
+        values, offset = fits.getdata(path, place, uint=True, ignore_blank=True), 0.0
+    values = _without_short_axes(values)
+    return Scan(values, usual_axes(values.ndim), scale, offset)
+
+
+class _Format(NamedTuple):
+    """A row of the table of formats."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[..., Scan]
+    of_arrays: bool = False
+    """True if a file may hold several arrays, of which `file::name` is one."""
+
+
+FORMATS = (
+    _Format("NIfTI", (".nii", ".nii.gz"), _read_nibabel),
+    _Format("NIfTI or Analyze in two files", (".hdr",), _read_nibabel),
+    _Format("FreeSurfer", (".mgz", ".mgh"), _read_nibabel),
+    _Format("AFNI", (".head",), _read_nibabel),
+    _Format("NRRD", (".nrrd", ".nhdr"), _read_itk),
+    _Format("MetaImage", (".mha", ".mhd"), _read_itk),
+    _Format("DICOM", (".dcm",), read_dicom),
+    _Format("TIFF", (".tif", ".tiff"), _read_tiff),
+    _Format("FITS", (".fits", ".fit", ".fts", ".fits.gz"), _read_fits, of_arrays=True),
+    _Format("HDF5", (".h5", ".hdf5", ".he5"), read_hdf5, of_arrays=True),
+    _Format("NetCDF 4", (".nc", ".nc4"), read_hdf5, of_arrays=True),
+    _Format("MATLAB 7.3", (".mat",), read_hdf5, of_arrays=True),
+    _Format("Zarr", (".zarr",), read_zarr, of_arrays=True),
+)
+_ROWS = {suffix: row for row in FORMATS for suffix in row.suffixes}
+SUFFIXES = (*_ROWS,)
+_ENVI = "ENVI: convert it, for example by gdal_translate -of GTiff"
+_BIO = "for example by bfconvert to .ome.tif"
+_CONVERTED = {
+    **dict.fromkeys((".bil", ".bip", ".bsq"), _ENVI),
+    **dict.fromkeys(
+        (".grb", ".grb2", ".grib", ".grib2"), "GRIB: convert it, for example by grib_to_netcdf -k 4 to .nc"
+    ),
+    **dict.fromkeys((".sgy", ".segy"), "SEG-Y: convert it, for example by segyio.tools.cube to .npy"),
+    **dict.fromkeys((".img", ".brik"), "the values of a file beside it: give that, which ends in .hdr or .HEAD"),
+    ".czi": f"CZI: convert it, {_BIO}",
+    ".nd2": f"ND2: convert it, {_BIO}",
+    ".mnc": "MINC: convert it, for example by mnc2nii",
 }
-SUFFIXES = (*_READERS,)
-_CONVERTED: dict[str, str] = {}
+"""Formats that are not read, and what else a file of this suffix is."""
+_DETACHED = {".hdr": (".img",), ".head": (".BRIK", ".BRIK.gz"), ".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
+"""What ends the names of files with the values of a header."""
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a scan: of a folder, a header and its values, or one file."""
+    if path.is_dir():
+        return [each for each in path.rglob("*") if each.is_file()]
+    beside = [path.with_suffix(suffix) for suffix in _DETACHED.get(suffix_of(path), ())]
+    return [path, *(each for each in beside if each.is_file())]
 
 
 def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
@@ -202,7 +315,7 @@ def moved(scan: Scan, corner: Sequence[int]) -> Scan:
     """
     if not scan.header:
         return scan
-    header = _header_of(scan)
+    header = _as_header(scan)
     step = np.array([*corner[::-1], 0, 0, 0][:3])
     for get, set_affine in ((header.get_sform, header.set_sform), (header.get_qform, header.set_qform)):
         affine, code = get(coded=True)
@@ -212,14 +325,14 @@ def moved(scan: Scan, corner: Sequence[int]) -> Scan:
     return replace(scan, header=bytes(header.binaryblock))
 
 
-def _header_of(scan: Scan) -> Any:
+def _as_header(scan: Scan) -> Any:
     nibabel = import_module("nibabel")
     second = len(scan.header) == nibabel.Nifti2Header.sizeof_hdr
     return (nibabel.Nifti2Header if second else nibabel.Nifti1Header)(scan.header or None)
 
 
 def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
-    nibabel, header = package("nibabel", path), _header_of(like)
+    nibabel, header = package("nibabel", path), _as_header(like)
     kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
     header["vox_offset"] = 0  # extensions are not kept
     header.set_data_dtype(values.dtype)
