@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tifffile
 from hypothesis import given, strategies as st
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig, EmptySplitError
@@ -160,6 +160,23 @@ def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, suffix):
         exif = Image.Exif()
         exif[0x0112] = orientation
         _save(tmp_path / f"a.{suffix}", pixels, exif=exif)
+        np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], upright(pixels))
+        assert data.example_sizes(tmp_path, DataConfig()) == ("", [upright(pixels).shape[1::-1]])
+
+
+XMP = """<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="{}"/></rdf:RDF></x:xmpmeta>"""
+
+
+@pytest.mark.parametrize("suffix", ["png", "webp", "tif"])
+def test_orientation_of_xmp_is_applied_to_pixels_and_sizes(tmp_path, suffix):
+    pixels = _pixels(0, 4, 6)
+    for orientation, upright in UPRIGHT.items():
+        text, chunk = XMP.format(orientation), PngImagePlugin.PngInfo()
+        chunk.add_itxt("XML:com.adobe.xmp", text)
+        of_tiff = {"tiffinfo": {700: text.encode()}}
+        options = {"png": {"pnginfo": chunk}, "webp": {"xmp": text.encode(), "lossless": True}, "tif": of_tiff}
+        _save(tmp_path / f"a.{suffix}", pixels, **options[suffix])
         np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], upright(pixels))
         assert data.example_sizes(tmp_path, DataConfig()) == ("", [upright(pixels).shape[1::-1]])
 

@@ -99,11 +99,12 @@ def say_conversion(image: ImageFile.ImageFile) -> None:
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return width and height of `upright`, by the header."""
-    exif = Image.Exif()
-    exif.load(image.info.get("exif", b""))  # image.getexif() would decode a PNG
+    """Return width and height of `upright`, by the header: its EXIF, or else its XMP."""
     width, height = image.size
-    return (height, width) if exif.get(ExifTags.Base.Orientation) in (5, 6, 7, 8) else (width, height)
+    if ExifTags.Base.Orientation in getattr(image, "tag_v2", ()):  # Pillow states the upright size of TIFF
+        return width, height
+    orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)  # image.getexif() would decode a PNG
+    return (height, width) if orientation in (5, 6, 7, 8) else (width, height)
 
 
 def is_transparent(image: Image.Image) -> bool:
