@@ -198,11 +198,23 @@ def at_size(
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:
-    """Return the booleans of an .npy file, or the light pixels [H, W] of an image."""
-    if path.suffix.lower() in SUFFIXES:
-        with opened(path) as picture:
-            return np.asarray(upright(picture).convert("L")) >= 128
-    mask = read_array(path, "arr_0")
+    """Return which positions are known: the booleans of an .npy file, or [H, W] of an image.
+
+    Where an image is transparent in places, what is not is known; otherwise what is not black.
+    """
+    mask = _mask_in(path) if path.suffix.lower() in SUFFIXES else read_array(path, "arr_0")
     if mask.dtype != np.bool_:
         raise ValueError(f"mask={path} holds {mask.dtype}, not booleans")
+    if mask.all() or not mask.any():
+        say(f"mask={path} marks {'everything' if mask.all() else 'nothing'} as known")
     return mask
+
+
+def _mask_in(path: Path) -> NDArray[np.bool_]:
+    with opened(path) as header:
+        image = upright(header)
+    if is_transparent(image):
+        pixels = image.convert("RGBA").getchannel("A")
+    else:
+        pixels = image if image.mode in ("1", "L", "RGB") or is_gray16(image) else image.convert("RGB")
+    return np.atleast_3d(np.asarray(pixels) != 0).any(axis=2)
