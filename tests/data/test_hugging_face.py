@@ -191,7 +191,7 @@ REFUSED = {
     "names.parquet": (lambda path: rows().to_parquet(path), {"column": "x"}, "no column x .* one of image$"),
     "kinds.parquet": (lambda path: rows().to_parquet(path), {"label_column": "image"}, "no column image .* label$"),
     "tiles.parquet": (lambda path: rows().to_parquet(path), {"size": 4, "cut": "tiles"}, "is not cut into tiles"),
-    "numbers.parquet": (of_arrays(1, 2), {}, "has no column that can be it"),
+    "numbers.parquet": (of_arrays(1, 2), {}, r"has no column that can be it \(it holds x: Value\('int64'\)\)"),
     "ragged.parquet": (of_arrays([1, 2], [1]), {}, "arrays of different shapes"),
     "nothing.parquet": (of_arrays([1, 2], None), {}, "a row holds none"),
     "words.parquet": (of_arrays(["a"], ["b"]), {}, "numbers are modelled"),
@@ -258,6 +258,15 @@ def test_a_run_names_the_commit_and_goes_on_with_it(axial: Axial, refused, no_hu
     assert whole == again
     metrics = json.loads(axial("evaluate", "runs/photos", source, "--split", "validation", "--json").out)
     assert metrics["fingerprint"] == data.load(source, DataConfig(size=4, cut="crop"), "validation").fingerprint
+
+
+def test_without_the_hub_no_other_revision_is_read_than_the_one_that_is_named(no_hub, tmp_path):
+    source = of_hub(no_hub, tmp_path)
+    assert len(data.load(source, DataConfig(size=4, cut="crop"), "all")) > 0
+    assert len(data.load(f"{source}@{COMMIT}", DataConfig(size=4, cut="crop"), "all")) > 0
+    for revision in ("main", "b" * 40):
+        with pytest.raises(ValueError, match=rf"the latest copy is {source}@{COMMIT}: name that"):
+            data.load(f"{source}@{revision}", DataConfig(size=4, cut="crop"), "all")
 
 
 def test_a_record_is_read_without_datasets_or_a_network(axial: Axial, trained, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
-from axial_transformers.data.errors import parsing, say
+from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.examples import Examples, OnDemand, labelled
 from axial_transformers.data.images import Member, PixelKind, at_size, decoded, kind_of_images
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
@@ -61,7 +61,7 @@ def pinned(source: str) -> str:
     """Return the name of a data set of the hub with its commit as the revision."""
     datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
-        return f"{source.partition('@')[0]}@{datasets.load_dataset_builder(**_named(source, ())).hash}"
+        return f"{source.partition('@')[0]}@{_builder(datasets, source, ()).hash}"
 
 
 def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSource]:
@@ -76,7 +76,7 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
     datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
         if files or is_hub_dataset(source):
-            builder = datasets.load_dataset_builder(**_named(source, files))
+            builder = _builder(datasets, source, files)
             if not Path(builder.cache_dir).exists():
                 size = builder.info.dataset_size or sum(file.stat().st_size for file in files)
                 amount = f"{engineering(size)}B, a minute for each gigabyte" if size else "of unknown size"
@@ -102,6 +102,20 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
 def _library(source: str) -> Any:
     require_extra("datasets", "datasets", source)
     return import_module("datasets")  # takes seconds
+
+
+def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
+    """Return the builder of a data set, of no other revision than the source names."""
+    builder = datasets.load_dataset_builder(**_named(source, files))
+    match = HUB.fullmatch(source)
+    asked = match and match["revision"]
+    of_cache = type(builder).__module__ == "datasets.packaged_modules.cache.cache"  # the latest there, without the hub
+    if asked and of_cache and builder.hash != asked:
+        name = source.partition("@")[0]
+        raise ParsingError(
+            f"{source}: the hub does not answer, and the latest copy is {name}@{builder.hash}: name that"
+        )
+    return builder
 
 
 def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
@@ -140,11 +154,11 @@ def load_dataset(
     classes = [name for name in labels_may_be if isinstance(features[name], ClassLabel)]
     classes = classes or [name for name in labels_may_be if name in ("label", "cls")]
 
-    name = _chosen(source, "data.column", options.column, pictures or arrays, [*pictures, *arrays])
+    name = _chosen(source, "data.column", options.column, pictures or arrays, [*pictures, *arrays], features)
     rows = Rows(dataset.select_columns([name]).with_format("arrow"), source, options, progress)
     classified = dict[str, Any]()
     if classes or options.label_column is not None:
-        name = _chosen(source, "data.label_column", options.label_column, classes, labels_may_be)
+        name = _chosen(source, "data.label_column", options.label_column, classes, labels_may_be, features)
         labels = dataset.select_columns([name]).with_format("arrow")[:].column(0).to_numpy()
         if labels.dtype.kind not in "ui" or labels.max() >= 0:  # the hub marks classes that are kept secret by -1
             names = getattr(features[name], "names", None) or ()
@@ -157,12 +171,16 @@ def load_dataset(
     )
 
 
-def _chosen(source: str, setting: str, asked: str | None, usual: list[str], possible: list[str]) -> str:
+def _chosen(
+    source: str, setting: str, asked: str | None, usual: list[str], possible: list[str], features: Mapping[str, Any]
+) -> str:
     """Return the name of a column: the one that is asked for, or the only usual one."""
     if asked in possible or (asked is None and len(usual) == 1):
         return asked or usual[0]
     wrong = f"no column {asked}" if asked else "several columns" if usual else "no column"
-    raise ValueError(f"{source} has {wrong} that can be it: set {setting} to one of {', '.join(possible)}")
+    held = ", ".join(f"{name}: {each}" for name, each in features.items())
+    advice = f"set {setting} to one of {', '.join(possible)}" if possible else f"{setting} names one of other types"
+    raise ValueError(f"{source} has {wrong} that can be it (it holds {held}): {advice}")
 
 
 class Rows(OnDemand):

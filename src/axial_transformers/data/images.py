@@ -217,4 +217,4 @@ def _mask_in(path: Path) -> NDArray[np.bool_]:
         pixels = image.convert("RGBA").getchannel("A")
     else:
         pixels = image if image.mode in ("1", "L", "RGB") or is_gray16(image) else image.convert("RGB")
-    return np.atleast_3d(np.asarray(pixels) != 0).any(axis=2)
+    return np.asarray(np.atleast_3d(np.asarray(pixels) != 0).any(axis=2))
