@@ -453,7 +453,8 @@ def test_scale_and_offset_of_netcdf_are_kept_beside_its_integers(tmp_path, recwa
     scan = read_scan(_netcdf(tmp_path / "a.nc", values, ("time", "lat", "lon"), **scaling, _FillValue=np.int16(-32767)))
     _agree(scan, values, "THW")
     assert (scan.scale, scan.offset) == (0.5, 273)
-    zarr.create_array(tmp_path / "a.zarr", data=values, attributes={"scale_factor": 2, "add_offset": -1})
+    of_zarr = {"scale_factor": 2, "add_offset": -1, "_FillValue": "AAAAAAAA+H8="}
+    zarr.create_array(tmp_path / "a.zarr", data=values, attributes=of_zarr)
     scan = read_scan(tmp_path / "a.zarr")
     assert (scan.scale, scan.offset) == (2, -1)
     assert not recwarn

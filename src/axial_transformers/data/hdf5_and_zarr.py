@@ -138,7 +138,9 @@ def _say_missing(values: Any, attributes: Mapping[str, Any]) -> None:
     known = values if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" else None
     for name in ("_FillValue", "missing_value"):
         numbers = np.ravel(attributes.get(name, ()))
-        if known is not None and numbers.dtype.kind in "iuf":
+        if numbers.dtype.kind not in "iuf":  # xarray writes NaN into Zarr as text
+            continue
+        if known is not None:
             if {numbers.dtype.kind, known.dtype.kind} == {"i", "u"} and numbers.itemsize == known.itemsize:
                 numbers = numbers.astype(known.dtype)
             numbers = numbers[np.isin(numbers, known)]

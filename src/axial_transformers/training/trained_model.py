@@ -158,7 +158,7 @@ class TrainedModel:
         """Raise ValueError for a table whose titles are not those of the model in the same order."""
         if self.columns is None or source.suffix.lower() not in tables.SUFFIXES:
             return
-        titles = tables.read_table(source).titles
+        titles = tables.read_table(source, decimal=self.data.decimal).titles
         if titles is not None and titles != self.columns:
             both = f"the columns {', '.join(titles)}, not {', '.join(self.columns)}"
             raise ValueError(f"{source} has {both}: bring them into this order, or leave out the model")
