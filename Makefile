@@ -96,7 +96,7 @@ $(LOWEST_READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/ax
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --progress-bar off uv
 	grep -E '^(beartype|hatchling|hypothesis|import-linter|matplotlib|pytest|tensorboard)==' constraints.txt > $(LOWEST)/tools.txt
-	$(LOWEST)/bin/uv pip install --quiet --system-certs --python $(LOWEST)/bin/python --resolution lowest-direct -r $(LOWEST)/tools.txt -e '.[datasets,hub,scientific,tensorflow,video]'
+	$(LOWEST)/bin/uv pip install --quiet --system-certs --python $(LOWEST)/bin/python --resolution lowest-direct -r $(LOWEST)/tools.txt -e '.[datasets,hub,scientific,tables,tensorflow,video]'
 	touch $@
 
 $(DOCS_READY): pyproject.toml constraints.txt

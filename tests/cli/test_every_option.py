@@ -76,7 +76,7 @@ SETTINGS = {
     "data.size": "8", "data.frames": "2",
     "data.mode": "gray", "data.background": "white", "data.palette": "indices",
     "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
-    "data.num-values": "5", "data.grid": "0.5 0", "data.axes": "NHWC", "data.key": "other",
+    "data.num-values": "5", "data.grid": "0.5 0", "data.axes": "NHWC", "data.key": "other", "data.decimal": ",",
     "data.column": "other", "data.label-column": "other", "data.skip-bad": "2",
     "model.grid": "0.5 0", "model.shape": "8 4", "model.num-values": "5", "model.lowest": "-1",
     "model.num-classes": "3", "model.mixtures": "3", "model.max-log-precision": "2",

@@ -60,3 +60,21 @@ def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, 
     assert "c.nii.gz exists already" in refused(*argv, "--output", "c.nii.gz")
     assert axial("sample", "model", "--count", 1, "--output", "s.tif").status == 0
     assert read_scan("s.tif").values.shape == (3, 5, 7)
+
+
+def test_bits_and_completions_of_blocks_lie_where_they_are_in_the_scan(axial: Axial):
+    nibabel = pytest.importorskip("nibabel")
+    volume, affine = np.random.default_rng(0).integers(0, 300, (6, 5, 7)), np.diag([0.5, -0.75, 2.0, 1.0])
+    nibabel.save(nibabel.Nifti1Image(volume.astype(np.int16).T, affine), "scan.nii.gz")
+    random_model(small_config((3, 5, 7), num_values=300)).float().save_pretrained("model")
+    block = "scan.nii.gz#1,0,0"
+    complete = ["complete", "model", "scan.nii.gz", "--only", block, "--frames", 1, "--count", 1, "--output", "c.nii"]
+    for words in (complete, ["score", "model", "scan.nii.gz", "--heat-maps", "maps"]):
+        done = axial(*words)
+        assert done.status == 0, done.err
+    (second,) = Path("maps").glob("*scan#1,0,0.nii.gz")
+    for path in (Path("c.nii"), second):
+        assert nibabel.load(path).affine[:3, 3].tolist() == [0, 0, 6]
+    bits = nibabel.load("maps/bits.nii.gz")
+    assert np.array_equal(bits.affine, affine)
+    assert np.array_equal(bits.dataobj[..., 3:], nibabel.load(second).dataobj)

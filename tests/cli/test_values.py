@@ -111,4 +111,5 @@ def test_a_table_is_trained_on_and_comes_back_from_an_archive(axial: Axial, titl
     assert axial("train", "some.csv", *TINY, *STEPS, "--out", "run").status == 0
     assert axial("compress", "run", "some.csv", "a.axl", "--force").status == 0
     assert axial("decompress", "a.axl", "back.csv").status == 0
-    assert Path("back.csv").read_text().replace(".", ",") == Path("some.csv").read_text()
+    expected = Path("some.csv").read_text().replace(",", ".").replace(";", ",")
+    assert Path("back.csv").read_text() == expected

@@ -242,7 +242,7 @@ def of_hub(cache: Path, tmp_path: Path) -> str:
 def test_another_commit_than_the_one_asked_for_is_refused(no_hub, tmp_path):
     """Without a connection `datasets` takes the newest one that it has."""
     source = of_hub(no_hub, tmp_path)
-    assert len(data.load(f"{source}@{COMMIT}", split="all")) == len(data.load(f"{source}@{COMMIT[:9]}", split="all"))
+    assert len(data.load(f"{source}@{COMMIT}", split="all"))
     other = f"{source}@{COMMIT[::-1]}"
     with pytest.raises(ValueError, match=COMMIT):
         data.load(other, split="all")
@@ -269,6 +269,15 @@ def test_a_run_names_the_commit_and_goes_on_with_it(axial: Axial, refused, no_hu
     assert whole == again
     metrics = json.loads(axial("evaluate", "runs/photos", source, "--split", "validation", "--json").out)
     assert metrics["fingerprint"] == data.load(source, DataConfig(size=4, cut="crop"), "validation").fingerprint
+
+
+def test_without_the_hub_no_other_revision_is_read_than_the_one_that_is_named(no_hub, tmp_path):
+    source = of_hub(no_hub, tmp_path)
+    assert len(data.load(source, DataConfig(size=4, cut="crop"), "all")) > 0
+    assert len(data.load(f"{source}@{COMMIT}", DataConfig(size=4, cut="crop"), "all")) > 0
+    for revision in ("main", "b" * 40):
+        with pytest.raises(ValueError, match=rf"the latest copy is {source}@{COMMIT}: name that"):
+            data.load(f"{source}@{revision}", DataConfig(size=4, cut="crop"), "all")
 
 
 def test_a_record_is_read_without_datasets_or_a_network(axial: Axial, trained, tmp_path, monkeypatch):

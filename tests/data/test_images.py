@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tifffile
 from hypothesis import given, strategies as st
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig, EmptySplitError
+from axial_transformers.data.images import read_mask
 from tests.shard_writer import deep_png
 
 
@@ -160,6 +161,23 @@ def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, suffix):
         exif = Image.Exif()
         exif[0x0112] = orientation
         _save(tmp_path / f"a.{suffix}", pixels, exif=exif)
+        np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], upright(pixels))
+        assert data.open_source(tmp_path).example_axes == ("", [upright(pixels).shape[1::-1]])
+
+
+XMP = """<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="{}"/></rdf:RDF></x:xmpmeta>"""
+
+
+@pytest.mark.parametrize("suffix", ["png", "webp", "tif"])
+def test_orientation_of_xmp_is_applied_to_pixels_and_sizes(tmp_path, suffix):
+    pixels = _pixels(0, 4, 6)
+    for orientation, upright in UPRIGHT.items():
+        text, chunk = XMP.format(orientation), PngImagePlugin.PngInfo()
+        chunk.add_itxt("XML:com.adobe.xmp", text)
+        of_tiff = {"tiffinfo": {700: text.encode()}}
+        options = {"png": {"pnginfo": chunk}, "webp": {"xmp": text.encode(), "lossless": True}, "tif": of_tiff}
+        _save(tmp_path / f"a.{suffix}", pixels, **options[suffix])
         np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], upright(pixels))
         assert data.open_source(tmp_path).example_axes == ("", [upright(pixels).shape[1::-1]])
 
@@ -322,3 +340,39 @@ def test_one_picture_is_a_source_of_no_split(tmp_path):
         data.load(path)
     with pytest.raises(ValueError, match=r"test\.png"):
         data.load(_damage(path), split="all")
+
+
+HALF = np.zeros((6, 4), np.uint8)
+HALF[:3] = 255
+MASKS = {
+    "white on black": HALF, "one": HALF // 255, "16 bits": (HALF // 255).astype(np.uint16) * 3,
+    "a colour": np.dstack([HALF * 0, HALF // 255, HALF * 0]),
+    "alpha over black": np.dstack([HALF * 0] * 3 + [HALF]),
+    "alpha over white": np.dstack([HALF * 0 + 255] * 3 + [HALF]),
+    "gray and alpha": np.dstack([HALF * 0, HALF]), "opaque alpha": np.dstack([HALF] * 3 + [HALF * 0 + 255]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pixels", MASKS.values(), ids=MASKS)
+def test_a_mask_keeps_what_is_opaque_or_else_not_black(tmp_path, recwarn, pixels):
+    Image.fromarray(pixels).save(tmp_path / "m.png")
+    assert np.array_equal(read_mask(tmp_path / "m.png"), HALF > 0)
+    assert not recwarn
+
+
+def test_masks_of_palettes_and_two_colours_keep_what_is_not_black(tmp_path):
+    palette = Image.fromarray(HALF // 255).convert("P")
+    palette.putpalette([255, 255, 255, 0, 0, 0])
+    palette.save(tmp_path / "p.png")
+    Image.fromarray(HALF).convert("1").save(tmp_path / "two.png")
+    assert np.array_equal(read_mask(tmp_path / "p.png"), HALF == 0)
+    assert np.array_equal(read_mask(tmp_path / "two.png"), HALF > 0)
+
+
+@pytest.mark.parametrize(("value", "said"), [(0, "marks nothing as known"), (255, "marks everything as known")])
+def test_a_mask_of_nothing_or_everything_is_said(tmp_path, value, said):
+    Image.new("L", (4, 6), value).save(tmp_path / "m.png")
+    np.save(tmp_path / "m.npy", np.full((6, 4), value > 0))
+    for name in ("m.png", "m.npy"):
+        with pytest.warns(UserWarning, match=said):
+            assert read_mask(tmp_path / name).all() == bool(value)

@@ -17,7 +17,7 @@ import zarr
 from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGLSLossless
 
 from axial_transformers import storage
-from axial_transformers.data import DataConfig, load, scans
+from axial_transformers.data import DataConfig, hdf5_and_zarr, load
 from axial_transformers.data.scans import SUFFIXES, Scan, is_scan, read_scan, write_scan
 from tests.scan_writer import dicom, dicom_series, make_scan
 
@@ -98,6 +98,20 @@ def test_nifti_is_mapped_and_never_written_and_axes_of_length_one_are_dropped(tm
     scan.values[:] = 0
     assert (tmp_path / "a.nii").read_bytes() == content
     _agree(read_scan(dicom_series(tmp_path / "b", one[None].astype(np.uint16))), one.astype(np.uint16), "HW")
+
+
+def test_few_numbers_of_many_are_said(tmp_path, recwarn):
+    values = np.random.default_rng(0).integers(0, 300, (20, 30, 40))
+    nibabel.save(nibabel.Nifti1Image(values.astype(np.int16), np.eye(4)), tmp_path / "a.nii")
+    nibabel.save(nibabel.Nifti1Image(values.astype(np.int16) * 100, np.eye(4)), tmp_path / "b.nii")
+    image = nibabel.load(tmp_path / "a.nii")
+    nibabel.save(nibabel.Nifti1Image(image.get_fdata(), image.affine, image.header), tmp_path / "again.nii")
+    nibabel.save(nibabel.Nifti1Image(values[:1, :1].astype(np.int16) * 100, np.eye(4)), tmp_path / "short.nii")
+    for name, few in (("a.nii", False), ("b.nii", True), ("again.nii", True), ("short.nii", False)):
+        recwarn.clear()
+        read_scan(tmp_path / name)
+        said = [str(each.message) for each in recwarn]
+        assert [": only 300 of the numbers from " in line for line in said] == [True] * few, name
 
 
 @pytest.mark.parametrize(("suffix", "dtype"), [(".dcm", "int16"), ("", "uint16"), (".840", "uint8")])
@@ -255,11 +269,27 @@ def test_tiff_keeps_values_and_axes_in_a_round_trip(tmp_path, axes, dtype, shape
     _agree(read_scan(tmp_path / "b.tif"), values, axes)
 
 
+@pytest.mark.parametrize("stored_as", [{"tile": (16, 16)}, {"rowsperstrip": 16}])
+def test_tiles_of_tiff_that_are_not_stored_are_zeros(tmp_path, stored_as):
+    values = _values(48, 16, dtype="uint8")
+    values[16:32] = 0
+    tifffile.imwrite(tmp_path / "a.tif", values + 1, photometric="minisblack", metadata=None, **stored_as)
+    assert not is_scan(tmp_path / "a.tif")
+    tifffile.imwrite(tmp_path / "a.tif", values, photometric="minisblack", metadata=None, **stored_as)
+    with tifffile.TiffFile(tmp_path / "a.tif", mode="r+b") as file:
+        tags = file.pages[0].tags
+        for code in (324, 325) if "tile" in stored_as else (273, 279):
+            tags[code].overwrite([tags[code].value[0], 0, tags[code].value[2]])
+    assert is_scan(tmp_path / "a.tif")
+    _agree(read_scan(tmp_path / "a.tif"), values, "HW")
+    assert load(tmp_path / "a.tif", DataConfig(size=(48, 16)), "all").values[:][0, ..., 0].tolist() == values.tolist()
+
+
 @pytest.mark.parametrize(
     ("dtype", "shape", "axes"),
     [
         ("int16", (5,), "L"), ("uint16", (4, 5), "HW"), ("uint8", (3, 4, 5), "DHW"), ("float32", (2, 3, 4, 5), "TDHW"),
-        (">i2", (4, 5, 3), "HWC"), ("bool", (2, 5, 5, 3), "DHWC"), (">u2", (2, 3, 4, 5, 6), "TDHWC"),
+        (">i2", (4, 5, 3), "HWC"), ("bool", (2, 5, 5, 3), "DHWC"),
     ],
 )  # fmt: skip
 def test_datasets_of_hdf5_and_zarr_are_read(tmp_path, dtype, shape, axes):
@@ -290,12 +320,196 @@ def test_one_of_several_datasets_is_named(tmp_path, suffix):
         with h5py.File(path, "w", userblock_size=512 if suffix == ".mat" else 0) as file:
             file["time"] = np.arange(3)
             file.create_dataset("t2m", data=values, chunks=(1, 4, 5), compression="gzip")
-            file["t2m"].dims[0].attach_scale(file["time"])
     assert is_scan(f"{path}::t2m")
     _agree(read_scan(f"{path}::t2m"), values, "DHW")
     assert load(f"{path}::t2m", DataConfig(size=(1, 4, 5)), "all").values.shape == (3, 1, 4, 5, 1)
     for name in (path, f"{path}::z"):
         assert f"holds 2 arrays (t2m, time): name one, as in t2m{suffix}::name" in _line(name)
+
+
+def _netcdf(path: Path, values: np.ndarray, axes: tuple[str, ...], **attributes: object) -> Path:
+    """A file as netCDF4 writes it: a variable v, whose axes have scales."""
+    with h5py.File(path, "w") as file:
+        variable = file.create_dataset("v", data=values)
+        for number, (name, length) in enumerate(zip(axes, values.shape, strict=True)):
+            file[name] = np.arange(length)
+            file[name].make_scale(name)
+            variable.dims[number].attach_scale(file[name])
+        file["crs"] = 1
+        variable.attrs.update(attributes)
+    return path
+
+
+NAMED_AXES = [
+    (("time", "level", "lat", "lon"), "TDHW"), (("time", "lat", "lon"), "THW"), (("lat", "lon"), "HW"),
+    (("time", "band", "y", "x"), "TCHW"), (("lon", "lat", "time"), "WHT"), (("Z", "Y", "X", "C"), "DHWC"),
+    (("member", "time", "depth", "latitude", "longitude"), "LTDHW"), (("time", "level", "y", "x", "band"), "TDHWC"),
+    (("time", "station"), "TW"), (("a", "b", "c"), "DHC"), (("x", "lon", "time"), "WHT"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "axes"), NAMED_AXES)
+def test_axes_are_those_that_the_names_in_the_file_say(tmp_path, names, axes):
+    values = _values(*range(2, 2 + len(names)))
+    _netcdf(tmp_path / "a.nc", values, names)
+    with h5py.File(tmp_path / "labels.h5", "w") as file:
+        file["v"] = values
+        for axis, name in zip(file["v"].dims, names):
+            axis.label = name
+    zarr.open_group(tmp_path / "3.zarr", mode="w").create_array("v", data=values, dimension_names=names)
+    older = zarr.open_group(tmp_path / "2.zarr", mode="w", zarr_format=2).create_array("v", data=values)
+    older.attrs["_ARRAY_DIMENSIONS"] = names
+    for kind in (2, 3):
+        scale = zarr.open_group(tmp_path / f"{kind}.zarr").create_array("time", data=np.arange(3))
+        scale.attrs["_ARRAY_DIMENSIONS"] = ["time"]
+    for name in ("a.nc", "labels.h5", "3.zarr", "2.zarr"):
+        _agree(read_scan(tmp_path / name), values, axes)
+
+
+def _ome_zarr(path: Path, values: np.ndarray, axes: str, version: int) -> None:
+    """An image of three resolutions, and masks of it."""
+    names = [{"name": axis, "type": "space"} for axis in axes]
+    stated = {"multiscales": [{"axes": names, "datasets": [{"path": str(each)} for each in range(3)]}]}
+    whole = zarr.open_group(path, mode="a", zarr_format=version)
+    for group in (whole, whole.create_group("labels").create_group("cells")):
+        group.attrs.update({"ome": stated} if version == 3 else stated)
+        for each in range(3):
+            group.create_array(str(each), data=values[..., :: 2**each, :: 2**each])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(("axes", "expected"), [("tczyx", "TCDHW"), ("zyx", "DHW"), ("czyx", "CDHW"), ("yx", "HW")])
+def test_an_image_of_ome_zarr_opens_at_its_full_resolution(tmp_path, version, axes, expected):
+    values = _values(*range(2, 7))[(0,) * (5 - len(axes))]
+    _ome_zarr(tmp_path / "a.zarr", values, axes, version)
+    _agree(read_scan(tmp_path / "a.zarr"), values, expected)
+    _agree(read_scan(f"{tmp_path / 'a.zarr'}::1"), values[..., ::2, ::2], expected)
+    zarr.open_group(tmp_path / "b.zarr", mode="w", zarr_format=version)
+    _ome_zarr(tmp_path / "b.zarr/0", values, axes, version)
+    assert "holds 2 arrays (0/0, 0/labels/cells/0): name one" in _line(tmp_path / "b.zarr")
+    _agree(read_scan(f"{tmp_path / 'b.zarr'}::0/0"), values, expected)
+
+
+def test_five_axes_without_names_are_asked_about(tmp_path):
+    values = _values(2, 3, 4, 5, 6)
+    zarr.create_array(tmp_path / "a.zarr", data=values)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = values
+    for name in ("a.zarr", "a.h5"):
+        assert "has shape [2, 3, 4, 5, 6]: say what its axes are, as by data.axes=TDHWC or TCDHW" in _line(
+            tmp_path / name
+        )
+        for axes in ("TDHWC", "TCDHW"):
+            _agree(read_scan(tmp_path / name, axes), values, axes)
+        examples = load(tmp_path / name, DataConfig(size=(4, 5, 6), axes="TCDHW"), "all")
+        assert np.array_equal(examples.values[:][..., 0], values[:, 0])
+
+
+@pytest.mark.parametrize("options", [{"imagej": True}, {"ome": True}])
+def test_many_channels_of_gray_are_asked_about(tmp_path, options):
+    for count, path in ((40, tmp_path / "a.tif"), (4, tmp_path / "b.tif")):
+        tifffile.imwrite(path, _values(count, 8, 9, dtype="uint16"), photometric="minisblack", **options)
+    _agree(read_scan(tmp_path / "b.tif"), _values(4, 8, 9, dtype="uint16"), "CHW")
+    assert "has shape [40, 8, 9]: say what its axes are, as by data.axes=DHW or CHW" in _line(tmp_path / "a.tif")
+    examples = load(tmp_path / "a.tif", DataConfig(axes="DHW", size=(8, 8, 8)), "all")
+    assert examples.values.shape == (5, 8, 8, 8, 1)
+    assert load(tmp_path / "a.tif", DataConfig(axes="CHW", size=8, cut="tiles"), "all").values.shape == (1, 8, 8, 40)
+
+
+def test_axes_that_are_stated_replace_those_of_the_file_and_all_have_letters(tmp_path):
+    path, values = tmp_path / "a.nii", _values(3, 4, 5)
+    make_scan(path, values)
+    for axes, expected in (("THW", "THW"), ("CHW", "CHW"), ("HWC", "HWC"), ("HW", "DHW"), ("NHW", "DHW")):
+        _agree(read_scan(path, axes), values, expected)
+    assert load(path, DataConfig(axes="CHW", size=(4, 5)), "all").values.shape == (1, 4, 5, 3)
+    for axes in ("TDHW", "HC", "TH"):
+        with pytest.raises(
+            ValueError, match=rf"a\.nii has shape \[3, 4, 5\] and axes DHW, not those of data.axes={axes}"
+        ):
+            load(path, DataConfig(axes=axes, size=(4, 5)), "all")
+
+
+@pytest.mark.parametrize("at_once", [1 << 28, 1000])
+def test_matlab_stores_axes_in_the_other_order(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(hdf5_and_zarr, "_AT_ONCE", at_once)
+    pixels, volume = _values(48, 64, 3, dtype="uint8"), _values(30, 20, 10)
+    for name, values in (("rgb", pixels), ("volume", volume)):
+        with h5py.File(tmp_path / f"{name}.mat", "w", userblock_size=512) as file:
+            file[name] = values.T
+            file[name].attrs["MATLAB_class"] = np.bytes_(values.dtype.name)
+    _agree(read_scan(tmp_path / "rgb.mat"), pixels, "HWC")
+    scan = read_scan(tmp_path / "volume.mat")
+    _agree(scan, volume, "DHW")
+    for box in (3, slice(2, 5), (slice(3, 7), 4), (1, 2, 3), (slice(None), slice(None), slice(1, 3))):
+        assert np.array_equal(scan.values[box], volume[box])
+    found = load(tmp_path / "volume.mat", DataConfig(size=(5, 10, 10)), "all").values[:]
+    assert np.array_equal(found[1, ..., 0], volume[:5, 10:, :])
+    assert load(tmp_path / "rgb.mat", DataConfig(size=(48, 64)), "all").values.shape == (1, 48, 64, 3)
+
+
+def test_scale_and_offset_of_netcdf_are_kept_beside_its_integers(tmp_path, recwarn):
+    values = _values(3, 4, 5)
+    scaling = {"scale_factor": 0.5, "add_offset": np.array([273.0])}
+    scan = read_scan(_netcdf(tmp_path / "a.nc", values, ("time", "lat", "lon"), **scaling, _FillValue=np.int16(-32767)))
+    _agree(scan, values, "THW")
+    assert (scan.scale, scan.offset) == (0.5, 273)
+    of_zarr = {"scale_factor": 2, "add_offset": -1, "_FillValue": "AAAAAAAA+H8="}
+    zarr.create_array(tmp_path / "a.zarr", data=values, attributes=of_zarr)
+    scan = read_scan(tmp_path / "a.zarr")
+    assert (scan.scale, scan.offset) == (2, -1)
+    assert not recwarn
+
+
+@pytest.mark.parametrize("at_once", [1 << 28, 10])
+def test_attributes_of_netcdf_may_say_that_bytes_have_no_sign(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(hdf5_and_zarr, "_AT_ONCE", at_once)
+    values = np.arange(240, dtype=np.uint8).reshape(4, 6, 10)
+    for stated in ("true", b"true"):
+        name = f"{type(stated).__name__}.nc"
+        scan = read_scan(_netcdf(tmp_path / name, values.view(np.int8), ("z", "y", "x"), _Unsigned=stated))
+        assert np.array_equal(scan.values[1:3, 2], values[1:3, 2])
+        _agree(scan, values, "DHW")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ({"_FillValue": np.int16(7)}, "_FillValue says that 7 stands for what is missing"),
+        ({"missing_value": np.array([-1, 7], np.int16)}, "missing_value says that 7 stands for"),
+        ({"_FillValue": np.int16(-1), "_Unsigned": "true"}, "_FillValue says that 65535 stands for"),
+        ({"valid_range": [0, 10]}, "valid numbers are from 0 to 10"),
+        ({"valid_max": 10}, "valid numbers are from None to 10"),
+    ],
+)
+def test_numbers_that_stand_for_missing_ones_are_read_and_that_is_said(tmp_path, attributes, said):
+    values = np.arange(12, dtype=np.int16).reshape(3, 4)
+    values[0, 0] = -1 if "_Unsigned" in attributes else 0
+    with pytest.warns(UserWarning, match=said):
+        scan = read_scan(_netcdf(tmp_path / "a.nc", values, ("y", "x"), **attributes))
+    assert np.array_equal(scan.values.astype(np.int16), values)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_slopes_of_enhanced_dicom_stand_in_groups_shared_or_by_frame(tmp_path, shared):
+    values = _values(3, 4, 5)
+
+    def group(slope: float, intercept: float) -> pydicom.Dataset:
+        item, found = pydicom.Dataset(), pydicom.Dataset()
+        item.RescaleSlope, item.RescaleIntercept, item.RescaleType = slope, intercept, "HU"
+        found.PixelValueTransformationSequence = pydicom.Sequence([item])
+        return found
+
+    def stated(*groups: pydicom.Dataset) -> dict[str, object]:
+        usual = [groups[0]] if shared else []
+        own = [pydicom.Dataset()] * 2 + [*groups[1:]] if shared else groups
+        names = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
+        return {name: pydicom.Sequence(each) for name, each in zip(names, (usual, own)) if each}
+
+    (tmp_path / "a.dcm").write_bytes(dicom(values, **stated(*[group(2, -1024)] * 3)))
+    scan = read_scan(tmp_path / "a.dcm")
+    assert (scan.scale, scan.offset) == (2, -1024)
+    (tmp_path / "b.dcm").write_bytes(dicom(values, **stated(group(2, -1024), group(3, 0), group(2, -1024))))
+    assert "has frames of 2 slopes and intercepts (2 and -1024, 3 and 0" in _line(tmp_path / "b.dcm")
 
 
 REFUSED = {
@@ -418,7 +632,7 @@ def test_files_that_memory_cannot_hold_are_mapped_for_reading(tmp_path, monkeypa
 
 
 def test_large_datasets_are_read_where_they_are_sliced(tmp_path, monkeypatch):
-    monkeypatch.setattr(scans, "_AT_ONCE", 1000)
+    monkeypatch.setattr(hdf5_and_zarr, "_AT_ONCE", 1000)
     values = _values(30, 20, 10)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", data=values, chunks=(5, 10, 10), compression="gzip")

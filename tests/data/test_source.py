@@ -35,7 +35,7 @@ def scan(folder):
         folder / "a.nii.gz",
         DataConfig(size=(2, 2, 2), validation_fraction=0.3, test_fraction=0.3),
         scans,
-        "read_scan",
+        "read_stored",
     )
 
 

@@ -47,21 +47,38 @@ def test_lossless_videos_are_read_exactly_as_clips_in_order(tmp_path, suffix):
     assert np.array_equal(with_steps.values, moving(13)[:12:3].reshape(2, 2, 8, 8, 3))
 
 
-@pytest.mark.parametrize(
-    ("matrix", "quarter_turns"), [((0, 1, -1, 0), 1), ((-1, 0, 0, -1), 2), ((0, -1, 1, 0), 3)], ids=str
-)
-def test_a_rotation_that_the_file_asks_for_is_applied(tmp_path, matrix, quarter_turns):
+@pytest.mark.parametrize("matrix", [(a, 0, 0, d) for a in (1, -1) for d in (1, -1)])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_frames_are_turned_and_mirrored_as_the_file_asks(tmp_path, matrix, swapped):
     """ISO 14496-12: the matrix of a track header takes (x, y) of the frame, y downwards, to (ax + cy, bx + dy)."""
 
     def stored(a: int, b: int, c: int, d: int) -> bytes:
         return struct.pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
 
-    path = encode(tmp_path / "a.mp4", moving(2, 8, 12))
+    path, frames = encode(tmp_path / "a.mp4", moving(2, 8, 12)), moving(2, 8, 12)
     content = path.read_bytes()
     at = content.index(stored(1, 0, 0, 1), content.index(b"tkhd"))
-    path.write_bytes(content[:at] + stored(*matrix) + content[at + 36 :])
+    a, b, c, d = matrix if not swapped else (0, matrix[0], matrix[3], 0)
+    path.write_bytes(content[:at] + stored(a, b, c, d) + content[at + 36 :])
+    expected = np.empty((2, 12, 8, 3) if swapped else frames.shape, np.uint8)
+    for y, x in np.ndindex(8, 12):  # negative numbers count from the other end
+        right, down = a * x + c * y, b * x + d * y
+        expected[:, down - (b + d < 0), right - (a + c < 0)] = frames[:, y, x]
     seen = data.load(tmp_path, DataConfig(frames=2), "all").values[0]
-    assert np.array_equal(seen, np.rot90(moving(2, 8, 12), -quarter_turns, axes=(1, 2)))  # clockwise
+    assert np.array_equal(seen, expected)
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "webm"])
+def test_a_video_that_is_cut_off_says_how_many_frames_it_has(tmp_path, recwarn, suffix):
+    codec = ("libvpx-vp9", "yuv444p") if suffix == "webm" else ()
+    path = encode(tmp_path / f"a.{suffix}", moving(24, 16, 16), *codec)
+    assert len(data.load(path, DataConfig(frames=1), "all")) == 24
+    assert not recwarn
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    examples = data.load(path, DataConfig(frames=1), "all")
+    said = "".join(str(each.message) for each in recwarn)
+    assert 1 < len(examples) < 24
+    assert f"a.{suffix} has only {len(examples)} frames (it states 3.00 seconds, and the last frame is at" in said
 
 
 def test_webm_and_gif_are_read(tmp_path):

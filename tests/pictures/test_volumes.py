@@ -9,11 +9,13 @@ import pytest
 from axial_transformers.data import DataConfig, load, save_arrays
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.scans import read_scan
+from axial_transformers.likelihood.outliers import bits_of_outliers, bits_of_scan
 from axial_transformers.pictures import Look, display, for_display, image_grid, marks_for_display
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import BETWEEN
 from axial_transformers.pictures.heat_maps import BitsOfExample, heat_colours, heat_map, save_scores, under_examples
 from axial_transformers.pictures.saving import require_output, save_examples
+from tests.small_models import small_model
 
 SHAPES = [(3, 5, 2), (1, 1, 7), (2, 3, 5, 4), (2, 1, 3, 4, 5)]
 DEEP = Look(1000, -300)
@@ -239,12 +241,44 @@ def test_scans_are_written_with_the_geometry_of_the_data(tmp_path, file, outputs
 
 @pytest.mark.parametrize("file", ["a.nii.gz", "a.tif"])
 def test_bits_of_a_scan_are_a_scan(tmp_path, file):
-    like = replace(read_scan(scan_file(tmp_path / file, noise(3, 5, 2))), scale=2.0, offset=-7.0)
     values, bits = noise(3, 5, 2, 1), np.random.default_rng(1).random((3, 5, 2, 1))
-    save_scores(None, [{"a": 1}], tmp_path / "maps", [BitsOfExample(0, "0.png", values, bits)], DEEP, like)
-    again = read_scan(tmp_path / "maps" / f"0001-0{like.suffix}")
+    like = replace(read_scan(scan_file(tmp_path / file, noise(3, 5, 2))), values=bits[..., 0])
+    save_scores(None, [{"a": 1}], tmp_path / "maps", [BitsOfExample(0, f"{file}#0,0,0", values, bits)], DEEP, like)
+    again = read_scan(tmp_path / "maps" / f"0001-a#0,0,0{like.suffix}")
     assert (again.values.dtype, again.scale, again.offset) == (np.float32, 1, 0)
     np.testing.assert_array_equal(again.values, bits[..., 0].astype(np.float32))
+    np.testing.assert_array_equal(read_scan(tmp_path / "maps" / f"bits{like.suffix}").values, bits[..., 0])
+
+
+@pytest.mark.parametrize(("shape", "block"), [((6, 9, 8), (2, 4, 4)), ((3, 6, 9, 8), (2, 4, 4)), ((6, 9, 8), (4, 4))])
+@pytest.mark.parametrize("kind", ["Nifti1Image", "Nifti2Image"])
+@pytest.mark.parametrize("codes", [(1, 2), (0, 3), (4, 0)])
+def test_maps_of_blocks_lie_where_they_are_in_the_scan(tmp_path, shape, block, kind, codes):
+    nibabel = pytest.importorskip("nibabel")
+    affine = np.array([[2.0, 0, 0, -90], [0, 0, 3, -126], [0, -4, 0, -72], [0, 0, 0, 1]])
+    image = getattr(nibabel, kind)(noise(*shape, low=0, high=5).T, affine)
+    image.set_sform(affine, codes[0])
+    image.set_qform(affine, codes[1])
+    image.to_filename(tmp_path / "a#1.nii")
+    scan = read_scan(tmp_path / "a#1.nii")
+    model = small_model(block)
+    examples = load(tmp_path / "a#1.nii", DataConfig(size=block), "all")
+    whole = bits_of_scan(model, examples, scan, batch_size=5)
+    maps = [*bits_of_outliers(model, examples, [7, 0, 11], examples)]
+    save_scores(None, [{"a": 1}] * 12, tmp_path / "maps", maps, Look.of(model.config, None), whole)
+    all_bits, written = nibabel.load(tmp_path / "maps" / "bits.nii"), sorted((tmp_path / "maps").glob("0*.nii"))
+    assert np.allclose(all_bits.affine, affine, atol=1e-4)
+    assert all_bits.shape == shape[::-1]
+    covered = np.isfinite(all_bits.get_fdata())
+    assert covered.sum() == len(examples) * np.prod(block)
+    assert len(written) == len(maps)
+    for path in written:
+        found = nibabel.load(path)
+        assert [int(found.header[code]) for code in ("sform_code", "qform_code")] == [*codes]
+        for place in np.ndindex(*found.shape[:3]):
+            point = nibabel.affines.apply_affine(found.affine, np.pad(place, (0, 3 - len(place))))
+            at = np.rint(nibabel.affines.apply_affine(np.linalg.inv(affine), point)).astype(int)
+            assert np.any(np.isclose(all_bits.dataobj[tuple(at)], found.dataobj[place], atol=1e-5))
 
 
 def test_bytes_of_a_small_range_are_not_shown_almost_black():

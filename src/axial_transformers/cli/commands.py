@@ -177,7 +177,8 @@ class Complete(Sampling):
     frames: int | None = None
     """The first frames are known."""
     mask: Path | None = None
-    """An image, white where known; or an .npy file of booleans per position (and channel), true where known."""
+    """An image, opaque where known, or without transparency not black there; or an .npy file of booleans per position
+    (and channel), true where known."""
     approximate: bool = False
     """Allow any mask. Earlier values then do not depend on the known ones after them."""
     examples: Positive = 8

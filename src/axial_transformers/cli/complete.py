@@ -6,7 +6,8 @@ import torch
 from axial_transformers.cli.commands import Complete
 from axial_transformers.cli.options import products_in
 from axial_transformers.data.images import read_mask
-from axial_transformers.data.scans import suffix_of
+from axial_transformers.data.scans import moved, suffix_of
+from axial_transformers.data.tiles import corner_of
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, require_room
 from axial_transformers.likelihood.outliers import label_of
 from axial_transformers.pictures.completions import save_completions
@@ -45,6 +46,8 @@ def main(options: Complete) -> None:
             progress=bar(f"sampling {options.count} completions of {len(known)} examples"),
         )
     values = filled.cpu().numpy()
+    if scan and len(values) == 1 and (own := trained.scan(options.source)):
+        scan = moved(own, corner_of(chosen.names[0], len(own.axes.replace("C", "")), config.shape))
     if suffix_of(options.output) in LOSSLESS:
         save_examples(options.output, values, look, options.scale, scan, trained.model.config.floats)
     else:

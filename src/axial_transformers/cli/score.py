@@ -48,7 +48,8 @@ def main(options: Score) -> None:
     with products:
         shown = bar("heat maps")(islice(maps, options.top))
         usual = [*examples.values[order[options.top :][::-1][: options.top]]]
-        save_scores(options.output, ranked, options.heat_maps, shown, look, scan, facts, usual)
+        whole = outliers.bits_of_scan(trained.model, examples, scan, bar("bits of the scan")) if scan else None
+        save_scores(options.output, ranked, options.heat_maps, shown, look, whole, facts, usual)
     if options.output:
         print(options.output)
     else:

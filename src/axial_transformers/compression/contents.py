@@ -93,7 +93,7 @@ def read_contents(source: Source, config: AxialTransformerConfig, only_data: boo
     if kind == "array" and source.listing.is_one_file:
         suffix = source.path.suffix.lower()
         if suffix in tables.SUFFIXES:
-            return _of_table(source.path, config)
+            return _of_table(source.path, config, source.config)
         if not is_batch(source.path, array_names(source.path)):
             return _of_array(source.path, config, source.config)
     if kind == "image" and len(config.shape) == 2:
@@ -244,13 +244,13 @@ def _of_array(path: Path, config: AxialTransformerConfig, data: DataConfig) -> C
     return _coded(path, read_array(path, name), data.axes, config, path.name, name, stored)
 
 
-def _of_table(path: Path, config: AxialTransformerConfig) -> Contents:
-    """Return the numbers of a table; its text is stored."""
-    table = tables.read_table(path)
-    names = ", ".join(name for name, _ in table.columns)
-    said = f"1 table returns with equal numbers, as float64 holds them, and equal text, not equal bytes: {names}"
-    stored = [(f"{path.name} without numbers", table.rest)]
-    return _coded(path, table.values, "NL", config, path.name, stored=stored, said=said, columns=table.columns)
+def _of_table(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
+    """Return the columns of numbers of a table; a warning says what is left out."""
+    table = tables.read_table(path, decimal=data.decimal)
+    names = f": {', '.join(table.titles)}" if table.titles else ""
+    columns = counted(len(table.columns), "column")
+    said = f"1 table will come back with its {columns} of numbers, as float64 holds them{names}"
+    return _coded(path, table.values, "NL", config, path.name, said=said, columns=table.columns)
 
 
 def _npy(array: NDArray[Any]) -> bytes:
@@ -265,13 +265,15 @@ def _of_scan(source: Source, config: AxialTransformerConfig) -> Contents:
     name = file.name[: -len(own) or None] + scan.suffix
     same = "in the format in which it came" if own == scan.suffix else f"as {name}"
     geometry = " and geometry" if scan.header else ""
+    is_scaled = scan.suffix == ".npy" and (scan.scale, scan.offset) != (1.0, 0.0)
+    scaling = f"; their scale {scan.scale:g} and offset {scan.offset:g} are left out" if is_scaled else ""
     return _coded(
         file,
         scan.values,
         scan.axes,
         config,
         name,
-        said=f"1 scan will come back {same}, with the same values, type{geometry}",
+        said=f"1 scan will come back {same}, with the same values, type{geometry}{scaling}",
         axes=scan.axes,
         scale=scan.scale,
         offset=scan.offset,
@@ -334,7 +336,7 @@ def _coded(
         tiles=_tiles(_Inner(channels_last(array, axes), outer), config),
         description=Description(array=held, stored=names),
         stored=packed,
-        input_size=_size_of(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()),
+        input_size=_size_of(scans.files_of(path)),
         said=[said] if said else [],
     )
 

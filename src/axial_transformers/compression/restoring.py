@@ -74,7 +74,7 @@ def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progr
     kept = suffix_of(Path(array.name if array else pictures[0][0]))
     if array and single and suffix_of(target) not in (".npy", ".npz", kept):
         raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
-    if array and stored and (suffix_of(target) if single else kept) not in (".npz", *tables.SUFFIXES):
+    if array and stored and (suffix_of(target) if single else kept) != ".npz":
         log.info(f"left out, since such files do not hold it: {', '.join(name for name, _ in stored)}")
     examples = reader.examples(description.example_sizes(reader.model.config), salvage, progress)
     lost = list[str]()
@@ -163,8 +163,7 @@ def write_array(
         elif path.suffix != ".npy":
             try:
                 if path.suffix.lower() in tables.SUFFIXES:
-                    rest = b"".join(part for _, content in parts for part in content)
-                    tables.write_table(path, array, held.columns, rest)
+                    tables.write_table(path, array, held.columns)
                 else:
                     like = scans.Scan(
                         array, held.axes, held.scale, held.offset, suffix_of(path), b64decode(held.header)

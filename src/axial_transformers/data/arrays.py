@@ -110,7 +110,7 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     names = array_names(path)
     if options.key is None and is_batch(path, names):
         return ()
-    shape, _ = array_header(path, chosen_array(path, names, options))
+    shape, _ = array_header(path, chosen_array(path, names, options), options.decimal)
     axes = axes_of(path, shape, options)
     return tuple(length for letter, length in zip(axes, shape, strict=True) if letter not in "NC")
 
@@ -122,7 +122,7 @@ def is_one_array(options: DataConfig) -> bool:
 
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
     """Return the array of a file [*A, C], to be cut into blocks."""
-    values = read_array(path, chosen_array(path, array_names(path), options))
+    values = read_array(path, chosen_array(path, array_names(path), options), options.decimal)
     return _channels_last(values, axes_of(path, values.shape, options))
 
 
@@ -137,7 +137,8 @@ def _read(path: Path, options: DataConfig) -> Examples:
     """Return all examples of a file, named by their positions."""
     names, labels = array_names(path), None
     batch = options.key is None and is_batch(path, names)
-    table = tables.read_table(path, options.label_column) if path.suffix.lower() in tables.SUFFIXES else None
+    is_table = path.suffix.lower() in tables.SUFFIXES
+    table = tables.read_table(path, options.label_column, options.decimal) if is_table else None
     if batch:
         values, found = read_batch(path), BYTES
     elif table:

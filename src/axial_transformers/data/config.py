@@ -72,8 +72,13 @@ class DataConfig:
 
     axes: str | None = None
     """Axes of an array, one letter each: N (examples), C (channels), T (frames), D, H, W (depth, height, width), L
-    (length), such as NCHW; for blocks (`size`) also without N, such as DHW. None: the last axis is channels if there
-    are 5 axes or more, or 4 and it is at most 4 long."""
+    (length), such as NCHW; for blocks (`size`) also without N, such as DHW. Of a scan: all of its axes, in place of
+    those that its file states. None: the last axis is channels if there are 5 axes or more, or 4 and it is at most 4
+    long; a scan has the axes of its file."""
+
+    decimal: Literal[",", "."] | None = None
+    """What stands before the decimals of a table. None: a point; or a comma in whole columns, if the separator is
+    another one."""
 
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""

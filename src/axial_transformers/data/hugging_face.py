@@ -28,7 +28,6 @@ from axial_transformers.wording import engineering
 
 BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
 _AT_ONCE = 64
-_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
 class PartOfSource(NamedTuple):
@@ -64,9 +63,7 @@ def pinned(source: str) -> str:
     """Return the name of a data set of the hub with its commit as the revision."""
     datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
-        builder = datasets.load_dataset_builder(**_named(source, ()))
-    _check_revision(source, builder)
-    return f"{source.partition('@')[0]}@{builder.hash}"
+        return f"{source.partition('@')[0]}@{_builder(datasets, source, ()).hash}"
 
 
 def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSource]:
@@ -81,8 +78,7 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
     datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
         if files or is_hub_dataset(source):
-            builder = datasets.load_dataset_builder(**_named(source, files))
-            _check_revision(source, builder)
+            builder = _builder(datasets, source, files)
             if not Path(builder.cache_dir).exists():
                 size = builder.info.dataset_size or sum(file.stat().st_size for file in files)
                 amount = f"{engineering(size)}B, a minute for each gigabyte" if size else "of unknown size"
@@ -105,17 +101,23 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
     return found
 
 
-def _check_revision(source: str, builder: Any) -> None:
-    """Raise ValueError where `datasets` takes what it has of another commit, as it does without a connection."""
-    asked = source.partition("@")[2]
-    if _COMMIT.fullmatch(asked) and not str(builder.hash).startswith(asked):
-        here = f"the hub cannot be reached, and only commit {builder.hash} is here"
-        raise ParsingError(f"{source}: {here}: connect, or ask for that one")
-
-
 def _library(source: str) -> Any:
     require_extra("datasets", "datasets", source)
     return import_module("datasets")  # takes seconds
+
+
+def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
+    """Return the builder of a data set, of no other revision than the source names."""
+    builder = datasets.load_dataset_builder(**_named(source, files))
+    match = HUB.fullmatch(source)
+    asked = match and match["revision"]
+    of_cache = type(builder).__module__ == "datasets.packaged_modules.cache.cache"  # the latest there, without the hub
+    if asked and of_cache and builder.hash != asked:
+        name = source.partition("@")[0]
+        raise ParsingError(
+            f"{source}: the hub does not answer, and the latest copy is {name}@{builder.hash}: name that"
+        )
+    return builder
 
 
 def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:

@@ -63,6 +63,8 @@ def _unread_part(image: ImageFile.ImageFile) -> str | None:
     deep = max(bits) > 8 or _maxval(image) > 255 or re.search(r"[ABKXa];16", str(image.tile))  # RGB;16B and others
     if deep and not is_gray16(image):  # Pillow would drop the low bytes
         return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
+    if 0 in (*tags.get(324, ()), *tags.get(273, ())):  # Pillow would show the file's header there
+        return "has tiles or strips that are not stored: alone, it is read as a scan"
     if bands > len(image.getbands()) or 2 in formats:
         return f"has {bands} bands{' of signed values' * (2 in formats)}, as no picture: alone, it is read as a scan"
     if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
@@ -97,11 +99,12 @@ def say_conversion(image: ImageFile.ImageFile) -> None:
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return width and height of `upright`, by the header."""
-    exif = Image.Exif()
-    exif.load(image.info.get("exif", b""))  # image.getexif() would decode a PNG
+    """Return width and height of `upright`, by the header: its EXIF, or else its XMP."""
     width, height = image.size
-    return (height, width) if exif.get(ExifTags.Base.Orientation) in (5, 6, 7, 8) else (width, height)
+    if ExifTags.Base.Orientation in getattr(image, "tag_v2", ()):  # Pillow states the upright size of TIFF
+        return width, height
+    orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)  # image.getexif() would decode a PNG
+    return (height, width) if orientation in (5, 6, 7, 8) else (width, height)
 
 
 def is_transparent(image: Image.Image) -> bool:
@@ -195,11 +198,23 @@ def at_size(
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:
-    """Return the booleans of an .npy file, or the light pixels [H, W] of an image."""
-    if path.suffix.lower() in SUFFIXES:
-        with opened(path) as picture:
-            return np.asarray(upright(picture).convert("L")) >= 128
-    mask = read_array(path, "arr_0")
+    """Return which positions are known: the booleans of an .npy file, or [H, W] of an image.
+
+    Where an image is transparent in places, what is not is known; otherwise what is not black.
+    """
+    mask = _mask_in(path) if path.suffix.lower() in SUFFIXES else read_array(path, "arr_0")
     if mask.dtype != np.bool_:
         raise ValueError(f"mask={path} holds {mask.dtype}, not booleans")
+    if mask.all() or not mask.any():
+        say(f"mask={path} marks {'everything' if mask.all() else 'nothing'} as known")
     return mask
+
+
+def _mask_in(path: Path) -> NDArray[np.bool_]:
+    with opened(path) as header:
+        image = upright(header)
+    if is_transparent(image):
+        pixels = image.convert("RGBA").getchannel("A")
+    else:
+        pixels = image if image.mode in ("1", "L", "RGB") or is_gray16(image) else image.convert("RGB")
+    return np.asarray(np.atleast_3d(np.asarray(pixels) != 0).any(axis=2))

@@ -24,10 +24,10 @@ def array_names(path: Path) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def array_header(path: Path, name: str, decimal: str | None = None) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return shape and type of one array."""
     if path.suffix.lower() != ".npz":
-        values = read_array(path, name)
+        values = read_array(path, name, decimal)
         return values.shape, values.dtype
     with parsing(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
         first = npy_format.read_magic(stream) == (1, 0)
@@ -35,11 +35,11 @@ def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
     return shape, dtype
 
 
-def read_array(path: Path, name: str) -> NDArray[Any]:
-    """Return one array; those of .npy files are mapped."""
+def read_array(path: Path, name: str, decimal: str | None = None) -> NDArray[Any]:
+    """Return one array; those of .npy files are mapped. Of a table, `decimal` is as `read_table` has it."""
     suffix = path.suffix.lower()
     if suffix in tables.SUFFIXES:
-        return tables.read_table(path).values
+        return tables.read_table(path, decimal=decimal).values
     with parsing(path):
         if suffix == ".npy":
             return np.asarray(mapped(lambda mode: np.load(path, mmap_mode=mode, allow_pickle=False)))

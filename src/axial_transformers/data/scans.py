@@ -1,54 +1,44 @@
-"""Scans and measurements in scientific formats: NIfTI, DICOM, TIFF, HDF5 and Zarr, by the extra `scientific`."""
+"""Scans and measurements in scientific formats, one table of them; by the extra `scientific`."""
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from importlib import import_module
-from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.data.dicom import holds_dicom, is_dicom, read_dicom
 from axial_transformers.data.errors import ParsingError, parsing, say, saying_once
+from axial_transformers.data.hdf5_and_zarr import chosen_array, read_hdf5, read_zarr
 from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
-from axial_transformers.data.splits import part_of_folder
-from axial_transformers.storage import require_extra
+from axial_transformers.data.scan import Scan, header_of, package, usual_axes
 from axial_transformers.storage.files import source_path, written_whole
 
+__all__ = [
+    "SUFFIXES",
+    "WRITTEN",
+    "Scan",
+    "advice_on",
+    "is_scan",
+    "moved",
+    "parted",
+    "read_scan",
+    "read_stored",
+    "suffix_of",
+    "with_axes",
+    "write_scan",
+]
 WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
 """Suffixes of what `write_scan` writes."""
-_AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}
 _TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
-_AT_ONCE = 1 << 28
-"""Bytes of a dataset that is read at once; a larger one is read where it is sliced."""
-_ALIKE = (
-    *("SeriesInstanceUID", "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation"),
-    *("BitsAllocated", "PixelRepresentation", "PixelSpacing", "RescaleSlope", "RescaleIntercept"),
-)
-"""Attributes of DICOM that the slices of a series share."""
-_Slices = list[tuple[Any, NDArray[Any]]]
-"""Attributes and pixels of files of DICOM."""
-
-
-@dataclass(frozen=True, eq=False)
-class Scan:
-    """An array of a file, with what its values and axes mean."""
-
-    values: NDArray[Any]
-    """Integers or floats as stored, slowest axis first; mapped, or read where they are sliced, if the format allows."""
-    axes: str
-    """One letter of T, D, H, W, L, C for each axis, or another one that TIFF has for it."""
-    scale: float = 1.0
-    offset: float = 0.0
-    """A stored value v means offset + scale * v in the file's unit."""
-    suffix: str = ".npy"
-    """The suffix of files that `write_scan` makes like this one: .nii, .nii.gz, .tif or .npy."""
-    header: bytes = field(default=b"", repr=False)
-    """The geometry of NIfTI and DICOM, as a NIfTI header without extensions."""
+_FEW = 16
+"""Of as many numbers, and values, one occurs where few do."""
+_MANY_CHANNELS = 5
+"""From here on, an axis of channels may be one of slices."""
 
 
 def is_scan(path: str | Path) -> bool:
@@ -62,199 +52,245 @@ def is_scan(path: str | Path) -> bool:
         with suppress(ParsingError, OSError), opened(file):
             return False
         return file.is_file()
-    return suffix in SUFFIXES or _is_dicom(file) or (file.is_dir() and _holds_dicom(file))
+    return suffix in SUFFIXES or is_dicom(file) or (file.is_dir() and holds_dicom(file))
 
 
-def read_scan(path: str | Path) -> Scan:
-    """Return the scan in a file, in a folder with one DICOM series, or in `file::dataset` of HDF5 or Zarr.
+def read_scan(path: str | Path, axes: str | None = None) -> Scan:
+    """Return the scan in a file, in a folder with one DICOM series, or in `file::dataset` of several arrays.
+
+    Args:
+        axes: letters of the axes, in place of those that the file states; or of the last axes, if they are the same.
 
     Raises:
-        ValueError: one line for files that are damaged, hold no numbers, or are not one scan; and without the extra
-            `scientific`.
+        ValueError: one line for files that are damaged, hold no numbers, or are not one scan; for axes that the file
+            does not tell and `axes` does not, and for another number of them; and without the extra `scientific`.
         OSError: for files that cannot be opened.
     """
+    return with_axes(path, read_stored(path), axes)
+
+
+def read_stored(path: str | Path) -> Scan:
+    """Return the scan with axes as the file states them; ? for one that it does not state."""
     file, name = parted(path)
     suffix = suffix_of(file)
-    if suffix != ".zarr" and (source_path(file).is_dir() or _is_dicom(file)):
+    if suffix != ".zarr" and (source_path(file).is_dir() or is_dicom(file)):
         suffix = ".dcm"
     file.stat()  # names a missing file
-    if suffix not in _READERS:
-        raise ParsingError(f"{file} is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files")
+    if suffix not in _ROWS:
+        known = f"is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files"
+        raise ParsingError(advice_on(file) or f"{file} {known}")
     with parsing(file), saying_once(file):
-        scan = _READERS[suffix](file, name) if name else _READERS[suffix](file)
+        return _ROWS[suffix].read(file, name) if name else _ROWS[suffix].read(file)
+
+
+def with_axes(path: str | Path, scan: Scan, axes: str | None) -> Scan:
+    """Return a scan with the axes that the user states, or else those of the file; errors as of `read_scan`."""
+    scan = replace(scan, axes=_axes_as_told(path, scan, axes))
     values = scan.values
     if values.dtype.kind not in "biuf" or min(values.shape, default=0) < 1 or len({*scan.axes}) < values.ndim:
         found = f"an array of shape {list(values.shape)}, {values.dtype}, with axes {scan.axes}"
         wanted = "integers or floats on 1 to 4 axes and channels, none of length 0"
-        raise ParsingError(f"{file} holds {found}: give {wanted}, for example as .npy")
+        raise ParsingError(f"{path} holds {found}: give {wanted}, for example as .npy")
     return scan
+
+
+def _axes_as_told(path: str | Path, scan: Scan, axes: str | None) -> str:
+    """Return the axes of the file, or those that the user states."""
+    stated, letters = scan.axes, (axes or "").removeprefix("N")
+    shape = list(scan.values.shape)
+    same_end = "C" not in letters and stated.replace("C", "").endswith(letters)
+    if letters and not same_end:
+        if len(letters) != len(shape):
+            raise ParsingError(f"{path} has shape {shape} and axes {stated}, not those of data.axes={axes}")
+        return letters
+    if "?" in stated and len(stated) == len(shape):
+        ways = {"?HW": "DHW or CHW", "T?HW": "TDHW or TCHW"}.get(stated, "TDHWC or TCDHW")
+        raise ParsingError(f"{path} has shape {shape}: say what its axes are, as by data.axes={ways}")
+    return stated
+
+
+def advice_on(path: Path) -> str | None:
+    """Return a line about a file of a format that is not read: with what to convert it; None for others."""
+    suffix = suffix_of(path)
+    return f"{path} is {_CONVERTED[suffix]}" if suffix in _CONVERTED else None
 
 
 def parted(path: str | Path) -> tuple[Path, str]:
     """Return the file and the dataset of `file::dataset`; no dataset of other paths."""
     file, separator, name = str(path).rpartition("::")
-    return (Path(file), name) if separator and suffix_of(Path(file)) in _OF_DATASETS else (Path(path), "")
+    row = _ROWS.get(suffix_of(Path(file)))
+    return (Path(file), name) if separator and row and row.of_arrays else (Path(path), "")
 
 
 def suffix_of(path: Path) -> str:
-    """Return the suffix in small letters, .nii.gz as a whole."""
-    return ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix.lower()
+    """Return the suffix in small letters, .nii.gz and .fits.gz as a whole."""
+    name = path.name.lower()
+    return next((suffix for suffix in (".nii.gz", ".fits.gz") if name.endswith(suffix)), path.suffix.lower())
 
 
-def _package(name: str, path: Path) -> Any:
-    require_extra("scientific", name, str(path))
-    return import_module(name)
-
-
-def _usual_axes(count: int, channels: bool) -> str:
-    """Return the letters of so many axes, the last of which may be channels."""
-    return _AXES.get(count - channels, "?") + "C" * channels
-
-
-def _read_nifti(path: Path) -> Scan:
+def _read_nibabel(path: Path) -> Scan:
     """Return stored values; axes of length 1 behind the second are dropped."""
-    nibabel = _package("nibabel", path)
+    nibabel = package("nibabel", path)
+    with path.open("rb") as file:
+        if file.read(4) == b"ENVI":
+            raise ParsingError(f"{path} is {_ENVI}")
     image = nibabel.load(path)
-    values = mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T
+    values = _without_short_axes(mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 2:
+        _say_if_few_occur(values)
+    scale, offset = _scaling_of(path, image.dataobj)
+    if isinstance(image, nibabel.Nifti1Image):
+        header, suffix = bytes(image.header.binaryblock), suffix_of(path)
+    else:
+        header, suffix = _geometry_of(nibabel, path, image), ".nii.gz"
+    return Scan(values, usual_axes(values.ndim), scale, offset, suffix, header)
+
+
+def _scaling_of(path: Path, stored: Any) -> tuple[float, float]:
+    """Return slope and intercept; AFNI has a slope for each volume."""
+    scaling = getattr(stored, "scaling", None)
+    slopes = {*(() if scaling is None else np.ravel(scaling).tolist())} or {1.0}
+    if len(slopes) > 1:
+        raise ParsingError(f"{path} has volumes of {len(slopes)} factors: convert it, for example by 3dcopy to .nii.gz")
+    return float(stored.slope) * slopes.pop(), float(stored.inter)
+
+
+def _geometry_of(nibabel: Any, path: Path, image: Any) -> bytes:
+    """Return the geometry of an image in a pair of files, or of another format than NIfTI."""
+    if isinstance(image, nibabel.Nifti1Pair):  # whose header is one of NIfTI but for where its values are
+        second = isinstance(image, nibabel.Nifti2Pair)
+        header = (nibabel.Nifti2Header if second else nibabel.Nifti1Header)(image.header.binaryblock, check=False)
+        header["magic"] = header.single_magic
+        header["vox_offset"] = 0
+        return bytes(header.binaryblock)
+    if isinstance(image, nibabel.AnalyzeImage):
+        say("Analyze does not say which side is left: as nibabel takes it, the first voxel is at the right")
+    return header_of(path, image.affine, image.header)
+
+
+def _without_short_axes(values: NDArray[Any]) -> NDArray[Any]:
     while values.ndim > 2 and len(values) == 1:
         values = values[0]
-    scale, offset = float(image.dataobj.slope), float(image.dataobj.inter)
-    return Scan(values, _usual_axes(values.ndim, False), scale, offset, suffix_of(path), image.header.binaryblock)
+    return values
 
 
-def _read_dicom(path: Path) -> Scan:
-    """Return the slices of a series in the order of their positions, or a file; one slice has no depth."""
-    slices = _slices(path)
-    tags, pixels = slices[0]
-    header = _package("nibabel", path).Nifti1Header()
-    placed = all(each.get("ImagePositionPatient") and each.get("ImageOrientationPatient") for each, _ in slices)
-    if placed and int(tags.get("NumberOfFrames") or 1) == 1:
-        slices, affine = _in_order(path, slices)
-        header.set_sform(affine, 1)
-        header.set_qform(affine, 1)
-        header.set_xyzt_units("mm")
-    elif len(slices) > 1:
-        raise ParsingError(f"{path} holds slices without positions (ImagePositionPatient): give a file of frames")
-    values = np.stack([each for _, each in slices]) if len(slices) > 1 else pixels
-    scale, offset = float(tags.get("RescaleSlope") or 1), float(tags.get("RescaleIntercept") or 0)
-    colours = int(tags.get("SamplesPerPixel") or 1) > 1
-    if not colours:
-        return Scan(values, _usual_axes(values.ndim, False), scale, offset, ".nii.gz", header.binaryblock)
-    if tags.PhotometricInterpretation.startswith("YBR_FULL"):
-        say(f"its channels are {tags.PhotometricInterpretation}, not RGB, as they are stored")
-    return Scan(values, _usual_axes(values.ndim, True), scale, offset)
-
-
-def _slices(path: Path) -> _Slices:
-    """Return the files of a series, in the order of their names."""
-    pydicom, slices = _package("pydicom", path), _Slices()
-    for file in [path] if path.is_file() else sorted(filter(_is_dicom, path.rglob("*"))):
-        with parsing(file):
-            tags = pydicom.dcmread(file)
-            if tags.get("Rows"):
-                slices.append((tags, pydicom.pixels.pixel_array(tags, raw=True)))
-                tags.pop("PixelData", None)  # frees memory
-            else:
-                say(f"{file.name} holds no image, and is left out")
-    if not slices:
-        raise ParsingError(f"{path} holds no DICOM file with an image")
-    first, _ = slices[0]
-    for (tags, _), name in product(slices, _ALIKE):
-        if tags.get(name) != first.get(name):
-            both = " and ".join(str(Path(each.filename).relative_to(path)) for each in (first, tags))
-            unlike = f"more than one series of slices ({both} differ in {name})"
-            raise ParsingError(f"{path} holds {unlike}: give a folder or file of one")
-    return slices
-
-
-def _in_order(path: Path, slices: _Slices) -> tuple[_Slices, NDArray[np.float64]]:
-    """Return slices in the order of their positions, and their affine: voxels [W, H, D] to millimetres."""
-    facing = np.array([tags.ImageOrientationPatient for tags, _ in slices], np.float64)
-    if not np.allclose(facing, facing[0], atol=1e-3):
-        raise ParsingError(f"{path} mixes slices of several orientations: give a folder or file of one")
-    along, down = facing[0].reshape(2, 3)
-    normal = np.cross(along, down)
-    ordered = sorted(slices, key=lambda each: np.dot(each[0].ImagePositionPatient, normal))
-    positions = np.array([tags.ImagePositionPatient for tags, _ in ordered], np.float64)
-    step = (positions[-1] - positions[0]) / (len(ordered) - 1) if len(ordered) > 1 else normal
-    uneven = np.abs((positions - positions[0] - np.outer(np.arange(len(ordered)), step)) @ normal)
-    if not uneven.max() < 0.1 * np.linalg.norm(step):
-        near = Path(ordered[uneven.argmax()][0].filename).name
-        raise ParsingError(f"{path} lacks a slice near {near}, or has one twice: give a folder of one whole series")
-    rows, columns = map(float, slices[0][0].get("PixelSpacing") or (1, 1))
-    affine = np.eye(4)
-    affine[:3] = np.stack([along * columns, down * rows, step, positions[0]], axis=1)
-    return ordered, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine  # DICOM counts to the left and posterior
-
-
-def _is_dicom(path: Path) -> bool:
-    """Return True for .dcm, and for DICOM files without a suffix, or with numbers as one."""
-    named = path.suffix.lower() == ".dcm"
-    if path.name.startswith(".") or not (named or path.suffix[1:].isdigit() or not path.suffix) or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return named or file.read(132)[128:] == b"DICM"
-
-
-def _holds_dicom(folder: Path) -> bool:
-    """Return True for a folder with DICOM files, in it or in its first sub-folder; not for one of splits."""
-    _, folders, names = next(os.walk(folder), ("", [], []))
-    if any(_is_dicom(folder / name) for name in names):
-        return True
-    inside = sorted(name for name in folders if not name.startswith("."))
-    return bool(inside) and not any(map(part_of_folder, inside)) and _holds_dicom(folder / inside[0])
+def _say_if_few_occur(values: NDArray[Any]) -> None:
+    """Say that few numbers of 16 bits occur, as in a file that a tool has scaled to all of them."""
+    occurs = np.zeros(1 << 16, np.bool_)
+    for part in values:
+        occurs[part.astype(np.uint16)] = True
+    numbers = np.flatnonzero(occurs).astype(np.uint16).astype(values.dtype.newbyteorder("="))
+    low, high = int(numbers.min()), int(numbers.max())
+    if _FEW * len(numbers) < min(high - low, values.size):
+        say(
+            f"only {len(numbers):,} of the numbers from {low} to {high} occur, as where a tool has scaled them: a model"
+            " of the original file, or of their ranks (numpy.unique), knows fewer values"
+        )
 
 
 def _read_tiff(path: Path) -> Scan:
     """Return the only series of a file, mapped if it is contiguous; an axis without a name is D, or T before one."""
-    tifffile = _package("tifffile", path)
+    tifffile = package("tifffile", path)
     with tifffile.TiffFile(path) as file:
         if len(file.series) != 1:
             raise ParsingError(f"{path} holds {len(file.series)} arrays: save one array in one file")
         series = file.series[0]
         packed = series.dataoffset is None
         values = series.asarray() if packed else mapped(lambda mode: tifffile.memmap(path, mode=mode))
-    return Scan(values, series.axes.replace("QQ", "TQ").translate(_TIFF_AXES), suffix=".tif")
+        axes = series.axes
+        if (file.is_ome or file.is_imagej) and "C" in axes and series.shape[axes.index("C")] >= _MANY_CHANNELS:
+            axes = axes.replace("C", "?")  # so tifffile calls slices that it writes without names
+    return Scan(values, axes.replace("QQ", "TQ").translate(_TIFF_AXES), suffix=".tif")
 
 
-def _read_hdf5(path: Path, name: str = "") -> Scan:
-    """Return the dataset of this name, or the only one."""
-    h5py, names = _package("h5py", path), list[str]()
-    if not h5py.is_hdf5(path):
-        raise ParsingError(f"{path} is no HDF5, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
-    file = h5py.File(path, "r")  # open as long as its dataset
-    file.visit(names.append)
-    return _dataset(path, name, {each: file[each] for each in names if isinstance(file[each], h5py.Dataset)})
+def _read_itk(path: Path) -> Scan:
+    """Return the values of NRRD or MetaImage; components of a value are channels."""
+    simple_itk = package("SimpleITK", path)
+    image = simple_itk.ReadImage(str(path))
+    values = simple_itk.GetArrayFromImage(image)
+    if image.GetNumberOfComponentsPerPixel() > 1:
+        return Scan(values, usual_axes(values.ndim, channels=True))
+    count, axes = image.GetDimension(), min(image.GetDimension(), 3)
+    turned = np.reshape(image.GetDirection(), (count, count)) * image.GetSpacing()
+    affine = np.eye(4)
+    affine[:axes, :axes] = turned[:axes, :axes]
+    affine[:axes, 3] = image.GetOrigin()[:axes]
+    header = header_of(path, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine)  # ITK counts to the left and posterior
+    values = _without_short_axes(values)
+    return Scan(values, usual_axes(values.ndim), suffix=".nii.gz", header=header)
 
 
-def _read_zarr(path: Path, name: str = "") -> Scan:
-    """Do the same for a folder of Zarr."""
-    zarr = _package("zarr", path)
-    root = zarr.open(path, mode="r")
-    members = [("", root)] if isinstance(root, zarr.Array) else root.members(max_depth=None)
-    return _dataset(path, name, {each: found for each, found in members if isinstance(found, zarr.Array)})
+def _read_fits(path: Path, name: str = "") -> Scan:
+    """Return the image of this name, or the only one; integers are without a sign where FITS says so by BZERO."""
+    package("astropy", path)
+    fits, images = import_module("astropy.io.fits"), dict[str, Any]()
+    with fits.open(path, do_not_scale_image_data=True) as file:
+        for number, image in enumerate(file):
+            if image.is_image and image.shape:
+                images[str(number) if image.name in images else image.name or str(number)] = image
+        chosen = images[chosen_array(path, name, images)]
+        place, header, values = file.index_of(chosen), chosen.header, chosen.data
+    scale, offset = float(header.get("BSCALE", 1)), float(header.get("BZERO", 0))
+    if "BLANK" in header and (values == header["BLANK"]).any():
+        say(f"BLANK says that {header['BLANK']} stands for what is missing: it is read like other numbers")
+    middle = -128 if values.itemsize == 1 else 1 << (8 * values.itemsize - 1)
+    if values.dtype.kind in "iu" and (scale, offset) == (1, middle):
+        values, offset = fits.getdata(path, place, uint=True, ignore_blank=True), 0.0
+    values = _without_short_axes(values)
+    return Scan(values, usual_axes(values.ndim), scale, offset)
 
 
-def _dataset(path: Path, name: str, datasets: Mapping[str, Any]) -> Scan:
-    names = [name.strip("/")] if name else [*datasets]
-    if len(names) != 1 or names[0] not in datasets:
-        some = ", ".join(sorted(datasets)[:20]) or "none"
-        raise ParsingError(f"{path} holds {len(datasets)} arrays ({some}): name one, as in {path.name}::name")
-    found = datasets[names[0]]
-    values = found if found.nbytes > _AT_ONCE else found[...]
-    channels = values.ndim == 5 or (values.ndim in (3, 4) and values.shape[-1] <= 4)
-    return Scan(values, _usual_axes(values.ndim, channels))
+class _Format(NamedTuple):
+    """A row of the table of formats."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[..., Scan]
+    of_arrays: bool = False
+    """True if a file may hold several arrays, of which `file::name` is one."""
 
 
-_OF_DATASETS = (".h5", ".hdf5", ".he5", ".nc", ".nc4", ".mat", ".zarr")
-_READERS: dict[str, Callable[..., Scan]] = {
-    **dict.fromkeys((".nii", ".nii.gz"), _read_nifti),
-    **dict.fromkeys((".tif", ".tiff"), _read_tiff),
-    ".dcm": _read_dicom,
-    **dict.fromkeys(_OF_DATASETS, _read_hdf5),
-    ".zarr": _read_zarr,
+FORMATS = (
+    _Format("NIfTI", (".nii", ".nii.gz"), _read_nibabel),
+    _Format("NIfTI or Analyze in two files", (".hdr",), _read_nibabel),
+    _Format("FreeSurfer", (".mgz", ".mgh"), _read_nibabel),
+    _Format("AFNI", (".head",), _read_nibabel),
+    _Format("NRRD", (".nrrd", ".nhdr"), _read_itk),
+    _Format("MetaImage", (".mha", ".mhd"), _read_itk),
+    _Format("DICOM", (".dcm",), read_dicom),
+    _Format("TIFF", (".tif", ".tiff"), _read_tiff),
+    _Format("FITS", (".fits", ".fit", ".fts", ".fits.gz"), _read_fits, of_arrays=True),
+    _Format("HDF5", (".h5", ".hdf5", ".he5"), read_hdf5, of_arrays=True),
+    _Format("NetCDF 4", (".nc", ".nc4"), read_hdf5, of_arrays=True),
+    _Format("MATLAB 7.3", (".mat",), read_hdf5, of_arrays=True),
+    _Format("Zarr", (".zarr",), read_zarr, of_arrays=True),
+)
+_ROWS = {suffix: row for row in FORMATS for suffix in row.suffixes}
+SUFFIXES = (*_ROWS,)
+_ENVI = "ENVI: convert it, for example by gdal_translate -of GTiff"
+_BIO = "for example by bfconvert to .ome.tif"
+_CONVERTED = {
+    **dict.fromkeys((".bil", ".bip", ".bsq"), _ENVI),
+    **dict.fromkeys(
+        (".grb", ".grb2", ".grib", ".grib2"), "GRIB: convert it, for example by grib_to_netcdf -k 4 to .nc"
+    ),
+    **dict.fromkeys((".sgy", ".segy"), "SEG-Y: convert it, for example by segyio.tools.cube to .npy"),
+    **dict.fromkeys((".img", ".brik"), "the values of a file beside it: give that, which ends in .hdr or .HEAD"),
+    ".czi": f"CZI: convert it, {_BIO}",
+    ".nd2": f"ND2: convert it, {_BIO}",
+    ".mnc": "MINC: convert it, for example by mnc2nii",
 }
-SUFFIXES = (*_READERS,)
+"""Formats that are not read, and what else a file of this suffix is."""
+_DETACHED = {".hdr": (".img",), ".head": (".BRIK", ".BRIK.gz"), ".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
+"""What ends the names of files with the values of a header."""
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a scan: of a folder, a header and its values, or one file."""
+    if path.is_dir():
+        return [each for each in path.rglob("*") if each.is_file()]
+    beside = [path.with_suffix(suffix) for suffix in _DETACHED.get(suffix_of(path), ())]
+    return [path, *(each for each in beside if each.is_file())]
 
 
 def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
@@ -274,7 +310,7 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
         elif suffix in (".tif", ".tiff"):
             codes = {"axes": axes.translate(str.maketrans("LWHD", "QXYZ"))} if axes else {}
             planes = "contig" if axes.endswith("C") and values.shape[-1] > 1 else None
-            tifffile = _package("tifffile", path)
+            tifffile = package("tifffile", path)
             tifffile.imwrite(aside, values, photometric="minisblack", planarconfig=planes, metadata=codes)
         elif suffix == ".npy":
             np.save(aside, values, allow_pickle=False)
@@ -282,11 +318,33 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
             raise ParsingError(f"{path} has no suffix of a scan that is written: give {', '.join(WRITTEN)}")
 
 
+def moved(scan: Scan, corner: Sequence[int]) -> Scan:
+    """Return a scan whose first value lies where that of this `corner` lay, if it has a geometry.
+
+    Args:
+        corner: an index for each axis without channels, the slowest first.
+    """
+    if not scan.header:
+        return scan
+    header = _as_header(scan)
+    step = np.array([*corner[::-1], 0, 0, 0][:3])
+    for get, set_affine in ((header.get_sform, header.set_sform), (header.get_qform, header.set_qform)):
+        affine, code = get(coded=True)
+        if code:
+            affine[:3, 3] += affine[:3, :3] @ step
+            set_affine(affine, code)
+    return replace(scan, header=bytes(header.binaryblock))
+
+
+def _as_header(scan: Scan) -> Any:
+    nibabel = import_module("nibabel")
+    second = len(scan.header) == nibabel.Nifti2Header.sizeof_hdr
+    return (nibabel.Nifti2Header if second else nibabel.Nifti1Header)(scan.header or None)
+
+
 def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
-    nibabel = _package("nibabel", path)
-    second = len(like.header) == nibabel.Nifti2Header.sizeof_hdr
-    kind = nibabel.Nifti2Image if second else nibabel.Nifti1Image
-    header = kind.header_class(like.header or None)
+    nibabel, header = package("nibabel", path), _as_header(like)
+    kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
     header["vox_offset"] = 0  # extensions are not kept
     header.set_data_dtype(values.dtype)
     image = kind(values.T, None, header, dtype=values.dtype)

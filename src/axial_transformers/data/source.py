@@ -121,7 +121,6 @@ class Source:
         path: the file or folder; `file::dataset` of HDF5 or Zarr.
         listing: its files.
         config: how they are read.
-        scan: returns the scan of a file; the last one is kept.
     """
 
     def __init__(
@@ -135,15 +134,19 @@ class Source:
         self.listing = listing
         self.config = config
         self._progress = progress
-        self.scan = lru_cache(1)(scans.read_scan)
+        self._read_stored = lru_cache(1)(scans.read_stored)
         self._kept: tuple[Sequence[Any], Examples] | None = None
         self._check_options()
 
     def with_config(self, config: DataConfig) -> "Source":
         """Return the same source, read with other options that leave the kind of its files as it is."""
         source = Source(self.name, self.path, self.listing, config, self._progress)
-        source.scan = self.scan
+        source._read_stored = self._read_stored
         return source
+
+    def scan(self, file: Path) -> scans.Scan:
+        """Return the scan in a file, with the axes that the options state; the last one that was read is kept."""
+        return scans.with_axes(file, self._read_stored(file), self.config.axes)
 
     def _check_options(self) -> None:
         config, kind = self.config, self.listing.kind
@@ -158,6 +161,9 @@ class Source:
     def _nothing(self) -> ValueError:
         if any(file.suffix.lower() in video.SUFFIXES for file in (self.path, *self.listing.others)):
             return ValueError(f"{self.path} holds videos: set how many frames a clip has, for example data.frames=16")
+        for file in (self.path, *self.listing.others):
+            if advice := scans.advice_on(file):
+                return ValueError(advice)
         return ValueError(
             f"{self.path} holds no images, arrays, tables, scans, data sets (.parquet, .tar) or TFRecord files: give "
             "another file or folder, or digits (docs/how-to/prepare_data.md lists all suffixes)"

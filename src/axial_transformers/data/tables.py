@@ -1,27 +1,26 @@
-"""Tables: .csv and .tsv files, of which the columns of numbers are read, and written back among what is left out."""
+"""Tables: .csv and .tsv files, whose columns of numbers are read, by the extra `tables`."""
 
 import csv
 import io
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import product
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.errors import parsing, say
+from axial_transformers.data.errors import ParsingError, parsing, say
+from axial_transformers.storage import require_extra
 from axial_transformers.wording import counted
 
 SUFFIXES = (".csv", ".tsv")
 _GAPS = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
 _TIMES = re.compile(r"\b(time|date|timestamp|datetime)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?!0[0-9])([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_NUMBER_HERE = "\x1a"
-"""Stands for a cell whose number is among the values."""
+_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 
 
 class Table(NamedTuple):
@@ -30,13 +29,11 @@ class Table(NamedTuple):
     values: NDArray[Any]
     """[rows, columns]: int64 if all are whole, else float64."""
     columns: tuple[tuple[str, str], ...]
-    """Name and type of each, int or float."""
-    rest: bytes
-    """The text of the table, with a mark in place of each number; see `write_table`."""
+    """Title and type of each, int or float; the titles are empty where the first row has none."""
     numbers: tuple[int, ...]
     """The number of each row in the file, from 0, without the titles and empty lines."""
     titled: bool
-    """True if the first row has the titles; columns are else called by their numbers."""
+    """True if the first row has the titles."""
     labels: tuple[str, ...] | None
     """The class of each row, if a column is named for it."""
 
@@ -54,7 +51,7 @@ class Table(NamedTuple):
         return np.array(self.labels, np.int64 if are_numbers else str)
 
 
-def read_table(path: Path, label_column: str | None = None) -> Table:
+def read_table(path: Path, label_column: str | None = None, decimal: str | None = None) -> Table:
     """Return the columns of numbers in the rows without a gap; a warning says what else there is.
 
     A first row without numbers has the titles. Columns of times are left out, by their titles, and those with text.
@@ -62,78 +59,113 @@ def read_table(path: Path, label_column: str | None = None) -> Table:
 
     Args:
         label_column: title of the column with the classes; a warning says if there is none.
+        decimal: what stands before the decimals, a point or a comma. None: a point; or a comma in whole columns of a
+            file whose separator is none.
 
     Raises:
-        ValueError: no table, or no column of numbers.
+        ValueError: no table, or no column of numbers; and a column whose commas may stand before decimals or thousands.
     """
-    return _read_table(path, label_column, path.stat().st_mtime_ns)
-
-
-@lru_cache(2)
-def _read_table(path: Path, label_column: str | None, changed: int) -> Table:
     with parsing(path):
-        text = path.read_text(encoding="utf-8-sig")
-        lines = text.strip("\r\n").splitlines(keepends=True) or [""]
-        often = (each for each in "\t;|" if lines[0].count(each) == lines[-1].count(each) > 0)
-        separator = "\t" if path.suffix.lower() == ".tsv" else next(often, ",")
-        rows = [row for row in csv.reader(lines, delimiter=separator) if row]
-        if _NUMBER_HERE in text or not rows:
-            raise ValueError("it holds control characters, or nothing")
-    width = max(map(len, rows))
-    rows = [row + [""] * (width - len(row)) for row in rows]
-    numbers = np.array([[_number(cell, separator) for cell in row] for row in rows])
-    titled = not np.isfinite(numbers[0]).any()
-    titles = rows[0] if titled else [f"column {i + 1}" for i in range(width)]
-    body, numbers = rows[titled:], numbers[titled:]
-    classes = titles.index(label_column) if label_column in titles else None
-    if label_column is not None and classes is None:
+        marks, cells = _cells_of(path, decimal)
+    titled = not any(_number(cell, mark) is not None for cell in cells[0] if not _is_gap(cell) for mark in marks)
+    titles = cells[0].tolist() if titled else [f"column {i + 1}" for i in range(cells.shape[1])]
+    body = cells[titled:]
+    if label_column is not None and label_column not in titles:
         say(f"{path} has no column {label_column}, which data.label_column names: its rows have no classes")
-    of_numbers = ~np.isinf(numbers).any(0) & (2 * np.isnan(numbers).sum(0) < len(body))
-    chosen = [i for i, title in enumerate(titles) if of_numbers[i] and i != classes and not _TIMES.search(title)]
-    whole_rows = np.isfinite(numbers[:, chosen]).all(1)
-    if classes is not None:
-        whole_rows &= ~np.isnan(numbers[:, classes])
-    kept = np.flatnonzero(whole_rows)
-    if not chosen or not len(kept):
-        raise ValueError(f"{path} has no column of numbers, or a gap in each row: {width} columns, {len(rows)} rows")
-    labels = None if classes is None else tuple(body[n][classes].strip() for n in kept)
-    others = [title for i, title in enumerate(titles) if i not in (*chosen, classes)]
+    labels = body[:, titles.index(label_column)] if label_column in titles else None
+    numbers, columns, others = list[NDArray[np.float64]](), list[tuple[str, str]](), list[str]()
+    for title, column in zip(titles, body.T, strict=True):
+        if title == label_column:
+            continue
+        kind, values = _numbers_of(f"{path}: column {title}", column, marks)
+        if not kind or _TIMES.search(title):
+            others.append(title)
+        else:
+            numbers.append(values)
+            columns.append((title if titled else "", kind))
+    kept = np.isfinite(np.array(numbers)).all(axis=0)
+    if labels is not None:
+        kept = kept & ~np.vectorize(_is_gap, otypes=[bool])(labels)
+    if not numbers or not kept.any():
+        raise ParsingError(f"{path} has no column of numbers, or a gap in each row: its shape is {list(cells.shape)}")
     if others:
         say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
-    if len(kept) < len(body):
-        say(f"{path}: left out, {counted(len(body) - len(kept), 'row')} with a gap")
-    values = numbers[kept][:, chosen]
-    whole = (all(body[n][i].strip().lstrip("+-").isdecimal() for n in kept) for i in chosen)
-    kinds = ["int" if each else "float" for each in whole]
-    for n, i in product(kept, chosen):
-        body[n][i] = _NUMBER_HERE
-    rest = io.StringIO()
-    csv.writer(rest, delimiter=separator, lineterminator="\n").writerows(rows)
-    columns = tuple((titles[i], kind) for i, kind in zip(chosen, kinds, strict=True))
-    values = values.astype(np.float64 if "float" in kinds else np.int64)
-    return Table(values, columns, rest.getvalue().encode(), tuple(kept.tolist()), bool(titled), labels)
+    if not kept.all():
+        say(f"{path}: left out, {counted(len(body) - int(kept.sum()), 'row')} with a gap")
+    whole = all(kind == "int" for _, kind in columns)
+    table = np.stack(numbers, axis=1)[kept].astype(np.int64 if whole else np.float64)
+    names = None if labels is None else tuple(labels[kept])
+    return Table(table, tuple(columns), tuple(np.flatnonzero(kept).tolist()), titled, names)
 
 
-def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, str]], rest: bytes) -> None:
-    """Write values [rows, columns] into the table that `rest` was made of.
+def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, str]]) -> None:
+    """Write values [rows, columns] and the titles of the columns, if there are any; separators are those of the suffix.
 
     Raises:
-        ValueError: it is not the rest of such a table.
+        ValueError: values of another shape.
     """
-    rows = values.reshape(-1, len(columns)).tolist()
-    numbers = [f"{each:.0f}" if kind == "int" else str(each) for row in rows for each, (_, kind) in zip(row, columns)]
-    parts = rest.decode().split(_NUMBER_HERE)
-    if len(parts) != len(numbers) + 1:
-        raise ValueError(f"a table of {len(parts) - 1} numbers, not of {len(numbers)}")
-    text = "".join(part + number for part, number in zip(parts, [*numbers, ""]))
-    path.write_text(text, encoding="utf-8", newline="")
+    titles = [title for title, _ in columns]
+    if values.shape[1:] != (len(columns),):
+        raise ValueError(f"values of shape {list(values.shape)}, not of {len(columns)} columns")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", lineterminator="\n")
+        if any(titles):
+            writer.writerow(titles)
+        for row in values.tolist():
+            writer.writerow(f"{each:.0f}" if kind == "int" else each for each, (_, kind) in zip(row, columns))
 
 
-def _number(cell: str, separator: str) -> float:
-    """Return the number in a cell, NaN for a gap, and infinity for text."""
-    text = cell.strip()
-    if text.lower() in _GAPS:
-        return math.nan
-    plain = text if separator == "," else text.replace(",", ".")
-    number = float(plain) if _NUMBER.fullmatch(plain) else math.inf
-    return math.inf if plain.lstrip("+-").isdecimal() and abs(number) >= 1 << 53 else number
+def _cells_of(path: Path, decimal: str | None) -> tuple[str, NDArray[Any]]:
+    """Return the marks that may stand before decimals, and the text of all cells [rows, columns]."""
+    require_extra("tables", "pandas", str(path))
+    text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    end = "\n" if "\n" in text else "\r"
+    lines = text.strip("\r\n").split(end)
+    separator = _separator_of(path, lines[0], lines[-1])
+    options = {"header": None, "dtype": object, "keep_default_na": False}  # pandas would guess types by parts
+    cells = import_module("pandas").read_csv(io.StringIO(text), sep=separator, lineterminator=end, **options)
+    marks = decimal or ("." if separator == "," else ".,")
+    return marks, np.vectorize(str.strip, otypes=[object])(cells.to_numpy())
+
+
+def _separator_of(path: Path, first: str, last: str) -> str:
+    """Return a tab for .tsv, else what the first and the last line have equally often, else a comma."""
+    if path.suffix.lower() == ".tsv":
+        return "\t"
+    for candidate in "\t;|":
+        if 0 < first.count(candidate) == last.count(candidate):
+            return candidate
+    return ","
+
+
+def _numbers_of(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDArray[np.float64]]:
+    """Return int or float, and the numbers of cells, NaN for gaps; "" for text, or where half of them are gaps."""
+    cells = [cell for cell in column if not _is_gap(cell)]
+    if 2 * len(cells) <= len(column):
+        return "", np.empty(0)
+    for mark in marks:
+        numbers = [math.nan if _is_gap(cell) else _number(cell, mark) for cell in column]
+        if None in numbers:
+            continue
+        with_comma = [cell for cell in cells if "," in cell]
+        if len(marks) > 1 and with_comma and all(map(_THOUSANDS.fullmatch, with_comma)):
+            ways = f"{with_comma[0].replace(',', '.')} or {with_comma[0].replace(',', '')}"
+            raise ParsingError(
+                f"{where} holds {with_comma[0]}, {ways}: set data.decimal to , for the first; . leaves the column out"
+            )
+        whole = all(cell.lstrip("+-").isdecimal() for cell in cells)
+        return "int" if whole else "float", np.array(numbers, np.float64)
+    return "", np.empty(0)
+
+
+def _is_gap(cell: str) -> bool:
+    return cell.lower() in _GAPS
+
+
+def _number(cell: str, mark: str) -> float | None:
+    """Return the number in a cell; None for text."""
+    plain = cell if mark == "." else cell.replace(".", "text").replace(mark, ".")
+    if not _NUMBER.fullmatch(plain):
+        return None
+    number = float(plain)
+    return None if plain.lstrip("+-").isdecimal() and abs(number) >= 1 << 53 else number

@@ -30,6 +30,23 @@ def tile_of(name: str) -> tuple[str, tuple[int, int] | None]:
     return (match[1], (int(match[2]), int(match[3]))) if match else (name, None)
 
 
+def corner_of(name: str, axes: int, block: Sequence[int]) -> tuple[int, ...]:
+    """Return where a block begins in its array, by its name ARRAY#i#j,k.
+
+    The name has an index for each axis before those of a block, then the place among the blocks.
+
+    Args:
+        axes: number of axes of the array.
+        block: lengths of the block's axes.
+
+    Raises:
+        ValueError: it is no such name.
+    """
+    *indices, place = name.rsplit("#", axes - len(block) + 1)[1:]
+    starts = [int(number) * side for number, side in zip(place.split(","), block, strict=True)]
+    return (*map(int, indices), *starts)
+
+
 def joined_tiles(squares: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
     """Return the image [H, W, C] of tiles [n, h, w, C] with these names; a missing one is 0."""
     corners = np.array([tile_of(name)[1] for name in names])

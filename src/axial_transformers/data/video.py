@@ -5,6 +5,7 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,10 @@ from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.folders import natural_key
 from axial_transformers.data.images import MODES, PixelKind, at_size, decoded, kind_of_images
 from axial_transformers.storage import require_extra
+from axial_transformers.wording import counted
 
+MISSING = 0.05
+"""Share of a video's length from which on it counts as cut off."""
 SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif")
 
 
@@ -76,8 +80,8 @@ def _decoded(video: Path) -> Iterator[Image.Image]:
     with parsing(video, "is not a whole video"), video.open("rb") as stream, pyav().open(stream) as container:
         if not container.streams.video:
             raise ParsingError(f"{video} holds no video: remove it")
-        track = container.streams.video[0]
-        track.codec_context.thread_count = 1
+        track, times = container.streams.video[0], list[float]()
+        track.codec_context.thread_count, stated = 1, _seconds_of(container, track)
         for number, frame in enumerate(container.decode(track)):
             if frame.is_corrupt:
                 raise ParsingError(f"{video} is damaged at frame {number}: replace or remove it")
@@ -87,7 +91,39 @@ def _decoded(video: Path) -> Iterator[Image.Image]:
             pixels = frame.to_ndarray(format="rgba" if has_alpha else "rgb24")
             if has_alpha and pixels[..., 3].min() < 255:
                 raise ParsingError(f"{video} is transparent in places: flatten it onto a background first")
-            yield Image.fromarray(np.ascontiguousarray(np.rot90(pixels[..., :3], round(frame.rotation / 90))))
+            times.append(frame.time or 0.0)
+            yield Image.fromarray(np.ascontiguousarray(_as_displayed(frame, pixels[..., :3])))
+    _say_if_cut_off(video, times, stated)
+
+
+def _say_if_cut_off(video: Path, times: Sequence[float], stated: float) -> None:
+    """Say where frames at these seconds are much shorter than a file states."""
+    count = len(times)
+    if count > 1 and (max(times) - min(times)) * count / (count - 1) < (1 - MISSING) * stated:
+        whole = f"it states {stated:.2f} seconds, and the last frame is at {max(times):.2f}"
+        say(f"{video} has only {counted(count, 'frame')} ({whole}), as a file that is cut off")
+
+
+def _seconds_of(container: Any, track: Any) -> float:
+    """Return how long the header says that a track is; 0 if it does not."""
+    if track.duration:
+        return float(track.duration * track.time_base)
+    if "DURATION" in track.metadata:  # as Matroska has it, 00:01:02.345
+        hours, minutes, seconds = map(float, track.metadata["DURATION"].split(":"))
+        return 3600 * hours + 60 * minutes + seconds
+    return container.duration / 1e6 if container.duration and len(container.streams) == 1 else 0.0
+
+
+def _as_displayed(frame: Any, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return pixels [H, W, C] turned and mirrored by the frame's matrix, which takes (x, y) to (ax + cy, bx + dy)."""
+    stored = frame.side_data.get("DISPLAYMATRIX")
+    if stored is None:
+        return pixels
+    a, b, _, c, d, *_ = np.frombuffer(stored, np.int32).tolist()
+    across, down = a, d
+    if abs(a) + abs(d) < abs(b) + abs(c):
+        pixels, across, down = pixels.swapaxes(0, 1), c, b
+    return pixels[:: -1 if down < 0 else 1, :: -1 if across < 0 else 1]
 
 
 def write_mp4(file: Path, frames: NDArray[np.uint8], fps: int) -> None:

@@ -8,7 +8,7 @@ RUN/typical.json keeps scores of validation examples, with which others are comp
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,8 @@ from jaxtyping import Float, Integer
 
 from axial_transformers.data import Examples
 from axial_transformers.data.lazy_array import Values
-from axial_transformers.data.tiles import joined_tiles, tile_of
+from axial_transformers.data.scans import Scan
+from axial_transformers.data.tiles import corner_of, joined_tiles, tile_of
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -132,6 +133,25 @@ def bits_of_outliers(
         )
         tile = corner and tuple(slice(i * side, (i + 1) * side) for i, side in zip(corner, scored.shape, strict=True))
         yield BitsOfExample(rank, picture, values, bits, tile)
+
+
+def bits_of_scan(
+    model: AxialTransformer, scored: Examples, scan: Scan, progress: Progress = iter, batch_size: int = 16
+) -> Scan:
+    """Return the bits of each position of a scan of which examples are blocks, as a mean over channels.
+
+    Positions in no block are NaN.
+    """
+    shape = [length for letter, length in zip(scan.axes, scan.values.shape, strict=True) if letter != "C"]
+    bits = np.full(shape, np.nan, np.float32)
+    for start in progress(range(0, len(scored), batch_size)):
+        batch = scored[start : start + batch_size]
+        maps = bits_map(model, torch.from_numpy(batch.values), label_of(batch)).mean(dim=-1).cpu().numpy()
+        for name, block in zip(batch.names, maps, strict=True):
+            lengths = (*[1] * (len(shape) - block.ndim), *block.shape)
+            corner = corner_of(name, len(shape), block.shape)
+            bits[tuple(slice(at, at + length) for at, length in zip(corner, lengths, strict=True))] = block
+    return replace(scan, values=bits, axes=scan.axes.replace("C", ""), scale=1.0, offset=0.0)
 
 
 def label_of(examples: Examples) -> Integer[torch.Tensor, " n"] | None:

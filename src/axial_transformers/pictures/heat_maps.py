@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.scans import Scan, write_scan
+from axial_transformers.data.scans import Scan, moved, write_scan
+from axial_transformers.data.tiles import corner_of
 from axial_transformers.pictures import html
 from axial_transformers.pictures.display import HEAT, Look, Pixels, as_row, colour, for_display, joined, with_alpha
 from axial_transformers.pictures.grids import contact_sheet, enlargement, gap_of, image_grid, with_scale
@@ -51,7 +52,11 @@ def save_scores(
     """Write scores to a .csv or .json file, and heat maps and a page to a folder: both appear, or neither.
 
     Rows are in the order of ranks; `usual` are the examples [*A, C] of the last ranks, the last first. Bits of volumes
-    are also written as arrays [*A], like `scan`.
+    are also written as arrays [*A].
+
+    Args:
+        scan: the bits of a whole scan, of which the examples are blocks. It is also written, as bits.nii.gz or with
+            another suffix of its own, and the maps of blocks are scans, each at its place.
     """
     with ExitStack() as whole:
         if folder:
@@ -62,10 +67,12 @@ def save_scores(
                 picture = heat_map(each.values, each.bits, look, each.tile)
                 picture.save(path)
                 shown[each.rank] = html.figure(picture, f"{each.rank + 1}: {each.name}")
-                if look.is_volume(each.bits.ndim - 1):
+                if scan or look.is_volume(each.bits.ndim - 1):
                     mean = each.bits.mean(axis=-1, dtype=np.float32)
-                    like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
+                    like = _at_its_place(scan, each) if scan else Scan(mean, "")
                     write_scan(path.with_name(f"{number:04d}-{bare}{like.suffix}"), mean, like)
+            if scan:
+                write_scan(aside / f"bits{scan.suffix}", scan.values, scan)
             first, last = [rows[rank] for rank in shown], rows[: -len(usual) - 1 : -1]
             sheets = [html.figure(image_grid(np.stack(usual), look=look), "in the order of the table")] if usual else []
             sections = [
@@ -76,6 +83,14 @@ def save_scores(
             html.write_page(aside / PAGE, Path(facts.get("model", folder)).resolve().name, sections)
         if table:
             save_table(table, rows, facts)
+
+
+def _at_its_place(scan: Scan, example: BitsOfExample) -> Scan:
+    """Return what the bits of a block are written like."""
+    block = example.bits.shape[:-1]
+    name = f"{example.name}#0,0" if example.tile else example.name  # all tiles of an image begin at its corner
+    corner = corner_of(name, len(scan.axes), block)
+    return moved(replace(scan, axes=scan.axes[-len(block) :]), corner)
 
 
 def heat_map(

@@ -174,7 +174,7 @@ class TrainedModel:
         """Raise ValueError for a table whose titles are not those of the model in the same order."""
         if self.columns is None or source.suffix.lower() not in tables.SUFFIXES:
             return
-        titles = tables.read_table(source).titles
+        titles = tables.read_table(source, decimal=self.data.decimal).titles
         if titles is not None and titles != self.columns:
             both = f"the columns {', '.join(titles)}, not {', '.join(self.columns)}"
             raise ValueError(f"{source} has {both}: bring them into this order, or leave out the model")
@@ -182,7 +182,7 @@ class TrainedModel:
     def scan(self, source: str | Path | None = None) -> Scan | None:
         """Return the file of `source`, or of the model's data, if it is a scan."""
         where = source or self.source
-        return read_scan(where) if where is not None and is_scan(where) else None
+        return read_scan(where, self.data.axes) if where is not None and is_scan(where) else None
 
     def label(self, word: str | None) -> torch.Tensor | None:
         """Return the class of this name or number as a tensor without axes; None: without a label.
