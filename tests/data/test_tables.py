@@ -41,6 +41,7 @@ def test_columns_keep_their_names_and_what_is_left_out_is_said(tmp_path):
         ("a.csv", "x|y\n1|2\n\n3|4\n\n", [[1, 2], [3, 4]]),
         ("a.csv", "x|z,y\n1,2\n3,4", [[1, 2], [3, 4]]),
         ("a.csv", "date,x\n1,5\n2,6\n", [[5], [6]]),
+        ("a.csv", "date;x\n1,234;5\n2,345;6\n", [[5], [6]]),
         ("a.csv", "x,y\n1,2\nNA,3\n5,6\n", [[1, 2], [5, 6]]),
         ("a.csv", "x,y\r1,2\r3,4\r", [[1, 2], [3, 4]]),
         ("a.csv", "x;mixed;y\n1;1,5;2\n2;1.5;3\n", [[1, 2], [2, 3]]),

@@ -68,7 +68,7 @@ def read_zarr(path: Path, name: str = "") -> Scan:
     zarr = package("zarr", path)
     root = zarr.open(path, mode="r")
     members = {"": root} | ({} if isinstance(root, zarr.Array) else dict(root.members(max_depth=None)))
-    arrays = {each: found for each, found in members.items() if isinstance(found, zarr.Array)}
+    arrays = {each: member for each, member in members.items() if isinstance(member, zarr.Array)}
     axes = {each: _axes_in_zarr(array) for each, array in arrays.items()}
     left_out = {each for each, names in axes.items() if names == [each.rpartition("/")[2]]}
     for group in members.keys() - arrays.keys():

@@ -169,6 +169,7 @@ def _geometry_of(nibabel: Any, path: Path, image: Any) -> bytes:
 
 
 def _without_short_axes(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values without axes of length 1 before the last two."""
     while values.ndim > 2 and len(values) == 1:
         values = values[0]
     return values
@@ -265,6 +266,7 @@ FORMATS = (
     _Format("MATLAB 7.3", (".mat",), read_hdf5, of_arrays=True),
     _Format("Zarr", (".zarr",), read_zarr, of_arrays=True),
 )
+"""The table of formats: a row for each; what NIfTI does not hold returns from archives as .npy."""
 _ROWS = {suffix: row for row in FORMATS for suffix in row.suffixes}
 SUFFIXES = (*_ROWS,)
 _ENVI = "ENVI: convert it, for example by gdal_translate -of GTiff"

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 import re
 from collections.abc import Sequence
 from importlib import import_module
@@ -59,15 +58,15 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
 
     Args:
         label_column: title of the column with the classes; a warning says if there is none.
-        decimal: what stands before the decimals, a point or a comma. None: a point; or a comma in whole columns of a
-            file whose separator is none.
+        decimal: what stands before the decimals, a point or a comma. None: a point; or a comma in whole columns, where
+            the separator is another one.
 
     Raises:
         ValueError: no table, or no column of numbers; and a column whose commas may stand before decimals or thousands.
     """
     with parsing(path):
         marks, cells = _cells_of(path, decimal)
-    titled = not any(_number(cell, mark) is not None for cell in cells[0] if not _is_gap(cell) for mark in marks)
+    titled = not any(_NUMBER.fullmatch(_with_point(cell, mark)) for cell in cells[0] for mark in marks)
     titles = cells[0].tolist() if titled else [f"column {i + 1}" for i in range(cells.shape[1])]
     body = cells[titled:]
     if label_column is not None and label_column not in titles:
@@ -77,12 +76,13 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     for title, column in zip(titles, body.T, strict=True):
         if title == label_column:
             continue
-        kind, values = _numbers_of(f"{path}: column {title}", column, marks)
-        if not kind or _TIMES.search(title):
-            others.append(title)
-        else:
+        is_time = _TIMES.search(title)
+        kind, values = ("", column) if is_time else _numbers_of(f"{path}: column {title}", column, marks)
+        if kind:
             numbers.append(values)
             columns.append((title if titled else "", kind))
+        else:
+            others.append(title)
     kept = np.isfinite(np.array(numbers)).all(axis=0)
     if labels is not None:
         kept = kept & ~np.vectorize(_is_gap, otypes=[bool])(labels)
@@ -140,12 +140,13 @@ def _separator_of(path: Path, first: str, last: str) -> str:
 
 def _numbers_of(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDArray[np.float64]]:
     """Return int or float, and the numbers of cells, NaN for gaps; "" for text, or where half of them are gaps."""
-    cells = [cell for cell in column if not _is_gap(cell)]
+    known = np.array([not _is_gap(cell) for cell in column], np.bool_)
+    cells = column[known].tolist()
     if 2 * len(cells) <= len(column):
         return "", np.empty(0)
     for mark in marks:
-        numbers = [math.nan if _is_gap(cell) else _number(cell, mark) for cell in column]
-        if None in numbers:
+        plain = [_with_point(cell, mark) for cell in cells]
+        if not all(map(_NUMBER.fullmatch, plain)):
             continue
         with_comma = [cell for cell in cells if "," in cell]
         if len(marks) > 1 and with_comma and all(map(_THOUSANDS.fullmatch, with_comma)):
@@ -153,8 +154,12 @@ def _numbers_of(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDAr
             raise ParsingError(
                 f"{where} holds {with_comma[0]}, {ways}: set data.decimal to , for the first; . leaves the column out"
             )
-        whole = all(cell.lstrip("+-").isdecimal() for cell in cells)
-        return "int" if whole else "float", np.array(numbers, np.float64)
+        numbers = np.full(len(column), np.nan)
+        numbers[known] = list(map(float, plain))
+        whole = np.array([cell.lstrip("+-").isdecimal() for cell in plain])
+        if (np.abs(numbers[known][whole]) >= 1 << 53).any():
+            continue
+        return "int" if whole.all() else "float", numbers
     return "", np.empty(0)
 
 
@@ -162,10 +167,6 @@ def _is_gap(cell: str) -> bool:
     return cell.lower() in _GAPS
 
 
-def _number(cell: str, mark: str) -> float | None:
-    """Return the number in a cell; None for text."""
-    plain = cell if mark == "." else cell.replace(".", "text").replace(mark, ".")
-    if not _NUMBER.fullmatch(plain):
-        return None
-    number = float(plain)
-    return None if plain.lstrip("+-").isdecimal() and abs(number) >= 1 << 53 else number
+def _with_point(cell: str, mark: str) -> str:
+    """Return a cell with a point before its decimals; no number where it has another mark."""
+    return cell if mark == "." else cell.replace(".", "text").replace(mark, ".")
