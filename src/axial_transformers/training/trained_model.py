@@ -117,7 +117,7 @@ class TrainedModel:
                 return False
         data, fingerprint = self.trained_on
         try:
-            return load(source, data, "train", bar("reading")).fingerprint == fingerprint
+            return load(source, data, "train", bar("reading files")).fingerprint == fingerprint
         except (ValueError, OSError):  # other data
             return False
 
@@ -210,7 +210,7 @@ class TrainedModel:
 def _load_first(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:
     for split in splits:
         with suppress(EmptySplitError):
-            return load(source, options, split, bar("reading")), split
+            return load(source, options, split, bar("reading files")), split
     raise ValueError(f"{source} has no {' or '.join(splits)} examples: take split=all, or other data")
 
 
