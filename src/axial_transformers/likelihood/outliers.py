@@ -87,7 +87,7 @@ def ranking(scores: Scores, wanted: RankBy | None = None) -> tuple[RankBy, str]:
     if wanted:
         return wanted, "as asked"
     if scores.corrected is None:
-        return "deviation", "bits far below those of usual examples are as odd as bits far above"
+        return "deviation", "examples with far fewer bits than usual ones are as odd as those with far more"
     if len(scores.bits) < MIN_EXAMPLES:
         return "bits", f"fewer than {MIN_EXAMPLES} examples do not tell whether PNG's bits explain them"
     found = correlation(scores.bits, scores.bits - scores.corrected)

@@ -237,7 +237,10 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
     of_examples = np.unique(np.arange(count)[:, None] * len(counts) + codes.reshape(count, -1))
     occurs = np.median(np.bincount(of_examples % len(counts))[codes])
     if occurs < RARE * count or codes.size < 2 * len(counts):
-        return "ordinal", f"numbers: each occurs in few examples, about {occurs:.0f} of {count}"
+        return (
+            "ordinal",
+            f"numbers, because a value occurs in only about {occurs:.0f} of the {count} examples looked at",
+        )
     ranks, share = (counts.cumsum() - counts / 2)[codes], 1.0
     for axis in range(1, codes.ndim - 1):
         along = np.moveaxis(ranks, axis, 0)
@@ -246,5 +249,7 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
         by_chance = np.abs(first - np.random.default_rng(0).permutation(second))
         if by_chance.any():
             share = min(share, np.abs(first - second).mean() / by_chance[by_chance > 0].mean())
-    why = f"unlike neighbours are {share:.0%} as far apart as by chance"
-    return ("ordinal", f"numbers: {why}") if share < NEAR else ("categorical", f"symbols: {why}")
+    why = f"neighbours that differ do so by {share:.0%} of what random pairs do"
+    if share < NEAR:
+        return "ordinal", f"numbers, because {why}"
+    return "categorical", f"symbols, because {why}"
