@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from axial_transformers.cli.compress import Compress
 from axial_transformers.compression import archive
+from axial_transformers.data.loading import DIGITS
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
 from tests.small_models import CHUNKS_OF_64, archiving_model, random_model, small_config
@@ -44,6 +46,12 @@ def test_an_array_goes_into_an_archive_and_comes_back(axial: Axial, refused, mod
         assert axial("decompress", *given, "a.axl", target).out == f"{target}\n"
         assert np.array_equal(np.load(target)["images"], images)
     assert "model a.axl restored/" in refused("decompress", "model", "a.axl")
+
+
+def test_digits_are_the_bundled_ones_and_a_path_stays_a_path():
+    assert Compress("digits", "a.axl").words == (None, DIGITS, Path("a.axl"))
+    assert Compress("digits", "digits", "a.axl").words == ("digits", DIGITS, Path("a.axl"))
+    assert Compress("./digits", "a.axl").words == (None, Path("digits"), Path("a.axl"))
 
 
 @pytest.mark.parametrize("embed", [True, False])

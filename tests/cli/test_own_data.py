@@ -40,12 +40,12 @@ def test_a_model_of_the_package_takes_the_test_part_of_its_own_data(axial: Axial
 
 
 def test_scores_and_completions_of_own_data_are_of_the_test_part(axial: Axial, trained):
-    done = axial("score", trained, "digits", "--output", "s.json", "--against", "digits", "--typical", "digits")
+    done = axial("score", trained, "digits", "--out", "s.json", "--against", "digits", "--typical", "digits")
     names = {row["name"] for row in json.loads(Path("s.json").read_text())["scores"]}
     assert names == {*data.load("digits", split="test").names}
     assert "only its test part is taken" in done.err
     assert "297 examples of digits as anomalies" in done.out
-    words = ["complete", trained, "digits", "--rows", "4", "--count", "1", "--output", "c.npy"]
+    words = ["complete", trained, "digits", "--rows", "4", "--count", "1", "--out", "c.npy"]
     assert axial(*words, "--only", "1500", "1796").status == 0
     done = axial(*words[:-1], "d.npy", "--only", "3")
     assert done.status == 2

@@ -183,7 +183,7 @@ def test_names_that_are_not_utf8_are_read_and_no_run_is_begun_that_could_not_be(
     assert (refused.status, "run\\udcff is no name in UTF-8" in refused.err) == (2, True), refused.err
     assert not (tmp_path / os.fsdecode(b"run\xff")).exists()
     assert axial("train", folder, *options, tmp_path / "run").status == 0
-    done = axial("score", tmp_path / "run", folder, "--split", "all", "--output", tmp_path / "scores.csv")
+    done = axial("score", tmp_path / "run", folder, "--split", "all", "--out", tmp_path / "scores.csv")
     assert done.status == 0, done.err
     assert r"3\udcff.png" in (tmp_path / "scores.csv").read_text(encoding="utf-8")
 

@@ -1,22 +1,88 @@
 """axial compress: images or a scan to one file, losslessly."""
 
 import json
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from axial_transformers.cli.commands import Compress
+from cyclopts import Parameter
+
 from axial_transformers.cli.console import print_rows
-from axial_transformers.cli.fitting import fitted
-from axial_transformers.compression.archive import Written, compress_files, require_free
-from axial_transformers.pictures.other_codecs import coded_sizes
+from axial_transformers.cli.options import REQUIRED, Weights, Word, sorted_words
 from axial_transformers.progress import bar
-from axial_transformers.storage.model_folders import WEIGHTS, locate
-from axial_transformers.training.trained_model import open_model
 from axial_transformers.wording import counted
+
+if TYPE_CHECKING:  # options are read without torch
+    from axial_transformers.compression.archive import Written
+
+
+@dataclass(frozen=True)
+class Compress:
+    """Compress images, an array, a table, a scan or clips into one file, losslessly.
+
+    A small model is trained on the source for five minutes, or for as many as --minutes says, and stored in the file.
+    With MODEL, that is stored and codes the data.
+
+        axial compress icons/ icons.axl
+        axial compress head.nii.gz head.axl --minutes 60
+        axial compress runs/fashion_mnist fashion_mnist.npz all.axl
+    """
+
+    USAGE: ClassVar[str] = "[MODEL] SOURCE ARCHIVE [OPTIONS]"
+
+    model: str | Path | None = None
+    """Folder of a run or of an exported model, or a hub id. Leave it out, and one is trained."""
+    source: Annotated[str | Path | None, REQUIRED] = None
+    """What axial train reads, or an image. Files return with equal values, in their or the nearest lossless format."""
+    archive: Path | None = None
+    """The file to write, NAME.axl."""
+    _: KW_ONLY
+    minutes: float | None = None
+    """Minutes of training; 5 without MODEL. Ctrl-C ends it early; the same command goes on with it, from the folder
+    ARCHIVE.run."""
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
+    """Begin the training with the weights of this model in place of random ones."""
+    size: Annotated[tuple[int, ...] | None, Parameter(name="--data.size")] = None
+    """The side of tiles of images, or the sides of blocks of an array or scan, such as 8 8 128, of a trained model."""
+    axes: Annotated[str | None, Parameter(name="--data.axes")] = None
+    """Axes of an array, one letter each, such as NCHW; as for axial train."""
+    key: Annotated[str | None, Parameter(name="--data.key")] = None
+    """Name of the array within an .npz file that the model codes; the others are stored."""
+    embed: bool = True
+    """Store the model, with rounded weights. Without it, decompressing needs MODEL."""
+    only_data: bool = False
+    """Leave out the files of a folder that are no data."""
+    force: bool = False
+    """Replace the archive. Write one that is larger than the source, or than zlib of its values."""
+    verify: bool = True
+    """Decompress and compare before the file appears."""
+    compare: bool = False
+    """Also print bytes and bits/dim of PNG, WebP and xz, and with the extra `codecs` of JPEG XL."""
+    weights: Weights = "ema"
+    json: bool = False
+    """Print one JSON object."""
+
+    @property
+    def words(self) -> tuple[Word, Path, Path]:
+        """Model, source and archive; the model is None if one is to be trained."""
+        from axial_transformers.data.loading import DIGITS
+
+        model, source, archive = sorted_words(self.model, self.source, self.archive, "SOURCE and ARCHIVE")
+        of_new = self.minutes is not None or self.start_from is not None or self.size is not None
+        if model is not None and of_new:
+            raise ValueError(
+                f"--minutes, --from and --data.size are of a new model: leave out {model}, or begin with it, by"
+                f" --from {model}"
+            )
+        return model, DIGITS if source == "digits" else Path(source), archive
 
 
 def main(options: Compress) -> None:
     """Run the command."""
+    from axial_transformers.cli.fitting import fitted
+    from axial_transformers.compression.archive import compress_files, require_free
+    from axial_transformers.training.trained_model import open_model
+
     name, source, archive = options.words
     require_free(archive, source, options.force)
     model = name or fitted(options, source, archive)
@@ -25,7 +91,7 @@ def main(options: Compress) -> None:
     data = replace(trained.data, axes=options.axes or trained.data.axes, key=options.key or trained.data.key)
     written = compress_files(
         trained.model, source, archive, embed=options.embed, data=data, only_data=options.only_data,
-        verify=options.verify, force=options.force, progress=bar("compressing"),
+        verify=options.verify, force=options.force, progress=bar("compressing: chunks"),
     )  # fmt: skip
     tiles, codecs = written.contents.tiles, _compared(written, model) if options.compare else {}
     rate = 8 * (written.size - len(written.contents.stored)) / tiles.values
@@ -43,8 +109,11 @@ def main(options: Compress) -> None:
     print_rows({codec: f"{size:>13,} bytes  {bits[codec]:.4f} bits/dim" for codec, size in codecs.items()})
 
 
-def _compared(written: Written, model: str | Path) -> dict[str, int]:
+def _compared(written: "Written", model: str | Path) -> dict[str, int]:
     """Return bytes of the archive with its weights, without the files that it stores, and of other codecs."""
+    from axial_transformers.pictures.other_codecs import coded_sizes
+    from axial_transformers.storage.model_folders import WEIGHTS, locate
+
     tiles = written.contents.tiles
     weights = 0 if written.model_size else (locate(str(model)) / WEIGHTS).stat().st_size
     codecs = coded_sizes(tiles.sizes, tiles.example, bar)
@@ -53,7 +122,7 @@ def _compared(written: Written, model: str | Path) -> dict[str, int]:
     return dict(sorted(sizes.items(), key=lambda each: each[1]))
 
 
-def _print(written: Written, archive: Path, kind: str, rate: float) -> None:
+def _print(written: "Written", archive: Path, kind: str, rate: float) -> None:
     tiles, examples = len(written.contents.tiles), len(written.contents.tiles.sizes)
     count = f"{counted(tiles, 'tile')} of {counted(examples, kind)}" if tiles > examples else counted(examples, kind)
     print(f"{archive}: {count}, {written.size:,} bytes")

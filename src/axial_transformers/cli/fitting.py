@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from axial_transformers.cli.commands import Compress
 from axial_transformers.cli.console import say
 from axial_transformers.cli.train import from_model
 from axial_transformers.cli.training import facts_of, fit_examples, planned, read_training
@@ -39,7 +39,7 @@ SAMPLED = 1 << 19
 """Values that other codecs code before the training, at most."""
 
 
-def fitted(options: Compress, source: Path, archive: Path) -> Path:
+def fitted(options: Any, source: Path, archive: Path) -> Path:
     """Train as the options say; return the folder of the run, beside the archive. A run that is there goes on."""
     folder = archive.with_name(f"{archive.name}.run")
     run, begun = _requested(options, source, folder)
@@ -67,7 +67,7 @@ def fitted(options: Compress, source: Path, archive: Path) -> Path:
     return folder
 
 
-def _requested(options: Compress, source: Path, folder: Path) -> tuple[RunConfig, RunRecord | None]:
+def _requested(options: Any, source: Path, folder: Path) -> tuple[RunConfig, RunRecord | None]:
     named = str(source) if source.is_absolute() or is_hub_dataset(source) else f"./{source}"  # which is no recipe
     begun, minutes = read_run(folder), MINUTES if options.minutes is None else options.minutes
     if begun is not None:

@@ -2,36 +2,45 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from axial_transformers.cli.commands import Inspect
 from axial_transformers.cli.console import command, print_rows
 from axial_transformers.cli.parsing import parse_known
 from axial_transformers.cli.train import requested
-from axial_transformers.cli.training import decided, plan, planned, read
-from axial_transformers.compression.container import Header, read_chunk, read_header
-from axial_transformers.compression.description import Description
-from axial_transformers.compression.embedded_model import without_weights
-from axial_transformers.data import Examples, is_hub_dataset
-from axial_transformers.data.kinds import KINDS, kind_of
-from axial_transformers.data.loading import files_of
-from axial_transformers.data.scans import is_scan, suffix_of
-from axial_transformers.decoding.sampling import cache_numbers
-from axial_transformers.models import AxialTransformer
-from axial_transformers.storage.files import source_path
-from axial_transformers.storage.typed_json import to_json
-from axial_transformers.training import RunConfig, read_run
-from axial_transformers.training.costs import parameters, step_costs
-from axial_transformers.training.metrics import read_curves
-from axial_transformers.training.run_page import describe_run
+from axial_transformers.data import is_hub_dataset
+from axial_transformers.training import RunConfig
 from axial_transformers.wording import counted
+
+if TYPE_CHECKING:  # options are read without torch
+    from axial_transformers.compression.container import Header
+    from axial_transformers.data import Examples
 
 VALUES_SEEN = 1 << 22
 """Most values that are looked at, about."""
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Show data as axial train reads them, and what it would train; or a model, or an archive.
+
+    It takes the settings of axial train, too. Compare memory and FLOPs of a step with a device's data sheet.
+
+        axial inspect my_photos/               data: kind, number, splits, values; then the plan of axial train
+        axial inspect imagenet32 --model.dim 1024
+        axial inspect runs/digits              a run, an exported model, or a hub id
+        axial inspect photos.axl               an archive: model, files, sizes, how to open it
+    """
+
+    USAGE: ClassVar[str] = "SOURCE|RECIPE|MODEL|ARCHIVE [OPTIONS]"
+
+    name: str
+    """A source, a recipe, with or without a source after it; a run, a model, or an archive."""
+    _: KW_ONLY
+    json: bool = False
+    """Print one JSON object; bytes, FLOPs."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -50,6 +59,15 @@ def main(words: Sequence[str]) -> None:
 
 def inspect(name: str, run: RunConfig | None, as_json: bool) -> None:
     """Print what a run reads and costs; without a run, what is in the model of this name."""
+    from axial_transformers.cli.training import plan, planned, read
+    from axial_transformers.decoding.sampling import cache_numbers
+    from axial_transformers.models import AxialTransformer
+    from axial_transformers.storage.typed_json import to_json
+    from axial_transformers.training import read_run
+    from axial_transformers.training.costs import parameters, step_costs
+    from axial_transformers.training.metrics import read_curves
+    from axial_transformers.training.run_page import describe_run
+
     record = read_run(name) if run is None else None
     if run is None:
         run = record.run if record else RunConfig(model=AxialTransformer.read_config(name))
@@ -73,8 +91,15 @@ def inspect(name: str, run: RunConfig | None, as_json: bool) -> None:
             print_rows(rows, f"{title} of the run")
 
 
-def _found(run: RunConfig, examples: Examples) -> dict[str, str]:
+def _found(run: RunConfig, examples: "Examples") -> dict[str, str]:
     """Return what the data are, as rows (name, value)."""
+    import numpy as np
+
+    from axial_transformers.cli.training import decided
+    from axial_transformers.data.kinds import KINDS, kind_of
+    from axial_transformers.data.loading import files_of
+    from axial_transformers.data.scans import is_scan
+
     model, path = run.model, Path(str(run.source))
     rows = {"kind": KINDS[kind_of(model, run.data.axes)]}
     if path.is_dir() and not is_scan(path):
@@ -94,6 +119,10 @@ def inspect_archive(path: Path, as_json: bool) -> None:
     Raises:
         ArchiveError: the header, the description of files or the model's configuration is damaged.
     """
+    from axial_transformers.compression.container import read_chunk, read_header
+    from axial_transformers.compression.embedded_model import without_weights
+    from axial_transformers.storage.files import source_path
+
     with source_path(path).open("rb") as file:
         header = read_header(file)
         model = without_weights(read_chunk(file, header, 0))[0].config.describe() if header.carries_model else None
@@ -113,8 +142,11 @@ def inspect_archive(path: Path, as_json: bool) -> None:
         print_rows(model, "model")
 
 
-def _held(header: Header) -> tuple[str, str]:
+def _held(header: "Header") -> tuple[str, str]:
     """Return in a line what the values are and how they return, and a target for them."""
+    from axial_transformers.compression.description import Description
+    from axial_transformers.data.scans import suffix_of
+
     if not header.metadata:
         return f"{header.images} examples of {[*header.shape, header.channels]}, from Python", ""
     description = Description.unpack(header.metadata)

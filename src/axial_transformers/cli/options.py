@@ -33,6 +33,9 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32."),
 ]
+NO_OPTION = Parameter(parse=False)
+REQUIRED = Parameter(required=True)
+Word = str | Path | None
 READING = ("size", "cut", "frames", "mode", "axes", "key", "column")
 """Settings of data that may differ from those that a model was trained with."""
 if TYPE_CHECKING:
@@ -50,6 +53,19 @@ else:
         frozen=True,
         kw_only=True,
     )
+
+
+def sorted_words(model: Word, source: Word, target: Word, names: str) -> tuple[Word, str | Path, Path]:
+    """Return the words of a command whose first one may be left out; the model is then None.
+
+    Raises:
+        ValueError: source or target is missing.
+    """
+    if target is None:
+        model, source, target = None, model, source
+    if source is None or target is None:
+        raise ValueError(f"{names} are both needed")
+    return model, source, Path(target)
 
 
 def products_in(precision: Precision, device: "torch.device") -> "torch.autocast":
@@ -135,13 +151,13 @@ class Sampling(OfModel, Shades):
     """Class of all samples, for class-conditional models: its name or its number. None: no label."""
     precision: Precision = "auto"
 
-    def scan(self, output: Path, trained: "TrainedModel") -> "Scan | None":
-        """Return the scan that an output is like: the data, or one without geometry; None: it cannot be a scan."""
+    def scan(self, out: Path, trained: "TrainedModel") -> "Scan | None":
+        """Return the scan that a file is like: the data, or one without geometry; None: it cannot be a scan."""
         import numpy as np
 
         from axial_transformers.data.scans import Scan, suffix_of
         from axial_transformers.pictures.saving import SCANS
 
-        if suffix_of(output) not in SCANS or trained.model.config.channels > 1 or len(trained.model.config.shape) < 2:
+        if suffix_of(out) not in SCANS or trained.model.config.channels > 1 or len(trained.model.config.shape) < 2:
             return None
         return trained.scan() or Scan(np.zeros(0, np.uint8), "")
