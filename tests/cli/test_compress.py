@@ -104,7 +104,7 @@ def test_a_scan_says_how_it_comes_back(axial: Axial):
     make_scan(Path("a.nii.gz"), np.random.default_rng(0).integers(0, 250, (3, 5, 7)).astype(np.uint8))
     done = axial("compress", "model", "a.nii.gz", "a.axl", "--force")
     assert "1 scan returns in the format in which it came: equal values, type and geometry, not equal bytes" in done.err
-    assert "a.axl: 8 tiles of 1 volume, " in done.out
+    assert "a.axl: 1 volume in 8 blocks, " in done.out
     assert axial("decompress", "a.axl", "b.nii.gz").status == 0
     assert axial("decompress", "a.axl", "b.nii.gz").status == 2
 

@@ -33,7 +33,7 @@ def test_a_model_of_the_package_takes_the_test_part_of_its_own_data(axial: Axial
     found = json.loads(done.out)
     assert (found["data"], found["images"], found["fingerprint"]) == ("digits, test", 297, test.fingerprint)
     assert found["bits_per_dim"] == pytest.approx(bits.mean().item(), abs=1e-9)
-    assert "digits is the data of digits: only its test part is taken; --split all takes all" in done.err
+    assert "only its test part is taken; --split all takes all" in done.err
     assert evaluated(axial, "digits") == ("digits, test", "digits: the model that comes with the package\n")
     data_of_all, said = evaluated(axial, "digits", "digits", "--split", "all", "--limit", "4")
     assert (data_of_all, "is taken" in said) == ("digits, all", False)
@@ -65,7 +65,7 @@ def run(axial: Axial) -> str:
 
 def test_the_source_of_a_run_is_known_by_any_path(axial: Axial, run: str):
     Path("link").symlink_to("photos")
-    said = f"is the data of {run}: only its test part is taken; --split all takes all"
+    said = f"is what {run} was trained on: only its test part is taken; --split all takes all"
     for source in ("photos", "photos/", "./photos", Path("photos").resolve(), "photos/../photos", "link"):
         found, err = evaluated(axial, run, source)
         assert found == f"{source}, test"

@@ -54,16 +54,16 @@ def test_the_highest_are_printed_and_drawn(axial: Axial, trained, tmp_path):
     [
         ("scan.nii.gz#5,2,0", "volume", "z, y, x"),
         ("a.npy#4#0,2,1", "volume", "z, y, x"),
-        ("a.mkv#1,0,0", "clip", "frames, rows, columns"),
-        ("cats/7.png#2,0", "image", "rows, columns"),
-        ("17#2,0", "image", "rows, columns"),
+        ("a.mkv#1,0,0", "clip", "frame, row, column"),
+        ("cats/7.png#2,0", "image", "row, column"),
+        ("17#2,0", "image", "row, column"),
         ("a.mkv#0004", "clip", None),
         ("cat.png", "image", None),
     ],
 )
 def test_what_the_numbers_in_names_count_is_said(name, kind, axes):
     said = explain_places([name], kind)
-    assert said is None if axes is None else said.endswith(axes)
+    assert said is None if axes is None else axes in said
 
 
 def test_the_table_and_stderr_say_what_names_of_tiles_mean(axial: Axial):
@@ -71,8 +71,8 @@ def test_the_table_and_stderr_say_what_names_of_tiles_mean(axial: Axial):
     np.save("images.npy", np.random.default_rng(0).integers(0, 256, (3, 8, 8), np.uint8))
     status, _, err = axial("score", "model", "images.npy", "--data.cut", "tiles", "--data.size", 4, "--out", "s.json")
     assert status == 0, err
-    assert "rows, columns" in json.loads(Path("s.json").read_text())["names"]
-    assert "rows, columns" in err
+    assert "row, column" in json.loads(Path("s.json").read_text())["names"]
+    assert "row, column" in err
 
 
 def test_two_sources_are_told_apart_by_both_scores(axial: Axial, trained, tmp_path):

@@ -57,6 +57,8 @@ def main(options: Complete) -> None:
     from axial_transformers.pictures.completions import save_completions
     from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples
 
+    if sum(known is not None for known in (options.rows, options.frames, options.mask)) != 1:
+        raise ValueError("give one of --rows, --frames and --mask: what is known of an example")
     trained = options.opened()
     config, scan, look = trained.model.config, options.scan(options.out, trained), options.look(trained)
     require_output(options.out, clips=len(config.shape) == 3, source=options.source, scan=scan)

@@ -33,7 +33,8 @@ class Compress:
     model: str | Path | None = None
     """Folder of a run or of an exported model, or a hub id. Leave it out, and one is trained."""
     source: Annotated[str | Path | None, REQUIRED] = None
-    """What axial train reads, or an image. Files return with equal values, in their or the nearest lossless format."""
+    """What axial train reads, or an image. Files come back with the same values, in their own format or the nearest
+    lossless one."""
     archive: Path | None = None
     """The file to write, NAME.axl."""
     _: KW_ONLY
@@ -93,20 +94,27 @@ def main(options: Compress) -> None:
         trained.model, source, archive, embed=options.embed, data=data, only_data=options.only_data,
         verify=options.verify, force=options.force, progress=bar("compressing: chunks"),
     )  # fmt: skip
-    tiles, codecs = written.contents.tiles, _compared(written, model) if options.compare else {}
-    rate = 8 * (written.size - len(written.contents.stored)) / tiles.values
+    codecs = _compared(written, model) if options.compare else {}
+    values, stored = written.contents.tiles.values, len(written.contents.stored)
+    rate = 8 * (written.size - stored) / values
     if options.json:
         metrics = {
-            "archive": str(archive), "images": len(tiles), "bytes": written.size, "bits_per_dim": rate,
-            "model_bytes": written.model_size, "input_bytes": written.contents.input_size,
-            "stored_bytes": len(written.contents.stored), "compared": codecs or None,
+            "archive": str(archive), "images": len(written.contents.tiles), "bytes": written.size,
+            "bits_per_dim": rate, "model_bytes": written.model_size, "input_bytes": written.contents.input_size,
+            "stored_bytes": stored, "compared": codecs or None,
         }  # fmt: skip
         print(json.dumps(metrics))
         return
+    _print(written, archive, _kind_of(written, trained.kind), rate)
+    print_rows({codec: f"{size:>13,} bytes  {8 * size / values:.4f} bits/dim" for codec, size in codecs.items()})
+
+
+def _kind_of(written: "Written", kind: str) -> str:
+    """Return what an example of an archive is called; `kind` is that of the model."""
     array = written.contents.description.array
-    _print(written, archive, "volume" if array and array.axes else trained.kind if array else "image", rate)
-    bits = {codec: 8 * size / tiles.values for codec, size in codecs.items()}
-    print_rows({codec: f"{size:>13,} bytes  {bits[codec]:.4f} bits/dim" for codec, size in codecs.items()})
+    if array is None:
+        return "image"
+    return "volume" if array.axes else kind
 
 
 def _compared(written: "Written", model: str | Path) -> dict[str, int]:
@@ -119,12 +127,14 @@ def _compared(written: "Written", model: str | Path) -> dict[str, int]:
     codecs = coded_sizes(tiles.sizes, tiles.example, bar)
     sizes = {f"{name}, {way}": size for name, ways in codecs.items() for way, size in ways.items()}
     sizes["archive, weights counted"] = written.size - len(written.contents.stored) + weights
-    return dict(sorted(sizes.items(), key=lambda each: each[1]))
+    return dict(sorted(sizes.items(), key=lambda item: item[1]))
 
 
 def _print(written: "Written", archive: Path, kind: str, rate: float) -> None:
     tiles, examples = len(written.contents.tiles), len(written.contents.tiles.sizes)
-    count = f"{counted(tiles, 'tile')} of {counted(examples, kind)}" if tiles > examples else counted(examples, kind)
+    count = counted(examples, kind)
+    if tiles > examples:
+        count += f" in {counted(tiles, 'tile' if kind == 'image' else 'block')}"
     print(f"{archive}: {count}, {written.size:,} bytes")
     print(f"{rate:.4f} bits/dim")
     if written.model_size:

@@ -1,4 +1,4 @@
-"""axial decompress: the files of an archive, with equal values."""
+"""axial decompress: the files of an archive, with the same values."""
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path

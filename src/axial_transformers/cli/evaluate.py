@@ -104,7 +104,11 @@ def print_result(result: "Evaluation", kind: str, conditions: dict[str, Any]) ->
     bits = f"{result.bits_per_dim:.4f}"
     if result.images > 1:
         bits += f" ± {result.standard_error:.4f} (standard error over {kind})"
-    rows = {"bits/dim": bits, kind: f"{result.images:,}"}
+    number = f"{result.images:,}"
+    if whole := conditions.pop("of_images", None):
+        number += f" of {whole:,}, evenly spaced"
+    labels = "given to the model" if conditions.pop("labels") else "not used"
+    rows = {"bits/dim": bits, kind: number, "labels": labels}
     for name, value in conditions.items():
         rows[name.replace("_", " ")] = str(value)
     print_rows(rows)

@@ -17,7 +17,7 @@ SIGNS_OF_MEMORY = (
     "allocate memory", "out of memory", "start new thread", "Storage size calculation overflowed",
     "error return without exception set",  # CPython 3.11, of an import
 )  # fmt: skip
-ARGUMENTS = r"approximate|force|known|mask|out|rank_by|raw|(?:count|label|split)(?!=\S*[/\\])"
+ARGUMENTS = r"approximate|force|known|mask|out|rank_by|raw|resume|(?:count|label|split)(?!=\S*[/\\])"
 """Arguments that messages state as NAME=VALUE, and that are options of the same name. label=cat/a.png is a path."""
 SETTINGS = "|".join(
     rf"{group}\.(?:{'|'.join(field.name for field in fields(config))})(?![\w./\\])"

@@ -34,10 +34,10 @@ def parse(options: Callable[..., Options], words: Sequence[str]) -> Options:
     """Return the options in words; or print the help, and exit."""
     app = parser_of(options, "train", version_flags=())
     app["--help"].show = False
-    found = app(words, exit_on_error=False, print_error=False)
-    if found is None:
+    options_given = app(words, exit_on_error=False, print_error=False)
+    if options_given is None:
         raise SystemExit(0)
-    return found
+    return options_given
 
 
 def parse_known(options: Callable[..., Options], words: Sequence[str]) -> tuple[Options, list[str]]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # options are read without torch
     from axial_transformers.pictures import Look
     from axial_transformers.training.trained_model import TrainedModel
 
-AXES = {2: "rows, columns", 3: "z, y, x"}
-"""How the axes of tiles and blocks are called, by their number; slowest first."""
+AXES = {2: "row, column", 3: "z, y, x"}
+"""What the numbers of a tile or block in a name are, by how many they are."""
 
 
 @dataclass(frozen=True)
@@ -186,11 +186,11 @@ def explain_places(names: Sequence[str], kind: str) -> str | None:
     place = re.search(r"#(\d+(?:,\d+)+)$", names[0])
     if place is None:
         return None
-    axes = AXES.get(place[1].count(",") + 1, "the axes")
+    axes = AXES.get(place[1].count(",") + 1, "axis")
     if kind == "clip" and axes == AXES[3]:
-        axes = "frames, rows, columns"
+        axes = "frame, row, column"
     what = "blocks" if kind in ("clip", "volume") else "tiles"
-    return f"{names[0]}: the numbers after # count {what} from 0, along {axes}"
+    return f"in {names[0]}, the numbers after # count {what} by {axes}, from 0"
 
 
 def _print(ranked: Ranked, options: Score) -> None:

@@ -42,7 +42,7 @@ class Train(RunConfig):
     open: Annotated[tuple[str, ...], NO_OPTION] = ()
     start_from: Annotated[str | None, Parameter(name="--from")] = None
     resume: bool = False
-    """Continue the run in the folder bitwise (on CUDA only with training.deterministic)."""
+    """Continue the run in the folder bitwise (on CUDA only with --training.deterministic)."""
 
 
 def options_of(run: RunConfig, resume: bool = False) -> type[Train]:

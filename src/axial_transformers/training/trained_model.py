@@ -82,7 +82,10 @@ class TrainedModel:
         examples, taken = _load_first(where, replace(options, grid=self.model.config.grid), splits)
         if own and source is not None and split is None:
             log.info(
-                "%s is the data of %s: only its %s part is taken; --split all takes all", where, self.folder, taken
+                "%s is what %s was trained on: only its %s part is taken; split=all takes all",
+                where,
+                self.folder,
+                taken,
             )
         check_shape(examples, self.model.config, where)
         examples = examples.with_columns(self.columns, where)
@@ -216,11 +219,16 @@ def _load_first(source: str, options: DataConfig, splits: Sequence[Split]) -> tu
 
 def check_shape(examples: Examples, config: AxialTransformerConfig, source: str) -> None:
     """Raise ValueError, with advice, where examples and model differ in shape."""
-    here = [*examples.shape, examples.channels]
-    there = [*config.shape, config.channels]
+    here = (*examples.shape, examples.channels)
+    there = (*config.shape, config.channels)
     if here != there:
-        ways = "data.size, data.cut=crop, stretch or tiles, and data.mode=gray, rgb or rgba change images"
-        raise ValueError(f"{source} holds {here} values an example, the model is of {there}: {ways}")
+        sizes = f"an example of {source} has {_by(here)} values, the model is of {_by(there)}"
+        ways = "data.size with data.cut=crop, stretch or tiles, and data.mode=gray, rgb or rgba"
+        raise ValueError(f"{sizes}: images can be changed by {ways}")
+
+
+def _by(lengths: tuple[int, ...]) -> str:
+    return " x ".join(map(str, lengths))
 
 
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
