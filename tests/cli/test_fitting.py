@@ -60,10 +60,10 @@ def test_a_source_may_have_the_name_of_a_recipe_and_must_stay_what_it_was(axial:
     Path("digits").mkdir()
     for i, image in enumerate(images[:20].astype(np.uint8)):
         Image.fromarray(image).save(f"digits/{i}.png")
-    assert axial("compress", "digits", "a.axl", "--minutes", "0.01", "--force").status == 0
+    assert axial("compress", "./digits", "a.axl", "--minutes", "0.01", "--force").status == 0
     assert open_archive("a.axl").values.shape == (20, 6, 6, 1)
     Image.fromarray(255 - images[0].astype(np.uint8)).save("digits/0.png")
-    done = axial("compress", "digits", "a.axl", "--minutes", "0.01", "--force")
+    done = axial("compress", "./digits", "a.axl", "--minutes", "0.01", "--force")
     assert (done.status, "a.axl.run was trained on other data" in done.err) == (2, True)
 
 
