@@ -60,7 +60,7 @@ CALLS = {
     # recipes, sources, runs
     "train imagnet32": "no recipe, folder or file 'imagnet32'; the recipes are digits, ",
     "train imagenet32": "axial train imagenet32 FOLDER_OR_FILE",
-    "train digits photos.npz": "[4, 4, 1]",
+    "train digits photos.npz": "4 x 4 x 1",
     "train a.npz photos.npz": "one source is taken, and photos.npz is one more",
     "train pipe.npy": "pipe.npy is no file and no folder",
     "evaluate model pipe.npy": "pipe.npy is no file and no folder",
@@ -91,7 +91,7 @@ CALLS = {
     "sample model --weights raw": "no raw weights",
     "sample model --out samples.gif": "not of clips",
     "sample model --out photos.npz": "photos.npz exists already",
-    "complete model photos.npz --rows 1 --frames 1": "exactly one of mask, rows, channels and frames, not rows and fra",
+    "complete model photos.npz --rows 1 --frames 1": "give one of --rows, --frames and --mask",
     "complete model photos.npz --rows 1 --count 1000000000000": "would fit",
     "complete model photos.npz --rows 1 --only 10": "names from 0 to 2",
     "complete model photos.npz --mask nowhere.npy": "nowhere.npy",
