@@ -24,9 +24,7 @@ SETTINGS = "|".join(
     for group, config in {"data": DataConfig, "model": AxialTransformerConfig, "training": TrainConfig}.items()
 )
 VALUE = r"\([^()]*\)|[^\s,;:()]*"
-SETTING = re.compile(
-    rf"(?<![\w./\\-])(?:(?P<argument>{ARGUMENTS})(?==)|(?P<setting>{SETTINGS}))(?:=(?P<value>{VALUE}))?"
-)
+SETTING = rf"(?<![\w./\\-])(?:(?P<argument>{ARGUMENTS})(?==)|(?P<setting>{SETTINGS}))(?:=(?P<value>{VALUE}))?"
 """A setting or an argument that is no piece of a word, of a path or of an option; with its value if it has one."""
 
 
@@ -37,7 +35,7 @@ def printable(text: object) -> str:
 
 def in_options(text: str) -> str:
     """Return a message with options in place of Python's settings and arguments."""
-    return SETTING.sub(_option_of, text)
+    return re.sub(SETTING, _option_of, text)
 
 
 def _option_of(setting: re.Match[str]) -> str:

@@ -93,7 +93,7 @@ def main(options: Score) -> None:
     ranked = _ranked(scores, typical, examples, options)
     say(f"ranked by {ranked.by}: {ranked.why}")
     with products:
-        _save(ranked, examples, whole, Shown(trained, look, scan), options)
+        _save(ranked, examples, whole, trained, look, scan, options)
     _print(ranked, options)
     if of_anomalies is not None:
         _print_auroc(scores, of_anomalies, typical, options.against)
@@ -109,15 +109,6 @@ class Ranked:
     """Which example has each rank, [N]."""
     rows: list[dict[str, Any]]
     """Rank, name and scores of each."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A model, and how its values are shown and written."""
-
-    trained: "TrainedModel"
-    look: "Look"
-    scan: "Scan | None"
 
 
 def _kept_scores(options: Score) -> "Scores | None":
@@ -153,7 +144,15 @@ def _ranked(scores: "Scores", typical: "Scores | None", examples: "Examples", op
     return Ranked(by, why, order, [{"rank": rank, **rows[i]} for rank, i in enumerate(order, start=1)])
 
 
-def _save(ranked: Ranked, examples: "Examples", whole: "Examples", shown: Shown, options: Score) -> None:
+def _save(
+    ranked: Ranked,
+    examples: "Examples",
+    whole: "Examples",
+    trained: "TrainedModel",
+    look: "Look",
+    scan: "Scan | None",
+    options: Score,
+) -> None:
     """Write the table, and the heat maps with their page, if they are asked for."""
     from axial_transformers.likelihood.outliers import bits_of_outliers
     from axial_transformers.pictures.heat_maps import save_scores
@@ -164,18 +163,18 @@ def _save(ranked: Ranked, examples: "Examples", whole: "Examples", shown: Shown,
         "ranked_by": ranked.by,
         "because": ranked.why,
     }
-    if place := explain_places(examples.names, shown.trained.kind):
+    if place := explain_places(examples.names, trained.kind):
         facts["names"] = place
         say(place)
-    maps = bits_of_outliers(shown.trained.model, examples, ranked.order, whole, options.batch_size)
+    maps = bits_of_outliers(trained.model, examples, ranked.order, whole, options.batch_size)
     most_usual = ranked.order[options.top :][::-1][: options.top]
     save_scores(
         options.out,
         ranked.rows,
         options.heat_maps,
         bar("drawing heat maps:")(islice(maps, options.top)),
-        shown.look,
-        shown.scan,
+        look,
+        scan,
         facts,
         [*examples.values[most_usual]],
     )
