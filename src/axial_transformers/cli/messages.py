@@ -63,4 +63,6 @@ def one_line(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         named = isinstance(error.filename, str | bytes | os.PathLike)
         return f"{printable(os.fsdecode(error.filename))}: {error.strerror}" if named else error.strerror
+    if isinstance(error, CycloptsError):  # which speaks of options
+        return text
     return in_options(text) or type(error).__name__
