@@ -2,7 +2,7 @@
 
 import re
 
-from axial_transformers.cli.parsing import COMMANDS, app
+from axial_transformers.cli import COMMANDS, app
 
 
 def pages() -> dict[str, str]:

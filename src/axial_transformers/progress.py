@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, Self, TypeVar
 
@@ -35,17 +36,26 @@ def silent(description: str) -> Progress:
     return iter
 
 
-def bar(description: str) -> Progress:
-    """Return a wrapper that shows a bar, or a line every half minute."""
+@dataclass(frozen=True)
+class _Shown:
+    description: str
 
-    def wrap(items: Iterable[Item], /) -> Iterator[Item]:
-        with Bar(description, columns.TimeRemainingColumn(table_column=Column(no_wrap=True))) as display:
+    def __call__(self, items: Iterable[Item], /) -> Iterator[Item]:
+        with Bar(self.description, columns.TimeRemainingColumn(table_column=Column(no_wrap=True))) as display:
             display.start(len(items) if isinstance(items, Sized) else None)
             for number, item in enumerate(items, start=1):
                 yield item
                 display.update(number)
 
-    return wrap
+
+def bar(description: str) -> Progress:
+    """Return a wrapper that shows a bar, or a line every half minute: the description, and how many items are done."""
+    return _Shown(description)
+
+
+def renamed(progress: Progress, description: str) -> Progress:
+    """Return a wrapper that shows this description if `progress` shows one; else `progress`."""
+    return bar(description) if isinstance(progress, _Shown) else progress
 
 
 @cache

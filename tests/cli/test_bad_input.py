@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers.cli.parsing import COMMANDS, app
+from axial_transformers.cli import COMMANDS, app
 from tests.conftest import Axial, Refused
 from tests.paths import DATA
 
@@ -24,7 +24,7 @@ WORDS = {
     "train": "digits", "evaluate": "model photos.npz", "sample": "model", "complete": "model photos.npz --rows 1",
     "score": "model photos.npz", "studio": "model", "compress": "photos.npz a.axl",
     "decompress": "model a.axl restored", "demo": "",
-    "import-official": "checkpoint --output converted", "push": "model a/b",
+    "import-official": "checkpoint --out converted", "push": "model a/b",
 }  # fmt: skip
 """What a command needs besides an option."""
 
@@ -60,7 +60,7 @@ CALLS = {
     # recipes, sources, runs
     "train imagnet32": "no recipe, folder or file 'imagnet32'; the recipes are digits, ",
     "train imagenet32": "axial train imagenet32 FOLDER_OR_FILE",
-    "train digits photos.npz": "[4, 4, 1]",
+    "train digits photos.npz": "4 x 4 x 1",
     "train a.npz photos.npz": "one source is taken, and photos.npz is one more",
     "train pipe.npy": "pipe.npy is no file and no folder",
     "evaluate model pipe.npy": "pipe.npy is no file and no folder",
@@ -69,9 +69,9 @@ CALLS = {
     "inspect nowhere.axl": "nowhere.axl",
     # data and settings
     "train clips.npz --data.offsets random --data.frames 2": "data.frames",
-    "train digits --data.cut tiles": "cut=tiles needs a size",
+    "train digits --data.cut tiles": "--data.cut tiles needs a size",
     "train pair.npz --data.key none": "key",
-    "train photos.npz --data.num-values 3": "num_values",
+    "train photos.npz --data.num-values 3": "--data.num-values",
     "train digits --model.layout frames --model.shape 8": "frames",
     "train one.npy": "no validation examples (it states train): give more examples",
     "train digits --out photos.npz": "photos.npz exists already, and is no folder",
@@ -79,7 +79,7 @@ CALLS = {
     # models and what they read
     "evaluate cut digits": "model.safetensors: damaged or cut off",
     "evaluate broken digits": "config.json: not a model configuration",
-    "evaluate model clips.npz": "cut=crop",
+    "evaluate model clips.npz": "--data.cut crop",
     "evaluate model wide.npz": "values 900..900 of wide.npz, but the model knows 0..255",
     "evaluate model photos.npz --split test": "has no test examples",
     "evaluate model photos.npz --labels": "trained without classes",
@@ -89,9 +89,9 @@ CALLS = {
     "sample model --count 1000000000000": "would fit",
     "sample model --device cuda:99": "cuda:99",
     "sample model --weights raw": "no raw weights",
-    "sample model --output samples.gif": "not of clips",
-    "sample model --output photos.npz": "photos.npz exists already",
-    "complete model photos.npz --rows 1 --frames 1": "exactly one of mask, rows, channels and frames, not rows and fra",
+    "sample model --out samples.gif": "not of clips",
+    "sample model --out photos.npz": "photos.npz exists already",
+    "complete model photos.npz --rows 1 --frames 1": "give one of --rows, --frames and --mask",
     "complete model photos.npz --rows 1 --count 1000000000000": "would fit",
     "complete model photos.npz --rows 1 --only 10": "names from 0 to 2",
     "complete model photos.npz --mask nowhere.npy": "nowhere.npy",
@@ -103,10 +103,10 @@ CALLS = {
     "compress model photos.npz photos.npz": "force",
     "compress photos.npz a.axl --data.key none": "no array none",
     "compress model zero.npy a.axl": "zero.npy is of shape []: the model is of blocks",
-    "decompress model photos": "is a folder, and no archive: name archive and output",
-    f"import-official {OFFICIAL} --output converted": "raw",
-    f"import-official {OFFICIAL} --output converted --raw --heads 3": "dim 16 must be a multiple of",
-    "import-official nowhere --output photos": "photos exists already",
+    "decompress model photos": "is a folder, and no archive: name the archive",
+    f"import-official {OFFICIAL} --out converted": "raw",
+    f"import-official {OFFICIAL} --out converted --raw --heads 3": "dim 16 must be a multiple of",
+    "import-official nowhere --out photos": "photos exists already",
     "score nowhere --heat-maps photos": "photos exists already",
 }
 """Calls, and what their one line says."""
@@ -198,8 +198,8 @@ def test_names_of_files_are_no_markup_and_no_control_characters(refused, files):
     nowhere = f"{AWKWARD}/nowhere"
     for argv in (
         ["train", nowhere], ["evaluate", nowhere], ["evaluate", "model", nowhere], ["sample", nowhere],
-        ["sample", "model", "--output", "x.[y]"], ["complete", "model", "--mask", nowhere],
+        ["sample", "model", "--out", "x.[y]"], ["complete", "model", "--mask", nowhere],
         ["compress", "model", nowhere, "b.axl"], ["decompress", "model", nowhere, "again"], ["inspect", nowhere],
-        ["import-official", nowhere, "-o", "o"], ["sample", "--count", "[/x]"], ["train", "x", "--[/x]"],
+        ["import-official", nowhere, "--out", "o"], ["sample", "--count", "[/x]"], ["train", "x", "--[/x]"],
     ):  # fmt: skip
         refused(*argv)

@@ -46,9 +46,9 @@ def test_columns_in_another_order_cost_the_same_bits(axial: Axial):
     found = []
     for titles in (TITLES, ("weight", "age", "height")):
         source = table("other.csv", titles)
-        assert axial("score", "run", source, "--output", "s.json", "--heat-maps", f"maps{titles[0]}").status == 0
+        assert axial("score", "run", source, "--out", "s.json", "--heat-maps", f"maps{titles[0]}").status == 0
         scores = [(row["name"], row["bits_per_dim"]) for row in json.loads(Path("s.json").read_text())["scores"]]
-        words = ["--frames", "1", "--count", "2", "--output", f"{titles[0]}.npy"]
+        words = ["--frames", "1", "--count", "2", "--out", f"{titles[0]}.npy"]
         assert axial("complete", "run", source, *words).status == 0
         evaluated = json.loads(axial("evaluate", "run", source, "--json").out)
         found.append(

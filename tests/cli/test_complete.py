@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_what_is_known_stays(axial: Axial, trained, tmp_path):
-    done = axial("complete", trained, "--rows", 5, "--examples", 3, "--count", 2, "--output", tmp_path / "c.npz")
+    done = axial("complete", trained, "--rows", 5, "--examples", 3, "--count", 2, "--out", tmp_path / "c.npz")
     assert done.status == 0, done.err
     spread = [0, 0, 99, 99, 198, 198]  # of 297: neighbours may be tiles of one picture
     filled, whole = np.load(tmp_path / "c.npz")["images"], load("digits", split="test").values[spread, ..., 0]
@@ -26,9 +26,9 @@ def test_other_masks_need_approximate(axial: Axial, refused, trained, tmp_path):
     mask = np.random.default_rng(0).random((8, 8)) < 0.5
     np.save(tmp_path / "mask.npy", mask)
     argv = ["complete", trained, "--mask", tmp_path / "mask.npy", "--examples", 2]
-    assert "approximate" in refused(*argv, "--output", tmp_path / "c.png")
+    assert "approximate" in refused(*argv, "--out", tmp_path / "c.png")
     assert not (tmp_path / "c.png").exists()
-    axial(*argv, "--approximate", "--output", tmp_path / "c.npz", "--count", 1)
+    axial(*argv, "--approximate", "--out", tmp_path / "c.npz", "--count", 1)
     filled, whole = np.load(tmp_path / "c.npz")["images"], load("digits", split="test").values[[0, 148], ..., 0]
     assert np.array_equal(filled[:, mask], whole[:, mask])
 
@@ -36,7 +36,7 @@ def test_other_masks_need_approximate(axial: Axial, refused, trained, tmp_path):
 def test_classes_are_named_and_decide(axial: Axial, gray):
     random_model(small_config((8, 8), num_values=17, num_classes=10)).float().save_pretrained("classes")
     for verb, *words in (["sample", "--count", 1], ["complete", "digits", "--rows", 4, "--examples", 1, "--count", 1]):
-        argv, drawn = [verb, "classes", *words, "--output", "x.png"], set()
+        argv, drawn = [verb, "classes", *words, "--out", "x.png"], set()
         for label in (7, 3):
             assert axial(*argv, "--label", label).status == 0
             drawn.add(Path("x.png").read_bytes())
@@ -53,9 +53,9 @@ def test_one_picture_is_scored_and_completed_by_a_mask_that_is_a_picture(axial: 
     mask = np.zeros((8, 8), np.uint8)
     mask[:4] = 255
     Image.fromarray(mask).save("mask.png")
-    said = axial("complete", "model", "one.png", "--mask", "mask.png", "--approximate", "--output", "c.npz")
+    said = axial("complete", "model", "one.png", "--mask", "mask.png", "--approximate", "--out", "c.npz")
     assert said.status == 0, said.err
     filled = np.load("c.npz")["images"]
     assert (filled.reshape(-1, 8, 8, 3)[:, :4, :, 0] == np.asarray(Image.open("one.png"))[:4]).all()
     Path("torn.png").write_bytes(Path("mask.png").read_bytes()[:40])
-    assert "torn.png" in refused("complete", "model", "one.png", "--mask", "torn.png", "--output", "d.npz")
+    assert "torn.png" in refused("complete", "model", "one.png", "--mask", "torn.png", "--out", "d.npz")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from axial_transformers.data.loading import DIGITS
 from PIL import Image
 
+from axial_transformers.cli.compress import Compress
 from axial_transformers.compression import archive
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
@@ -44,6 +46,12 @@ def test_an_array_goes_into_an_archive_and_comes_back(axial: Axial, refused, mod
         assert axial("decompress", *given, "a.axl", target).out == f"{target}\n"
         assert np.array_equal(np.load(target)["images"], images)
     assert "model a.axl restored/" in refused("decompress", "model", "a.axl")
+
+
+def test_digits_are_the_bundled_ones_and_a_path_stays_a_path():
+    assert Compress("digits", "a.axl").words == (None, DIGITS, Path("a.axl"))
+    assert Compress("digits", "digits", "a.axl").words == ("digits", DIGITS, Path("a.axl"))
+    assert Compress("./digits", "a.axl").words == (None, Path("digits"), Path("a.axl"))
 
 
 @pytest.mark.parametrize("embed", [True, False])
@@ -96,7 +104,7 @@ def test_a_scan_says_how_it_comes_back(axial: Axial):
     make_scan(Path("a.nii.gz"), np.random.default_rng(0).integers(0, 250, (3, 5, 7)).astype(np.uint8))
     done = axial("compress", "model", "a.nii.gz", "a.axl", "--force")
     assert "1 scan will come back in the format in which it came" in done.err
-    assert "a.axl: 8 tiles of 1 volume, " in done.out
+    assert "a.axl: 1 volume in 8 blocks, " in done.out
     assert axial("decompress", "a.axl", "b.nii.gz").status == 0
     assert axial("decompress", "a.axl", "b.nii.gz").status == 2
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from axial_transformers.cli.parsing import COMMANDS
+from axial_transformers.cli import COMMANDS
 from tests.conftest import Axial
 from tests.launching import launch
 from tests.small_models import archiving_model
@@ -22,7 +22,7 @@ def test_a_command_divides_its_work_or_the_first_process_does_it_alone(axial: Ax
     """A command that divides sees all processes; another one sees one, in the first process only."""
     seen = []
     words = {"compress": ["a", "b", "c"], "decompress": ["a", "b"], "push": ["a", "b"]}
-    words |= {"import-official": ["a", "-o", "b"], "recipes": [], "doctor": [], "demo": []}
+    words |= {"import-official": ["a", "--out", "b"], "recipes": [], "doctor": [], "demo": []}
     module = importlib.import_module(f"axial_transformers.cli.{command.replace('-', '_')}")
     monkeypatch.setattr(module, "main", lambda options: seen.append(os.environ.get("WORLD_SIZE")))
     for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items():

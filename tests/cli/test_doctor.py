@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from axial_transformers.cli import doctor
+from axial_transformers import compression
 from axial_transformers.engine import library
 
 
@@ -25,7 +25,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_it_says_what_not_to_trust(axial, monkeypatch, name):
-    monkeypatch.setattr(doctor, name, BROKEN[name](getattr(doctor, name)))
+    monkeypatch.setattr(compression, name, BROKEN[name](getattr(compression, name)))
     status, out, _ = axial("doctor")
     assert status == 1
     assert re.match(r"FAILED: an archive .* Do not trust archives", out.splitlines()[-1]), out

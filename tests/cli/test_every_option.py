@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from axial_transformers.cli import commands, options
+from axial_transformers.cli import GROUPS, app, options
 from axial_transformers.cli.options import READING, OfModel, Reading
-from axial_transformers.cli.parsing import GROUPS, app
 from axial_transformers.cli.train import requested
 from tests.conftest import Axial
 
@@ -23,7 +22,7 @@ OPTIONS = {name: each for group in GROUPS.values() for name, each in group.items
 @pytest.mark.parametrize("command", OPTIONS)
 def test_every_option_is_read_by_its_command(command):
     module = import_module(f"axial_transformers.cli.{command.replace('-', '_')}")
-    texts = "".join(map(inspect.getsource, (module, commands, options)))
+    texts = "".join(map(inspect.getsource, (module, options)))
     read = re.findall(r"\.(\w+)", texts)
     assert "vars(options)" in texts or {field.name for field in fields(OPTIONS[command])} <= {*read}
 
@@ -35,15 +34,15 @@ CASES = {
     ],
     "sample RUN --count 2": [
         "--seed 1", "--temperature 0.5", "--top-k 2", "--top-p 0.5", "--scale 2", "--window 1 3",
-        "--count 3", "--output other.png",
+        "--count 3", "--out other.png",
     ],
     "complete RUN --examples 2 --count 1": [
         "--split train", "--examples 3", "--count 2", "--only 1504 1501", "--seed 1", "--temperature 0.01",
-        "--scale 2", "--window 1 3", "--output other.npz", "--rows 5",
+        "--scale 2", "--window 1 3", "--out other.npz", "--rows 5",
     ],
     "score RUN --limit 9 --heat-maps maps": [
         "--split train", "--limit 8", "--rank-by corrected", "--rank-by deviation", "--top 2", "--weights raw",
-        "--window 1 3", "--output scores.csv", "--against digits", "--typical digits", "--flag 0.2",
+        "--window 1 3", "--out scores.csv", "--against digits", "--typical digits", "--flag 0.2",
     ],
 }  # fmt: skip
 """Options that are added to a call."""

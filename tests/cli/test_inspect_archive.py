@@ -44,7 +44,7 @@ def test_an_archive_says_what_it_holds_and_how_to_open_it(axial: Axial, model, i
     assert facts["bytes"] == {"all": metrics["bytes"], "model": metrics["model_bytes"], "stored files": 0}
     assert facts["fingerprint"] == fingerprint(open_archive("a.axl").model if embed else model).hex()
     said = words_of(axial, "a.axl")
-    assert "holds images.npz: |u1 [140, 3, 5], with equal values" in said
+    assert "holds images.npz: uint8 [140, 3, 5], with the same values" in said
     assert ("layout columns" in said, f"needs the model {facts['fingerprint'][:16]}" in said) == (embed, not embed)
     command = facts["to_open"].replace("MODEL", "model").split()
     assert axial(*command[1:]).status == 0
@@ -57,11 +57,11 @@ def test_images_scans_and_examples_from_python_are_named(axial: Axial, model):
         Image.new("L", (7, 4), 9).save(f"photos/{name}.png")
     Path("photos/notes.txt").write_text("of the holidays")
     assert axial("compress", "model", "photos", "a.axl", "--force").status == 0
-    assert "holds 2 images with equal values; 1 stored file" in words_of(axial, "a.axl")
+    assert "holds 2 images, with the same pixels; 1 stored file" in words_of(axial, "a.axl")
     random_model(small_config((2, 4, 4), num_values=250)).float().save_pretrained("volumes")
     make_scan(Path("a.nii.gz"), np.random.default_rng(0).integers(0, 250, (3, 5, 7)).astype(np.uint8))
     assert axial("compress", "volumes", "a.nii.gz", "b.axl", "--force").status == 0
-    assert "holds a.nii.gz: |u1 [3, 5, 7], with equal values" in words_of(axial, "b.axl")
+    assert "holds a.nii.gz: uint8 [3, 5, 7], with the same values" in words_of(axial, "b.axl")
     net = random_model(small_config((3, 4)), torch.float32)
     x = torch.zeros(2, 3, 4, 1, dtype=torch.long)
     Path("c.axl").write_bytes(compress(net, x, embed=True, force=True))

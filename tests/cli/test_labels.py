@@ -164,11 +164,11 @@ def test_a_model_trained_with_labels_only_uses_those_of_the_source_and_says_so(a
     expected = mean_bits(model, examples, [1, 2])
     assert bits(axial, source) == pytest.approx(expected, abs=1e-9)
     said = "the labels of other, all are used: run was trained with labels only"
-    for words in ["evaluate", "run", source], ["score", "run", source, "--output", "s.json", "--heat-maps", "maps"]:
+    for words in ["evaluate", "run", source], ["score", "run", source, "--out", "s.json", "--heat-maps", "maps"]:
         assert said in axial(*words).err
     scores = {row["name"]: row["bits_per_dim"] for row in json.loads(Path("s.json").read_text())["scores"]}
     assert np.mean(list(scores.values())) == pytest.approx(expected, abs=1e-5)
-    done = axial("complete", "run", source, "--rows", "1", "--count", "2", "--seed", "3", "--output", "c.npy")
+    done = axial("complete", "run", source, "--rows", "1", "--count", "2", "--seed", "3", "--out", "c.npy")
     assert said in done.err
     known, label = torch.from_numpy(examples.values), torch.tensor([1, 2])
     filled = axial_transformers.complete(model, known, rows=1, count=2, seed=3, label=label)
@@ -230,7 +230,7 @@ def test_functions_know_it_too_wherever_the_model_goes(tmp_path):
     card = model_card(model, model.config, "alice/fruit")
     assert "bits_per_dim(model, x, label=y)" in card
     assert "sample(model, count=4, label=0)" in card
-    assert "axial sample alice/fruit --label 0 --output" in card
+    assert "axial sample alice/fruit --label 0 --out" in card
     studio = Studio(open_model("run"), tmp_path)
     assert studio.choices == [(each, each) for each in CLASSES]
 
@@ -270,7 +270,7 @@ def test_a_table_without_the_column_of_classes_has_none_and_that_is_said(axial: 
     assert examples.class_names == CLASSES
     bare = data.Examples(values=np.array([[[1], [2]], [[3], [4]]], np.uint8), names=["0", "1"])
     assert json.loads(done.out)["bits_per_dim"] == pytest.approx(mean_bits(model, bare, None), abs=1e-9)
-    assert "bare.csv has no column fruit, which data.label_column names: its rows have no classes" in done.err
+    assert "bare.csv has no column fruit, which --data.label-column names: its rows have no classes" in done.err
 
 
 def test_files_of_one_part_number_their_classes_together():

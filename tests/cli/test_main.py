@@ -15,8 +15,7 @@ import pytest
 
 import axial_transformers
 from axial_transformers import cli, recipes
-from axial_transformers.cli import sample
-from axial_transformers.cli.parsing import COMMANDS
+from axial_transformers.cli import COMMANDS, sample
 from axial_transformers.training import Facts, RunRecord, TrainConfig
 from tests.conftest import Axial
 
@@ -74,7 +73,7 @@ def test_a_model_that_may_be_left_out_is_not_called_required(axial: Axial, refus
     _, out, _ = axial(command, "--help")
     model, others = re.search(r"│ (.) +MODEL --model(.*?)│ \*", out, re.DOTALL).groups()
     assert (model, "[required]" in others) == (" ", False)
-    words = {"compress": ["--source", "x", "--archive", "x.axl"], "decompress": ["--archive", "x", "--output", "y"]}
+    words = {"compress": ["--source", "x", "--archive", "x.axl"], "decompress": ["--archive", "x", "--out", "y"]}
     assert f"axial {command}: x: no such file" in refused(command, *words[command]).lower()
     assert "are both needed" in refused(command, *words[command][:2])
 
@@ -220,7 +219,7 @@ def test_data_that_another_process_has_written_meanwhile_is_not_replaced(axial: 
 
     monkeypatch.setattr(f"axial_transformers.cli.{command}.bar", meanwhile)
     words = {"sample": [], "complete": ["data.npy", "--rows", 2]}[command]
-    status, out, err = axial(command, gray, *words, "--count", 1, "--output", "drawn.npz")
+    status, out, err = axial(command, gray, *words, "--count", 1, "--out", "drawn.npz")
     assert (status, out, "drawn.npz exists already" in err) == (2, "", True)
     assert Path("drawn.npz").read_text() == "another's"
 
@@ -229,7 +228,7 @@ def test_names_and_signs_reach_any_terminal(tmp_path, trained):
     """Brackets are no markup, control characters are escaped, and what cannot be encoded is, too."""
     name = "[red]\x1b\udcff.json"
     np.save(tmp_path / "images.npy", np.zeros((2, 8, 8), np.uint8))
-    small = ["--top", "1", "--output", name]
+    small = ["--top", "1", "--out", name]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "axial_transformers", "score", str(trained), "images.npy", *small]
     ran = subprocess.run(command, capture_output=True, env=environment, cwd=tmp_path, check=True)

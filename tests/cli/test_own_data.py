@@ -33,19 +33,19 @@ def test_a_model_of_the_package_takes_the_test_part_of_its_own_data(axial: Axial
     found = json.loads(done.out)
     assert (found["data"], found["images"], found["fingerprint"]) == ("digits, test", 297, test.fingerprint)
     assert found["bits_per_dim"] == pytest.approx(bits.mean().item(), abs=1e-9)
-    assert "digits is the data of digits: only its test part is taken; --split all takes all" in done.err
+    assert "only its test part is taken; --split all takes all" in done.err
     assert evaluated(axial, "digits") == ("digits, test", "digits: the model that comes with the package\n")
     data_of_all, said = evaluated(axial, "digits", "digits", "--split", "all", "--limit", "4")
     assert (data_of_all, "is taken" in said) == ("digits, all", False)
 
 
 def test_scores_and_completions_of_own_data_are_of_the_test_part(axial: Axial, trained):
-    done = axial("score", trained, "digits", "--output", "s.json", "--against", "digits", "--typical", "digits")
+    done = axial("score", trained, "digits", "--out", "s.json", "--against", "digits", "--typical", "digits")
     names = {row["name"] for row in json.loads(Path("s.json").read_text())["scores"]}
     assert names == {*data.load("digits", split="test").names}
     assert "only its test part is taken" in done.err
     assert "297 examples of digits as anomalies" in done.out
-    words = ["complete", trained, "digits", "--rows", "4", "--count", "1", "--output", "c.npy"]
+    words = ["complete", trained, "digits", "--rows", "4", "--count", "1", "--out", "c.npy"]
     assert axial(*words, "--only", "1500", "1796").status == 0
     done = axial(*words[:-1], "d.npy", "--only", "3")
     assert done.status == 2
@@ -65,7 +65,7 @@ def run(axial: Axial) -> str:
 
 def test_the_source_of_a_run_is_known_by_any_path(axial: Axial, run: str):
     Path("link").symlink_to("photos")
-    said = f"is the data of {run}: only its test part is taken; --split all takes all"
+    said = f"is what {run} was trained on: only its test part is taken; --split all takes all"
     for source in ("photos", "photos/", "./photos", Path("photos").resolve(), "photos/../photos", "link"):
         found, err = evaluated(axial, run, source)
         assert found == f"{source}, test"

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("home")
 def test_volumes_of_any_axes_are_sampled_completed_scored_and_written(axial: Axial, refused, shape):
     random_model(small_config(shape, num_values=700, lowest=-300)).float().save_pretrained("model")
     for suffix in ("png", "npy"):
-        done = axial("sample", "model", "--count", 2, "--window", -100, 200.5, "--output", f"s.{suffix}")
+        done = axial("sample", "model", "--count", 2, "--window", -100, 200.5, "--out", f"s.{suffix}")
         assert (done.status, done.out) == (0, f"s.{suffix}\n"), done.err
     volumes = np.load("s.npy")
     assert (volumes.shape, volumes.dtype) == ((2, *shape, 1), np.int16)
@@ -44,12 +44,12 @@ def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, 
     nibabel.save(nibabel.Nifti1Image(volumes.T, affine), "scan.nii.gz")
     np.save("volumes.npy", volumes)
     random_model(small_config((3, 5, 7), num_values=700, lowest=-300)).float().save_pretrained("model")
-    assert "b.dcm is none of" in refused("sample", "model", "--output", "b.dcm")
+    assert "b.dcm is none of" in refused("sample", "model", "--out", "b.dcm")
     known = replace(open_model("model"), source="scan.nii.gz")
     monkeypatch.setattr(trained_model, "open_model", lambda *_: known)
     argv = ["complete", "model", "volumes.npy", "--frames", 1, "--examples", 2]
-    for words in (["sample", "model", "--count", 1, "--output", "s.nii"], [*argv, "--count", 1, "--output", "c.nii.gz"],
-                  ["sample", "model", "--count", 2, "--output", "two.nii.gz"]):  # fmt: skip
+    for words in (["sample", "model", "--count", 1, "--out", "s.nii"], [*argv, "--count", 1, "--out", "c.nii.gz"],
+                  ["sample", "model", "--count", 2, "--out", "two.nii.gz"]):  # fmt: skip
         done = axial(*words)
         assert (done.status, done.out) == (0, f"{words[-1]}\n"), done.err
         with_geometry = nibabel.load(words[-1])
@@ -57,8 +57,8 @@ def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, 
         assert with_geometry.get_data_dtype() == np.int16
     assert nibabel.load("s.nii").shape == (7, 5, 3)
     assert np.array_equal(np.asarray(nibabel.load("c.nii.gz").dataobj).T[:, 0], volumes[:, 0])
-    assert "c.nii.gz exists already" in refused(*argv, "--output", "c.nii.gz")
-    assert axial("sample", "model", "--count", 1, "--output", "s.tif").status == 0
+    assert "c.nii.gz exists already" in refused(*argv, "--out", "c.nii.gz")
+    assert axial("sample", "model", "--count", 1, "--out", "s.tif").status == 0
     assert read_scan("s.tif").values.shape == (3, 5, 7)
 
 

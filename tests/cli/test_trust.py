@@ -19,7 +19,7 @@ def test_a_file_that_a_record_names_is_said_before_it_is_read(axial: Axial, tmp_
     np.savez(tmp_path / "own.npz", images=values)
     short = ["--training.steps", 1, "--training.batch-size", 2, "--data.num-values", 4, "--samples", 1]
     assert axial("train", tmp_path / "own.npz", *TINY, *short, "--out", tmp_path / "run").status == 0
-    more = {"train": ["--training.steps", 2], "complete": ["--examples", 1, "--output", tmp_path / "a.npz"]}
+    more = {"train": ["--training.steps", 2], "complete": ["--examples", 1, "--out", tmp_path / "a.npz"]}
     for verb in VERBS:
         done = axial(verb[0], tmp_path / "run", *verb[1:], *more.get(verb[0], []))
         assert done.status == 0
@@ -57,7 +57,7 @@ def test_nothing_else_that_a_changed_record_names_is_fetched_or_read(
 
 
 def test_the_bundled_data_is_not_spoken_of(axial: Axial, trained, tmp_path):
-    said = axial("complete", trained, "--rows", 7, "--examples", 1, "--output", tmp_path / "a.png")
+    said = axial("complete", trained, "--rows", 7, "--examples", 1, "--out", tmp_path / "a.png")
     assert said.status == 0
     assert "names" not in said.err
 

@@ -47,8 +47,8 @@ def test_every_command_takes_integers_of_any_range(axial: Axial, name):
     found = json.loads(axial("evaluate", "runs/data", "data.npz", "--json").out)
     assert 0 < found["bits_per_dim"] < 2 * np.log2(number) + 8
     for words in (
-        ["sample", "runs/data", "--count", "2", "--output", "s.npz"],
-        ["sample", "runs/data", "--count", "2", "--output", "s.png"],
+        ["sample", "runs/data", "--count", "2", "--out", "s.npz"],
+        ["sample", "runs/data", "--count", "2", "--out", "s.png"],
         [
             "complete",
             "runs/data",
@@ -61,10 +61,10 @@ def test_every_command_takes_integers_of_any_range(axial: Axial, name):
             "1",
             "--examples",
             "2",
-            "--output",
+            "--out",
             "c.npz",
         ],
-        ["score", "runs/data", "data.npz", "--output", "s.csv", "--heat-maps", "maps"],
+        ["score", "runs/data", "data.npz", "--out", "s.csv", "--heat-maps", "maps"],
     ):
         done = axial(*words)
         assert done.status == 0, done.err
@@ -97,10 +97,10 @@ def test_floats_are_rounded_by_the_setting_that_the_line_says(axial: Axial):
     values = np.random.default_rng(0).normal(size=(12, 3, 3)).astype(np.float32)
     np.save("some data.npy", values)
     said = axial("train", "some data.npy", *TINY, *STEPS).err
-    step, offset, loss = re.search(r"data.grid=\((\S+), (\S+)\) rounds them, by at most (\S+), ", said).groups()
+    step, offset, loss = re.search(r"--data.grid (\S+) (\S+) rounds them, by at most (\S+), ", said).groups()
     done = axial("train", "some data.npy", *TINY, *STEPS, "--data.grid", step, offset)
     assert done.status == 0, done.err
-    (found,) = {float(each) for each in re.findall(r"as data.grid says, by at most (\S+)", done.err)}
+    (found,) = {float(each) for each in re.findall(r"as --data.grid says, by at most (\S+)", done.err)}
     assert found <= float(loss)
 
 

@@ -76,22 +76,22 @@ def test_frames_that_the_model_knows_need_no_option(axial: Axial, models, source
 
 def test_a_clip_is_continued_and_its_first_frames_stay(axial: Axial, models, source, tmp_path):
     out = tmp_path / "continued.npz"
-    done = axial("complete", models["columns"], source, "--frames", 1, "--count", 2, "--output", out)
+    done = axial("complete", models["columns"], source, "--frames", 1, "--count", 2, "--out", out)
     assert done.status == 0, done.err
     continued = np.load(out)["videos"]
     assert np.array_equal(continued[:, 0], clips()[[0, 0, 1, 1], 0])
     assert not np.array_equal(continued[0, 1:], continued[1, 1:])
-    sampled = axial("sample", models["frames"], "--known", source, "--count", 2, "--output", tmp_path / "sampled.npz")
+    sampled = axial("sample", models["frames"], "--known", source, "--count", 2, "--out", tmp_path / "sampled.npz")
     assert sampled.status == 0, sampled.err
     assert np.array_equal(np.load(tmp_path / "sampled.npz")["videos"][:, 0], clips()[:, 0])
 
 
 def test_movies_play_side_by_side(axial: Axial, models, source, tmp_path):
-    axial("sample", models["channels"], "--count", 4, "--scale", 2, "--output", tmp_path / "s.mp4")
+    axial("sample", models["channels"], "--count", 4, "--scale", 2, "--out", tmp_path / "s.mp4")
     assert frames_of(tmp_path / "s.mp4").shape == (3, 20, 24, 3)
     argv = ["complete", models["columns"], source, "--frames", 1, "--count", 2, "--scale", 2]
     for suffix in ("mp4", "gif"):
-        assert axial(*argv, "--output", tmp_path / f"c.{suffix}").status == 0
+        assert axial(*argv, "--out", tmp_path / f"c.{suffix}").status == 0
     assert frames_of(tmp_path / "c.mp4").shape == (3, 36, 96, 3)
     with Image.open(tmp_path / "c.gif") as picture:
         assert (picture.n_frames, picture.size) == (3, (96, 35))

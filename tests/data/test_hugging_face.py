@@ -287,6 +287,6 @@ def test_a_record_is_read_without_datasets_or_a_network(axial: Axial, trained, t
     record["run"]["source"] = "hf:alice/photos@main"
     (run / "train.json").write_text(json.dumps(record))
     assert axial("inspect", run).status == 0
-    assert axial("sample", run, "--count", 1, "--output", tmp_path / "a.png").status == 0
+    assert axial("sample", run, "--count", 1, "--out", tmp_path / "a.png").status == 0
     status, _, err = axial("evaluate", run)
     assert (status, re.search("which is fetched only if it is named", err) is None) == (2, False)

@@ -32,12 +32,12 @@ pytestmark = pytest.mark.slow
 COMMANDS = {
     "train": "train pictures --training.steps 12 --training.save-every 3 --training.evaluate-every 5 --samples 2"
     " --out run --training.sample-every 6 --training.batch-size 4 --validate-on 4 --data.validation-fraction 0.25",
-    "score": "score model pictures --output new.csv --heat-maps new",
-    "sample": "sample model --count 8 --output new.npz",
-    "complete": "complete model images.npz --rows 4 --examples 4 --output new.npz",
+    "score": "score model pictures --out new.csv --heat-maps new",
+    "sample": "sample model --count 8 --out new.npz",
+    "complete": "complete model images.npz --rows 4 --examples 4 --out new.npz",
     "compress": "compress model pictures new.axl --force",
     "decompress": "decompress model pictures.axl new",
-    "import": f"import-official {DATA / 'official_c'} -o new --raw --heads 2",
+    "import": f"import-official {DATA / 'official_c'} --out new --raw --heads 2",
 }
 GIVEN = ("images.npz", "model", "pictures", "pictures.axl")
 FAULTS = {

@@ -43,10 +43,10 @@ def commands(model: Path, outputs: Path) -> list[list[str]]:
     return [
         ["evaluate", str(model), "digits", *limits[0], "--labels", "--json"],
         ["evaluate", str(model), "digits", *limits[1], "--json"],
-        ["score", str(model), "digits", *limits[0], "--output", str(outputs / "scores.csv"), "--against", "digits"],
+        ["score", str(model), "digits", *limits[0], "--out", str(outputs / "scores.csv"), "--against", "digits"],
         ["score", str(model), "digits", *limits[1], "--heat-maps", str(outputs / "maps"), "--top", "2"],
-        ["sample", str(model), "--count", "5", "--seed", "5", "--label", "3", "--output", str(outputs / "five.npz")],
-        ["sample", str(model), "--count", "2", "--output", str(outputs / "two.png")],
+        ["sample", str(model), "--count", "5", "--seed", "5", "--label", "3", "--out", str(outputs / "five.npz")],
+        ["sample", str(model), "--count", "2", "--out", str(outputs / "two.png")],
     ]
 
 

@@ -54,7 +54,7 @@ def test_the_corrected_score_ranks_where_pngs_bits_explain_the_models():
     png, other = np.random.default_rng(0).random((2, 300))
     assert ranking(of(png + 0.1 * other, png)) == (
         "corrected",
-        "the rank correlation of bits and PNG's bits is 0.99, above 0.8",
+        "bits and the bits of PNG have a rank correlation of 0.99, above 0.8",
     )
     by, why = ranking(of(png + 2 * other, png))
     assert (by, why[-13:]) == ("bits", "not above 0.8")

@@ -19,7 +19,7 @@ from PIL import Image
 
 import axial_transformers as axial
 from axial_transformers import cli
-from axial_transformers.cli.parsing import COMMANDS
+from axial_transformers.cli import COMMANDS
 from tests.benchmark_commands import SCRIPTS
 from tests.paths import ROOT
 from tests.project.test_architecture import ROOMS

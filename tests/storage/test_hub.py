@@ -113,7 +113,7 @@ def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial, trained: Path, mo
         (["push", trained, "alice/x"], "", f"alice/x was not uploaded, since no token of the hub is known{token}"),
     ]:
         monkeypatch.setenv("HF_TOKEN", known)
-        status, out, err = axial(*words, *(["--output", "x.png"] if words[0] == "sample" else []))
+        status, out, err = axial(*words, *(["--out", "x.png"] if words[0] == "sample" else []))
         assert (status, out) == (2, "")
         assert err.splitlines()[-1].startswith(f"axial {words[0]}: {line}")
     assert hub.repositories.keys() == {"alice/public"}
@@ -132,7 +132,7 @@ def test_without_a_network_the_last_copy_is_read_and_all_else_is_one_line(
     (copy / "refs" / "main").write_text(commit)
     expected = fingerprint(AxialTransformer.from_pretrained(trained))
     assert fingerprint(AxialTransformer.from_pretrained("alice/digits")) == expected
-    for words in (["push", trained, "alice/x"], ["sample", "alice/x", "--output", "x.png"]):
+    for words in (["push", trained, "alice/x"], ["sample", "alice/x", "--out", "x.png"]):
         status, _, err = axial(*words)
         assert status == 2
         here = "no folder alice/x here; " * (words[0] == "sample")

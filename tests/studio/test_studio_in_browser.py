@@ -15,7 +15,7 @@ import torch
 pytest.importorskip("gradio", reason="Gradio has an environment of its own: make studio-test")
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: make studio-test")
 
-from axial_transformers.cli import one_line
+from axial_transformers.cli.messages import one_line
 from axial_transformers.studio import MAX_MEGABYTES, served
 from axial_transformers.training.trained_model import open_model
 from tests.small_models import random_model, random_values, small_config

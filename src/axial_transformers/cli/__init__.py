@@ -1,4 +1,7 @@
-"""The command `axial`: its words are read without torch, then the file of the command is imported."""
+"""The command `axial`: one file a command, with its options, its help and its work.
+
+Words are read without torch: a command imports what it works with in its functions.
+"""
 
 import io
 import os
@@ -6,12 +9,47 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from cyclopts import CycloptsError
+from cyclopts import App, CycloptsError, Group
 
-from axial_transformers.cli.console import INTERRUPTED, USAGE_ERROR, printable, rank_zero_output, show_log
-from axial_transformers.cli.parsing import HELP, app
+from axial_transformers.cli.complete import Complete
+from axial_transformers.cli.compress import Compress
+from axial_transformers.cli.console import INTERRUPTED, USAGE_ERROR, rank_zero_output, show_log
+from axial_transformers.cli.decompress import Decompress
+from axial_transformers.cli.demo import Demo
+from axial_transformers.cli.doctor import Doctor
+from axial_transformers.cli.evaluate import Evaluate
+from axial_transformers.cli.import_official import ImportOfficial
+from axial_transformers.cli.inspect import Inspect
+from axial_transformers.cli.messages import one_line
+from axial_transformers.cli.parsing import HELP, parser_of
+from axial_transformers.cli.push import Push
+from axial_transformers.cli.recipes import Recipes
+from axial_transformers.cli.sample import Sample
+from axial_transformers.cli.score import Score
+from axial_transformers.cli.studio import Studio
+from axial_transformers.cli.train import options_of
+from axial_transformers.recipes import of_own_data
+
+GROUPS: dict[str, dict[str, Any]] = {
+    "Train": {"demo": Demo, "train": None, "recipes": Recipes},
+    "Look": {
+        "evaluate": Evaluate,
+        "score": Score,
+        "sample": Sample,
+        "complete": Complete,
+        "studio": Studio,
+        "inspect": Inspect,
+    },
+    "Compress": {"compress": Compress, "decompress": Decompress},
+    "Exchange": {"push": Push, "import-official": ImportOfficial},
+    "This machine": {"doctor": Doctor},
+}
+"""The options of each command, as the help groups them; those of `train` depend on what it trains."""
+COMMANDS = [name for group in GROUPS.values() for name in group]
 
 DIVIDED = ("train", "evaluate", "score", "sample")
 """Commands whose work the processes of torchrun divide. All others run in the first process, and the others end."""
@@ -19,10 +57,19 @@ DIVIDED = ("train", "evaluate", "score", "sample")
 WITH_SETTINGS = ("train", "inspect")
 """Commands whose first words say which options there are: they read their words themselves."""
 
-SIGNS_OF_MEMORY = (
-    "allocate memory", "out of memory", "start new thread", "Storage size calculation overflowed",
-    "error return without exception set",  # CPython 3.11, of an import
-)  # fmt: skip
+
+def app() -> App:
+    """Return the parser of all commands; `train` is there with the settings of any data."""
+    whole = parser_of(None, "axial", version=lambda: version("axial-transformers"))
+    whole.help = "Axial Transformers: exact likelihood, sampling, compression."
+    whole.help_epilogue = "AXIAL_TRACEBACK=1 shows the traceback of an error."
+    for group, members in GROUPS.items():
+        title = Group.create_ordered(group)
+        for name, options in members.items():
+            options = options or options_of(of_own_data())
+            whole.command(parser_of(options, name, version_flags=(), group=title, sort_key=COMMANDS.index(name)))
+    whole.register_install_completion_command()
+    return whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,19 +126,3 @@ def _run(words: list[str]) -> int:
     if options is None:  # the help or the version was printed
         return 0
     return import_module(f"{__name__}.{command.replace('-', '_')}").main(options) or 0
-
-
-def one_line(error: Exception) -> str | None:
-    """Return the message of an error; None for a RuntimeError that is a bug."""
-    if isinstance(error, CycloptsError):
-        error.verbose = False
-    text = printable(" ".join(str(error).split()))
-    bug = isinstance(error, RuntimeError | SystemError)
-    if isinstance(error, MemoryError) or (bug and any(sign in text for sign in SIGNS_OF_MEMORY)):
-        return "not enough memory: take smaller batches or fewer examples at a time" + f" ({text})" * bool(text)
-    if bug:
-        return None
-    if isinstance(error, OSError) and error.strerror:
-        named = isinstance(error.filename, str | bytes | os.PathLike)
-        return f"{printable(os.fsdecode(error.filename))}: {error.strerror}" if named else error.strerror
-    return text or type(error).__name__

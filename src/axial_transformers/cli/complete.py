@@ -1,28 +1,70 @@
 """axial complete: the missing parts of partly known examples."""
 
-import numpy as np
-import torch
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from axial_transformers.cli.commands import Complete
-from axial_transformers.cli.options import products_in
-from axial_transformers.data.images import read_mask
-from axial_transformers.data.scans import moved, suffix_of
-from axial_transformers.data.tiles import corner_of
-from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, require_room
-from axial_transformers.likelihood.outliers import label_of
-from axial_transformers.pictures.completions import save_completions
-from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples
+from axial_transformers.cli.options import Positive, Sampling, Source, Split, products_in
 from axial_transformers.progress import bar
-from axial_transformers.training.trained_model import TrainedModel
+from axial_transformers.wording import counted
 
-APPROXIMATE = "approximate: values sampled before a known position do not depend on it"
+if TYPE_CHECKING:  # options are read without torch
+    import torch
+
+    from axial_transformers.training.trained_model import TrainedModel
+
+
+@dataclass(frozen=True)
+class Complete(Sampling):
+    """Complete images, clips or sequences that are partly known (inpainting), several times each.
+
+    Completions are exact samples from p(missing | known) where the known positions come first in the generation order.
+    Otherwise an error names layouts where they do.
+
+        axial complete runs/photos my_photos/ --rows 16 --count 6 --out completions.png
+        axial complete runs/clips clips_test.npz --frames 1 --out continued.mp4
+    """
+
+    source: Source = None
+    _: KW_ONLY
+    split: Split = None
+    rows: int | None = None
+    """The first rows are known."""
+    frames: int | None = None
+    """The first frames are known."""
+    mask: Path | None = None
+    """An image, opaque where known, or without transparency not black there; or an .npy file of booleans per position
+    (and channel), true where known."""
+    approximate: bool = False
+    """Allow any mask. Earlier values then do not depend on the known ones after them."""
+    examples: Positive = 8
+    """Number of examples to complete, evenly spaced over the source."""
+    only: tuple[str, ...] | None = None
+    """Complete these examples instead: names that axial score prints, such as --only 3 17; or, where these are no
+    numbers, positions from 0."""
+    count: Positive = 4
+    """Completions of each."""
+    out: Path = Path("completions.png")
+    """NAME.png: known part, completions and original side by side. Other files of axial sample: the completions."""
 
 
 def main(options: Complete) -> None:
     """Run the command."""
+    import numpy as np
+    import torch
+
+    from axial_transformers.data.scans import moved, suffix_of
+    from axial_transformers.data.tiles import corner_of
+    from axial_transformers.decoding.sampling import complete, require_room
+    from axial_transformers.likelihood.outliers import label_of
+    from axial_transformers.pictures.completions import save_completions
+    from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples
+
+    if sum(known is not None for known in (options.rows, options.frames, options.mask)) != 1:
+        raise ValueError("give one of --rows, --frames and --mask: what is known of an example")
     trained = options.opened()
-    config, scan, look = trained.model.config, options.scan(options.output, trained), options.look(trained)
-    require_output(options.output, clips=len(config.shape) == 3, source=options.source, scan=scan)
+    config, scan, look = trained.model.config, options.scan(options.out, trained), options.look(trained)
+    require_output(options.out, clips=len(config.shape) == 3, source=options.source, scan=scan)
     one_label = None if options.label is None else trained.label(options.label)
     mask = _known_positions(trained, options)
     if one_label is None:
@@ -43,31 +85,30 @@ def main(options: Complete) -> None:
             temperature=options.temperature,
             label=label,
             seed=options.seed,
-            progress=bar(f"sampling {options.count} completions of {len(known)} examples"),
+            progress=bar(f"sampling {options.count} completions of {counted(len(known), trained.kind)}: rows"),
         )
     values = filled.cpu().numpy()
     if scan and len(values) == 1 and (own := trained.scan(options.source)):
         scan = moved(own, corner_of(chosen.names[0], len(own.axes.replace("C", "")), config.shape))
-    if suffix_of(options.output) in LOSSLESS:
-        save_examples(options.output, values, look, options.scale, scan, trained.model.config.floats)
+    if suffix_of(options.out) in LOSSLESS:
+        save_examples(options.out, values, look, options.scale, scan, trained.model.config.floats)
     else:
-        save_completions(options.output, known, mask.numpy(), values, look, options.scale)
-    print(options.output)
+        save_completions(options.out, known, mask.numpy(), values, look, options.scale)
+    print(options.out)
 
 
-def _known_positions(trained: TrainedModel, options: Complete) -> torch.Tensor:
+def _known_positions(trained: "TrainedModel", options: Complete) -> "torch.Tensor":
+    import torch
+
+    from axial_transformers.data.images import read_mask
+    from axial_transformers.decoding.sampling import known_mask, require_exact
+
     mask = known_mask(
         trained.model,
         mask=None if options.mask is None else torch.from_numpy(read_mask(options.mask)),
         rows=options.rows,
         frames=options.frames,
     )
-    layout = trained.model.config.layout
-    exact = exact_layouts(trained.model, mask)
-    if not options.approximate and layout not in exact:
-        would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
-        raise ValueError(
-            f"what is known does not come first in generation order with layout {layout}, so the completions would "
-            f"not be exact ({would}); for {APPROXIMATE}, add --approximate"
-        )
+    if not options.approximate:
+        require_exact(trained.model, mask)
     return mask

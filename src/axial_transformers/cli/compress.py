@@ -1,25 +1,89 @@
 """axial compress: images or a scan to one file, losslessly."""
 
 import json
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from axial_transformers.cli.commands import Compress
+from cyclopts import Parameter
+
 from axial_transformers.cli.console import print_rows, say
-from axial_transformers.compression.archive import Written, require_free, tell, write_contents
-from axial_transformers.compression.contents import Contents, read_contents
-from axial_transformers.data import open_source
-from axial_transformers.pictures.other_codecs import coded_sizes
+from axial_transformers.cli.options import REQUIRED, Weights, Word, sorted_words
 from axial_transformers.progress import Bar, bar
-from axial_transformers.recipes.for_archive import prepare_for_archive
-from axial_transformers.storage.model_folders import WEIGHTS, locate
-from axial_transformers.training.trained_model import open_model
 from axial_transformers.wording import counted
+
+if TYPE_CHECKING:  # options are read without torch
+    from axial_transformers.compression.archive import Written
+    from axial_transformers.compression.contents import Contents
+
+
+@dataclass(frozen=True)
+class Compress:
+    """Compress images, an array, a table, a scan or clips into one file, losslessly.
+
+    A small model is trained on the source for five minutes, or for as many as --minutes says, and stored in the file.
+    With MODEL, that is stored and codes the data.
+
+        axial compress icons/ icons.axl
+        axial compress head.nii.gz head.axl --minutes 60
+        axial compress runs/fashion_mnist fashion_mnist.npz all.axl
+    """
+
+    USAGE: ClassVar[str] = "[MODEL] SOURCE ARCHIVE [OPTIONS]"
+
+    model: str | Path | None = None
+    """Folder of a run or of an exported model, or a hub id. Leave it out, and one is trained."""
+    source: Annotated[str | Path | None, REQUIRED] = None
+    """What axial train reads, or an image. Files come back with the same values, in their own format or the nearest
+    lossless one."""
+    archive: Path | None = None
+    """The file to write, NAME.axl."""
+    _: KW_ONLY
+    minutes: float | None = None
+    """Minutes of training; 5 without MODEL. Ctrl-C ends it early; the same command goes on with it, from the folder
+    ARCHIVE.run."""
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
+    """Begin the training with the weights of this model in place of random ones."""
+    size: Annotated[tuple[int, ...] | None, Parameter(name="--data.size")] = None
+    """The side of tiles of images, or the sides of blocks of an array or scan, such as 8 8 128, of a trained model."""
+    axes: Annotated[str | None, Parameter(name="--data.axes")] = None
+    """Axes of an array, one letter each, such as NCHW; as for axial train."""
+    key: Annotated[str | None, Parameter(name="--data.key")] = None
+    """Name of the array within an .npz file that the model codes; the others are stored."""
+    embed: bool = True
+    """Store the model, with rounded weights. Without it, decompressing needs MODEL."""
+    only_data: bool = False
+    """Leave out the files of a folder that are no data."""
+    force: bool = False
+    """Replace the archive. Write one that is larger than the source, or than zlib of its values."""
+    verify: bool = True
+    """Decompress and compare before the file appears."""
+    compare: bool = False
+    """Also print bytes and bits/dim of PNG, WebP and xz, and with the extra `codecs` of JPEG XL."""
+    weights: Weights = "ema"
+    json: bool = False
+    """Print one JSON object."""
+
+    @property
+    def words(self) -> tuple[Word, str, Path]:
+        """Model, source and archive; the model is None if one is to be trained."""
+        model, source, archive = sorted_words(self.model, self.source, self.archive, "SOURCE and ARCHIVE")
+        of_new = self.minutes is not None or self.start_from is not None or self.size is not None
+        if model is not None and of_new:
+            raise ValueError(
+                f"--minutes, --from and --data.size are of a new model: leave out {model}, or begin with it, by"
+                f" --from {model}"
+            )
+        return model, str(source), archive
 
 
 def main(options: Compress) -> None:
     """Run the command."""
+    from axial_transformers.compression.archive import require_free, tell, write_contents
+    from axial_transformers.compression.contents import read_contents
+    from axial_transformers.data import open_source
+    from axial_transformers.training.trained_model import open_model
+
     name, source, archive = options.words
     require_free(archive, source, options.force)
     contents = None
@@ -32,7 +96,8 @@ def main(options: Compress) -> None:
     trained.require_columns(source)
     if contents is None:
         data = replace(trained.data, axes=options.axes or trained.data.axes, key=options.key or trained.data.key)
-        contents = read_contents(open_source(source, data, bar("reading")), trained.model.config, options.only_data)
+        opened = open_source(source, data, bar("reading files"))
+        contents = read_contents(opened, trained.model.config, options.only_data)
         tell(contents)
     written = write_contents(
         trained.model,
@@ -41,27 +106,35 @@ def main(options: Compress) -> None:
         embed=options.embed,
         force=options.force,
         verify=options.verify,
-        progress=bar("compressing"),
+        progress=bar("compressing: chunks"),
     )
     codecs = _compared(written, model) if options.compare else {}
-    tiles, values = contents.tiles, contents.values
-    rate = 8 * (written.size - len(contents.stored)) / values
+    values, stored = contents.values, len(contents.stored)
+    rate = 8 * (written.size - stored) / values
     if options.json:
         metrics = {
-            "archive": str(archive), "images": len(tiles), "bytes": written.size, "bits_per_dim": rate,
-            "model_bytes": written.model_size, "input_bytes": written.contents.input_size,
-            "stored_bytes": len(written.contents.stored), "compared": codecs or None,
+            "archive": str(archive), "images": len(written.contents.tiles), "bytes": written.size,
+            "bits_per_dim": rate, "model_bytes": written.model_size, "input_bytes": written.contents.input_size,
+            "stored_bytes": stored, "compared": codecs or None,
         }  # fmt: skip
         print(json.dumps(metrics))
         return
+    _print(written, archive, _kind_of(written, trained.kind), rate)
+    print_rows({codec: f"{size:>13,} bytes  {8 * size / values:.4f} bits/dim" for codec, size in codecs.items()})
+
+
+def _kind_of(written: "Written", kind: str) -> str:
+    """Return what an example of an archive is called; `kind` is that of the model."""
     array = written.contents.description.array
-    _print(written, archive, "volume" if array and array.axes else trained.kind if array else "image", rate)
-    bits = {codec: 8 * size / values for codec, size in codecs.items()}
-    print_rows({codec: f"{size:>13,} bytes  {bits[codec]:.4f} bits/dim" for codec, size in codecs.items()})
+    if array is None:
+        return "image"
+    return "volume" if array.axes else kind
 
 
-def _train(options: Compress, source: str | Path, archive: Path) -> tuple[Path, Contents]:
+def _train(options: Compress, source: str | Path, archive: Path) -> "tuple[Path, Contents]":
     """Train a model of a source; return the folder of its run, beside the archive, and what goes into the archive."""
+    from axial_transformers.recipes.for_archive import prepare_for_archive
+
     folder = archive.with_name(f"{archive.name}.run")
     settings: dict[str, Any] = {
         "training.minutes": options.minutes,
@@ -88,18 +161,23 @@ def _train(options: Compress, source: str | Path, archive: Path) -> tuple[Path, 
     return folder, ready.contents
 
 
-def _compared(written: Written, model: str | Path) -> dict[str, int]:
+def _compared(written: "Written", model: str | Path) -> dict[str, int]:
     """Return bytes of the archive with its weights, without the files that it stores, and of other codecs."""
+    from axial_transformers.pictures.other_codecs import coded_sizes
+    from axial_transformers.storage.model_folders import WEIGHTS, locate
+
     weights = 0 if written.model_size else (locate(str(model)) / WEIGHTS).stat().st_size
     codecs = coded_sizes(written.contents.sizes, written.contents.example, bar)
     sizes = {f"{name}, {way}": size for name, ways in codecs.items() for way, size in ways.items()}
     sizes["archive, weights counted"] = written.size - len(written.contents.stored) + weights
-    return dict(sorted(sizes.items(), key=lambda each: each[1]))
+    return dict(sorted(sizes.items(), key=lambda item: item[1]))
 
 
-def _print(written: Written, archive: Path, kind: str, rate: float) -> None:
+def _print(written: "Written", archive: Path, kind: str, rate: float) -> None:
     tiles, examples = len(written.contents.tiles), len(written.contents.tiles.arrays)
-    count = f"{counted(tiles, 'tile')} of {counted(examples, kind)}" if tiles > examples else counted(examples, kind)
+    count = counted(examples, kind)
+    if tiles > examples:
+        count += f" in {counted(tiles, 'tile' if kind == 'image' else 'block')}"
     print(f"{archive}: {count}, {written.size:,} bytes")
     print(f"{rate:.4f} bits/dim")
     if written.model_size:

@@ -10,15 +10,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 from cyclopts import CycloptsError
 
+from axial_transformers.cli.messages import in_options, printable
 from axial_transformers.progress import rank, stderr_console
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 """Exit status after a user's mistake, and after Ctrl-C."""
-
-
-def printable(text: object) -> str:
-    """Return text with control characters escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
 
 
 def command(*words: object) -> str:
@@ -58,6 +54,7 @@ def show_log() -> None:
     said = set[str]()
 
     def say_once(text: str, style: str | None = None) -> None:
+        text = in_options(text)
         if rank() == 0 and text not in said:
             said.add(text)
             say(text, style)

@@ -1,25 +1,60 @@
-"""axial decompress: the files of an archive, with equal values."""
+"""axial decompress: the files of an archive, with the same values."""
 
-from axial_transformers.cli.commands import Decompress
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
 from axial_transformers.cli.console import command, say
-from axial_transformers.compression import decompress_files
-from axial_transformers.compression.restoring import require_target
+from axial_transformers.cli.options import REQUIRED, Weights, Word, sorted_words
 from axial_transformers.progress import bar
-from axial_transformers.training.trained_model import open_model
+
+
+@dataclass(frozen=True)
+class Decompress:
+    """Restore the files of an archive: the same values, names and types.
+
+    Name the model if the archive does not hold it; axial inspect ARCHIVE says which one it needs.
+
+        axial decompress all.axl all.npz
+        axial decompress icons.axl restored/
+    """
+
+    USAGE: ClassVar[str] = "[MODEL] ARCHIVE OUT [OPTIONS]"
+
+    model: str | Path | None = None
+    """The model that compressed the archive, unless this holds it."""
+    archive: Annotated[Path | None, REQUIRED] = None
+    """The .axl file."""
+    out: Path | None = None
+    """A new folder; or, of one image, an array, a table or a scan, a new file, such as x.png or x.npz."""
+    _: KW_ONLY
+    salvage: bool = False
+    """Write what intact chunks contain, name what is lost, and end with status 1. Lost values of arrays are 0."""
+    weights: Weights = "ema"
+
+    @property
+    def words(self) -> tuple[Word, Path, Path]:
+        """Model, archive and what to write; the model is None if the archive is to hold it."""
+        model, archive, out = sorted_words(self.model, self.archive, self.out, "ARCHIVE and OUT")
+        return model, Path(archive), out
 
 
 def main(options: Decompress) -> int:
     """Run the command; return 1 if something is lost."""
-    name, archive, output = options.words
+    from axial_transformers.compression import decompress_files
+    from axial_transformers.compression.restoring import require_target
+    from axial_transformers.training.trained_model import open_model
+
+    name, archive, out = options.words
     if name is None and archive.is_dir():
-        example = command("decompress", archive, output, "restored/")
-        raise ValueError(f"{archive} is a folder, and no archive: name archive and output, as in {example}")
-    require_target(output)
+        example = command("decompress", archive, out, "restored/")
+        raise ValueError(f"{archive} is a folder, and no archive: name the archive and what to write, as in {example}")
+    require_target(out)
     lost = decompress_files(
-        None if name is None else open_model(name, options.weights, "cpu").model, archive, output,
-        salvage=options.salvage, progress=bar("chunks"),
+        None if name is None else open_model(name, options.weights, "cpu").model, archive, out,
+        salvage=options.salvage, progress=bar("decompressing: chunks"),
     )  # fmt: skip
-    print(output)
+    print(out)
     if not lost:
         return 0
     say(f"lost, {len(lost)}: {', '.join(lost)}")

@@ -1,23 +1,28 @@
 """axial doctor: what this machine has, and whether it computes what other machines do."""
 
-import hashlib
+from dataclasses import dataclass
 
-import torch
-
-from axial_transformers import data
-from axial_transformers.cli.commands import Doctor
 from axial_transformers.cli.console import print_rows
-from axial_transformers.compression import compress, decompress
-from axial_transformers.engine import library
-from axial_transformers.machine import machine_facts
-from axial_transformers.models import AxialTransformer
 
 ARCHIVE = "fae770e4"
 """The first digits of the SHA-256 of the archive of 16 bundled digits by the shipped model, on every machine."""
 
 
+@dataclass(frozen=True)
+class Doctor:
+    """Say what this machine has, and compare an archive with that of other machines.
+
+    The exit status is 1 if it differs. Put the output into a report of an error.
+
+        axial doctor
+    """
+
+
 def main(_: Doctor) -> int:
     """Run the command."""
+    from axial_transformers.engine import library
+    from axial_transformers.machine import machine_facts
+
     compiled = library()
     level = f"compiled, level {compiled.level}" if compiled else "not compiled: torch attends, NumPy makes archives"
     print_rows({**machine_facts(), "engine": level}, "machine")
@@ -30,10 +35,20 @@ def main(_: Doctor) -> int:
 
 def compare_archive() -> str:
     """Return what is wrong with an archive that is made and restored here; empty if it is as elsewhere."""
+    import hashlib
+
+    import torch
+
+    from axial_transformers.compression import compress, decompress
+    from axial_transformers.data import load
+    from axial_transformers.models import AxialTransformer
+
     model = AxialTransformer.from_pretrained("digits")
-    images = torch.from_numpy(data.load("digits", split="test").values[:16])
+    images = torch.from_numpy(load("digits", split="test").values[:16])
     archive = compress(model, images)
-    found = hashlib.sha256(archive).hexdigest()
-    if not found.startswith(ARCHIVE):
-        return f"an archive has the SHA-256 {found[:8]}, elsewhere {ARCHIVE}"
-    return "" if torch.equal(decompress(model, archive), images) else "an archive was not restored"
+    digits = hashlib.sha256(archive).hexdigest()
+    if not digits.startswith(ARCHIVE):
+        return f"an archive has the SHA-256 {digits[:8]}, elsewhere {ARCHIVE}"
+    if not torch.equal(decompress(model, archive), images):
+        return "an archive was not restored"
+    return ""

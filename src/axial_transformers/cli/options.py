@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -33,23 +33,41 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32."),
 ]
+NO_OPTION = Parameter(parse=False)
+REQUIRED = Parameter(required=True)
+Word = str | Path | None
 READING = ("size", "cut", "frames", "mode", "axes", "key", "column")
 """Settings of data that may differ from those that a model was trained with."""
+
+
+def _reading_class() -> type[DataConfig]:
+    """Return a class of settings of data that are None where they are not given; only those of READING are options."""
+    of_training = Parameter(show_default=lambda _: "as when the model was trained")
+    members = list[tuple[str, Any, Any]]()
+    for name, hint in get_type_hints(DataConfig).items():
+        parameter = of_training if name in READING else NO_OPTION
+        members.append((name, Annotated[hint | None, parameter], None))
+    namespace = {"__module__": __name__, "__post_init__": lambda self: None}  # None is no valid setting
+    return make_dataclass("Reading", members, bases=(DataConfig,), namespace=namespace, frozen=True, kw_only=True)
+
+
 if TYPE_CHECKING:
     Reading = DataConfig
 else:
-    _NEW = Parameter(show_default=lambda _: "as when the model was trained")
-    Reading = make_dataclass(
-        "Reading",
-        [
-            (name, Annotated[hint | None, _NEW if name in READING else Parameter(parse=False)], None)
-            for name, hint in get_type_hints(DataConfig).items()
-        ],
-        bases=(DataConfig,),
-        namespace={"__module__": __name__, "__post_init__": lambda self: None},
-        frozen=True,
-        kw_only=True,
-    )
+    Reading = _reading_class()
+
+
+def sorted_words(model: Word, source: Word, target: Word, names: str) -> tuple[Word, str | Path, Path]:
+    """Return the words of a command whose first one may be left out; the model is then None.
+
+    Raises:
+        ValueError: source or target is missing.
+    """
+    if target is None:
+        model, source, target = None, model, source
+    if source is None or target is None:
+        raise ValueError(f"{names} are both needed")
+    return model, source, Path(target)
 
 
 def products_in(precision: Precision, device: "torch.device") -> "torch.autocast":
@@ -76,21 +94,29 @@ class OfModel:
     data: Annotated[Reading, Parameter(group="Data")] = field(default_factory=Reading)
 
     def opened(self, device: "torch.device | None" = None) -> "TrainedModel":
-        """Return the model, and how its data are to be read. Those of a model in the package are of its recipe."""
-        from axial_transformers.recipes import NAMED
-        from axial_transformers.storage.model_folders import is_shipped
+        """Return the model, and how its data are to be read: as given, otherwise as when it was trained."""
         from axial_transformers.training.trained_model import open_model
 
-        trained = open_model(self.model, self.weights, str(device or self.device))
-        recipe = NAMED.get(str(self.model))
-        if recipe and is_shipped(self.model):
-            on = None if recipe.trained_on is None else (recipe.settings.data, recipe.trained_on)
-            trained = replace(trained, source=recipe.settings.source, trained_on=on)
+        trained = with_data_of_recipe(open_model(self.model, self.weights, str(device or self.device)))
         given = {name: value for name, value in vars(self.data).items() if value is not None}
         sides = trained.model.config.shape[-2:]
-        if self.data.cut and not (self.data.size or trained.data.size) and len({*sides}) < len(sides):
+        square = len(sides) == 2 and sides[0] == sides[1]
+        if self.data.cut and square and not (self.data.size or trained.data.size):
             given["size"] = sides[0]
         return replace(trained, data=replace(trained.data, **given))
+
+
+def with_data_of_recipe(trained: "TrainedModel") -> "TrainedModel":
+    """Return a model of the package with the data of its recipe; other models as they are."""
+    from axial_transformers.recipes import NAMED
+    from axial_transformers.storage.model_folders import is_shipped
+
+    recipe = NAMED.get(trained.folder)
+    if recipe is None or not is_shipped(trained.folder):
+        return trained
+    settings = recipe.settings
+    trained_on = (settings.data, recipe.trained_on) if recipe.trained_on else None
+    return replace(trained, source=settings.source, trained_on=trained_on)
 
 
 @dataclass(frozen=True)
@@ -135,13 +161,13 @@ class Sampling(OfModel, Shades):
     """Class of all samples, for class-conditional models: its name or its number. None: no label."""
     precision: Precision = "auto"
 
-    def scan(self, output: Path, trained: "TrainedModel") -> "Scan | None":
-        """Return the scan that an output is like: the data, or one without geometry; None: it cannot be a scan."""
+    def scan(self, out: Path, trained: "TrainedModel") -> "Scan | None":
+        """Return the scan that a file is like: the data, or one without geometry; None: it cannot be a scan."""
         import numpy as np
 
         from axial_transformers.data.scans import Scan, suffix_of
         from axial_transformers.pictures.saving import SCANS
 
-        if suffix_of(output) not in SCANS or trained.model.config.channels > 1 or len(trained.model.config.shape) < 2:
+        if suffix_of(out) not in SCANS or trained.model.config.channels > 1 or len(trained.model.config.shape) < 2:
             return None
         return trained.scan() or Scan(np.zeros(0, np.uint8), "")

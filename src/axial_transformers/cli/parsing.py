@@ -1,15 +1,12 @@
-"""From the words of a command to its options: one cyclopts App, whose commands are dataclasses."""
+"""From the words of a command to its options: a cyclopts App, whose commands are dataclasses."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import is_dataclass, make_dataclass
-from importlib.metadata import version
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from cyclopts import App, Group, Parameter, convert
+from cyclopts import App, Parameter, convert
 
-from axial_transformers import recipes
-from axial_transformers.cli import commands
-from axial_transformers.training import RunConfig
+from axial_transformers.cli.options import NO_OPTION
 
 Options = TypeVar("Options")
 HELP = ("-h", "--help")
@@ -19,38 +16,9 @@ ONE_OR_SEVERAL = Parameter(converter=lambda _, words: convert(tuple[int, ...] if
 DECIDED_BY_TRAINING = ("model.needs_label",)
 """Fields of the settings that are no options."""
 
-GROUPS: dict[str, dict[str, Any]] = {
-    "Train": {"demo": commands.Demo, "train": None, "recipes": commands.Recipes},
-    "Look": {
-        "evaluate": commands.Evaluate,
-        "score": commands.Score,
-        "sample": commands.Sample,
-        "complete": commands.Complete,
-        "studio": commands.Studio,
-        "inspect": commands.Inspect,
-    },
-    "Compress": {"compress": commands.Compress, "decompress": commands.Decompress},
-    "Exchange": {"push": commands.Push, "import-official": commands.ImportOfficial},
-    "This machine": {"doctor": commands.Doctor},
-}
-COMMANDS = [name for group in GROUPS.values() for name in group]
 
-
-def app() -> App:
-    """Return the parser of all commands; `train` is there with the settings of any data."""
-    whole = _app(None, "axial", version=lambda: version("axial-transformers"))
-    whole.help = "Axial Transformers: exact likelihood, sampling, compression."
-    whole.help_epilogue = "AXIAL_TRACEBACK=1 shows the traceback of an error."
-    for group, members in GROUPS.items():
-        title = Group.create_ordered(group)
-        for name, options in members.items():
-            options = options or options_of(recipes.of_own_data())
-            whole.command(_app(options, name, version_flags=(), group=title, sort_key=COMMANDS.index(name)))
-    whole.register_install_completion_command()
-    return whole
-
-
-def _app(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
+def parser_of(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
+    """Return the parser of a command; `more` are arguments of cyclopts."""
     return App(
         name=name,
         default_command=options,
@@ -64,27 +32,22 @@ def _app(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
 
 def parse(options: Callable[..., Options], words: Sequence[str]) -> Options:
     """Return the options in words; or print the help, and exit."""
-    app = _app(options, "train", version_flags=())
+    app = parser_of(options, "train", version_flags=())
     app["--help"].show = False
-    found = app(words, exit_on_error=False, print_error=False)
-    if found is None:
+    options_given = app(words, exit_on_error=False, print_error=False)
+    if options_given is None:
         raise SystemExit(0)
-    return found
+    return options_given
 
 
 def parse_known(options: Callable[..., Options], words: Sequence[str]) -> tuple[Options, list[str]]:
     """Return the known options, and the other words, those for help among them."""
     known = [word for word in words if word not in HELP]
-    make, bound, others, _ = _app(options, "", version_flags=()).parse_known_args(known)
+    make, bound, others, _ = parser_of(options, "", version_flags=()).parse_known_args(known)
     return make(*bound.args, **bound.kwargs), [*others, *(word for word in words if word in HELP)]
 
 
-def options_of(run: RunConfig, resume: bool = False) -> type[commands.Train]:
-    """Return the options of `axial train` with the values of a run as defaults."""
-    return _with_defaults(commands.Train(**vars(run), resume=resume), run.open)
-
-
-def _with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> type[Any]:
+def with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> type[Any]:
     """Return the class of a dataclass with the values of `value` as defaults; `undecided` ones suit the data."""
     hints, members = get_type_hints(type(value), include_extras=True), list[tuple[str, Any, Any]]()
     for name, default in vars(value).items():
@@ -92,9 +55,9 @@ def _with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> 
         if int in (kinds := get_args(next(iter(get_args(hint)), None))) and tuple[int, ...] in kinds:
             hint = Annotated[tuple[int, ...] | None, ONE_OR_SEVERAL]
         if is_dataclass(default):
-            hint = Annotated[_with_defaults(default, undecided, f"{name}."), Parameter(group=name.capitalize())]
+            hint = Annotated[with_defaults(default, undecided, f"{name}."), Parameter(group=name.capitalize())]
         elif prefix + name in DECIDED_BY_TRAINING:
-            hint = Annotated[hint, commands.NO_OPTION]
+            hint = Annotated[hint, NO_OPTION]
         elif prefix + name in undecided:
             hint = Annotated[hint, Parameter(show_default=lambda _: "as suits the data")]
         members.append((name, hint, default))

@@ -1,7 +1,18 @@
 """axial recipes: the named configurations."""
 
+from dataclasses import dataclass
+
 from axial_transformers import recipes
-from axial_transformers.cli.commands import Recipes
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """List the recipes: the data of each, the machine that it fits, and the bits/dim that it reaches.
+
+    For example:
+
+        axial recipes
+    """
 
 
 def main(_: Recipes) -> None:

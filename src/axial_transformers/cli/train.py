@@ -8,16 +8,45 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from cyclopts import Parameter
 
 from axial_transformers import data, recipes, training
 from axial_transformers.cli.console import INTERRUPTED, command, print_rows, rank_zero_output, say
-from axial_transformers.cli.parsing import options_of, parse, parse_known
+from axial_transformers.cli.options import NO_OPTION
+from axial_transformers.cli.parsing import parse, parse_known, with_defaults
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.training import RunConfig
 from axial_transformers.training.config import RUN_RECORD
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(RunConfig):
+    """Train a recipe, or a model of your own data; or resume a run.
+
+    SOURCE is a folder of images or arrays, an .npz or .npy file, a data set (hf:OWNER/NAME, .parquet, .tar), or digits.
+    axial train RECIPE --help shows every setting with its default.
+
+        axial train photos32 my_photos/ --out runs/photos    a recipe, on its own data or on a source
+        axial train scans.npz --training.minutes 60          a model that fits the data
+        axial train runs/photos                              resume a run; add a source if its data has moved
+        torchrun --nproc-per-node 2 -m axial_transformers train digits --model.dim 96
+    """
+
+    USAGE: ClassVar[str] = "RECIPE|SOURCE|RUN [SOURCE] [OPTIONS]"
+
+    recipe: Annotated[str | None, NO_OPTION] = None
+    source: Annotated[str | None, NO_OPTION] = None
+    open: Annotated[tuple[str, ...], NO_OPTION] = ()
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
+    resume: bool = False
+    """Continue the run in the folder bitwise (on CUDA only with --training.deterministic)."""
+
+
+def options_of(run: RunConfig, resume: bool = False) -> type[Train]:
+    """Return the options of the command with the values of a run as defaults."""
+    return with_defaults(Train(**vars(run), resume=resume), run.open)
 
 
 def main(words: Sequence[str]) -> int:

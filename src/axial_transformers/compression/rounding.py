@@ -35,7 +35,7 @@ from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.arguments import Images
-from axial_transformers.progress import Progress
+from axial_transformers.progress import Progress, renamed
 
 SAMPLE, VALUES_OF_SAMPLE = 512, 1 << 19
 """Examples by which steps are chosen, and values of these, at most; but at least 32 examples."""
@@ -78,7 +78,7 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
         suitable = _suitable_steps(model, sample, of_sample, len(images), progress)
         exact = bits_per_dim(model, sample, *of_sample).mean().item()
         tried = list[tuple[float, float, Steps]]()
-        for multiplier in progress(MULTIPLIERS):
+        for multiplier in renamed(progress, "rounding the weights: steps tried")(MULTIPLIERS):
             steps: Steps = {
                 name: _codes(step, multiplier, model.get_parameter(name)) for name, step in suitable.items()
             }
@@ -102,7 +102,8 @@ def _suitable_steps(
     squares = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     generator = torch.Generator().manual_seed(0)
     positions = prod(model.layout.shape)
-    for start in progress(range(0, len(sample), TOGETHER)):
+    batches = range(0, len(sample), TOGETHER)
+    for start in renamed(progress, "rounding the weights: batches of gradients")(batches):
         part = slice(start, start + TOGETHER)
         loss = random_slice_loss(model, sample[part], *conditioning.of(part), generator=generator)
         gradients = torch.autograd.grad(loss * positions * len(sample[part]), [*weights.values()], allow_unused=True)

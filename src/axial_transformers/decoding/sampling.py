@@ -147,12 +147,8 @@ def complete(  # noqa: PLR0913
         ValueError: the layout is not exact for the mask (the message names those that are), or as `sample`.
     """
     known_positions = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
-    exact = exact_layouts(model, known_positions)
-    if not approximate and model.config.layout not in exact:
-        would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
-        order = f"the known positions do not come first in generation order with layout {model.config.layout!r}"
-        exact_for = f"so completion is not exact; {would} exact for this mask"
-        raise ValueError(f"{order}, {exact_for}; approximate=True forces known values when reached")
+    if not approximate:
+        require_exact(model, known_positions)
     if count < 0:
         raise ValueError(f"count must be at least 0, not {count}")
     label = labels_of(label, len(known))
@@ -195,6 +191,18 @@ def known_mask(
         raise ValueError(f"{name} must be in 0..{sizes[axis]}, not {value}")
     known = torch.arange(sizes[axis], device="cpu") < value
     return known.view(-1, *(1,) * (len(sizes) - axis - 1)).expand(sizes)
+
+
+def require_exact(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> None:
+    """Raise ValueError if a completion is not exact where these positions are known; name layouts where it is."""
+    exact = exact_layouts(model, known)
+    layout = model.config.layout
+    if layout not in exact:
+        others = f"models of layout {' or '.join(exact)} would be exact" if exact else "no layout would be exact"
+        raise ValueError(
+            f"layout {layout} does not sample the known positions first, so completions would not be exact ({others}); "
+            "approximate=True accepts that: values sampled before a known position do not depend on it"
+        )
 
 
 def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:

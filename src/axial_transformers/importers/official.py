@@ -58,7 +58,7 @@ def import_official(
 
 def import_official_to(
     checkpoint: str | Path,
-    output: str | Path,
+    out: str | Path,
     *,
     raw: bool = False,
     heads: int = PUBLISHED_HEADS,
@@ -70,12 +70,12 @@ def import_official_to(
     Keywords, result and errors are those of `import_official`.
 
     Raises:
-        FileExistsError: `output` exists and is not empty.
+        FileExistsError: `out` exists and is not empty.
     """
-    require_writable(output, folder=True)
+    require_writable(out, folder=True)
     bundle = TensorBundle(find_prefix(checkpoint))
     steps = _steps(bundle)
-    with folder_written_whole(output) as aside:
+    with folder_written_whole(out) as aside:
         model = _load(bundle, raw, heads, channels, verify)
         card = model_card(
             model.config,

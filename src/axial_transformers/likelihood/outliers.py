@@ -90,11 +90,11 @@ def ranking(scores: Scores, wanted: RankBy | None = None) -> tuple[RankBy, str]:
     if wanted:
         return wanted, "as asked"
     if scores.corrected is None:
-        return "deviation", "bits far below those of usual examples are as odd as bits far above"
+        return "deviation", "examples with far fewer bits than usual ones are as odd as those with far more"
     if len(scores.bits) < MIN_EXAMPLES:
-        return "bits", f"fewer than {MIN_EXAMPLES} examples do not tell whether PNG's bits explain them"
+        return "bits", f"fewer than {MIN_EXAMPLES} examples do not tell whether bits go with the bits of PNG"
     found = correlation(scores.bits, scores.bits - scores.corrected)
-    why = f"the rank correlation of bits and PNG's bits is {found:.2f}, "
+    why = f"bits and the bits of PNG have a rank correlation of {found:.2f}, "
     if found > MIN_CORRELATION:
         return "corrected", f"{why}above {MIN_CORRELATION}"
     return "bits", f"{why}not above {MIN_CORRELATION}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from axial_transformers.data.config import check_grid
 from axial_transformers.models.layouts import LAYOUTS, Layout
 from axial_transformers.storage.settings import SHARE, Bounds, check_settings
+from axial_transformers.wording import counted
 
 if TYPE_CHECKING:
     from axial_transformers.data.grid import Grid
@@ -244,7 +245,7 @@ class AxialTransformerConfig:
         outer = " + ".join(map(str, self.layers_of_outer_decoders)) or "none"
         return {
             "data": f"{data}, values {self.lowest}..{self.highest}{known}{classes}",
-            "width": f"{self.dim} in {self.heads} heads of {self.dim // self.heads}",
+            "width": f"{self.dim} in {counted(self.heads, 'head')} of {self.dim // self.heads}",
             "layers": f"encoder {self.encoder_layers}, outer {outer}, inner {inner}",
             "layout": self.layout,
             "values": self._describe_values(),

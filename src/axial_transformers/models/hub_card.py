@@ -92,7 +92,7 @@ def model_card(
     commands = ["evaluate {} DATA"]
     if not config.known_channels:
         use.append(f"samples = axial.sample(model, count=4{of_class})    # [4, {shape}]")
-        commands.append(f"sample {{}} {option}--output samples.png")
+        commands.append(f"sample {{}} {option}--out samples.png")
     return _TEXT.format(
         head=head.to_yaml(),
         title=title,

@@ -15,7 +15,7 @@ WIDEST_TITLE = 80
 
 
 def save_completions(
-    output: Path,
+    out: Path,
     known: NDArray[np.integer],
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
@@ -28,10 +28,10 @@ def save_completions(
     def page(at: int | slice, strips: bool | None) -> Image.Image:
         return completion_sheet(known[:, at], mask[at], filled[:, at], look, scale=scale, strips=strips)
 
-    if output.suffix in MOVIES:
-        save_movie(output, np.stack([np.asarray(page(t, strips=False)) for t in range(len(mask))]))
+    if out.suffix in MOVIES:
+        save_movie(out, np.stack([np.asarray(page(t, strips=False)) for t in range(len(mask))]))
     else:
-        save_picture(output, page(slice(None), strips=True if look.is_clip(mask.ndim - 1) else None))
+        save_picture(out, page(slice(None), strips=True if look.is_clip(mask.ndim - 1) else None))
 
 
 def completion_sheet(

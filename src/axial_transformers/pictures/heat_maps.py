@@ -20,7 +20,7 @@ from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
 
 PAGE = "scores.html"
-TEXT = "Each example, and the bits of each position. Of an image in tiles, the scores are those of the outlined tile."
+TEXT = "Each example, and the bits of each position. If an image was cut into tiles, scores are of the framed one."
 OPACITY = 0.6
 
 
@@ -98,8 +98,8 @@ def heat_map(
 ) -> Image.Image:
     """Return an example [*A, C] and its bits, averaged over channels: beside an image, below others.
 
-    Those of a volume lie over the slices through the position of the most bits; those of tiles over the image, with
-    the borders of all tiles, and one outlined.
+    The bits of a volume lie over its slices through the position of the most bits. The bits of an image in tiles lie
+    over the image; the borders of all tiles are drawn, and one tile is framed.
     """
     if bits.ndim == 2 or (look.series and bits.ndim == 3):
         return under_examples(example[None], bits[None], look)

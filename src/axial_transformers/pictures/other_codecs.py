@@ -34,7 +34,11 @@ def coded_sizes(
     lowest = min(0, *(int(each.min()) for each in arrays))
     kind = np.min_scalar_type(max(int(each.max()) for each in arrays) - lowest)
     arrays = [(each.astype(np.int64) - lowest).astype(kind) for each in arrays]
-    found = {"xz": {"one stream": xz_bytes(progress("xz")(arrays), sum(each.nbytes for each in arrays))}}
+    found = {
+        "xz": {
+            "one stream": xz_bytes(progress("xz for comparison: examples")(arrays), sum(each.nbytes for each in arrays))
+        }
+    }
     if arrays[0].ndim == 3 and kind == np.uint8 and arrays[0].shape[-1] in (1, 3):
         names, ways = ["PNG", "WebP", "JPEG XL"], {"one file each": arrays}
         if len(arrays) > 1 and len({*sizes}) == 1 and len(arrays) * arrays[0].size <= MAX_SHEET:
@@ -46,7 +50,9 @@ def coded_sizes(
             some = images[:: -(-len(images) // MAX_FILES)]
             said = way + f", from {len(some):,} of {len(images):,}" * (len(some) < len(images))
             with suppress(ImportError, ValueError, OSError, RuntimeError):  # WebP has no images as large as some sheets
-                size = sum(bytes_of_image(name, each) for each in progress(f"{name}, {way}")(some))
+                size = sum(
+                    bytes_of_image(name, each) for each in progress(f"{name} for comparison, {way}: images")(some)
+                )
                 whole, coded = (sum(each.size for each in several) for several in (images, some))
                 found.setdefault(name, {})[said] = round(size * whole / coded)
     return found

@@ -29,24 +29,24 @@ LOSSLESS = (".npz", ".npy", *SCANS)
 
 
 def require_output(
-    output: Path, clips: bool, folder: bool = False, source: str | Path | None = None, scan: Scan | None = None
+    out: Path, clips: bool, folder: bool = False, source: str | Path | None = None, scan: Scan | None = None
 ) -> None:
-    """Raise an error where `save_examples` could not write `output`."""
+    """Raise an error where `save_examples` could not write `out`."""
     scans = SCANS if scan else ()
-    if output.suffix not in (*FILES, *[""] * folder) and suffix_of(output) not in scans:
+    if out.suffix not in (*FILES, *[""] * folder) and suffix_of(out) not in scans:
         names = ", ".join(f"NAME{suffix}" for suffix in (*FILES, *scans)) + " and a folder" * folder
-        raise ValueError(f"output={output} is none of {names}")
-    if output.suffix in MOVIES and not clips:
-        raise ValueError(f"output={output}: this model is not of clips (frames, height, width)")
-    if source is not None and output.is_file() and output.resolve().is_relative_to(Path(source).resolve()):
-        raise ValueError(f"output={output} is a file of the data, and would be replaced: name another")
-    require_writable(output, folder=not output.suffix)
-    if suffix_of(output) in LOSSLESS and os.path.lexists(output):
-        raise FileExistsError(f"output={output} exists already: give another path, or remove it first")
+        raise ValueError(f"out={out} is none of {names}")
+    if out.suffix in MOVIES and not clips:
+        raise ValueError(f"out={out}: this model is not of clips (frames, height, width)")
+    if source is not None and out.is_file() and out.resolve().is_relative_to(Path(source).resolve()):
+        raise ValueError(f"out={out} is a file of the data, and would be replaced: name another")
+    require_writable(out, folder=not out.suffix)
+    if suffix_of(out) in LOSSLESS and os.path.lexists(out):
+        raise FileExistsError(f"out={out} exists already: give another path, or remove it first")
 
 
 def save_examples(
-    output: Path,
+    out: Path,
     values: NDArray[np.integer],
     look: Look,
     scale: int | None = None,
@@ -59,20 +59,20 @@ def save_examples(
     """
     kept = ValueRange(look.lowest, look.lowest + look.num_values - 1).type
     numbers = grid.floats(values) if grid else values.astype(kept)
-    if scan and suffix_of(output) in SCANS:
+    if scan and suffix_of(out) in SCANS:
         stored = numbers[0, ..., 0] if len(values) == 1 else numbers[..., 0]
         axes = ("N" + scan.axes.replace("C", ""))[-stored.ndim :]
-        with written_whole(output, replace=False) as aside:
+        with written_whole(out, replace=False) as aside:
             write_scan(aside, stored, replace(scan, axes=axes))
-    elif output.suffix in (".npz", ".npy"):
-        with written_whole(output, replace=False) as aside:
+    elif out.suffix in (".npz", ".npy"):
+        with written_whole(out, replace=False) as aside:
             save_arrays(aside, numbers, axes=look.axes)
-    elif output.suffix in MOVIES:
-        save_clips(output, values, None, scale, look)
-    elif output.suffix == ".png":
-        save_grid(output, values, None, scale, look)
+    elif out.suffix in MOVIES:
+        save_clips(out, values, None, scale, look)
+    elif out.suffix == ".png":
+        save_grid(out, values, None, scale, look)
     else:
-        save_images(output, values, look=look)
+        save_images(out, values, look=look)
 
 
 def save_picture(path: str | Path, picture: Image.Image) -> None:
@@ -85,7 +85,7 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
     """Raise an error where `save_scores` could not write these files."""
     if table is not None:
         if table.suffix not in (".csv", ".json"):
-            raise ValueError(f"output={table} is neither NAME.csv nor NAME.json")
+            raise ValueError(f"out={table} is neither NAME.csv nor NAME.json")
         require_writable(table)
     if heat_maps is not None:
         require_writable(heat_maps, folder=True)

@@ -219,7 +219,7 @@ def find_device(name: str) -> "torch.device":
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device={name} is not on this machine: {reason}") from None
+        raise ValueError(f"the device {name} is not on this machine: {reason}") from None
     if device.type == "meta":
-        raise ValueError("device=meta computes nothing: name cpu, cuda, ... or auto")
+        raise ValueError("the device meta computes nothing: name cpu, cuda, ... or auto")
     return device

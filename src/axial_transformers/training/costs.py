@@ -160,7 +160,7 @@ def check_memory(costs: StepCosts, training: TrainConfig) -> None:
         free //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if costs.memory > free:
         needed = engineering(costs.memory)
-        ways = "--training.accumulate, --training.checkpoint-blocks, smaller examples or a smaller model"
+        ways = "training.accumulate, training.checkpoint_blocks, smaller examples or a smaller model"
         raise ValueError(
             f"a training step would need more than {needed}B, and {engineering(free)}B are free here: try {ways}"
         )

@@ -35,7 +35,6 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
@@ -380,8 +379,7 @@ class _Run:
             return
         self.checkpoints.require_folder()
         state = self.state
-        took = timedelta(seconds=round(state.seconds))
-        status += f", step {state.step:,} of {self.config.steps:,} after {took}"
+        status += f", step {state.step:,} of {self.config.steps:,} after {duration(state.seconds)}"
         if state.left_out:
             status += f", {state.left_out:,} steps left out"
         try:

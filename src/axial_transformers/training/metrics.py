@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
@@ -22,6 +21,7 @@ from axial_transformers.storage.files import errors_name, require_inside, writte
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.run_state import RunState, add_step
+from axial_transformers.wording import duration
 
 METRICS, WANDB = "metrics.jsonl", "wandb.txt"
 STATUS = Path("/proc/self/status")
@@ -77,8 +77,8 @@ class Meter:
             add_step(self._state, step, nats, norm)
 
     def describe(self, left: float) -> str:
-        """Return the seconds that are left, and the newest bits/dim, as text for a terminal."""
-        text = f"{timedelta(seconds=round(left))} left"
+        """Return the time that is left, and the newest bits/dim, as text for a terminal."""
+        text = f"{duration(left)} left"
         if self.newest_line:
             text += f"  {self.newest_line['bits_per_dim']:.3f} bits/dim"
         return text

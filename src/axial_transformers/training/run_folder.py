@@ -165,7 +165,7 @@ def _require_usable(folder: Path, resume: bool) -> None:
             f"{folder} is not empty and holds no run to resume (it has no {RUN_RECORD}): give another folder"
         )
     if not resume:
-        raise FileExistsError(f"{folder} is not empty: resume what was begun there, or give another folder")
+        raise FileExistsError(f"{folder} is not empty: go on with its run (resume=True), or name another folder (out=)")
     for path in folder.rglob("*"):
         _require_ordinary(path, folder)
 

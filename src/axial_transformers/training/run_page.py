@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from importlib.metadata import version
 from math import ceil
 from pathlib import Path, PurePath
@@ -19,7 +19,7 @@ from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.config import RunConfig
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
 from axial_transformers.training.run_folder import Facts, RunRecord, read_run
-from axial_transformers.wording import counted
+from axial_transformers.wording import counted, duration
 
 if TYPE_CHECKING:  # cards and rows are made without images
     from axial_transformers.pictures import html
@@ -75,7 +75,7 @@ def _describe_training(record: RunRecord, curves: Mapping[str, Curve]) -> dict[s
     )
     if "seconds" in curves:
         step, time = curves["seconds"][-1]
-        rows["time"] = f"{timedelta(seconds=round(time))} h for {step:,.0f} steps"
+        rows["time"] = f"{duration(time)} for {step:,.0f} steps"
     best = best_validation(curves)
     if best is not None:
         step, bits = best

@@ -92,11 +92,14 @@ class TrainedModel:
         if split is not None:
             splits = [split]
         options = self.data if own else self._data_of(where)
-        opened = copy_of_own or open_source(where, replace(options, grid=self.model.config.grid), bar("reading"))
+        opened = copy_of_own or open_source(where, replace(options, grid=self.model.config.grid), bar("reading files"))
         examples, taken = _first_part(opened, splits)
         if of_own and source is not None and split is None:
             log.info(
-                "%s is the data of %s: only its %s part is taken; --split all takes all", where, self.folder, taken
+                "%s is what %s was trained on: only its %s part is taken; split=all takes all",
+                where,
+                self.folder,
+                taken,
             )
         check_shape(examples, self.model.config, where)
         examples = examples.with_columns(self.columns, where)
@@ -131,7 +134,7 @@ class TrainedModel:
                 return None
         data, fingerprint = self.trained_on
         try:
-            opened = open_source(source, data, bar("reading"))
+            opened = open_source(source, data, bar("reading files"))
             is_copy = opened.part("train").fingerprint == fingerprint
         except (ValueError, OSError):  # other data
             return None
@@ -170,11 +173,11 @@ class TrainedModel:
         """Return a name for each class of the model, its number if there is no other."""
         return self.model.config.names_of_classes(self.class_names)
 
-    def require_columns(self, source: Path) -> None:
+    def require_columns(self, source: str | Path) -> None:
         """Raise ValueError for a table whose titles are not those of the model in the same order."""
-        if self.columns is None or source.suffix.lower() not in tables.SUFFIXES:
+        if self.columns is None or Path(source).suffix.lower() not in tables.SUFFIXES:
             return
-        titles = tables.read_table(source, decimal=self.data.decimal).titles
+        titles = tables.read_table(Path(source), decimal=self.data.decimal).titles
         if titles is not None and titles != self.columns:
             both = f"the columns {', '.join(titles)}, not {', '.join(self.columns)}"
             raise ValueError(f"{source} has {both}: bring them into this order, or leave out the model")
@@ -233,11 +236,16 @@ def _first_part(source: Source, splits: Sequence[Split]) -> tuple[Examples, Spli
 
 def check_shape(examples: Examples, config: AxialTransformerConfig, source: str) -> None:
     """Raise ValueError, with advice, where examples and model differ in shape."""
-    here = [*examples.shape, examples.channels]
-    there = [*config.shape, config.channels]
+    here = (*examples.shape, examples.channels)
+    there = (*config.shape, config.channels)
     if here != there:
-        ways = "data.size, data.cut=crop, stretch or tiles, and data.mode=gray, rgb or rgba change images"
-        raise ValueError(f"{source} holds {here} values an example, the model is of {there}: {ways}")
+        sizes = f"an example of {source} has {_by(here)} values, the model is of {_by(there)}"
+        ways = "data.size with data.cut=crop, stretch or tiles, and data.mode=gray, rgb or rgba"
+        raise ValueError(f"{sizes}: images can be changed by {ways}")
+
+
+def _by(lengths: tuple[int, ...]) -> str:
+    return " x ".join(map(str, lengths))
 
 
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
