@@ -78,7 +78,8 @@ class Studio:
             count, temperature, seed: as of `axial_transformers.sample`.
             label: the name or number of a class. Empty or None: no class.
         """
-        model, labels = self.trained.model, self._labels(label)
+        model = self.trained.model
+        labels = self._labels(label)
         if model.config.known_channels:
             raise ValueError("this model continues known channels: complete a file, and keep 0 of it")
         self._check(count, seed)
@@ -109,7 +110,8 @@ class Studio:
         Args:
             keep: how many rows, frames, slices or positions at the start are known.
         """
-        known, model = self._uploaded(file), self.trained.model
+        known = self._uploaded(file)
+        model = self.trained.model
         self._check(count, seed)
         mask = torch.zeros(known.shape[1:], dtype=torch.bool, device="cpu")
         mask[:keep] = True
@@ -131,9 +133,12 @@ class Studio:
 
     def bits(self, progress: Progress, file: str | None, label: str | None) -> tuple[str, str]:
         """Return the bits/dim of a file's first example, and the path of its heat map."""
-        values, labels, model = self._uploaded(file), self._labels(label), self.trained.model
+        values = self._uploaded(file)
+        labels = self._labels(label)
+        model = self.trained.model
         x = torch.from_numpy(values)
-        total, bits = bits_per_dim(model, x, labels), bits_map(model, x, labels).cpu().numpy()
+        total = bits_per_dim(model, x, labels)
+        bits = bits_map(model, x, labels).cpu().numpy()
         path = self._new_path()
         save_picture(path, heat_map(values[0], bits[0], self.look))
         return f"{total.item():.4f}", str(path)
@@ -168,7 +173,8 @@ class SameOrigin:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer 403 to a foreign request; pass all others on."""
         headers = dict(scope.get("headers", ()))
-        origin, host = headers.get(b"origin"), headers.get(b"host", b"").lower()
+        origin = headers.get(b"origin")
+        host = headers.get(b"host", b"").lower()
         own = (b"http://" + host, b"https://" + host)
         if origin is None or origin.lower() in own:
             await self.app(scope, receive, send)
@@ -231,7 +237,8 @@ def page(studio: Studio, explain: Explain) -> Any:
     """Return the page, in Gradio."""
     import gradio as gr
 
-    name, shape = Path(studio.trained.folder).name, studio.trained.model.config.shape
+    name = Path(studio.trained.folder).name
+    shape = studio.trained.model.config.shape
 
     def on_click(button: Any, work: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> None:
         def handler(progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
@@ -268,7 +275,8 @@ def page(studio: Studio, explain: Explain) -> Any:
         gr.Markdown(f"# Studio: {escape(name)}")
         with gr.Tab("Sample"), gr.Row():
             with gr.Column(scale=1):
-                fields, button = sampling_fields(16), gr.Button("Sample", variant="primary")
+                fields = sampling_fields(16)
+                button = gr.Button("Sample", variant="primary")
             with gr.Column(scale=2):
                 outputs = [result(studio.is_clip)]
             on_click(button, studio.samples, fields, outputs)
@@ -276,13 +284,15 @@ def page(studio: Studio, explain: Explain) -> Any:
             with gr.Column(scale=1):
                 file = file_field()
                 keep = gr.Slider(0, shape[0], shape[0] // 2, step=1, label=f"{studio.first_axis} to keep")
-                fields, button = [file, keep, *sampling_fields(4)], gr.Button("Complete", variant="primary")
+                fields = [file, keep, *sampling_fields(4)]
+                button = gr.Button("Complete", variant="primary")
             with gr.Column(scale=2):
                 outputs = [gr.Textbox(label="completions"), result(studio.is_clip)]
             on_click(button, studio.completions, fields, outputs)
         with gr.Tab("Bits"), gr.Row():
             with gr.Column(scale=1):
-                fields, button = [file_field(), label_field()], gr.Button("Show bits", variant="primary")
+                fields = [file_field(), label_field()]
+                button = gr.Button("Show bits", variant="primary")
             with gr.Column(scale=2):
                 outputs = [gr.Textbox(label="bits/dim"), result(movie=False)]
             on_click(button, studio.bits, fields, outputs)

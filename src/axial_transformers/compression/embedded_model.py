@@ -113,7 +113,8 @@ def round_weights(model: AxialTransformer, steps: Steps) -> AxialTransformer:
 
 def pack(model: AxialTransformer, steps: Steps) -> bytes:
     """Return a model of `round_weights` as bytes."""
-    text, writer = text_of(model), _Writer()
+    text = text_of(model)
+    writer = _Writer()
     step_before = FIRST_STEP
     for name, tensor in sorted(model.state_dict().items()):
         values = tensor.detach().numpy()
@@ -142,7 +143,9 @@ def unpack(content: bytes) -> AxialTransformer:
         DamagedError: no such bytes, or more weights than they can hold.
     """
     model, weights = without_weights(content)
-    stream, found, step = _Reader(weights), dict[str, Tensor](), FIRST_STEP
+    stream = _Reader(weights)
+    found: dict[str, Tensor] = {}
+    step = FIRST_STEP
     for name, tensor in sorted(model.state_dict().items()):
         shape = tuple(tensor.shape)
         if name.endswith(".rotations"):
@@ -172,7 +175,8 @@ def unpack(content: bytes) -> AxialTransformer:
 def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
     """Return the model of `pack` on the meta device, and the stream of its weights; errors as of `unpack`."""
     reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
-    text, most = reader.take(min(reader.varint(), MAX_TEXT + 1)), NUMBERS_OF_A_BYTE * len(content)
+    text = reader.take(min(reader.varint(), MAX_TEXT + 1))
+    most = NUMBERS_OF_A_BYTE * len(content)
     try:
         described = json.loads(text) if len(text) <= MAX_TEXT else None
         if not isinstance(described, dict) or described.pop("model", None) != AxialTransformer.name:
@@ -211,7 +215,8 @@ def _angles(table: NDArray[np.float32]) -> NDArray[np.float32]:
 def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
     """Return a table of rotary positions [L, K] from the cosines and sines of its second row [K], by doubling it."""
     turn_c, turn_s = np.split(angles.astype(np.float64), 2)
-    c, s = np.ones((1, len(turn_c))), np.zeros((1, len(turn_s)))
+    c = np.ones((1, len(turn_c)))
+    s = np.zeros((1, len(turn_s)))
     with np.errstate(over="ignore", invalid="ignore"):  # of damaged angles
         while len(c) < length:
             c, s = np.concatenate([c, c * turn_c - s * turn_s]), np.concatenate([s, s * turn_c + c * turn_s])
@@ -227,7 +232,8 @@ def _starts_of_numbers(code: int) -> NDArray[np.int32]:
     )
     shares = ((1 << PRECISION) - NUMBERS) * reference.integer_logistic(z) >> 30
     starts = np.arange(NUMBERS + 1) + shares
-    starts[0], starts[-1] = 0, 1 << PRECISION
+    starts[0] = 0
+    starts[-1] = 1 << PRECISION
     return starts.astype(np.int32)
 
 
@@ -236,7 +242,8 @@ _STARTS_OF_WORDS = (np.arange(NUMBERS + 1) << PRECISION - 16).astype(np.int32)
 
 class _Writer:
     def __init__(self) -> None:
-        self._intervals, self._before = list[NDArray[np.int64]](), FIRST_PRECISION
+        self._intervals: list[NDArray[np.int64]] = []
+        self._before = FIRST_PRECISION
 
     def _add(self, starts: NDArray[np.int32], values: NDArray[np.int64]) -> None:
         self._intervals.append(np.stack([starts[values], starts[values + 1] - starts[values]], axis=-1))
@@ -274,7 +281,8 @@ def _bits(code: int) -> NDArray[np.float32]:
 class _Reader:
     def __init__(self, content: bytes) -> None:
         self._stream = opened(content)
-        self._precision, self._read = FIRST_PRECISION, arithmetic().read_from
+        self._precision = FIRST_PRECISION
+        self._read = arithmetic().read_from
 
     def _values(self, starts: NDArray[np.int32], count: int) -> NDArray[np.int64]:
         values = np.empty(count, np.int64)

@@ -74,10 +74,11 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
     some = np.unique(np.linspace(0, len(images) - 1, count).astype(int)).tolist()
     with torch.inference_mode(False), torch.enable_grad(), without_dropout(model):
         sample = torch.cat([torch.as_tensor(images[i : i + 1], device="cpu") for i in some])
-        model, of_sample = copy.deepcopy(model).cpu().float().requires_grad_(), conditioning.of(some)
+        model = copy.deepcopy(model).cpu().float().requires_grad_()
+        of_sample = conditioning.of(some)
         suitable = _suitable_steps(model, sample, of_sample, len(images), progress)
         exact = bits_per_dim(model, sample, *of_sample).mean().item()
-        tried = list[tuple[float, float, Steps]]()
+        tried: list[tuple[float, float, Steps]] = []
         for multiplier in progress(MULTIPLIERS):
             steps: Steps = {
                 name: _codes(step, multiplier, model.get_parameter(name)) for name, step in suitable.items()

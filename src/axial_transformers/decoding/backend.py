@@ -107,7 +107,9 @@ def walk_row(
     """
     inner = model.inner_decoder
     middle = model.values.middles(context)
-    state, previous, chosen = inner.start(len(context)), torch.zeros_like(context[:, 0]), list[Tensor]()
+    state = inner.start(len(context))
+    previous = torch.zeros_like(context[:, 0])
+    chosen: list[Tensor] = []
     for i in range(context.shape[1]):
         found = model.read_out(inner.step(previous + context[:, i], i, state))
         centres = middle if predictions is None else predictions.at(i)

@@ -116,7 +116,9 @@ class _Walk(NamedTuple):
             _, positions, predictions = next(self.rows)
             return parts.row(context, positions, predictions)
         outer = parts.outer_decoders[level]
-        state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
+        state = outer.start(len(context))
+        upper = 0.0
+        slabs: list[Tensor] = []
         for i in range(context.shape[1]):
             here = context[:, i] + outer.near(slabs)  # a convolution of values close by, if the model has one
             slabs.append(self.slab(level + 1, here + upper))

@@ -60,7 +60,8 @@ def obstacle(model: AxialTransformer) -> str | None:
     for name, weight in model.named_parameters():
         if is_wrapper(weight):
             return f"{name} is a {type(weight).__name__}, without memory of its own"
-    found, expected = _parts(model), _parts_of(model.config)
+    found = _parts(model)
+    expected = _parts_of(model.config)
     changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
     return f"{changed[0]} is not as the model's configuration has it" if changed else None
 
@@ -101,7 +102,8 @@ class ExactNetwork:
     """
 
     def __init__(self, model: AxialTransformer, exact: Any = None):
-        self.model, self.dim = model, model.config.dim
+        self.model = model
+        self.dim = model.config.dim
         self.arithmetic = exact or arithmetic()
         self.shape = model.layout.shape
         self._output = _output(model)
@@ -125,7 +127,8 @@ class ExactNetwork:
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
         """Return start and frequency of each value: [B, rows, L, 2]; x as for `nats`, logits must be finite."""
-        length, no_nats = self.shape[-1], np.zeros((0, 0), np.float32)
+        length = self.shape[-1]
+        no_nats = np.zeros((0, 0), np.float32)
         found = np.empty((len(self.model.slices), len(x) * prod(self.shape[:-1]), length, 2), np.int64)
         with self.arithmetic.ieee_arithmetic():
             for intervals, (context, values) in zip(found, self._slices(x, conditioning)):
@@ -136,7 +139,8 @@ class ExactNetwork:
         return np.concatenate([*slices], axis=1)
 
     def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values]]:
-        model, length = self.model, self.shape[-1]
+        model = self.model
+        length = self.shape[-1]
         y = model.layout.to_model(model.values.codes(x)).cpu()
         embedded = self.embed_conditioning(len(y), conditioning)
         embedding = self._output.features or self._output.table
@@ -151,7 +155,8 @@ class ExactNetwork:
 
         def row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
             choice = choose.of_row(positions)
-            known, sampler = np.asarray(choice.known), choice.sampler
+            known = np.asarray(choice.known)
+            sampler = choice.sampler
             values = np.empty(known.shape, np.int64)
             gumbel = choice.noise.ndim > known.ndim
             how = RowSampling(
@@ -186,7 +191,8 @@ class ExactNetwork:
     def embedding(self, embedding: Embedding | FeatureEmbedding) -> Callable[[Tensor], Array]:
         """Return what embeds codes [..] as [.., D]."""
         if isinstance(embedding, FeatureEmbedding):
-            features, linear = embedding.features, self.dense(embedding.linear)
+            features = embedding.features
+            linear = self.dense(embedding.linear)
             return lambda codes: linear(features(codes, torch.float32).numpy())
         table = _array(embedding.table)
         return lambda codes: table[codes.numpy()]
@@ -207,7 +213,8 @@ class ExactNetwork:
         self.model.embed_conditioning(batch, conditioning)
         embedded = None
         if self.model.labels is not None:
-            table, classes = _array(self.model.labels.embed.table), self.model.labels.classes
+            table = _array(self.model.labels.embed.table)
+            classes = self.model.labels.classes
             label = conditioning.label
             chosen = np.full(batch, classes) if label is None else label.long().cpu().numpy()
             embedded = table[chosen].reshape(batch, *(1,) * len(self.shape), self.dim)
@@ -230,9 +237,12 @@ class _Outer:
     """See `OuterDecoder`."""
 
     def __init__(self, network: ExactNetwork, outer: OuterDecoder):
-        self._length, self._positions, self._convolution = outer.length, prod(outer.slab), outer.convolution
+        self._length = outer.length
+        self._positions = prod(outer.slab)
+        self._convolution = outer.convolution
         if outer.convolution is not None:
-            self._linear, of_codes = network.dense(outer.convolution.linear), outer.convolution.of_codes
+            self._linear = network.dense(outer.convolution.linear)
+            of_codes = outer.convolution.of_codes
             self._numbers = outer.convolution.numbers if of_codes is None else network.embedding(of_codes)
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
@@ -269,7 +279,8 @@ class _Encoder:
     """See `ChannelEncoder`."""
 
     def __init__(self, network: ExactNetwork, encoder: ChannelEncoder):
-        self._shape, self._windows = network.shape, encoder.windows
+        self._shape = network.shape
+        self._windows = encoder.windows
         self._convolution = network.dense(encoder.convolution)
         self._blocks = network.slabs(encoder.blocks, network.shape)
         self._positions = network.positions(encoder.position)
@@ -291,16 +302,20 @@ class _Encoder:
 
 
 def _output(model: AxialTransformer) -> Output:
-    norm, head, embedding = _norm(model.head[0]), _linear(model.head[1]), model.embed_value
+    norm = _norm(model.head[0])
+    head = _linear(model.head[1])
+    embedding = model.embed_value
     if not isinstance(embedding, FeatureEmbedding):
         return Output(norm, head, _array(embedding.table))
-    values, config = model.values, model.config
+    values = model.values
+    config = model.config
     assert isinstance(values, OrdinalValues)
     last = config.num_values - 1
     of_values = embedding.features.of_values(torch.arange(last + 1, device="cpu"))
     of_differences = embedding.features.of_differences(torch.arange(-last, last + 1, device="cpu"))
     features = Features(_array(of_values), _array(of_differences), _linear(embedding.linear))
-    unit, most = np.float32(values.spread.item()), np.float32(config.max_log_precision)
+    unit = np.float32(values.spread.item())
+    most = np.float32(config.max_log_precision)
     ordinal = Ordinal(config.num_values, config.mixtures, unit, most, config.centred)
     return Output(norm, head, np.zeros((0, config.dim), np.float32), features, ordinal)
 
@@ -318,7 +333,8 @@ def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:
 
 
 def _block(block: TransformerBlock) -> Block:
-    attention, feedforward = block.attention.attention, block.feedforward
+    attention = block.attention.attention
+    feedforward = block.feedforward
     no_rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
     return Block(
         attention_norm=_norm(block.attention.norm),

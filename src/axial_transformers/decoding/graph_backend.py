@@ -57,7 +57,8 @@ class RecordedSteps:
 
     def __init__(self, outer: OuterDecoder, u: Tensor):
         caches = outer.start(len(u))
-        self.near, self.caches = outer.near, [part for each in caches if each is not None for part in each]
+        self.near = outer.near
+        self.caches = [part for each in caches if each is not None for part in each]
         self.graph = Graph(lambda u, i: outer.step(u, i, caches), u, torch.zeros(1, dtype=torch.int64, device=u.device))
 
     def start(self, batch: int) -> None:
@@ -118,7 +119,8 @@ def graphs(model: AxialTransformer, choose: NoiseChoice, batch: int) -> Backend:
 
 def _taken(model: AxialTransformer, choice: NoiseChoice, batch: int) -> Recorded:
     """Return what the model keeps, its copies made again of the weights; or graphs of steps that are recorded anew."""
-    tensors, device = (*model.parameters(), *model.buffers()), model.device.type
+    tensors = (*model.parameters(), *model.buffers())
+    device = model.device.type
     half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     precision = half, torch.backends.cuda.matmul.fp32_precision, torch.is_inference_mode_enabled()
     key = precision, choice.sampler, choice.noise.shape, choice.noise.dtype, [tensor.data_ptr() for tensor in tensors]
@@ -155,7 +157,8 @@ def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Ca
     """
     graph = torch.cuda.CUDAGraph()
     with _RECORDING, torch.cuda.device(device):
-        stream, current = _stream(device, get_ident()), torch.cuda.current_stream(device)
+        stream = _stream(device, get_ident())
+        current = torch.cuda.current_stream(device)
         stream.wait_stream(current)
         try:
             with torch.cuda.stream(stream):  # also ends it where the capture fails

@@ -199,7 +199,8 @@ def known_mask(
 
 def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
     """Return the layouts in whose generation order the known positions [*A, C] come first: they complete exactly."""
-    config, exact = model.config, list[str]()
+    config = model.config
+    exact: list[str] = []
     for name, layout in LAYOUTS.items():
         if name == "frames" and len(config.shape) < 2:
             continue
@@ -246,7 +247,8 @@ def has_gumbel_noise(config: AxialTransformerConfig) -> bool:
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
     """Return the numbers of keys and values in the caches of one example, or of its LSTM's state."""
-    shape, dim = config.bijection.shape, config.dim
+    shape = config.bijection.shape
+    dim = config.dim
     outer = sum(
         layers // (len(shape) - level) * prod(shape[level:])
         for level, layers in enumerate(config.layers_of_outer_decoders)
@@ -257,7 +259,8 @@ def cache_numbers(config: AxialTransformerConfig) -> int:
 
 def max_examples_at_once(config: AxialTransformerConfig, device: torch.device | None = None) -> int:
     """Return how many examples to sample at a time, by their noise and caches; a large GPU takes more."""
-    most, each = MAX_NUMBERS, numbers_per_example(config)
+    most = MAX_NUMBERS
+    each = numbers_per_example(config)
     if device is not None and device.type == "cuda":
         most = max(most, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
     return max(1, min(most // each.noise, max(MIN_AT_ONCE, most // each.state)))
@@ -282,7 +285,9 @@ def _sampled(  # noqa: PLR0913
         mask: True where values are known; None: nowhere.
         noise: of all examples, then sampled at once; None: generated part by part, when needed.
     """
-    config, device, batch = model.config, model.device, len(known)
+    config = model.config
+    device = model.device
+    batch = len(known)
     if (sampler.top_k is not None or sampler.top_p is not None) and config.values == "ordinal":
         raise ValueError("top_k and top_p need values without an order: take a temperature below 1")
     if seed is not None and not -(2**63) <= seed < 2**64:
@@ -368,9 +373,11 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1) ->
     available = free_memory()
     if available is None:
         return
-    positions, value = prod(config.shape) * config.channels, 1 if config.of_bytes else 8
+    positions = prod(config.shape) * config.channels
+    value = 1 if config.of_bytes else 8
     each = inputs * positions * (3 * value + 8)  # an image of them, too
-    decoding, together = 4 * sum(numbers_per_example(config)), max_examples_at_once(config)
+    decoding = 4 * sum(numbers_per_example(config))
+    together = max_examples_at_once(config)
     need = each * count + decoding * min(count * inputs, together)
     if need > available:
         room = max((available - decoding * together) // each, available // (each + decoding * inputs))

@@ -124,7 +124,8 @@ class Packed:
 
     def block(self, block: Block, heads: int, length: int = 0) -> Any:
         """Return a transformer block whose rotations, if it has any, are for `length` positions at least."""
-        dim, hidden = len(block.qkv.weight), len(block.expand.bias)
+        dim = len(block.qkv.weight)
+        hidden = len(block.expand.bias)
         sizes = [layer.weight.shape for layer in (block.qkv, block.out, block.expand, block.contract)]
         _check("linear layers of a block", sizes, [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)])
         _check("the width of heads", (dim % heads, dim // heads % 2 and len(block.rotations)), (0, 0))
@@ -141,7 +142,8 @@ class Packed:
         """Return what embeds values: a table, or a linear layer of the features that C computes of codes."""
         if not isinstance(table, Features):
             return C_EMBEDDING(table.shape[1], len(table), 0, self.array(table), C_LINEAR())
-        count, centred = len(table.values), bool(table.differences.size)
+        count = len(table.values)
+        centred = bool(table.differences.size)
         scales = sum(4**n < count and 4**n <= 1 << 14 for n in range(8)) if centred else 0
         _check("inputs of features", len(table.linear.weight), (3 if count > 256 else 1) + 2 * scales)
         return C_EMBEDDING(len(table.linear.bias), count, centred, None, self.linear(table.linear))
@@ -182,7 +184,9 @@ class Slabs(Packed):
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         super().__init__()
-        self._lines, self._dim, self._masked = lines, len(blocks[0].qkv.weight), lines.count(MASKED)
+        self._lines = lines
+        self._dim = len(blocks[0].qkv.weight)
+        self._masked = lines.count(MASKED)
         self._lengths = [len(block.rotations) or 1 << 62 for block in blocks]
         held = [self.block(block, heads, line.length) for block, line in zip(blocks, lines, strict=True)]
         _check("the width of blocks", {block.dim for block in held}, {self._dim})
@@ -217,7 +221,8 @@ class Slabs(Packed):
         """Return slab i of the output for slab i of the input, u [rows, D]; add it to the state."""
         _check("a slab", u.shape, (state.rows, self._dim))
         _check("the number of the slab", 0 <= i < state.length, True)
-        x, function = np.array(u, np.float32, order="C"), exact_library().step
+        x = np.array(u, np.float32, order="C")
+        function = exact_library().step
 
         def work(first: int, last: int) -> None:
             function(byref(self._step), _of(x), *map(c_uint64, (first, last, state.part, i)), _of(state.keys),
@@ -231,7 +236,8 @@ class Slabs(Packed):
 
         All values are known. So masked layers attend along the slabs inside x, one layer after the other.
         """
-        example, packed = length * positions, Packed()
+        example = length * positions
+        packed = Packed()
         embedding = packed.embedding(table)
         _check("context", (context.shape, context.dtype.name), ((len(values), self._dim), "float32"))
         _check("rows of whole examples", len(values) % example, 0)
@@ -240,7 +246,8 @@ class Slabs(Packed):
         _check("whole lines in an example", [positions % (a * b) for a, b in self._plain], [0] * len(self._plain))
         self._check_length(length)
         _check_codes(values, embedding)
-        values, function = np.ascontiguousarray(values, np.int64), exact_library().add_upper
+        values = np.ascontiguousarray(values, np.int64)
+        function = exact_library().add_upper
         slabs = self._along(Line(length, positions))
         examples = len(values) // example
         size = examples_at_once(examples, max(1, KNOWN_AT_ONCE // example)) * example
@@ -258,8 +265,10 @@ class Rows(Packed):
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         super().__init__()
         self._embedding = self.embedding(output.features or output.table)
-        dim, head = self._embedding.dim, self.linear(output.head)
-        of_lstm, blocks = C_LSTM(), list[Any]()
+        dim = self._embedding.dim
+        head = self.linear(output.head)
+        of_lstm = C_LSTM()
+        blocks: list[Any] = []
         if isinstance(inner, Lstm):
             layers = self.linear(inner.of_input), self.linear(inner.of_hidden)
             _check("an LSTM", [(layer.inputs, layer.outputs) for layer in layers], [(dim, 4 * dim)] * 2)
@@ -281,7 +290,8 @@ class Rows(Packed):
     def read(self, context: Array, centring: Centring, values: Integers, stream: Stream) -> None:
         """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, in one thread."""
         context, (batch, length) = self._context(context, values)
-        own, packed = _stream(stream), Packed()
+        own = _stream(stream)
+        packed = Packed()
         _check("values that can be written", values.flags.writeable, True)
         exact_library().read_rows(byref(self._rows), _of(context), c_uint64(batch), c_uint64(length),
                                   byref(_centring(centring, values, packed)), _of(values), byref(own))  # fmt: skip
@@ -290,7 +300,9 @@ class Rows(Packed):
     def sample(self, context: Array, centring: Centring, values: Integers, choice: RowSampling) -> None:
         """Write sampled values, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
         context, (batch, length) = self._context(context, values)
-        packed, function, count = Packed(), exact_library().sample_rows, self.ordinal.num_values
+        packed = Packed()
+        function = exact_library().sample_rows
+        count = self.ordinal.num_values
         noise = packed.array(choice.noise) if choice.noise.size else None
         uniforms = packed.array(choice.uniforms, np.float64) if choice.uniforms.size else None
         _check("known values", choice.known.shape, values.shape)
@@ -312,10 +324,12 @@ class Rows(Packed):
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
-        values, function = np.ascontiguousarray(known.values, np.int64), exact_library().known_rows
+        values = np.ascontiguousarray(known.values, np.int64)
+        function = exact_library().known_rows
         context, (batch, length) = self._context(context, values)
         _check_codes(values, self._embedding)
-        nats, intervals = known.nats, known.intervals
+        nats = known.nats
+        intervals = known.intervals
         for name, array, shape in (("nats", nats, values.shape), ("intervals", intervals, (*values.shape, 2))):
             _check(name, array.shape if array.size else shape, shape)
             _check(f"{name} in C order that can be written", array.flags.c_contiguous and array.flags.writeable, True)
@@ -352,7 +366,8 @@ def _in_parts(size: int, count: int, work: Callable[[int, int], None]) -> None:
 
 def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:
     """Read values [n] of one distribution, see `reference.read_from`."""
-    starts, own = np.ascontiguousarray(starts, np.int32), _stream(stream)
+    starts = np.ascontiguousarray(starts, np.int32)
+    own = _stream(stream)
     _check("values", (values.dtype.name, values.flags.c_contiguous, values.flags.writeable), ("int64", True, True))
     _check("starts", (int(starts[0]), int(starts[-1]), bool((np.diff(starts) > 0).all())), (0, 1 << 28, True))
     counts = c_uint64(len(starts) - 1), c_uint64(len(values))
@@ -362,7 +377,8 @@ def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> No
 
 def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
     """Return the words of a stream, see `reference.write_stream`."""
-    intervals, at = np.ascontiguousarray(intervals, np.int64), c_uint64()
+    intervals = np.ascontiguousarray(intervals, np.int64)
+    at = c_uint64()
     words = np.empty(len(intervals) + 2, np.uint32)
     starts, frequencies = intervals.reshape(-1, 2).T
     inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << 28)

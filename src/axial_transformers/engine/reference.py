@@ -239,7 +239,9 @@ class Slabs:
     """Transformer blocks, one slab after the other; those whose line is MASKED attend to the slabs before."""
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
-        self._blocks, self._heads, self._lines = blocks, heads, lines
+        self._blocks = blocks
+        self._heads = heads
+        self._lines = lines
 
     def start(self, rows: int, length: int, positions: int) -> list[list[tuple[Array, Array]]]:
         """Return the state before the first slab, of `rows` rows, `positions` an example: keys and values by layer."""
@@ -300,7 +302,9 @@ class Rows:
     """Inner decoder and head of a row of positions; an LSTM has no heads."""
 
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
-        self._inner, self._heads, self._output = inner, heads, output
+        self._inner = inner
+        self._heads = heads
+        self._output = output
 
     def read(self, context: Array, centring: Centring, values: NDArray[np.int64], stream: Stream) -> None:
         """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
@@ -312,7 +316,8 @@ class Rows:
                 for b, outputs in enumerate(logits):
                     starts = starts_of(outputs, int(centres[b % len(centres)]), ordinal)
                     if starts is None:
-                        stream.state[2], values[first + b, i] = NOT_FINITE, 0
+                        stream.state[2] = NOT_FINITE
+                        values[first + b, i] = 0
                     else:
                         read_from(starts, stream, values[first + b, i : i + 1])
                 if ordinal:
@@ -364,7 +369,8 @@ def centred_on(centring: Centring, group: slice, i: int, count: int) -> NDArray[
     if not len(centring.positions):
         return np.full(1, (count - 1) // 2, np.int64)
     values = centring.values[group]
-    neighbours, coefficients = centring.neighbours[i], centring.coefficients[i]
+    neighbours = centring.neighbours[i]
+    coefficients = centring.coefficients[i]
     is_there = neighbours >= 0
     total = values[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
     return np.clip(total >> COEFFICIENT_BITS, 0, count - 1)
@@ -409,7 +415,8 @@ def nats_of_mixture(outputs: Array, codes: NDArray[np.int64], ordinal: Ordinal) 
     distance = (values - centres).astype(np.float32)[:, None]
     from_upper = log_logistic(fma(means, -ordinal.unit, distance + np.float32(0.5)) * precisions)
     from_lower = log_logistic(-(fma(means, -ordinal.unit, distance - np.float32(0.5)) * precisions))
-    is_first, is_last = (values == 0)[:, None], (values == ordinal.num_values - 1)[:, None]
+    is_first = (values == 0)[:, None]
+    is_last = (values == ordinal.num_values - 1)[:, None]
     powers = weights - largest(weights)[:, None]
     inner = from_upper + from_lower + log_of_rest(precisions)
     terms = powers + np.where(is_first, from_upper, np.where(is_last, from_lower, inner))
@@ -454,7 +461,8 @@ def integer_logistic(z: Array) -> NDArray[np.int64]:
     size = clip(np.abs(z), 0, LOGISTIC_END) * np.float32(1 << TABLE_BITS + BETWEEN_BITS)
     row, between = divmod(size.astype(np.int64), 1 << BETWEEN_BITS)
     table = logistic_table()
-    upper, lower = table[row], table[row + 1]
+    upper = table[row]
+    lower = table[row + 1]
     below = upper - ((upper - lower) * between >> BETWEEN_BITS)
     return np.where(z < 0, below, (1 << LOGISTIC_BITS) - below)
 
@@ -473,7 +481,8 @@ def fixed_points(logits: Array) -> NDArray[np.int64]:
 
 def boundaries(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION, by fixed-point numbers."""
-    count, before = len(numbers), np.cumsum(numbers) - numbers
+    count = len(numbers)
+    before = np.cumsum(numbers) - numbers
     factor = (((1 << PRECISION) - count) << RECIPROCAL) // max(int(numbers.sum()), 1)
     return np.append(np.arange(count) + (before * factor >> RECIPROCAL), 1 << PRECISION)
 
@@ -488,7 +497,8 @@ def read_from(starts: NDArray[np.integer], stream: Stream, values: NDArray[np.in
 
 def advance(stream: Stream, start: int, end: int) -> None:
     """Take the next value, with the interval start .. end - 1, from the state of a stream."""
-    state, position = int(stream.state[0]), int(stream.state[1])
+    state = int(stream.state[0])
+    position = int(stream.state[1])
     state = (end - start) * (state >> PRECISION) + state % (1 << PRECISION) - start
     if state < MIN_STATE:
         if position >= len(stream.words):
@@ -500,7 +510,7 @@ def advance(stream: Stream, start: int, end: int) -> None:
 
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
     """Return the words of symbols with intervals [n, 2], in the order in which they are read; they end with `state`."""
-    words = list[int]()
+    words: list[int] = []
     for start, frequency in reversed(intervals.tolist()):
         if state >= frequency << (63 - PRECISION):
             words.append(state % (1 << WORD))

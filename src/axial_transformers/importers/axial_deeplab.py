@@ -34,7 +34,8 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
     for i, stage in enumerate(model.stages):
         assert isinstance(stage, torch.nn.Sequential)
         for j, _ in enumerate(stage):
-            here, there = f"layer{i + 1}.{j}.", f"stages.{i}.{j}."
+            here = f"layer{i + 1}.{j}."
+            there = f"stages.{i}.{j}."
             ours |= take(here + "conv_down", there + "down", _flat) | take(here + "bn1", there + "down_norm")
             ours |= take(here + "conv_up", there + "up", _flat) | take(here + "bn2", there + "up_norm")
             for name, axis in (("hight_block", "height"), ("width_block", "width")):

@@ -69,8 +69,10 @@ class PositionSensitiveAxialAttention(nn.Module):
             raise ValueError(f"normalisation must be 'none', 'scale' or 'batch', not {normalisation!r}")
         self.dim, self.heads, self.axis, self.size, self.causal = dim, heads, axis, size, causal
         self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim, ("dim / 2", dim // 2))
-        key_width, value_width = self.key_dim // heads, self.value_dim // heads
-        rows, tables = (2 * size - 1 if size is not None else span or 1), 1 if shared_tables else heads
+        key_width = self.key_dim // heads
+        value_width = self.value_dim // heads
+        rows = 2 * size - 1 if size is not None else span or 1
+        tables = 1 if shared_tables else heads
         qkv_dim = 2 * self.key_dim + self.value_dim
         self.query_table = normal_table(rows, tables, key_width)
         self.key_table = normal_table(rows, tables, key_width)
@@ -96,7 +98,8 @@ class PositionSensitiveAxialAttention(nn.Module):
         """
         axis = self._check_length(x)
         x = finite_where_absent(x, key_mask)
-        qkv, shift = self._normalised(x), None
+        qkv = self._normalised(x)
+        shift = None
         tables: Tables = self.query_table, self.key_table, self.value_table
         if self.normalise and self.normalise.folds() and self._is_compiled(qkv, axis, tables):
             qkv, tables, shift = self.normalise.folded(qkv, self._widths, tables)
@@ -183,7 +186,8 @@ class BatchNormalise(nn.Module):
         super().__init__()
         self.of_qkv = ChannelsLastBatchNorm(qkv_dim)
         self.of_terms = nn.ModuleList(ScoreNorm(heads) for _ in range(3))
-        self.of_content, self.of_position = ChannelsLastBatchNorm(value_dim), ChannelsLastBatchNorm(value_dim)
+        self.of_content = ChannelsLastBatchNorm(value_dim)
+        self.of_position = ChannelsLastBatchNorm(value_dim)
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
         first, second, third = (norm(term, window) for norm, term in zip(self.of_terms, terms))
@@ -234,11 +238,13 @@ def _normalised_in_forward_mode(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
 
 def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
     """Normalise over the allowed pairs; to index by a mask, a CPU would wait for the GPU."""
-    mean, variance = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
+    mean = norm.get_buffer("running_mean")
+    variance = norm.get_buffer("running_var")
     wide = x if x.dtype == torch.float64 else x.float()
     if norm.training:
         assert norm.momentum is not None
-        averages, count = (mean, variance), allowed.expand(x.shape[0], 1, -1, -1).sum().clamp(min=1)
+        averages = (mean, variance)
+        count = allowed.expand(x.shape[0], 1, -1, -1).sum().clamp(min=1)
         mean = (wide * allowed).sum((0, 2, 3)) / count
         squares = ((wide - mean[:, None, None]) * allowed).square().sum((0, 2, 3))
         variance = squares / count

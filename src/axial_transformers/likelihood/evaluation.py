@@ -99,6 +99,7 @@ def bits_of_each(
 
 def summarise(bits: Float[Tensor, " n"]) -> Evaluation:
     """Return mean and standard error of bits/dim [N]."""
-    mean, count = ordered_sum(bits) / len(bits), len(bits)
+    mean = ordered_sum(bits) / len(bits)
+    count = len(bits)
     variance = ordered_sum((bits - mean) ** 2) / (count - 1) if count > 1 else torch.tensor(float("nan"), device="cpu")
     return Evaluation(bits_per_dim=mean.item(), standard_error=sqrt(variance.item() / count), images=count)

@@ -216,7 +216,8 @@ class AxialTransformer(nn.Module):
             raise ValueError(
                 f"x must be [B, {', '.join(map(str, (*config.shape, config.channels)))}], not {list(x.shape)}"
             )
-        values, device = x.long(), self.position.tables[0].device
+        values = x.long()
+        device = self.position.tables[0].device
         if x.device.type == "cpu" and x.numel() and (values.min() < config.lowest or values.max() > config.highest):
             found = f"{values.min().item()}..{values.max().item()}"
             raise ValueError(f"x must be in {config.lowest}..{config.highest}; found {found}")

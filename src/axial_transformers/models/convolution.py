@@ -27,7 +27,8 @@ class CausalConvolution(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig, level: int, values: CategoricalValues | OrdinalValues):
         super().__init__()
-        self.reach, self.inside = config.convolution, len(config.bijection.shape) - level - 1
+        self.reach = config.convolution
+        self.inside = len(config.bijection.shape) - level - 1
         self.channels = _channels_of_a_pixel(config)
         features = values.features
         self.of_codes = FeatureEmbedding(features, FEATURES) if isinstance(features, Features) else None
@@ -75,7 +76,8 @@ class CausalConvolution(nn.Module):
 
 def inputs(config: AxialTransformerConfig, level: int) -> int:
     """Return how many numbers a window has."""
-    reach, inside = config.convolution, len(config.bijection.shape) - level - 1
+    reach = config.convolution
+    inside = len(config.bijection.shape) - level - 1
     features = FEATURES if config.values == "ordinal" else 1
     return reach * (2 * reach + 1) ** inside * _channels_of_a_pixel(config) * features
 

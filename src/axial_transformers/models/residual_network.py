@@ -60,11 +60,15 @@ class AxialResNet(nn.Module):
             nn.MaxPool2d(3, stride=2, padding=1) if published else nn.Identity(),
         )
         height, width = (-(-size // config.stem_stride) for size in config.shape)
-        fan_in, stages = config.width, []
+        fan_in = config.width
+        stages = []
         for level, blocks in enumerate(config.blocks):
-            inner, stride = config.width * 2 ** (level + 1), 1 if level == 0 else 2
+            inner = config.width * 2 ** (level + 1)
+            stride = 1 if level == 0 else 2
             stage = [AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span, stride)]
-            height, width, fan_in = -(-height // stride), -(-width // stride), 2 * inner
+            height = -(-height // stride)
+            width = -(-width // stride)
+            fan_in = 2 * inner
             stage += [
                 AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span) for _ in range(blocks - 1)
             ]
@@ -104,9 +108,12 @@ class AxialBottleneck(nn.Module):
             return PositionSensitiveAxialAttention(inner, heads, axis, size, span, normalisation="batch")
 
         self.stride = stride
-        self.down, self.down_norm = _pointwise(fan_in, inner), ChannelsLastBatchNorm(inner)
-        self.height, self.width = attention(1), attention(2)
-        self.up, self.up_norm = _pointwise(inner, 2 * inner), ChannelsLastBatchNorm(2 * inner)
+        self.down = _pointwise(fan_in, inner)
+        self.down_norm = ChannelsLastBatchNorm(inner)
+        self.height = attention(1)
+        self.width = attention(2)
+        self.up = _pointwise(inner, 2 * inner)
+        self.up_norm = ChannelsLastBatchNorm(2 * inner)
         nn.init.zeros_(self.up_norm.weight)
         self.shortcut = (
             nn.Identity()

@@ -21,7 +21,8 @@ from axial_transformers.ops.torch_private import is_bare
 
 def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> LineAttention:
     """Return attention along `axis`."""
-    length, width = config.bijection.shape[axis + 1], config.dim // config.heads
+    length = config.bijection.shape[axis + 1]
+    width = config.dim // config.heads
     rotations = None if config.rotary is None else rotation_table(length, width, config.rotary)
     return LineAttention(config.dim, config.heads, axis, causal, residual=True, rotations=rotations)
 
@@ -34,7 +35,8 @@ class ChannelEncoder(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig, values: CategoricalValues | OrdinalValues):
         super().__init__()
-        shape, self.channels = config.bijection.shape, config.bijection.channels
+        shape = config.bijection.shape
+        self.channels = config.bijection.channels
         self.features = values.features
         self.planes: Literal["one_hot", "index"] = config.channel_planes
         inputs = self.channels * values.features.size + (self.channels if self.planes == "one_hot" else 1)
@@ -85,7 +87,8 @@ class OuterDecoder(nn.Module):
         shape = config.bijection.shape
         inside = len(shape) - level - 1
         self.axis = -(inside + 2)
-        self.length, self.slab = shape[level], shape[level + 1 :]
+        self.length = shape[level]
+        self.slab = shape[level + 1 :]
         self.blocks = ModuleListOf(
             TransformerBlock(axis_attention(config, axis, axis == self.axis), config.hidden, config.dropout)
             for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
@@ -152,7 +155,8 @@ class InnerLSTM(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.dim, self.norm = config.dim, LayerNorm(config.dim)
+        self.dim = config.dim
+        self.norm = LayerNorm(config.dim)
         self.lstm = nn.LSTM(config.dim, config.dim, batch_first=True)
         self.dropout = Dropout(config.dropout)
 
@@ -178,5 +182,6 @@ class InnerLSTM(nn.Module):
                 out = state[0]
             else:
                 rows, after = self.lstm(self.norm(r)[:, None], tuple(part[None] for part in state))
-                out, state[:] = rows[:, 0], [part[0] for part in after]
+                out = rows[:, 0]
+                state[:] = [part[0] for part in after]
         return r + self.dropout(out)

@@ -99,7 +99,8 @@ class CategoricalValues(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.num_values, self.outputs = config.num_values, config.num_logits
+        self.num_values = config.num_values
+        self.outputs = config.num_logits
         self.features = features_of(config)
 
     def embedding(self, dim: int) -> Embedding:
@@ -148,7 +149,9 @@ class OrdinalValues(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.num_values, self.mixtures, self.outputs = config.num_values, config.mixtures, config.num_logits
+        self.num_values = config.num_values
+        self.mixtures = config.mixtures
+        self.outputs = config.num_logits
         self.max_log_precision = config.max_log_precision
         self.middle = (config.num_values - 1) // 2
         self.prediction = None
@@ -240,8 +243,10 @@ class Mixture(NamedTuple):
     def log_p(self, values: Integer[Tensor, "*#s"]) -> Float[Tensor, "..."]:
         """Return log p of values (shapes broadcast), by F(u) - F(l) = F(u) F(-l) (1 - e^-(u - l)): nothing cancels."""
         offsets = (values - self.centres).unsqueeze(-1).to(self.means.dtype) - self.means
-        upper, lower = (offsets + 0.5) * self.precisions, (offsets - 0.5) * self.precisions
-        is_first, is_last = (values == 0).unsqueeze(-1), (values == self.num_values - 1).unsqueeze(-1)
+        upper = (offsets + 0.5) * self.precisions
+        lower = (offsets - 0.5) * self.precisions
+        is_first = (values == 0).unsqueeze(-1)
+        is_last = (values == self.num_values - 1).unsqueeze(-1)
         below = F.logsigmoid(upper).masked_fill(is_last, 0.0)
         above = F.logsigmoid(-lower).masked_fill(is_first, 0.0)
         width = (-torch.expm1(-self.precisions)).log().masked_fill(is_first | is_last, 0.0)
@@ -260,9 +265,11 @@ class Mixture(NamedTuple):
         component. The temperature divides the logits of weights, and multiplies the widths. At 0, the most likely
         component's mean is chosen.
         """
-        weights, noise = self.weights.double(), noise.double()
+        weights = self.weights.double()
+        noise = noise.double()
         if temperature == 0:
-            chosen, within = weights.argmax(-1, keepdim=True), torch.full_like(noise, 0.5).unsqueeze(-1)
+            chosen = weights.argmax(-1, keepdim=True)
+            within = torch.full_like(noise, 0.5).unsqueeze(-1)
         else:
             shares = (weights / temperature).softmax(-1)
             ends = shares.cumsum(-1)

@@ -105,7 +105,8 @@ def check_alike(q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a n k"], v: F
 
 def check_encodings(tables: Sequence[Float[Tensor, "r t w"]], heads: int, width: int, value_width: int) -> None:
     """Check the tables of equation 4."""
-    rows, widths = len(tables[0]), (width, width, value_width)
+    rows = len(tables[0])
+    widths = (width, width, value_width)
     if rows % 2 == 0:
         raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
     for name, table, width in zip(("query", "key", "value"), tables, widths):

@@ -69,7 +69,8 @@ class AttentionCall(NamedTuple):
         """With a window, the queries of a block, and the keys that any of them may attend to. None: whole lines."""
         if self.window is None or self.any_length:  # which cannot count blocks
             return None
-        queries, radius = max(self.window, SHORTEST_BLOCK), self.window // 2
+        queries = max(self.window, SHORTEST_BLOCK)
+        radius = self.window // 2
         return queries, radius + queries + (0 if self.causal else radius)
 
     @property
@@ -80,9 +81,12 @@ class AttentionCall(NamedTuple):
     @property
     def operands(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, rotated, with the same number of heads."""
-        q, k, v = self.q, self.k, self.v
+        q = self.q
+        k = self.k
+        v = self.v
         if self.rotations is not None:
-            q, k = rotate(q, self.rotations, self.axis), rotate(k, self.rotations, self.axis)
+            q = rotate(q, self.rotations, self.axis)
+            k = rotate(k, self.rotations, self.axis)
         heads = q.shape[-2]
         if k.shape[-2] != heads:
             k = k.repeat_interleave(heads // k.shape[-2], dim=-2)
@@ -163,12 +167,15 @@ def unpacked(qkv: Float[Tensor, "b *a e"], packing: Packing) -> tuple[Tensor, ..
 
 
 def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
-    q, axis, window = call.q, call.axis, call.window
+    q = call.q
+    axis = call.axis
+    window = call.window
     if not bias.is_floating_point():
         raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
     if window is None and call.dilation > 1:
         raise ValueError("attn_bias with a dilation needs a window: its columns are then the positions of the window")
-    length, others = q.shape[axis], [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, axis)]
+    length = q.shape[axis]
+    others = [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, axis)]
     keys = length if window is None else window
     full = [q.shape[0], *others, q.shape[-2], length, keys]
     of_lines = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias

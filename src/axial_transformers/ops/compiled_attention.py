@@ -85,7 +85,9 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     if call.packing is None:
         q, k, v = call.operands
         call = call._replace(q=q, k=k, v=v, rotations=None)
-    heads, length, others = call.q.shape[-2], call.q.shape[call.axis], bias.shape[1:-3]
+    heads = call.q.shape[-2]
+    length = call.q.shape[call.axis]
+    others = bias.shape[1:-3]
     if not is_shared(bias):
         others = torch.Size(size for dim, size in enumerate(call.q.shape[:-2]) if dim not in (0, call.axis))
         bias = bias.expand(len(call.q), *others, -1, -1, -1)
@@ -122,13 +124,17 @@ class _Attention(torch.autograd.Function):
         forward: Any = _forward if is_observed(q) else _write_forward
         forward([q, k, v], tensors[:count], *options, present, rotations, out, sums)
         ctx.save_for_backward(sums, present, rotations, *tensors)
-        ctx.packing, ctx.options, ctx.count = packing, options, count
+        ctx.packing = packing
+        ctx.options = options
+        ctx.count = count
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         sums, present, rotations, *tensors = ctx.saved_tensors
-        packing, count, needed = ctx.packing, ctx.count, ctx.needs_input_grad[5:]
+        packing = ctx.packing
+        count = ctx.count
+        needed = ctx.needs_input_grad[5:]
         options = *ctx.options, present, rotations
         if not torch.compiler.is_compiling() and is_differentiated(grad):
 
@@ -136,7 +142,8 @@ class _Attention(torch.autograd.Function):
                 return _formula(_parts(given[count:], packing), given[:count], *options)
 
             return *[None] * 5, *composed_attention.gradients_by(formula, tensors, needed, grad)
-        given, learned = tensors[count:], tensors[:count]
+        given = tensors[count:]
+        learned = tensors[:count]
         grads = [x.new_empty(x.shape) for x in given]
         d_learned = [x.new_empty(x.shape) for x in learned if any(needed[:count]) or count == TABLES]
         written = [*_parts(grads, packing), *d_learned]
@@ -243,10 +250,13 @@ _backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_ar
 
 def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) -> int:
     """Return FLOPs of products, from shapes, as torch counts those of the formula."""
-    q, v = qkv[0], qkv[2]
-    keys, products = q[axis], q[-1] + v[-1]
+    q = qkv[0]
+    v = qkv[2]
+    keys = q[axis]
+    products = q[-1] + v[-1]
     if len(learned) == TABLES:
-        keys, products = min(keys, learned[0][0]), 3 * q[-1] + 2 * v[-1]
+        keys = min(keys, learned[0][0])
+        products = 3 * q[-1] + 2 * v[-1]
     return 2 * prod(q[:-1]) * keys * products
 
 
@@ -292,12 +302,16 @@ def _of_lines(  # noqa: PLR0913
     check_extras(q, axis, bias, rotations, present)
     if tables:
         check_tables(tables, lines, axis)
-    outer, inner, length = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel(), q.shape[axis]
+    outer = q.shape[:axis].numel()
+    inner = q.shape[axis + 1 : -2].numel()
+    length = q.shape[axis]
     heads, width = q.shape[-2:]
-    group, of_head = heads // k.shape[-2], length * (4 * width + 3 * v.shape[-1])
+    group = heads // k.shape[-2]
+    of_head = length * (4 * width + 3 * v.shape[-1])
     shares = [n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE)]
     at_once = 1 if bias is not None else max(shares)
-    even, strides = list[Tensor](), list[int]()
+    even: list[Tensor] = []
+    strides: list[int] = []
     for x in (*lines, *written):
         found = strides_of_lines(x.shape, x.stride(), axis)
         if found is None:

@@ -69,7 +69,8 @@ def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 def _softmax_of_scores(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:
     """Return `weights`; arbitrary for a query without keys."""
-    scores, mask = _scaled(q) @ k.mT, mask_of(bias, allowed, q)
+    scores = _scaled(q) @ k.mT
+    mask = mask_of(bias, allowed, q)
     return softmax(scores if mask is None else scores + mask).to(q.dtype)
 
 

@@ -73,7 +73,8 @@ class Window(NamedTuple):
     def of(
         cls, length: int, rows: int, causal: bool, device: torch.device, present: Bool[Tensor, "m l"] | None = None
     ) -> "Window":
-        radius, dense = rows // 2, rows >= length
+        radius = rows // 2
+        dense = rows >= length
         position = torch.arange(length, device=device)[:, None]
         offset = torch.arange(length, device=device) - position if dense else torch.arange(rows, device=device) - radius
         inside = (offset.abs() <= radius) & (offset + position >= 0) & (offset + position < length)

@@ -130,7 +130,8 @@ class _QuickGELU(torch.autograd.Function):
         if is_differentiated(grad):
             s = torch.sigmoid(STEEPNESS * x)
             return grad * s * (1 + STEEPNESS * x * (1 - s))
-        x, grad = x.resolve_neg().contiguous(), grad.resolve_neg().contiguous()
+        x = x.resolve_neg().contiguous()
+        grad = grad.resolve_neg().contiguous()
         out = torch.empty_like(x)
         if _pays(x) and _pays(grad):
             _in_units("quick_gelu_backward", x, x, grad, out)
@@ -142,7 +143,9 @@ class _QuickGELU(torch.autograd.Function):
 class _AddDropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, dropped: int) -> Tensor:
-        ctx.seed, ctx.dropped, ctx.dtype = _seed(), dropped, y.dtype
+        ctx.seed = _seed()
+        ctx.dropped = dropped
+        ctx.dtype = y.dtype
         out = x.new_empty(x.shape)
         _drop(x, y, ctx.seed, dropped, out)
         return out

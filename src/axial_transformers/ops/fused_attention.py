@@ -77,12 +77,16 @@ def _fused_groups(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float
 ) -> Tensor:
     """Attend within groups, without copies of a shared mask: what shares it becomes the second dimension."""
-    order, first, mask = [0, 1, 2], 2, mask_of(bias, allowed, q)
+    order = [0, 1, 2]
+    first = 2
+    mask = mask_of(bias, allowed, q)
     if mask is not None and mask.shape[:2] not in ((1, 1), q.shape[:2]):
         shared = [dim for dim in order if mask.shape[dim] == 1]
-        longest, widest = max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])
+        longest = max(q.shape[-2], k.shape[-2])
+        widest = max(q.shape[-1], v.shape[-1])
         if copies_count(q.device) and max_lines(prod([q.shape[dim] for dim in shared]), longest, widest):
-            order, first = [dim for dim in order if dim not in shared] + shared, 3 - len(shared)
+            order = [dim for dim in order if dim not in shared] + shared
+            first = 3 - len(shared)
         else:
             mask = mask.expand(*q.shape[:2], -1, -1, -1)
 

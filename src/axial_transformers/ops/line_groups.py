@@ -38,20 +38,24 @@ def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Floa
     at_once = is_recorded() or _scores(groups) <= piece(groups.q.device)
     out = _without_excluded(attend, groups, call.dropout) if at_once else _in_pieces(attend, groups, call.dropout)
     if call.window is not None and not call.any_length:
-        batch, length = call.q.shape[0], call.q.shape[call.axis]
+        batch = call.q.shape[0]
+        length = call.q.shape[call.axis]
         out = out.unflatten(0, (batch, -(-length // out.shape[-2]))).movedim(1, 3).flatten(3, 4)[..., :length, :]
     return from_lines(out.flatten(0, 1), call.q, call.axis)
 
 
 def groups_of(call: AttentionCall) -> Groups:
     """Return the lines, those of an example beside each other if need be; with a window, the blocks of all lines."""
-    sizes, axis = call.q.shape[:-2], call.axis
-    length, others = sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
+    sizes = call.q.shape[:-2]
+    axis = call.axis
+    length = sizes[axis]
+    others = sizes[1:axis] + sizes[axis + 1 :]
     by_example = call.bias is not None or call.window is not None or call.dropout > 0
     grid = (sizes[0], prod(others)) if by_example else (1, sizes[0] * prod(others))
     lines = [to_lines(x, axis) for x in call.operands]
     q, k, v = [x.unflatten(0, grid) for x in lines] if by_example else [x[None] for x in lines]
-    present, bias = call.key_mask, call.bias
+    present = call.key_mask
+    bias = call.bias
     present = None if present is None else present.movedim(axis, -1).reshape(*grid, k.shape[-2])
     if bias is not None:
         if not is_shared(bias):
@@ -116,7 +120,9 @@ def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l w"], steps: Tensor) -> Float[
 
 
 def _in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
-    q, scores, most = groups.q, _scores(groups), piece(groups.q.device)
+    q = groups.q
+    scores = _scores(groups)
+    most = piece(groups.q.device)
     if scores <= most or q.shape[:2].numel() <= 1:
         arguments = attend, groups, dropout
         out: Tensor = checkpoint(_without_excluded, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)

@@ -29,7 +29,8 @@ def rotary(
         ValueError: `axis` is no axis of the data, head_dim is odd, or coordinates do not fit.
     """
     axis = data_axis(x, axis)
-    length, positions = x.shape[axis], x.shape[:-2]
+    length = x.shape[axis]
+    positions = x.shape[:-2]
     if coordinates is None:
         coordinates = torch.arange(length, device=x.device)
     if coordinates.ndim == 1 and coordinates.shape[0] == length:
@@ -80,7 +81,8 @@ def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int)
     length = x.shape[axis]
     check_rotations(table, length, x.shape[-1])
     sizes = [1] * x.ndim
-    sizes[axis], sizes[-1] = length, -1
+    sizes[axis] = length
+    sizes[-1] = -1
     cos, sin = (part.reshape(sizes) for part in table[:length].chunk(2, dim=-1))
     return _turned(x, cos, sin)
 

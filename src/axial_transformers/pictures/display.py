@@ -65,7 +65,8 @@ class Look:
     @classmethod
     def of(cls, described: Any, axes: str | None) -> Self:
         """Return the look of the values of a model's configuration."""
-        grid, series = getattr(described, "grid", None), kind_of(described, axes) == "series"
+        grid = getattr(described, "grid", None)
+        series = kind_of(described, axes) == "series"
         return cls(described.num_values, described.lowest, axes=axes, grid=grid and Grid(*grid), series=series)
 
     def over_time(self, positions: NDArray[Any]) -> NDArray[Any]:
@@ -102,7 +103,8 @@ class Look:
         if self.window or not values.size or _are_categories(values, self):
             return self
         if self.num_values <= BYTE or values.ndim == 3:
-            low, high = int(values.min()), int(values.max())
+            low = int(values.min())
+            high = int(values.max())
             return replace(self, window=(low, high)) if 0 < 4 * (high - low) < self.num_values else self
         shown = np.concatenate([_colours(part).ravel() for part in self.parts(values, values.ndim - 2)])
         low, high = np.percentile(shown, PERCENTILES).tolist()
@@ -155,7 +157,9 @@ def joined(slices: list[NDArray[Any]], fill: int = BETWEEN) -> NDArray[Any]:
     first, beside, below = slices
     (count, height, width), depth = first.shape[:3], below.shape[1]
     page = np.full((count, height + 1 + depth, width + 1 + depth, *first.shape[3:]), fill, first.dtype)
-    page[:, :height, :width], page[:, :height, width + 1 :], page[:, height + 1 :, :width] = first, beside, below
+    page[:, :height, :width] = first
+    page[:, :height, width + 1 :] = beside
+    page[:, height + 1 :, :width] = below
     return page
 
 
@@ -210,7 +214,8 @@ def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.
 
 
 def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDArray[np.uint8]:
-    size, margin = (width * _FINER, PLOT_HEIGHT * _FINER), 6 * _FINER
+    size = (width * _FINER, PLOT_HEIGHT * _FINER)
+    margin = 6 * _FINER
     paper = Image.new("RGB", size, _PAPER)
     draw = ImageDraw.Draw(paper)
     draw.rectangle((0, 0, size[0] - 1, size[1] - 1), outline=_EDGE, width=_FINER)

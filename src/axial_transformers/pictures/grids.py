@@ -61,7 +61,8 @@ def contact_sheet(
     """Return images [N, H, W] or [N, H, W, C] side by side, as one."""
     count, height, width, *channels = pictures.shape
     rows = -(-count // columns)
-    tall, wide = height * scale + gap, width * scale + gap
+    tall = height * scale + gap
+    wide = width * scale + gap
     tiles = np.full((rows * columns, tall, wide, *channels), background, np.uint8)
     tiles[:count, : height * scale, : width * scale] = pictures.repeat(scale, 1).repeat(scale, 2)
     sheet = tiles.reshape(rows, columns, tall, wide, *channels).swapaxes(1, 2)
@@ -87,7 +88,8 @@ def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
 
 def with_scale(picture: Image.Image, stops: tuple[str, ...], highest: float, unit: str) -> Image.Image:
     """Return the image, and under it the colours."""
-    bar, text = 10, LETTER[1] + 2
+    bar = 10
+    text = LETTER[1] + 2
     page = _on_paper(picture, bottom=6 + bar + text)
     ramp = colour(np.linspace(0, 1, picture.width)[None].repeat(bar, 0), stops)
     page.paste(Image.fromarray(ramp).convert("RGB"), (0, picture.height + 6))

@@ -55,7 +55,8 @@ def save_scores(
     """
     with ExitStack() as whole:
         if folder:
-            aside, shown = whole.enter_context(folder_written_whole(folder)), dict[int, html.Figure]()
+            aside = whole.enter_context(folder_written_whole(folder))
+            shown: dict[int, html.Figure] = {}
             for number, each in enumerate(maps, start=1):
                 bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
                 path = aside / f"{number:04d}-{bare}.png"
@@ -66,7 +67,8 @@ def save_scores(
                     mean = each.bits.mean(axis=-1, dtype=np.float32)
                     like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
                     write_scan(path.with_name(f"{number:04d}-{bare}{like.suffix}"), mean, like)
-            first, last = [rows[rank] for rank in shown], rows[: -len(usual) - 1 : -1]
+            first = [rows[rank] for rank in shown]
+            last = rows[: -len(usual) - 1 : -1]
             sheets = [html.figure(image_grid(np.stack(usual), look=look), "in the order of the table")] if usual else []
             sections = [
                 html.Section(facts={name.replace("_", " "): value for name, value in facts.items()}),
@@ -91,7 +93,8 @@ def heat_map(
     if look.is_volume(bits.ndim - 1):
         mean = bits.mean(axis=-1)
         look = replace(look, at=tuple(map(int, np.unravel_index(mean.argmax(), mean.shape))))
-    plain, columns = with_alpha(for_display(example[None], look)), 2 if bits.ndim == 3 else 1
+    plain = with_alpha(for_display(example[None], look))
+    columns = 2 if bits.ndim == 3 else 1
     heat = heat_colours(bits[None], look)
     through = np.rint(plain + OPACITY * (heat - plain.astype(float))).astype(np.uint8)
     over = through if tile or look.is_volume(bits.ndim - 1) else heat
@@ -109,12 +112,13 @@ def heat_map(
 def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look: Look) -> Image.Image:
     """Return examples [B, *A, C], and their bits below."""
     values = look.over_time(values)
-    heat, look = heat_colours(bits, look), look.over(values)
+    heat = heat_colours(bits, look)
+    look = look.over(values)
     columns = len(values) if values.ndim == 4 or look.is_volume(values.ndim - 2) else 1
     rows = len(values) // columns
     scale = enlargement(columns * heat.shape[2], heat.shape[1] * rows) if values.ndim > 3 else None
     gap = gap_of(scale or 1)
-    strips = list[Image.Image]()
+    strips: list[Image.Image] = []
     for start in range(0, len(values), columns):
         part = slice(start, start + columns)
         shown = image_grid(values[part], columns, scale, look)

@@ -36,11 +36,13 @@ def coded_sizes(
     arrays = [(each.astype(np.int64) - lowest).astype(kind) for each in arrays]
     found = {"xz": {"one stream": xz_bytes(progress("xz")(arrays), sum(each.nbytes for each in arrays))}}
     if arrays[0].ndim == 3 and kind == np.uint8 and arrays[0].shape[-1] in (1, 3):
-        names, ways = ["PNG", "WebP", "JPEG XL"], {"one file each": arrays}
+        names = ["PNG", "WebP", "JPEG XL"]
+        ways = {"one file each": arrays}
         if len(arrays) > 1 and len({*sizes}) == 1 and len(arrays) * arrays[0].size <= MAX_SHEET:
             ways["one sheet"] = [contact_sheet(np.stack(arrays), math.isqrt(len(arrays) - 1) + 1)]
     else:
-        names, ways = ["JPEG XL"] if kind.itemsize <= 2 else [], _slices(arrays)
+        names = ["JPEG XL"] if kind.itemsize <= 2 else []
+        ways = _slices(arrays)
     for name in names:
         for way, images in ways.items():
             some = images[:: -(-len(images) // MAX_FILES)]

@@ -16,11 +16,14 @@ class ByteReader:
     def __init__(
         self, source: bytes | BinaryIO, where: str, truncated: type[ValueError], malformed: type[ValueError]
     ) -> None:
-        self._where, self._truncated, self._malformed = where, truncated, malformed
+        self._where = where
+        self._truncated = truncated
+        self._malformed = malformed
         # Bytes are indexed, not read as a file is, which takes three times as long for many small parts.
         self._octets = source if isinstance(source, bytes) else b""
         self._file = None if isinstance(source, bytes) else source
-        self.position, self._end = 0, len(self._octets)
+        self.position = 0
+        self._end = len(self._octets)
         if self._file is not None:
             self.position = self._file.tell()
             self._end = max(self.position, self._file.seek(0, os.SEEK_END))

@@ -14,7 +14,8 @@ _KEPT = 40
 
 
 def _synchronise(path: Path) -> None:
-    on_windows, is_folder = sys.platform == "win32", path.is_dir()
+    on_windows = sys.platform == "win32"
+    is_folder = path.is_dir()
     if on_windows and is_folder:
         return
     descriptor = os.open(path, os.O_RDWR if on_windows else os.O_RDONLY)  # there, of files that may be written only

@@ -154,7 +154,7 @@ def _require_usable(folder: Path, resume: bool) -> None:
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} exists already, and is no folder: give another one")
     lock = folder / LOCK
-    content = set[Path]()
+    content: set[Path] = set()
     if folder.is_dir():
         content = {*folder.iterdir()} - {*_strays(folder), lock}
     if not content:
