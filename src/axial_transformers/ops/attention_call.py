@@ -88,10 +88,7 @@ class AttentionCall(NamedTuple):
             q = rotate(q, self.rotations, self.axis)
             k = rotate(k, self.rotations, self.axis)
         heads = q.shape[-2]
-        if k.shape[-2] != heads:
-            k = k.repeat_interleave(heads // k.shape[-2], dim=-2)
-        if v.shape[-2] != heads:
-            v = v.repeat_interleave(heads // v.shape[-2], dim=-2)
+        k, v = (x if x.shape[-2] == heads else x.repeat_interleave(heads // x.shape[-2], dim=-2) for x in (k, v))
         return q, k, v
 
 

@@ -46,71 +46,82 @@ def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Floa
 
 def groups_of(call: AttentionCall) -> Groups:
     """Return the lines, those of an example beside each other if need be; with a window, the blocks of all lines."""
-    sizes = call.q.shape[:-2]
-    axis = call.axis
-    length = sizes[axis]
-    others = sizes[1:axis] + sizes[axis + 1 :]
+    batch, *sizes = call.q.shape[:-2]
+    others = sizes[: call.axis - 1] + sizes[call.axis :]
     by_example = call.bias is not None or call.window is not None or call.dropout > 0
-    grid = (sizes[0], prod(others)) if by_example else (1, sizes[0] * prod(others))
-    lines = [to_lines(x, axis) for x in call.operands]
-    q, k, v = [x.unflatten(0, grid) for x in lines] if by_example else [x[None] for x in lines]
+    grid = (batch, prod(others)) if by_example else (1, batch * prod(others))
+    lines = (to_lines(x, call.axis) for x in call.operands)
+    q, k, v = (x.view(*grid, *x.shape[1:]) for x in lines)
     present = call.key_mask
+    if present is not None:
+        present = present.movedim(call.axis, -1).reshape(*grid, k.shape[-2])
     bias = call.bias
-    present = None if present is None else present.movedim(axis, -1).reshape(*grid, k.shape[-2])
     if bias is not None:
         if not is_shared(bias):
             bias = bias.expand(-1, *others, -1, -1, -1)
-        bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
+        bias = bias.reshape(len(bias), prod(bias.shape[1:-3]), *bias.shape[-3:]).to(q.dtype)
     block = call.block
     if block is not None:
         return _blocks(call, block, Groups(q, k, v, bias), present)
+    return _whole_lines(call, Groups(q, k, v, bias), present)
+
+
+def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> Groups:
+    """Return lines with the pairs that attend; only in exported graphs they have windows and dilations."""
+    bias = lines.bias
     allowed = None if present is None else present[:, :, None, None, :]
-    inside = None
-    if call.dilation > 1 or call.window is not None:  # in exported graphs
-        position = torch.arange(length, device=q.device)
-        offset = position - position[:, None]
-        inside = offset % call.dilation == 0
+    inside: list[Tensor] = []
+    offset = _offsets(lines.q.shape[-2], lines.k.shape[-2], lines.q.device)
+    if call.dilation > 1 or call.window is not None:
+        inside.append(offset % call.dilation == 0)
         if call.window is not None:
-            inside = inside & (offset.abs() <= call.window // 2 * call.dilation)
-            bias = None if bias is None else _of_all_pairs(bias, offset // call.dilation)
+            inside.append(offset.abs() <= call.window // 2 * call.dilation)
+            if bias is not None:
+                bias = _of_all_pairs(bias, offset // call.dilation)
     if call.causal:
-        past = torch.ones(length, k.shape[-2], dtype=torch.bool, device=q.device).tril()
-        inside = past if inside is None else past & inside
-    if inside is not None:
-        allowed = inside[None, None, None] if allowed is None else allowed & inside
-    return Groups(q, k, v, None if bias is None else bias.to(q.dtype), allowed)
+        inside.append(offset <= 0)
+    for pairs in inside:
+        allowed = pairs[None, None, None] if allowed is None else allowed & pairs
+    return lines._replace(bias=bias, allowed=allowed)
 
 
 def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present: Tensor | None) -> Groups:
     """Return blocks of queries, [g, m] = [B blocks, lines], and what each attends to, under a band."""
     assert call.window is not None
     q, k, v, bias, _ = lines
-    batch, length, window, (block, keys) = q.shape[0], q.shape[-2], call.window, sizes
-    radius = window // 2
+    batch = q.shape[0]
+    length = q.shape[-2]
+    block, keys = sizes
+    radius = call.window // 2
+    after = 0 if call.causal else radius
     blocks = -(-length // block)
     beyond = blocks * block - length
-    after = 0 if call.causal else radius
 
     def around(x: Tensor) -> Tensor:
         return F.pad(x, (radius, beyond + after)).unfold(-1, keys, block)
+
+    def in_blocks(x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 0, beyond)).unflatten(-2, (blocks, block))
 
     def grouped(x: Tensor) -> Tensor:
         x = x.movedim(3, 1)
         return x.flatten(0, 1) if x.shape[0] == x.shape[1] == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
 
-    column = torch.arange(keys, device=q.device) - torch.arange(block, device=q.device)[:, None]
-    band = (column >= 0) & (column < (radius + 1 if call.causal else window))
+    column = _offsets(block, keys, q.device)
+    band = (column >= 0) & (column <= radius + after)
     if present is None:
         present = torch.ones(1, 1, length, dtype=torch.bool, device=q.device)
     allowed = grouped(around(present)[:, :, None, :, None, :] & band)
-    if bias is not None and bias.shape[-2] == 1:
-        bias = grouped(bias[..., column.clamp(0, window - 1)])
-    elif bias is not None:
-        rows = F.pad(bias, (0, 0, 0, beyond)).unflatten(-2, (blocks, block))
-        bias = grouped(rows.gather(-1, column.clamp(0, window - 1).expand(*rows.shape[:-2], -1, -1)))
-    q = grouped(F.pad(q, (0, 0, 0, beyond)).unflatten(-2, (blocks, block)))
+    if bias is not None:
+        rows = bias.unsqueeze(-2).expand(*bias.shape[:-1], block, -1) if bias.shape[-2] == 1 else in_blocks(bias)
+        bias = grouped(rows.gather(-1, column.clamp(0, call.window - 1).expand(*rows.shape[:-2], -1, -1)))
     k, v = (grouped(around(x.mT).movedim(-3, -1)) for x in (k, v))
-    return Groups(q, k, v, None if bias is None else bias.to(q.dtype), allowed)
+    return Groups(grouped(in_blocks(q)), k, v, bias, allowed)
+
+
+def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
+    """Return p - o for each key p and query o: [queries, keys]."""
+    return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
 
 
 def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l w"], steps: Tensor) -> Float[Tensor, "#b #m #n l l"]:
