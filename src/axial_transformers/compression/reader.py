@@ -50,7 +50,7 @@ class ArchiveReader:
         model: AxialTransformer | None = None,
         label: Tensor | None = None,
     ):
-        if model is not None:
+        if model:
             check_model(model)
         if isinstance(file, bytes | bytearray | memoryview):
             file = io.BytesIO(file)
@@ -62,7 +62,7 @@ class ArchiveReader:
         self._reading = Lock()
         if not self.header.carries_model:
             name = self.header.fingerprint.hex()[:16]
-            if model is None:
+            if not model:
                 raise WrongModelError(f"the archive does not carry its model, {name}: give the one it was written with")
             _check_header(self.header, model)
             self.model = model  # in place of reading it

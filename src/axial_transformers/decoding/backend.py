@@ -112,8 +112,8 @@ def walk_row(
     chosen: list[Tensor] = []
     for i in range(context.shape[1]):
         found = model.read_out(inner.step(previous + context[:, i], i, state))
-        centres = middle if predictions is None else predictions.at(i)
+        centres = predictions.at(i) if predictions else middle
         values = choose(model.values.distribution(found, centres), (i,))
-        chosen.append(values if predictions is None else predictions.keep(i, values, centres))
+        chosen.append(predictions.keep(i, values, centres) if predictions else values)
         previous = model.embed_value(chosen[-1])
     return torch.stack(chosen, dim=1)

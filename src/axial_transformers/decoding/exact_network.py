@@ -90,7 +90,7 @@ def network_of(model: AxialTransformer) -> "ExactNetwork | str":
         return "the engine computes float32 models on a CPU"
     if torch.compiler.is_compiling():
         return "torch.compile does not trace the engine"
-    if library() is None:
+    if not library():
         return "the engine is not compiled"
     return obstacle(model) or ExactNetwork(model)
 
@@ -114,7 +114,7 @@ class ExactNetwork:
         self.rows = self.arithmetic.Rows(weights, heads, self._output)
         self.embed_value = self.embedding(model.embed_value)
         self.outer_decoders = [_Outer(self, outer) for outer in model.outer_decoders]
-        self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
+        self._encoder = _Encoder(self, model.encoder) if model.encoder else None
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
         """Return nats of each value: [B, *A', slices], in model coordinates; x is from `AxialTransformer.check`."""
@@ -212,7 +212,7 @@ class ExactNetwork:
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Array | None:
         self.model.embed_conditioning(batch, conditioning)
         embedded = None
-        if self.model.labels is not None:
+        if self.model.labels:
             table = _array(self.model.labels.embed.table)
             classes = self.model.labels.classes
             label = conditioning.label
@@ -225,7 +225,7 @@ class ExactNetwork:
 
     def context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
         context = self._positions
-        if self._encoder is not None:
+        if self._encoder:
             same = c == 0 and embedded is None
             context = context + self._encoder(y[: 1 if same else None], c, embedded)
         elif embedded is not None:
@@ -240,34 +240,34 @@ class _Outer:
         self._length = outer.length
         self._positions = prod(outer.slab)
         self._convolution = outer.convolution
-        if outer.convolution is not None:
+        if outer.convolution:
             self._linear = network.dense(outer.convolution.linear)
             of_codes = outer.convolution.of_codes
-            self._numbers = outer.convolution.numbers if of_codes is None else network.embedding(of_codes)
+            self._numbers = network.embedding(of_codes) if of_codes else outer.convolution.numbers
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
         return self._slabs and self._slabs.start(batch * self._positions, self._length, self._positions)
 
     def step(self, u: Array, i: int, state: Any) -> Array:
-        if self._slabs is None:
+        if not self._slabs:
             return np.zeros_like(u)
         flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
 
     def near(self, slabs: Sequence[Tensor]) -> Array | float:
         convolution = self._convolution
-        if convolution is None or not slabs:
+        if not convolution or not slabs:
             return 0.0
         numbers = torch.as_tensor(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)), device="cpu")
         return self._convolved(convolution, convolution.windows(numbers, 1))[:, 0]
 
     def add_upper(self, context: Array, values: Tensor, table: Array | Features) -> None:
         convolution = self._convolution
-        if convolution is not None:
+        if convolution:
             numbers = torch.as_tensor(self._numbers(values), device="cpu")
             context += self._convolved(convolution, convolution.windows_before(numbers))
-        if self._slabs is not None:
+        if self._slabs:
             rows = context.reshape(-1, context.shape[-1])
             self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._positions)
 
@@ -322,7 +322,7 @@ def _output(model: AxialTransformer) -> Output:
 
 def centring_of(predictions: RowPredictions | None) -> Centring:
     """Return predictions as the engine takes them, in the same memory: it writes into it."""
-    return NO_CENTRING if predictions is None else Centring(*(part.numpy() for part in predictions[:-1]))
+    return Centring(*(part.numpy() for part in predictions[:-1])) if predictions else NO_CENTRING
 
 
 def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:

@@ -58,7 +58,7 @@ class RecordedSteps:
     def __init__(self, outer: OuterDecoder, u: Tensor):
         caches = outer.start(len(u))
         self.near = outer.near
-        self.caches = [part for each in caches if each is not None for part in each]
+        self.caches = [part for each in caches if each for part in each]
         self.graph = Graph(lambda u, i: outer.step(u, i, caches), u, torch.zeros(1, dtype=torch.int64, device=u.device))
 
     def start(self, batch: int) -> None:
@@ -108,7 +108,7 @@ def graphs(model: AxialTransformer, choose: NoiseChoice, batch: int) -> Backend:
         inputs = context, choice.noise, choice.known, *(predictions[:-1] if predictions else ())
         recorded.row = recorded.row or Graph(work, *inputs)
         chosen = recorded.row(*inputs).clone()
-        if predictions is not None:
+        if predictions:
             predictions.values.copy_(recorded.row.inputs[3])
         return chosen
 
@@ -125,7 +125,7 @@ def _taken(model: AxialTransformer, choice: NoiseChoice, batch: int) -> Recorded
     precision = half, torch.backends.cuda.matmul.fp32_precision, torch.is_inference_mode_enabled()
     key = precision, choice.sampler, choice.noise.shape, choice.noise.dtype, [tensor.data_ptr() for tensor in tensors]
     found = _kept.pop(model, None)
-    if found is not None and found.key == key:
+    if found and found.key == key:
         for own, new in zip(found.network.parameters(), model.parameters()):
             if own is not new:
                 own.copy_(new)

@@ -46,7 +46,7 @@ def predictions_of_rows(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -
     All rows have the same tensor of values, which begins as a copy of x.
     """
     prediction = None if isinstance(model.values, CategoricalValues) else model.values.prediction
-    if prediction is None:
+    if not prediction:
         yield from repeat(None)
         return
     numbers = torch.arange(x.shape[1:].numel(), device="cpu").view(x.shape[1:])[tuple(model.order.T)]

@@ -288,7 +288,7 @@ def _sampled(  # noqa: PLR0913
     config = model.config
     device = model.device
     batch = len(known)
-    if (sampler.top_k is not None or sampler.top_p is not None) and config.values == "ordinal":
+    if (sampler.top_k or sampler.top_p) and config.values == "ordinal":
         raise ValueError("top_k and top_p need values without an order: take a temperature below 1")
     if seed is not None and not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must be in -2^63..2^64 - 1, not {seed}")

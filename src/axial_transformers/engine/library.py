@@ -61,8 +61,8 @@ def library() -> Library | None:
     path = FOLDER / NAME
     loaded = ctypes.CDLL(str(path)) if path.exists() else None
     levels = [name for name in LEVELS if loaded and loaded.axial_has_level(name.encode())]
-    if loaded is None or not levels:
-        reason = "is not compiled" if loaded is None else "has no level for this processor"
+    if not loaded or not levels:
+        reason = "has no level for this processor" if loaded else "is not compiled"
         slow = "sampling, archives and training on a CPU are many times slower"
         LOG.warning("the engine %s, so %s; to compile it, run %s", reason, slow, FROM_SOURCE)
         return None

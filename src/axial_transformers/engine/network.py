@@ -38,10 +38,8 @@ from axial_transformers.engine.definition import (
     Stream,
     logistic_table,
 )
-from axial_transformers.engine.library import exact_library, ieee_arithmetic
+from axial_transformers.engine.library import exact_library, ieee_arithmetic as ieee_arithmetic
 from axial_transformers.engine.threads import parallel_ranges
-
-__all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "read_from", "write_stream"]
 
 TILE, SIDE, PLACES, CACHE_LINE = 32, 4, 4, 64
 ROWS_AT_ONCE, KNOWN_AT_ONCE = 224, 784

@@ -38,9 +38,7 @@ from axial_transformers.engine.definition import (
     Stream,
     logistic_table,
 )
-from axial_transformers.engine.library import ieee_arithmetic
-
-__all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "read_from", "write_stream"]
+from axial_transformers.engine.library import ieee_arithmetic as ieee_arithmetic
 
 ONE = np.float32(1)
 EPSILON = float(np.float32(1e-5))
@@ -427,7 +425,7 @@ def nats_of_mixture(outputs: Array, codes: NDArray[np.int64], ordinal: Ordinal) 
 
 def starts_of(outputs: Array, centre: int, ordinal: Ordinal | None) -> NDArray[np.int64] | None:
     """Return the lower ends of the intervals of all values, and 2^PRECISION; None if outputs [n] cannot be used."""
-    if ordinal is not None:
+    if ordinal:
         values = np.arange(ordinal.num_values + 1)
         return counts_below(values, centre, outputs, ordinal) if usable(outputs) else None
     is_finite = (outputs - largest(outputs) <= 0).all()

@@ -38,7 +38,7 @@ def parallel_ranges(work: Work, count: int) -> None:
             _of_thread.works = False
 
     openmp = _openmp()
-    if openmp is None:
+    if not openmp:
         list(_pool(threads).map(work_on, range(threads)))
         return None
     failures: list[BaseException] = []

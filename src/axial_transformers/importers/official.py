@@ -17,10 +17,8 @@ from axial_transformers.importers.official_variables import (
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, require_writable
-from axial_transformers.storage.tensorflow import FormatError, TensorBundle, find_prefix
+from axial_transformers.storage.tensorflow import TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import to_json
-
-__all__ = ["PUBLISHED_HEADS", "FormatError", "VariablesError", "import_official", "import_official_to"]
 
 PUBLISHED_HEADS = 16
 """Of both published models; checkpoints do not record it."""

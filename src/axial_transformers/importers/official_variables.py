@@ -62,14 +62,14 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
     height, _ = sizes(f"{scope}pos_embs_h", 2)
     width, _ = sizes(f"{scope}pos_embs_w", 2)
     _, hidden = sizes(f"{scope}inner_row_0/mlp/proj_in/w", 2)
-    encoder_layers = 2 * layers(f"{parent}exterior_row") if parent is not None else 0
+    encoder_layers = 2 * layers(f"{parent}exterior_row") if parent else 0
     if encoder_layers:
         *_, planes, _ = sizes(f"{parent}exterior_input_conv/w", 4)
         if channels not in (None, planes // 2):
             raise VariablesError(f"{parent}exterior_input_conv/w is for {planes // 2} channels, not for {channels}")
         channels = planes // 2
     elif channels is None:
-        channels = 1 if parent is None else 3
+        channels = 3 if parent else 1
     stacked = channels > 1 and not encoder_layers
     if stacked and height % channels:
         raise VariablesError(

@@ -46,12 +46,12 @@ class AttentionOptions:
             raise ValueError(f"rotary must be a finite base above 0, usually 10000, not {self.rotary}")
         if self.relative is not None and self.relative < 0:
             raise ValueError(f"relative must be the largest offset, at least 0, not {self.relative}")
-        if self.relative is not None and self.window is None and self.dilation > 1:
+        if self.relative is not None and not self.window and self.dilation > 1:
             raise ValueError("relative positions with a dilation need a window: offsets are counted within the window")
 
     def seen(self, i: int) -> slice:
         """Return the positions that a causal query at i attends to, itself last."""
-        reach = i if self.window is None else self.window // 2 * self.dilation
+        reach = self.window // 2 * self.dilation if self.window else i
         return slice(max(i % self.dilation, i - reach), i + 1, self.dilation)
 
 
@@ -162,7 +162,7 @@ class LineAttention(nn.Module):
         axis = input_axis(x, self.axis, self.dim)
         x = finite_where_absent(x, key_mask)
         bias = self._bias(x.shape[axis], attn_bias)
-        if self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
+        if self.packed and coordinates is None and (not self.options.rotary or x.device.type == "cpu"):
             packing = (self.heads, *self.widths)
             rotations = self._rotations(x.shape[axis], x.dtype)
             call = packed_call(self.qkv(x), packing, axis, self.causal, key_mask, bias, rotations)
@@ -204,7 +204,7 @@ class LineAttention(nn.Module):
         whole cache, which must be finite, and masks later slabs.
         """
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
-        if self.rotations is not None or self.options.rotary is not None:
+        if self.rotations is not None or self.options.rotary:
             q, k = (part[:, 0] for part in self._turned(q[:, None], k[:, None], axis=1, position=i))
         if isinstance(i, Tensor):
             assert self.options == NO_OPTIONS
@@ -229,7 +229,7 @@ class LineAttention(nn.Module):
         return self.out(torch.sigmoid(self.gate(x)) * heads if self.options.gate else heads)
 
     def _rotations(self, length: int, dtype: torch.dtype) -> Tensor | None:
-        if self.options.rotary is None:
+        if not self.options.rotary:
             return self.rotations
         wide = torch.promote_types(dtype, torch.float32)
         return rotation_table(length, self.widths[0] // self.heads, self.options.rotary, wide)
@@ -249,7 +249,7 @@ class LineAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         base = self.options.rotary
         rotations = self.rotations
-        if base is not None:
+        if base:
             if isinstance(position, int) and position:
                 coordinates = torch.arange(position, position + q.shape[axis], device=q.device)
             return rotary(q, axis, coordinates, base), rotary(k, axis, coordinates, base)
@@ -275,7 +275,7 @@ class LineAttention(nn.Module):
             return attn_bias
         radius = self.options.relative
         window = self.options.window
-        if window is None:
+        if not window:
             own = relative_bias(self.table, length)
         else:
             offset = torch.arange(window, device=self.table.device) - window // 2

@@ -135,7 +135,7 @@ class PositionSensitiveAxialAttention(nn.Module):
 
     def _check_length(self, x: Tensor) -> int:
         axis = input_axis(x, self.axis, self.dim)
-        if self.size is not None and x.shape[axis] > self.size:
+        if self.size and x.shape[axis] > self.size:
             raise ValueError(
                 f"axis {self.axis} of {list(x.shape)} has {x.shape[axis]} positions, more than size={self.size}"
             )

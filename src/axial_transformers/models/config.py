@@ -210,7 +210,7 @@ class AxialTransformerConfig:
 
     @property
     def divisor(self) -> int:
-        return self.num_values - 1 if self.input_divisor is None else self.input_divisor
+        return self.input_divisor or self.num_values - 1
 
     def names_of_classes(self, known: Sequence[str] | None) -> tuple[str, ...]:
         """Return a name for each class: the known one, or else its number."""
@@ -243,7 +243,7 @@ class AxialTransformerConfig:
         data = " x ".join(map(str, (*self.shape, self.channels)))
         known = f", the first {self.known_channels} channels given" if self.known_channels else ""
         needed = ", one of which is needed" if self.needs_label else ""
-        classes = "" if self.num_classes is None else f", {self.num_classes} classes{needed}"
+        classes = f", {self.num_classes} classes{needed}" if self.num_classes else ""
         inner = str(self.inner_layers) if self.inner == "attention" else "LSTM"
         outer = " + ".join(map(str, self.layers_of_outer_decoders)) or "none"
         return {
@@ -253,7 +253,7 @@ class AxialTransformerConfig:
             "layout": self.layout,
             "values": self._describe_values(),
             "convolution": f"reaches {self.convolution} pixels" if self.convolution else "none",
-            "positions": "learned" + ("" if self.rotary is None else f", rotary of base {self.rotary:g}"),
+            "positions": "learned" + (f", rotary of base {self.rotary:g}" if self.rotary else ""),
         }
 
 

@@ -32,7 +32,7 @@ class CausalConvolution(nn.Module):
         self.channels = _channels_of_a_pixel(config)
         features = values.features
         self.of_codes = FeatureEmbedding(features, FEATURES) if isinstance(features, Features) else None
-        if self.of_codes is None:
+        if not self.of_codes:
             values_from_0_to_2 = 2 * torch.arange(config.num_values, dtype=torch.float32) / (config.num_values - 1)
             self.features = nn.Parameter(values_from_0_to_2[:, None])
         self.linear = Dense(inputs(config, level), self.channels * config.dim, bias=False)
@@ -49,7 +49,7 @@ class CausalConvolution(nn.Module):
     def numbers(self, codes: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a f"]:
         """Return what a window takes of each position."""
         codes = codes.to(next(self.parameters()).device)
-        return F.embedding(codes, self.features) if self.of_codes is None else self.of_codes(codes)
+        return self.of_codes(codes) if self.of_codes else F.embedding(codes, self.features)
 
     def windows_before(self, numbers: Float[Tensor, "b *a f"]) -> Float[Tensor, "b *pixels n"]:
         axis = numbers.ndim - 2 - self.inside

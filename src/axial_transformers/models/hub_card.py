@@ -69,7 +69,7 @@ def model_card(
     title = repository.rpartition("/")[2]
     example = kind_of(config)
     pictures = example == "image" and config.channels in (1, 3)
-    results = [] if result is None else [_measured(result, PICTURES if pictures else "other")]
+    results = [_measured(result, PICTURES if pictures else "other")] if result else []
     head = ModelCardData(
         license=licence,
         library_name="axial-transformers",

@@ -104,7 +104,7 @@ class AxialBottleneck(nn.Module):
         super().__init__()
 
         def attention(axis: int) -> PositionSensitiveAxialAttention:
-            size = sizes[axis - 1] if span is None else None
+            size = None if span else sizes[axis - 1]
             return PositionSensitiveAxialAttention(inner, heads, axis, size, span, normalisation="batch")
 
         self.stride = stride

@@ -23,7 +23,7 @@ def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> L
     """Return attention along `axis`."""
     length = config.bijection.shape[axis + 1]
     width = config.dim // config.heads
-    rotations = None if config.rotary is None else rotation_table(length, width, config.rotary)
+    rotations = rotation_table(length, width, config.rotary) if config.rotary else None
     return LineAttention(config.dim, config.heads, axis, causal, residual=True, rotations=rotations)
 
 
@@ -101,7 +101,7 @@ class OuterDecoder(nn.Module):
     ) -> Float[Tensor, "..."]:
         if not self.blocks:
             return context
-        if self.convolution is not None:
+        if self.convolution:
             context = context + self.convolution(values)
         u = h + context
         for block in self.blocks:
@@ -110,7 +110,7 @@ class OuterDecoder(nn.Module):
 
     def near(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b *s d"] | float:
         """Return what these slabs add to the context of the next."""
-        return 0.0 if self.convolution is None or not slabs else self.convolution.next(slabs)
+        return 0.0 if not self.convolution or not slabs else self.convolution.next(slabs)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
         return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]
@@ -119,7 +119,7 @@ class OuterDecoder(nn.Module):
         if not self.blocks:
             return torch.zeros_like(u)
         for block, cache in zip(self.blocks, state):
-            u = block(u) if cache is None else block.step(u, i, cache)
+            u = block.step(u, i, cache) if cache else block(u)
         return u
 
 

@@ -68,8 +68,8 @@ def _start_classes(
     before = trained.config.num_classes
     now = model.config.num_classes
     anew = f"classes start anew: {before or 'none'} before, {now or 'none'} now"
-    if model.labels is None or trained.labels is None:
-        if model.labels is not None:
+    if not model.labels or not trained.labels:
+        if model.labels:
             model.labels.embed.table.zero_()
         return [] if before == now else [anew]
     table = model.labels.embed.table

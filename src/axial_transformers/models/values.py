@@ -167,7 +167,7 @@ class OrdinalValues(nn.Module):
 
     def codes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """Return the codes of values 0..V-1."""
-        return x if self.prediction is None else x + self.num_values * self.prediction(x)
+        return x + self.num_values * self.prediction(x) if self.prediction else x
 
     def values(self, codes: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
         """Return the values of codes."""
@@ -175,7 +175,7 @@ class OrdinalValues(nn.Module):
 
     def centres(self, codes: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
         """Return the values from which means count: the predictions, or the middle."""
-        return torch.full_like(codes, self.middle) if self.prediction is None else codes // self.num_values
+        return codes // self.num_values if self.prediction else torch.full_like(codes, self.middle)
 
     def middles(self, context: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
         """Return the centres of values that are not centred."""
@@ -198,7 +198,7 @@ class OrdinalValues(nn.Module):
     @torch.no_grad()
     def fit(self, x: Integer[Tensor, "n *a c"], last: Dense) -> None:
         """Fit the prediction and the first distribution, of the layer `last`, to some examples of the training part."""
-        if self.prediction is not None:
+        if self.prediction:
             self.prediction.fit(x)
         codes = self.codes(x)
         difference = (self.values(codes) - self.centres(codes)).double()
@@ -224,7 +224,7 @@ class OrdinalValues(nn.Module):
         """
         if float(self.spread) != self.num_values / 4:
             return False
-        if self.prediction is not None and not self.prediction.is_new():
+        if self.prediction and not self.prediction.is_new():
             return False
         return torch.allclose(last.bias.detach().to(self.spread.dtype), self.first_bias(), rtol=1e-6, atol=0)
 

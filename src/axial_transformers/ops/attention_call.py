@@ -67,7 +67,7 @@ class AttentionCall(NamedTuple):
     @property
     def block(self) -> tuple[int, int] | None:
         """With a window, the queries of a block, and the keys that any of them may attend to. None: whole lines."""
-        if self.window is None or self.any_length:  # which cannot count blocks
+        if not self.window or self.any_length:  # which cannot count blocks
             return None
         queries = max(self.window, SHORTEST_BLOCK)
         radius = self.window // 2
@@ -116,7 +116,7 @@ def normalised(call: AttentionCall) -> AttentionCall:
     """Lay the bias out by line, split the axis of a dilation (`_dilated`), and drop a window that covers the line."""
     if call.bias is not None:
         call = call._replace(bias=_bias_of_lines(call.bias, call))
-    if (call.dilation == 1 and call.window is None) or call.any_length:
+    if (call.dilation == 1 and not call.window) or call.any_length:
         return call
     if call.dilation > 1:
         call = _dilated(call)
@@ -169,11 +169,11 @@ def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
     window = call.window
     if not bias.is_floating_point():
         raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
-    if window is None and call.dilation > 1:
+    if not window and call.dilation > 1:
         raise ValueError("attn_bias with a dilation needs a window: its columns are then the positions of the window")
     length = q.shape[axis]
     others = [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, axis)]
-    keys = length if window is None else window
+    keys = window or length
     full = [q.shape[0], *others, q.shape[-2], length, keys]
     of_lines = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias
     if of_lines.ndim != len(full) or any(a not in (1, b) for a, b in zip(of_lines.shape, full)):
@@ -182,7 +182,7 @@ def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
             f"attn_bias must be {[full[0], *full[-3:]]}{by_line}, with sizes of 1 where it is the same, not "
             f"{list(bias.shape)}"
         )
-    return of_lines if window is None else of_lines.expand(*of_lines.shape[:-1], window)
+    return of_lines.expand(*of_lines.shape[:-1], window) if window else of_lines
 
 
 def _dilated(call: AttentionCall) -> AttentionCall:

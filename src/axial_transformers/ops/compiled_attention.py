@@ -5,7 +5,6 @@
 
 from collections.abc import Sequence
 from ctypes import c_float, c_int64
-
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ from torch.utils.flop_counter import register_flop_formula
 
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops import composed_attention, composed_relative
-
 from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
 from axial_transformers.ops.line_groups import is_shared, mask_of_lines
 from axial_transformers.ops.operators import (
@@ -46,9 +44,9 @@ def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
     if call.q.device.type != "cpu":
         return "the engine runs on a CPU"
-    if call.tables is not None or call.full:
+    if call.tables or call.full:
         return "it takes lines of one grid, without tables"
-    if call.window is not None or call.dilation > 1 or call.dropout:
+    if call.window or call.dilation > 1 or call.dropout:
         return "it has no windows and no dropout"
     if call.bias is None and call.k.shape[-2] != call.v.shape[-2]:
         return "it takes as many heads of values as of keys"
@@ -81,7 +79,7 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     bias = call.bias
     if bias is None:
         return differentiable(call, (), call.tensors)
-    if call.packing is None:
+    if not call.packing:
         q, k, v = call.operands
         call = call._replace(q=q, k=k, v=v, rotations=None)
     heads = call.q.shape[-2]
@@ -152,7 +150,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _parts(tensors: Sequence[Tensor], packing: Packing | None) -> Sequence[Tensor]:
-    return tensors if packing is None else unpacked(tensors[0], packing)
+    return unpacked(tensors[0], packing) if packing else tensors
 
 
 def _formula(
@@ -335,8 +333,9 @@ def _lines_in_memory(  # noqa: PLR0913
         *(radius, heads_of_tables, causal, _bfloat16(q)),
     )
     arguments = (
-        *map(pointer, even), integers(_strides(even, axis)), integers(sizes), *map(pointer, extras), *scales, pointer(sums),
-    )  # fmt: skip
+        *(*map(pointer, even), integers(_strides(even, axis)), integers(sizes)),
+        *(*map(pointer, extras), *scales, pointer(sums)),
+    )
     return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, extras))
 
 

@@ -14,7 +14,7 @@ from axial_transformers.ops.line_groups import attend_in_groups, mask_of, zero_w
 
 def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
-    return None if call.tables is None else "equation 4 has terms of its own"
+    return "equation 4 has terms of its own" if call.tables else None
 
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:

@@ -23,7 +23,7 @@ from axial_transformers.ops.torch_private import is_recorded
 
 def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
-    return None if call.tables is not None else "it computes equation 4 only"
+    return None if call.tables else "it computes equation 4 only"
 
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
@@ -32,7 +32,7 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
 
 
 def _in_pieces(call: AttentionCall) -> Tensor:
-    assert call.tables is not None
+    assert call.tables
     attend = partial(_attend_lines, tables=call.tables, causal=call.causal, scale=call.scale)
     present = mask_of_lines(call.key_mask, call.axis)
     q, k, v = (to_lines(x, call.axis) for x in (call.q, call.k, call.v))

@@ -93,7 +93,7 @@ def dropout_seeded(seed: int, device: torch.device) -> Iterator[None]:
 def repeated_dropout() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Return contexts for a computation and its repetition: both draw the same numbers (torch.utils.checkpoint)."""
     generator = _generator.get()
-    if generator is None:  # torch's generators, which torch repeats
+    if not generator:  # torch's generators, which torch repeats
         return nullcontext(), nullcontext()
     return nullcontext(), _rewound(generator, generator.get_state())
 

@@ -37,7 +37,7 @@ def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Floa
     groups = groups_of(without_absent(call))
     at_once = is_recorded() or _scores(groups) <= piece(groups.q.device)
     out = _without_excluded(attend, groups, call.dropout) if at_once else _in_pieces(attend, groups, call.dropout)
-    if call.window is not None and not call.any_length:
+    if call.window and not call.any_length:
         batch = call.q.shape[0]
         length = call.q.shape[call.axis]
         out = out.unflatten(0, (batch, -(-length // out.shape[-2]))).movedim(1, 3).flatten(3, 4)[..., :length, :]
@@ -61,7 +61,7 @@ def groups_of(call: AttentionCall) -> Groups:
             bias = bias.expand(-1, *others, -1, -1, -1)
         bias = bias.reshape(len(bias), prod(bias.shape[1:-3]), *bias.shape[-3:]).to(q.dtype)
     block = call.block
-    if block is not None:
+    if block:
         return _blocks(call, block, Groups(q, k, v, bias), present)
     return _whole_lines(call, Groups(q, k, v, bias), present)
 
@@ -72,9 +72,9 @@ def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> 
     allowed = None if present is None else present[:, :, None, None, :]
     inside: list[Tensor] = []
     offset = _offsets(lines.q.shape[-2], lines.k.shape[-2], lines.q.device)
-    if call.dilation > 1 or call.window is not None:
+    if call.dilation > 1 or call.window:
         inside.append(offset % call.dilation == 0)
-        if call.window is not None:
+        if call.window:
             inside.append(offset.abs() <= call.window // 2 * call.dilation)
             if bias is not None:
                 bias = _of_all_pairs(bias, offset // call.dilation)
@@ -87,7 +87,7 @@ def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> 
 
 def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present: Tensor | None) -> Groups:
     """Return blocks of queries, [g, m] = [B blocks, lines], and what each attends to, under a band."""
-    assert call.window is not None
+    assert call.window
     q, k, v, bias, _ = lines
     batch = q.shape[0]
     length = q.shape[-2]

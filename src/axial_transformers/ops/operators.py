@@ -110,7 +110,7 @@ def check_memory(
 
 
 def _check_tables(tables: Sequence[Tensor], q: Tensor, v: Tensor, length: int) -> None:
-    check_encodings(tables, *q.shape[-2:], v.shape[-1])
+    check_encodings(tables, q.shape[-2], q.shape[-1], v.shape[-1])
     rows = min(len(tables[0]), 2 * length - 1)
     for table in tables:
         _require_compact(table, torch.float32, rows, tables[0].shape[1], table.shape[-1])

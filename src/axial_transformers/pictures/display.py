@@ -183,9 +183,9 @@ def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
-def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pixels:
+def unseen(pixels: Pixels, where: NDArray[np.bool_]) -> Pixels:
     """Cover pixels [..., H, W, 4] where a mask [H, W] is true."""
-    return np.where(where[..., None], np.array(_rgba(cover), np.uint8), pixels)
+    return np.where(where[..., None], np.array(_rgba(UNSEEN), np.uint8), pixels)
 
 
 def _colours(values: NDArray[np.integer]) -> NDArray[np.integer]:

@@ -24,7 +24,7 @@ class ByteReader:
         self._file = None if isinstance(source, bytes) else source
         self.position = 0
         self._end = len(self._octets)
-        if self._file is not None:
+        if self._file:
             self.position = self._file.tell()
             self._end = max(self.position, self._file.seek(0, os.SEEK_END))
             self._file.seek(self.position)
@@ -43,7 +43,7 @@ class ByteReader:
                 " it is cut off or damaged"
             )
         self.position = start + count
-        return self._octets[start : self.position] if self._file is None else self._file.read(count)
+        return self._file.read(count) if self._file else self._octets[start : self.position]
 
     def varint(self) -> int:
         """Return the next unsigned 64-bit integer (shortest LEB128)."""

@@ -51,7 +51,7 @@ def errors_name(path: Path, aside: Path | None = None) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        if aside is not None:
+        if aside:
             error.args = tuple(_renamed(each, aside, path) for each in error.args)
         if isinstance(error, OSError) and error.errno is not None:
             error.filename = str(path) if error.filename is None else _renamed(error.filename, aside or path, path)

@@ -70,7 +70,9 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
         inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         if len(inner) == len(value):
             return tuple(map(_typed, inner, value, repeat(name)))
-    elif _is_of(hint, value) or (is_dataclass(hint) and isinstance(value, hint)):  # type: ignore[arg-type]
+    elif origin is dict and isinstance(value, dict):
+        return {key: _typed(arguments[1], each, name) for key, each in value.items()}
+    elif hint is Any or _is_of(hint, value) or (is_dataclass(hint) and isinstance(value, hint)):  # type: ignore[arg-type]
         return float(value) if hint is float else value
     kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
     raise ValueError(f"{name} is {brief(value)}, not {kind}")

@@ -137,7 +137,7 @@ def train(  # noqa: PLR0913
             if run.model != model.config:
                 model.config = run.model
             record = _record(run, facts or Facts.of(examples, model), model, processes, begun)
-            if newest_checkpoint(folder) is None:
+            if not newest_checkpoint(folder):
                 _set_first_weights(model, examples, record, progress)
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(folder, processes)
@@ -161,7 +161,7 @@ def _settings(
     """Return the settings of the whole run, of which nothing is open; `named` ones that are not None come first."""
     if isinstance(config, RunConfig):
         run = config
-    elif begun is not None:
+    elif begun:
         run = replace(begun.run, training=config)
     else:
         run = RunConfig(model=model.config, training=config)
@@ -190,7 +190,7 @@ def _record(
     run: RunConfig, facts: Facts, model: AxialTransformer, processes: Processes, begun: RunRecord | None
 ) -> RunRecord:
     """Return what train.json holds; of a run that goes on, the facts stay but for the data and the newest command."""
-    if begun is not None:
+    if begun:
         facts = replace(begun.facts, fingerprint=facts.fingerprint, resumed_by=facts.command)
     facts = replace(facts, processes=processes.count, machine=machine_facts())
     return RunRecord(run=run, facts=facts)

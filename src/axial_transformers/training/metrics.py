@@ -120,14 +120,14 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path | None, state: RunState, config: TrainConfig) -> None:
-        self._path = Path(os.devnull) if folder is None else folder / METRICS
+        self._path = folder / METRICS if folder else Path(os.devnull)
         self._file = self._open_after(state)
         self._board = self._wandb = None
-        if config.tensorboard and folder is not None:
+        if config.tensorboard and folder:
             from torch.utils.tensorboard import SummaryWriter
 
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=state.step + 1)
-        if config.wandb and folder is not None:
+        if config.wandb and folder:
             import wandb
 
             name = folder.resolve().name

@@ -96,13 +96,6 @@ class Processes:
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags)
 
-    def agree(self, number: int) -> bool:
-        """Return True if every process gives the same number, below 2^63; a collective operation."""
-        both = torch.tensor([number, -number], device=self.device)
-        if self.count > 1:
-            dist.all_reduce(both, dist.ReduceOp.MAX)
-        return int(both[0]) == -int(both[1])
-
     def mean(self, x: Tensor) -> Tensor:
         """Return the mean of a tensor over the processes, computed in place; a collective operation."""
         if self.count > 1:
@@ -171,9 +164,9 @@ class Processes:
     ) -> None:
         lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
         if self._ours:
-            if error is not None:
+            if error:
                 _keep_for_ever(dist.group.WORLD)
-            if error is not None and dist.get_backend() == "nccl":
+            if error and dist.get_backend() == "nccl":
                 atexit.register(_leave)
             else:
                 dist.destroy_process_group()

@@ -199,7 +199,7 @@ def prepare_learner(
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     weights = Weights(model, copy_with_tensors(skeleton, tensors), optimizers(model, config))
     state = RunState(identity=identity or {})
-    if checkpoints is not None:
+    if checkpoints:
         checkpoints.restore(weights, state)
     if config.compile:
         compile_blocks(model)
