@@ -17,7 +17,6 @@ class Choose(Protocol):
 
     def __call__(self, logits: Float[Tensor, "b v"], position: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] of the position (a1, .., ad, c), in data coordinates -> values int64 [B]."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

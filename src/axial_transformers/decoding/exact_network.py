@@ -215,8 +215,7 @@ class ExactNetwork:
         if self.model.labels:
             table = _array(self.model.labels.embed.table)
             classes = self.model.labels.classes
-            label = conditioning.label
-            chosen = np.full(batch, classes) if label is None else label.long().cpu().numpy()
+            chosen = np.full(batch, classes) if conditioning.label is None else conditioning.label.long().cpu().numpy()
             embedded = table[chosen].reshape(batch, *(1,) * len(self.shape), self.dim)
         if conditioning.cond is not None:
             cond = _array(self.model.layout.expand_cond(conditioning.cond))
@@ -242,8 +241,11 @@ class _Outer:
         self._convolution = outer.convolution
         if outer.convolution:
             self._linear = network.dense(outer.convolution.linear)
-            of_codes = outer.convolution.of_codes
-            self._numbers = network.embedding(of_codes) if of_codes else outer.convolution.numbers
+            self._numbers = (
+                network.embedding(outer.convolution.of_codes)
+                if outer.convolution.of_codes
+                else outer.convolution.numbers
+            )
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
@@ -263,10 +265,9 @@ class _Outer:
         return self._convolved(convolution, convolution.windows(numbers, 1))[:, 0]
 
     def add_upper(self, context: Array, values: Tensor, table: Array | Features) -> None:
-        convolution = self._convolution
-        if convolution:
+        if self._convolution:
             numbers = torch.as_tensor(self._numbers(values), device="cpu")
-            context += self._convolved(convolution, convolution.windows_before(numbers))
+            context += self._convolved(self._convolution, self._convolution.windows_before(numbers))
         if self._slabs:
             rows = context.reshape(-1, context.shape[-1])
             self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._positions)
@@ -334,16 +335,15 @@ def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:
 
 def _block(block: TransformerBlock) -> Block:
     attention = block.attention.attention
-    feedforward = block.feedforward
     no_rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
     return Block(
         attention_norm=_norm(block.attention.norm),
         qkv=_linear(attention.qkv),
         rotations=no_rotations if attention.rotations is None else _array(attention.rotations),
         out=_linear(attention.out),
-        feedforward_norm=_norm(feedforward.norm),
-        expand=_linear(feedforward.expand),
-        contract=_linear(feedforward.contract),
+        feedforward_norm=_norm(block.feedforward.norm),
+        expand=_linear(block.feedforward.expand),
+        contract=_linear(block.feedforward.contract),
     )
 
 

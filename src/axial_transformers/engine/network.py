@@ -91,11 +91,11 @@ class Packed:
     def __init__(self) -> None:
         self._arrays: list[Any] = []
 
-    def array(self, x: Any, dtype: Any = np.float32) -> c_void_p:
+    def array(self, x: Any, dtype: Any = np.float32) -> Any:
         """Return the address of a copy, or of x itself, which is kept."""
         held = np.ascontiguousarray(x, dtype)
         self._arrays.append(held)
-        return c_void_p(held.ctypes.data)
+        return _for_c(held)
 
     def many(self, kind: Any, structures: Sequence[Any]) -> c_void_p:
         """Return the address of an array of structures."""
@@ -157,7 +157,7 @@ class Dense(Packed):
     def __call__(self, x: Array) -> Array:
         _check("inputs", x.shape[1:], (self._layer.inputs,))
         x, out = np.ascontiguousarray(x, np.float32), np.empty((len(x), self._layer.outputs), np.float32)
-        exact_library().dense(byref(self._layer), _of(x), c_uint64(len(x)), _of(out))
+        _call("dense", self._layer, x, len(x), out)
         return out
 
 
@@ -200,33 +200,26 @@ class Slabs(Packed):
     def start(self, rows: int, length: int, positions: int) -> State:
         """Return the state before the first of `length` slabs, of `rows` rows in all, `positions` rows an example."""
         _check("rows of whole examples", rows % positions, 0)
-        _check("whole lines in an example", [positions % (a * b) for a, b in self._lines if a], [0] * len(self._plain))
-        self._check_length(length)
+        self._check_lines(length, positions)
         part = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
         of_part = ceil(part / SIDE) * ceil(length / PLACES) * LANES * self._dim
         size = self._masked * ceil(rows / part) * of_part + LANES
         return State(part, aligned_zeros(size), aligned_zeros(size), rows, length)
 
-    @property
-    def _plain(self) -> list[Line]:
-        return [line for line in self._lines if line != MASKED]
-
-    def _check_length(self, length: int) -> None:
-        masked = [most for most, line in zip(self._lengths, self._lines) if line == MASKED]
-        _check("slabs that rotations are for", all(length <= most for most in masked), True)
+    def _check_lines(self, length: int, positions: int) -> None:
+        for most, line in zip(self._lengths, self._lines):
+            if line == MASKED:
+                _check("slabs that rotations are for", length <= most, True)
+            else:
+                _check("whole lines in an example", positions % (line.length * line.stride), 0)
 
     def step(self, u: Array, i: int, state: State) -> Array:
         """Return slab i of the output for slab i of the input, u [rows, D]; add it to the state."""
         _check("a slab", u.shape, (state.rows, self._dim))
         _check("the number of the slab", 0 <= i < state.length, True)
         x = np.array(u, np.float32, order="C")
-        function = exact_library().step
-
-        def work(first: int, last: int) -> None:
-            function(byref(self._step), _of(x), *map(c_uint64, (first, last, state.part, i)), _of(state.keys),
-                     _of(state.values), c_uint64(state.rows), c_uint64(state.length))  # fmt: skip
-
-        _in_parts(state.part, state.rows, work)
+        after = state.part, i, state.keys, state.values, state.rows, state.length
+        _in_parts(state.part, state.rows, lambda first, last: _call("step", self._step, x, first, last, *after))
         return x
 
     def add_upper(self, context: Array, values: Integers, table: Array | Features, length: int, positions: int) -> None:
@@ -241,20 +234,13 @@ class Slabs(Packed):
         _check("rows of whole examples", len(values) % example, 0)
         _check("the width of the embedding", embedding.dim, self._dim)
         _check("context in C order that can be written", context.flags.c_contiguous and context.flags.writeable, True)
-        _check("whole lines in an example", [positions % (a * b) for a, b in self._plain], [0] * len(self._plain))
-        self._check_length(length)
+        self._check_lines(length, positions)
         _check_codes(values, embedding)
-        values = np.ascontiguousarray(values, np.int64)
-        function = exact_library().add_upper
-        slabs = self._along(Line(length, positions))
+        before = self._along(Line(length, positions)), context, np.ascontiguousarray(values, np.int64), embedding
         examples = len(values) // example
         size = examples_at_once(examples, max(1, KNOWN_AT_ONCE // example)) * example
 
-        def work(first: int, last: int) -> None:
-            function(byref(slabs), _of(context), _of(values), byref(embedding), *map(c_uint64, (first, last, example)),
-                     c_uint64(positions))  # fmt: skip
-
-        _in_parts(size, len(values), work)
+        _in_parts(size, len(values), lambda first, last: _call("add_upper", *before, first, last, example, positions))
 
 
 class Rows(Packed):
@@ -291,15 +277,13 @@ class Rows(Packed):
         own = _stream(stream)
         packed = Packed()
         _check("values that can be written", values.flags.writeable, True)
-        exact_library().read_rows(byref(self._rows), _of(context), c_uint64(batch), c_uint64(length),
-                                  byref(_centring(centring, values, packed)), _of(values), byref(own))  # fmt: skip
+        _call("read_rows", self._rows, context, batch, length, _centring(centring, values, packed), values, own)
         _advance(stream, own)
 
     def sample(self, context: Array, centring: Centring, values: Integers, choice: RowSampling) -> None:
         """Write sampled values, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
         context, (batch, length) = self._context(context, values)
         packed = Packed()
-        function = exact_library().sample_rows
         count = self.ordinal.num_values
         noise = packed.array(choice.noise) if choice.noise.size else None
         uniforms = packed.array(choice.uniforms, np.float64) if choice.uniforms.size else None
@@ -312,18 +296,17 @@ class Rows(Packed):
         _check("values that can be written", values.flags.writeable, True)
         known = packed.array(choice.known, np.int64)
         sampling = C_SAMPLING(noise, uniforms, known, choice.temperature, choice.top_p, min(choice.top_k, count))
-        of_prediction = _centring(centring, values, packed)
 
-        def work(first: int, last: int) -> None:
-            function(byref(self._rows), _of(context), *map(c_uint64, (first, last, length)), byref(of_prediction),
-                     _of(values), byref(sampling))  # fmt: skip
-
-        _in_parts(examples_at_once(batch), batch, work)
+        after = length, _centring(centring, values, packed), values, sampling
+        _in_parts(
+            examples_at_once(batch),
+            batch,
+            lambda first, last: _call("sample_rows", self._rows, context, first, last, *after),
+        )
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
         values = np.ascontiguousarray(known.values, np.int64)
-        function = exact_library().known_rows
         context, (batch, length) = self._context(context, values)
         _check_codes(values, self._embedding)
         nats = known.nats
@@ -333,12 +316,9 @@ class Rows(Packed):
             _check(f"{name} in C order that can be written", array.flags.c_contiguous and array.flags.writeable, True)
         _check("dtypes", (nats.dtype.name, intervals.dtype.name), ("float32", "int64"))
 
-        def work(first: int, last: int) -> None:
-            function(byref(self._rows), _of(context), *map(c_uint64, (first, last, length)), _of(values),
-                     _of(nats) if nats.size else None, _of(intervals) if intervals.size else None)  # fmt: skip
-
+        after = length, values, nats if nats.size else None, intervals if intervals.size else None
         size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
-        _in_parts(size, batch, work)
+        _in_parts(size, batch, lambda first, last: _call("known_rows", self._rows, context, first, last, *after))
 
     def _context(self, context: Array, values: Integers) -> tuple[Array, tuple[int, int]]:
         _check("values", (values.ndim, values.dtype.name, values.flags.c_contiguous), (2, "int64", True))
@@ -368,8 +348,7 @@ def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> No
     own = _stream(stream)
     _check("values", (values.dtype.name, values.flags.c_contiguous, values.flags.writeable), ("int64", True, True))
     _check("starts", (int(starts[0]), int(starts[-1]), bool((np.diff(starts) > 0).all())), (0, 1 << 28, True))
-    counts = c_uint64(len(starts) - 1), c_uint64(len(values))
-    exact_library().read_from(_of(starts), counts[0], byref(own), _of(values), counts[1])
+    _call("read_from", starts, len(starts) - 1, own, values, len(values))
     _advance(stream, own)
 
 
@@ -381,7 +360,7 @@ def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
     starts, frequencies = intervals.reshape(-1, 2).T
     inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << 28)
     _check("intervals", bool(inside.all()), True)
-    exact_library().write_stream(_of(intervals), c_uint64(len(intervals)), c_uint64(state), _of(words), byref(at))
+    _call("write_stream", intervals, len(intervals), state, words, byref(at))
     return words[at.value :]
 
 
@@ -393,8 +372,17 @@ def aligned_zeros(*shape: int) -> Array:
     return memory[first : first + size].view(np.float32).reshape(shape)
 
 
-def _of(array: NDArray[Any]) -> c_void_p:
-    return c_void_p(array.ctypes.data)
+def _call(name: str, *arguments: Any) -> None:
+    """Call a C function with arrays and structures, as their addresses, and unsigned numbers."""
+    getattr(exact_library(), name)(*map(_for_c, arguments))
+
+
+def _for_c(argument: Any) -> Any:
+    if isinstance(argument, np.ndarray):
+        return c_void_p(argument.ctypes.data)
+    if isinstance(argument, Structure):
+        return byref(argument)
+    return c_uint64(argument) if isinstance(argument, int) else argument
 
 
 def _check(what: str, found: object, expected: object) -> None:
@@ -413,7 +401,7 @@ def _stream(stream: Stream) -> Any:
     words = stream.words
     _check("words of a stream", (words.dtype.name, words.flags.c_contiguous), ("uint32", True))
     state, at, _ = stream.state.tolist()
-    return C_STREAM(_of(words), len(words), at, state, 0)
+    return C_STREAM(_for_c(words), len(words), at, state, 0)
 
 
 def _advance(stream: Stream, own: Any) -> None:
@@ -433,4 +421,4 @@ def _centring(centring: Centring, values: Integers, packed: Packed) -> Any:
     inside = centring.neighbours.max(initial=-1) < size and 0 <= centring.positions.min() <= centring.positions.max()
     _check("positions of predictions", bool(inside and centring.positions.max() < size), True)
     parts = (packed.array(part, np.int64) for part in (centring.positions, centring.neighbours, centring.coefficients))
-    return C_CENTRING(_of(centring.values), size, *parts, count)
+    return C_CENTRING(_for_c(centring.values), size, *parts, count)

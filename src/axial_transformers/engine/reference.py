@@ -5,6 +5,7 @@ products with one rounding is always `fma`. A chain over k is fma(a_k, b_k, sum 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,32 +224,32 @@ def rotated(x: Array, angles: Array) -> Array:
     return np.concatenate([fma(a, cos, -(b * sin)), fma(b, cos, a * sin)], axis=-1)
 
 
+@dataclass
 class Dense:
     """A linear layer: [rows, in] -> [rows, out]."""
 
-    def __init__(self, layer: Linear):
-        self._layer = layer
+    layer: Linear
 
     def __call__(self, x: Array) -> Array:
-        return linear(x, self._layer)
+        return linear(x, self.layer)
 
 
+@dataclass
 class Slabs:
     """Transformer blocks, one slab after the other; those whose line is MASKED attend to the slabs before."""
 
-    def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
-        self._blocks = blocks
-        self._heads = heads
-        self._lines = lines
+    blocks: Sequence[Block]
+    heads: int
+    lines: Sequence[Line]
 
     def start(self, rows: int, length: int, positions: int) -> list[list[tuple[Array, Array]]]:
         """Return the state before the first slab, of `rows` rows, `positions` an example: keys and values by layer."""
-        return [[] for _ in self._blocks]
+        return [[] for _ in self.blocks]
 
     def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]]) -> Array:
         """Return slab i of the output for slab i of the input, u [rows, D]; add it to the caches."""
-        for block, line, cache in zip(self._blocks, self._lines, caches):
-            heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
+        for block, line, cache in zip(self.blocks, self.lines, caches):
+            heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self.heads, -1)
             if len(block.rotations):
                 positions = np.full(len(u), i) if line == MASKED else np.arange(len(u)) // line.stride % line.length
                 heads[:, :2] = rotated(heads[:, :2], block.rotations[positions][:, None, None])
@@ -296,17 +297,17 @@ def embedded(values: NDArray[np.int64], table: Array | Features) -> Array:
     return linear(features, table.linear)
 
 
+@dataclass
 class Rows:
     """Inner decoder and head of a row of positions; an LSTM has no heads."""
 
-    def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
-        self._inner = inner
-        self._heads = heads
-        self._output = output
+    inner: Sequence[Block] | Lstm
+    heads: int
+    output: Output
 
     def read(self, context: Array, centring: Centring, values: NDArray[np.int64], stream: Stream) -> None:
         """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
-        ordinal = self._output.ordinal
+        ordinal = self.output.ordinal
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
             for i, logits in enumerate(self._logits(context[group], values[group])):
@@ -323,7 +324,7 @@ class Rows:
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
-        ordinal = self._output.ordinal
+        ordinal = self.output.ordinal
         for i, logits in enumerate(self._logits(context, known.values)):
             codes = known.values[:, i]
             values, centres = value_and_centre(codes, ordinal) if ordinal else (codes, codes)
@@ -340,15 +341,15 @@ class Rows:
         for i in range(context.shape[1]):
             x = context[:, i]
             if i:
-                x = x + embedded(values[:, i - 1], self._output.features or self._output.table)
-            yield linear(layer_norm(step(x, i), self._output.norm), self._output.head)
+                x = x + embedded(values[:, i - 1], self.output.features or self.output.table)
+            yield linear(layer_norm(step(x, i), self.output.norm), self.output.head)
 
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
-        if not isinstance(self._inner, Lstm):
-            slabs = Slabs(self._inner, self._heads, [MASKED] * len(self._inner))
+        if not isinstance(self.inner, Lstm):
+            slabs = Slabs(self.inner, self.heads, [MASKED] * len(self.inner))
             caches = slabs.start(rows, 0, 1)
             return lambda x, i: slabs.step(x, i, caches)
-        lstm = self._inner
+        lstm = self.inner
         hidden = cell = np.zeros((rows, len(lstm.norm.gain)), np.float32)
 
         def step(x: Array, i: int) -> Array:

@@ -88,14 +88,10 @@ def import_official_to(
 
 
 def _steps(bundle: TensorBundle) -> int | None:
-    if "global_step" not in bundle.entries:
+    entry = bundle.entries.get("global_step")
+    if entry is None or entry.shape or entry.dtype.kind != "i":
         return None
-    entry = bundle.entries["global_step"]
-    if entry.shape or entry.dtype.kind != "i":
-        raise VariablesError(f"{bundle.path}: global_step is {entry.dtype} {list(entry.shape)}, not an integer")
-    if (steps := int(bundle.read("global_step"))) < 0:
-        raise VariablesError(f"{bundle.path}: global_step is {steps}, not a number of steps")
-    return steps
+    return int(bundle.read("global_step"))
 
 
 def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, verify: bool) -> AxialTransformer:

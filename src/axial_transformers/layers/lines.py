@@ -219,9 +219,8 @@ class LineAttention(nn.Module):
             keys = cache.keys[:, :, seen]
             values = cache.values[:, :, seen]
             if self.options.relative is not None:
-                radius = self.options.relative
                 back = torch.arange(len(range(i + 1)[seen]), device=x.device)
-                bias = self.table[:, radius - back.flip(0).clamp(max=radius)]
+                bias = self.table[:, self.options.relative - back.flip(0).clamp(max=self.options.relative)]
         out = attend_step(q, keys, values, bias)
         return self._gated(x, out.reshape(*x.shape[:-1], out.shape[1:].numel()))
 
@@ -263,11 +262,18 @@ class LineAttention(nn.Module):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        window = self.options.window
-        dilation = self.options.dilation
         dropout = self.options.dropout * self.training
         return axial_attention(
-            q, k, v, axis, self.causal, key_mask, bias, window=window, dilation=dilation, dropout=dropout
+            q,
+            k,
+            v,
+            axis,
+            self.causal,
+            key_mask,
+            bias,
+            window=self.options.window,
+            dilation=self.options.dilation,
+            dropout=dropout,
         )
 
     def _bias(self, length: int, attn_bias: Tensor | None) -> Tensor | None:
@@ -314,14 +320,11 @@ def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOpti
     return options if isinstance(options, AttentionOptions) else options.get(axis, NO_OPTIONS)
 
 
-def widths(
-    dim: int, heads: int, key_dim: int | None, value_dim: int | None, default: tuple[str, int] | None = None
-) -> tuple[int, int]:
+def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> tuple[int, int]:
     """Return the widths of keys and values, multiples of `heads`."""
-    named = ("dim", dim)
-    of_keys = (default or named) if key_dim is None else ("key_dim", key_dim)
-    of_values = named if value_dim is None else ("value_dim", value_dim)
-    for name, width in (of_keys, of_values):
+    key_dim = dim if key_dim is None else key_dim
+    value_dim = dim if value_dim is None else value_dim
+    for width in (key_dim, value_dim):
         if heads < 1 or width < 1 or width % heads:
-            raise ValueError(f"heads {heads} must divide {name} {width}, and both be at least 1")
-    return of_keys[1], of_values[1]
+            raise ValueError(f"heads {heads} must divide the width {width} of keys or values, and both be at least 1")
+    return key_dim, value_dim

@@ -59,19 +59,13 @@ class PositionSensitiveAxialAttention(nn.Module):
         project: bool | None = None,
     ):
         super().__init__()
-        if (size is None) == (span is None):
-            raise ValueError(f"give one of size and span, not size={size} and span={span}")
-        if span is not None:
-            check_odd("span", span)
-        if size is not None and size < 1:
-            raise ValueError(f"size must be at least 1, not {size}")
         if normalisation not in ("none", "scale", "batch"):
             raise ValueError(f"normalisation must be 'none', 'scale' or 'batch', not {normalisation!r}")
         self.dim, self.heads, self.axis, self.size, self.causal = dim, heads, axis, size, causal
-        self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim, ("dim / 2", dim // 2))
+        self.key_dim, self.value_dim = widths(dim, heads, dim // 2 if key_dim is None else key_dim, value_dim)
         key_width = self.key_dim // heads
         value_width = self.value_dim // heads
-        rows = 2 * size - 1 if size is not None else span or 1
+        rows = _rows(size, span)
         tables = 1 if shared_tables else heads
         qkv_dim = 2 * self.key_dim + self.value_dim
         self.query_table = normal_table(rows, tables, key_width)
@@ -153,6 +147,16 @@ class PositionSensitiveAxialAttention(nn.Module):
     @property
     def _widths(self) -> tuple[int, int, int]:
         return self.key_dim, self.key_dim, self.value_dim
+
+
+def _rows(size: int | None, span: int | None) -> int:
+    """Return the number of offsets that have an encoding."""
+    if span is None and size is not None and size > 0:
+        return 2 * size - 1
+    if size is None and span is not None:
+        check_odd("span", span)
+        return span
+    raise ValueError(f"give one of size and span, at least 1, not size={size} and span={span}")
 
 
 class ChannelsLastBatchNorm(nn.BatchNorm1d):

@@ -76,10 +76,9 @@ class CausalConvolution(nn.Module):
 
 def inputs(config: AxialTransformerConfig, level: int) -> int:
     """Return how many numbers a window has."""
-    reach = config.convolution
     inside = len(config.bijection.shape) - level - 1
     features = FEATURES if config.values == "ordinal" else 1
-    return reach * (2 * reach + 1) ** inside * _channels_of_a_pixel(config) * features
+    return config.convolution * (2 * config.convolution + 1) ** inside * _channels_of_a_pixel(config) * features
 
 
 def _channels_of_a_pixel(config: AxialTransformerConfig) -> int:

@@ -61,19 +61,17 @@ class AxialResNet(nn.Module):
         )
         height, width = (-(-size // config.stem_stride) for size in config.shape)
         fan_in = config.width
-        stages = []
+        self.stages = nn.ModuleList()
         for level, blocks in enumerate(config.blocks):
             inner = config.width * 2 ** (level + 1)
-            stride = 1 if level == 0 else 2
-            stage = [AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span, stride)]
-            height = -(-height // stride)
-            width = -(-width // stride)
-            fan_in = 2 * inner
-            stage += [
-                AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span) for _ in range(blocks - 1)
-            ]
-            stages.append(nn.Sequential(*stage))
-        self.stages = nn.ModuleList(stages)
+            stage = nn.Sequential()
+            for number in range(blocks):
+                stride = 2 if level and not number else 1
+                stage.append(AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span, stride))
+                height = -(-height // stride)
+                width = -(-width // stride)
+                fan_in = 2 * inner
+            self.stages.append(stage)
         self.head = nn.Linear(fan_in, config.num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -100,7 +98,7 @@ class AxialResNet(nn.Module):
 class AxialBottleneck(nn.Module):
     """x + (1x1, height attention, width attention, pooling by `stride`, 1x1)(x)."""
 
-    def __init__(self, fan_in: int, inner: int, heads: int, sizes: tuple[int, int], span: int | None, stride: int = 1):
+    def __init__(self, fan_in: int, inner: int, heads: int, sizes: tuple[int, int], span: int | None, stride: int):
         super().__init__()
 
         def attention(axis: int) -> PositionSensitiveAxialAttention:

@@ -31,7 +31,7 @@ def input_axis(x: Float[Tensor, "b *a d"], axis: int, dim: int) -> int:
 
 
 def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
-    counted = axis % x.ndim if -x.ndim <= axis < x.ndim else axis
+    counted = axis + x.ndim if axis < 0 else axis
     if not 1 <= counted <= axes:
         raise ValueError(f"axis {axis} is not an axis of {name} {list(x.shape)}: {layout} has axes 1..{axes}")
     return counted

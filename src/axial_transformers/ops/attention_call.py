@@ -165,14 +165,13 @@ def unpacked(qkv: Float[Tensor, "b *a e"], packing: Packing) -> tuple[Tensor, ..
 
 def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
     q = call.q
-    axis = call.axis
     window = call.window
     if not bias.is_floating_point():
         raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
     if not window and call.dilation > 1:
         raise ValueError("attn_bias with a dilation needs a window: its columns are then the positions of the window")
-    length = q.shape[axis]
-    others = [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, axis)]
+    length = q.shape[call.axis]
+    others = [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, call.axis)]
     keys = window or length
     full = [q.shape[0], *others, q.shape[-2], length, keys]
     of_lines = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from ctypes import c_float, c_int32, c_int64, c_uint64
-from itertools import product
 from typing import Any
 
 import torch
@@ -195,12 +194,8 @@ def shifted_copies(x: Float[Tensor, "b *a c"]) -> Float[Tensor, "b *a n"]:
 
     Its weight [3, .., 3, C, D] flattens to [3^d * C, D]: offsets -1, 0, 1, the last axis fastest.
     """
-    shape = x.shape[1:-1]
-    padded = F.pad(x, (0, 0) + (1, 1) * len(shape))
-    copies = []
-    for corner in product(range(3), repeat=len(shape)):
-        copy = padded
-        for axis, (start, size) in enumerate(zip(corner, shape), start=1):
-            copy = copy.narrow(axis, start, size)
-        copies.append(copy)
-    return torch.cat(copies, dim=-1)
+    axes = x.ndim - 2
+    windows = F.pad(x, (0, 0) + (1, 1) * axes)
+    for axis in range(1, axes + 1):
+        windows = windows.unfold(axis, 3, 1)
+    return windows.movedim(axes + 1, -1).flatten(axes + 1).contiguous()

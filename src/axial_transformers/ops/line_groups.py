@@ -77,7 +77,8 @@ def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> 
         if call.window:
             inside.append(offset.abs() <= call.window // 2 * call.dilation)
             if bias is not None:
-                bias = _of_all_pairs(bias, offset // call.dilation)
+                rows = bias.expand(*bias.shape[:-2], len(offset), -1)
+                bias = _of_pairs(rows, offset // call.dilation + call.window // 2)
     if call.causal:
         inside.append(offset <= 0)
     for pairs in inside:
@@ -89,7 +90,6 @@ def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present:
     """Return blocks of queries, [g, m] = [B blocks, lines], and what each attends to, under a band."""
     assert call.window
     q, k, v, bias, _ = lines
-    batch = q.shape[0]
     length = q.shape[-2]
     block, keys = sizes
     radius = call.window // 2
@@ -105,7 +105,8 @@ def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present:
 
     def grouped(x: Tensor) -> Tensor:
         x = x.movedim(3, 1)
-        return x.flatten(0, 1) if x.shape[0] == x.shape[1] == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
+        shared = x.shape[0] == x.shape[1] == 1
+        return (x if shared else x.expand(len(q), blocks, *x.shape[2:])).flatten(0, 1)
 
     column = _offsets(block, keys, q.device)
     band = (column >= 0) & (column <= radius + after)
@@ -113,8 +114,9 @@ def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present:
         present = torch.ones(1, 1, length, dtype=torch.bool, device=q.device)
     allowed = grouped(around(present)[:, :, None, :, None, :] & band)
     if bias is not None:
-        rows = bias.unsqueeze(-2).expand(*bias.shape[:-1], block, -1) if bias.shape[-2] == 1 else in_blocks(bias)
-        bias = grouped(rows.gather(-1, column.clamp(0, call.window - 1).expand(*rows.shape[:-2], -1, -1)))
+        same = bias.shape[-2] == 1
+        rows = bias.unsqueeze(-2).expand(*bias.shape[:-1], block, -1) if same else in_blocks(bias)
+        bias = grouped(_of_pairs(rows, column))
     k, v = (grouped(around(x.mT).movedim(-3, -1)) for x in (k, v))
     return Groups(grouped(in_blocks(q)), k, v, bias, allowed)
 
@@ -124,22 +126,20 @@ def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
     return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
 
 
-def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l w"], steps: Tensor) -> Float[Tensor, "#b #m #n l l"]:
-    window = bias.shape[-1]
-    column = (steps + window // 2).clamp(0, window - 1).expand(*bias.shape[:-2], -1, -1)
-    return bias.expand(*bias.shape[:-2], steps.shape[0], window).gather(-1, column)
+def _of_pairs(bias: Float[Tensor, "*s l w"], column: Tensor) -> Float[Tensor, "*s l k"]:
+    """Return the bias of each pair: of a query's row, its column, or the nearest."""
+    return bias.gather(-1, column.clamp(0, bias.shape[-1] - 1).expand(*bias.shape[:-2], -1, -1))
 
 
 def _in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
-    q = groups.q
     scores = _scores(groups)
     most = piece(groups.q.device)
-    if scores <= most or q.shape[:2].numel() <= 1:
+    if scores <= most or groups.q.shape[:2].numel() <= 1:
         arguments = attend, groups, dropout
         out: Tensor = checkpoint(_without_excluded, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
         return out
-    dim = 0 if q.shape[0] > 1 else 1
-    step = max(1, most * q.shape[dim] // scores)
+    dim = 0 if groups.q.shape[0] > 1 else 1
+    step = max(1, most * groups.q.shape[dim] // scores)
     parts = zip(*(repeat(x) if x is None or x.shape[dim] == 1 else x.split(step, dim) for x in groups))
     return torch.cat([_in_pieces(attend, Groups(*part), dropout) for part in parts], dim)
 

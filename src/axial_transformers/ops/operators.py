@@ -99,21 +99,25 @@ def check_memory(
         check_rotations(rotations, length, q.shape[-1])
     if learned:
         _require(k, q.dtype, *q.shape)
-    if len(learned) == TABLES:
-        _require(q, torch.float32, *q.shape)
-        _check_tables(learned, q, v, length)
-    elif learned:
-        (bias,) = learned
-        sharing = bias.shape[1] if bias.ndim == 4 and bias.shape[1] in (1, len(q)) else count
-        _require_compact(bias, torch.float32, q.shape[-2], sharing, length, length)
+        _check_learned(learned, q, v, axis)
     _check_written(written, [result] if len(written) == 1 else [q, k, v, *learned], axis)
 
 
-def _check_tables(tables: Sequence[Tensor], q: Tensor, v: Tensor, length: int) -> None:
-    check_encodings(tables, q.shape[-2], q.shape[-1], v.shape[-1])
-    rows = min(len(tables[0]), 2 * length - 1)
-    for table in tables:
-        _require_compact(table, torch.float32, rows, tables[0].shape[1], table.shape[-1])
+def _check_learned(learned: Sequence[Tensor], q: Tensor, v: Tensor, axis: int) -> None:
+    length = q.shape[axis]
+    heads = q.shape[-2]
+    if len(learned) == TABLES:
+        _require(q, torch.float32, *q.shape)
+        check_encodings(learned, heads, q.shape[-1], v.shape[-1])
+        rows = min(len(learned[0]), 2 * length - 1)
+        for table in learned:
+            _require_compact(table, torch.float32, rows, learned[0].shape[1], table.shape[-1])
+    else:
+        (bias,) = learned
+        sharing = q.shape[:-2].numel() // length
+        if bias.ndim == 4 and bias.shape[1] in (1, len(q)):
+            sharing = bias.shape[1]
+        _require_compact(bias, torch.float32, heads, sharing, length, length)
 
 
 def _check_written(written: Sequence[Tensor], likes: Sequence[Tensor], axis: int) -> None:

@@ -1,13 +1,12 @@
 """Numbers as pixels: shades, colours and line plots."""
 
-import colorsys
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.kinds import is_clip, kind_of
@@ -178,14 +177,14 @@ def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
     """Return levels 0..1 [...] as colours uint8 [..., 4]."""
     knots = np.linspace(0, 1, len(stops))
-    anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
+    anchors = np.array([ImageColor.getcolor(stop, "RGBA") for stop in stops], dtype=float)
     channels = [np.interp(np.clip(levels, 0, 1), knots, anchors[:, c]) for c in range(4)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
 def unseen(pixels: Pixels, where: NDArray[np.bool_]) -> Pixels:
     """Cover pixels [..., H, W, 4] where a mask [H, W] is true."""
-    return np.where(where[..., None], np.array(_rgba(UNSEEN), np.uint8), pixels)
+    return np.where(where[..., None], np.array(ImageColor.getcolor(UNSEEN, "RGBA"), np.uint8), pixels)
 
 
 def _colours(values: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -199,10 +198,8 @@ def _are_categories(values: NDArray[np.integer], look: Look) -> bool:
 
 
 def _colours_of(count: int) -> NDArray[np.uint8]:
-    first = [tuple(bytes.fromhex(colour[1:])) for colour in _CATEGORIES[:count]]
-    hues = ((i * 0.618034 % 1, 0.65, 0.5 + 0.2 * (i % 3)) for i in range(len(first), count))
-    others = [tuple(round(255 * level) for level in colorsys.hsv_to_rgb(*hue)) for hue in hues]
-    return np.array(first + others, np.uint8)
+    others = [f"hsv({360 * (i * 0.618034 % 1)}, 65%, {50 + 20 * (i % 3)}%)" for i in range(len(_CATEGORIES), count)]
+    return np.array([ImageColor.getrgb(name) for name in (*_CATEGORIES, *others)[:count]], np.uint8)
 
 
 def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
@@ -227,7 +224,3 @@ def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDAr
         down = margin + (1 - line) * (size[1] - 2 * margin)
         draw.line(list(zip(across.tolist(), down.tolist())), fill=colour, width=2 * _FINER - 1, joint="curve")
     return np.asarray(paper.reduce(_FINER))
-
-
-def _rgba(text: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(f"{text[1:]}ff"[:8]))

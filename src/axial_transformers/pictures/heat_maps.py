@@ -59,25 +59,35 @@ def save_scores(
             shown: dict[int, html.Figure] = {}
             for number, each in enumerate(maps, start=1):
                 bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
-                path = aside / f"{number:04d}-{bare}.png"
-                picture = heat_map(each.values, each.bits, look, each.tile)
-                picture.save(path)
+                picture = _save_map(aside / f"{number:04d}-{bare}.png", each, look, scan)
                 shown[each.rank] = html.figure(picture, f"{each.rank + 1}: {each.name}")
-                if look.is_volume(each.bits.ndim - 1):
-                    mean = each.bits.mean(axis=-1, dtype=np.float32)
-                    like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
-                    write_scan(path.with_name(f"{number:04d}-{bare}{like.suffix}"), mean, like)
-            first = [rows[rank] for rank in shown]
-            last = rows[: -len(usual) - 1 : -1]
-            sheets = [html.figure(image_grid(np.stack(usual), look=look), "in the order of the table")] if usual else []
             sections = [
                 html.Section(facts={name.replace("_", " "): value for name, value in facts.items()}),
-                html.Section(title="The most unusual", text=TEXT, rows=first, images=[*shown.values()]),
-                html.Section(title="The most usual", rows=last, images=sheets),
+                html.Section(
+                    title="The most unusual",
+                    text=TEXT,
+                    rows=[rows[rank] for rank in shown],
+                    images=[*shown.values()],
+                ),
             ]
+            if usual:
+                sheet = html.figure(image_grid(np.stack(usual), look=look), "in the order of the table")
+                last = rows[: -len(usual) - 1 : -1]
+                sections.append(html.Section(title="The most usual", rows=last, images=[sheet]))
             html.write_page(aside / PAGE, Path(facts.get("model", folder)).resolve().name, sections)
         if table:
             save_table(table, rows, facts)
+
+
+def _save_map(path: Path, bits: BitsOfExample, look: Look, scan: Scan | None) -> Image.Image:
+    """Write a heat map and return it; of a volume also its bits as an array."""
+    picture = heat_map(bits.values, bits.bits, look, bits.tile)
+    picture.save(path)
+    if look.is_volume(bits.bits.ndim - 1):
+        mean = bits.bits.mean(axis=-1, dtype=np.float32)
+        like = replace(scan or Scan(mean, ""), values=mean, scale=1.0, offset=0.0)
+        write_scan(path.with_name(path.stem + like.suffix), mean, like)
+    return picture
 
 
 def heat_map(

@@ -153,16 +153,15 @@ class Checkpoints:
         return self.run / CHECKPOINTS / checkpoint_name(step)
 
     def _require_equal(self, model: AxialTransformer, step: int) -> None:
-        count = self.processes.count
-        if count == 1:
+        if self.processes.count == 1:
             return
         digest = _digest_of_copies(model.state_dict().values())
         if not self.processes.any(digest != self.processes.broadcast(digest)):
             return
         before = newest_checkpoint(self.run) or "the start"
         raise ValueError(
-            f"the weights of the {count} processes differ after step {step}, and no checkpoint of them was "
-            f"kept. Run `axial doctor`; then resume from {before}"
+            f"the weights of the {self.processes.count} processes differ after step {step}, and no checkpoint of them "
+            f"was kept. Run `axial doctor`; then resume from {before}"
         )
 
     def _write(self, path: Path, state: RunState, files: Tensors) -> None:

@@ -267,14 +267,13 @@ class _Run:
     def _ending(self, interrupts: Interrupts) -> Ending | None:
         """Return why the run ends now, or None. Several processes agree only every few steps."""
         step = self.state.step
-        processes = self.learner.processes
         if step >= self.config.steps:
             return "finished"
-        if processes.count > 1 and step % STEPS_BETWEEN_WAITS:
+        if self.learner.processes.count > 1 and step % STEPS_BETWEEN_WAITS:
             return None
         if step and self.learner.time.share(self.state.seconds) >= 1:
             return "time limit"
-        if processes.any(interrupts.asked):
+        if self.learner.processes.any(interrupts.asked):
             return "interrupted"
         return None
 
@@ -309,12 +308,11 @@ class _Run:
         Raises:
             NonFiniteLoss: a loss or a weight is not finite; nothing is written.
         """
-        learner = self.learner
         state = self.state
-        with learner.meter.pause():  # which first checks the losses that wait on the device
-            if not learner.is_finite():
+        with self.learner.meter.pause():  # which first checks the losses that wait on the device
+            if not self.learner.is_finite():
                 raise self._diverged(f"step {state.step} left weights that are not finite")
-            self.checkpoints.save(learner.weights, state)
+            self.checkpoints.save(self.learner.weights, state)
             if state.best_step is None:
                 self._export()
 
@@ -343,9 +341,8 @@ class _Run:
         """Save, evaluate the EMA weights, and export them if they are the best; a resume begins with the evaluation."""
         self._save()
         state = self.state
-        processes = self.learner.processes
-        metrics = self._call(evaluate, processes.fill, prefix=VALIDATION)
-        bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]))
+        metrics = self._call(evaluate, self.learner.processes.fill, prefix=VALIDATION)
+        bits_per_dim = self.learner.processes.broadcast(float(metrics["bits_per_dim"]))
         state.evaluated_step = state.step
         best = state.best_bits_per_dim
         if isfinite(bits_per_dim) and (best is None or bits_per_dim < best):
@@ -361,14 +358,13 @@ class _Run:
     def _call(self, call: Evaluate | Sample, *given: Fill, prefix: str = "", here: bool = True) -> Mapping[str, Metric]:
         """Call with the EMA weights and the step if `here`, log the metrics with a prefix and return them."""
         self.checkpoints.require_folder()
-        learner = self.learner
         # CUDA graphs are kept with the model that samples: with this copy, they end before the training goes on.
-        average = copy(learner.average(keep=here))
-        with learner.meter.pause(), torch.no_grad():
+        average = copy(self.learner.average(keep=here))
+        with self.learner.meter.pause(), torch.no_grad():
             metrics: Mapping[str, Metric] = {}
             if here:
                 metrics = call(average, self.state.step, *given) or {}
-            learner.read_time()
+            self.learner.read_time()
             if metrics:
                 self.log.write(self.state.step, {prefix + name: value for name, value in metrics.items()})
             self._write_page("training")

@@ -160,14 +160,12 @@ def _figure(path: Path, folder: Path, caption: str = "") -> "html.Figure":
 
 
 def _describe_settings(record: RunRecord) -> dict[str, Any]:
-    run = record.run
-    facts = record.facts
-    rows: dict[str, Any] = run.model.describe()
-    rows["parameters"] = f"{facts.parameters:,}"
-    rows |= facts.machine
-    for name, value in asdict(run.model).items():
+    rows: dict[str, Any] = record.run.model.describe()
+    rows["parameters"] = f"{record.facts.parameters:,}"
+    rows |= record.facts.machine
+    for name, value in asdict(record.run.model).items():
         rows[f"model.{name}"] = value
-    for name, value in asdict(run.training).items():
+    for name, value in asdict(record.run.training).items():
         rows[f"training.{name}"] = value
     return rows
 
