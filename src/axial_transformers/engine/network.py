@@ -130,7 +130,7 @@ class Packed:
         rotations = None
         if len(block.rotations):
             _check("rotations", block.rotations.shape[1:], (dim // heads,))
-            _check("the length of rotations", len(block.rotations) >= length, True)
+            _check("the length of rotations", len(block.rotations) >= length)
             rotations = self.array(block.rotations)
         norms = self.norm(block.attention_norm, dim), self.norm(block.feedforward_norm, dim)
         layers = map(self.linear, (block.qkv, block.out, block.expand, block.contract))
@@ -209,14 +209,14 @@ class Slabs(Packed):
     def _check_lines(self, length: int, positions: int) -> None:
         for most, line in zip(self._lengths, self._lines):
             if line == MASKED:
-                _check("slabs that rotations are for", length <= most, True)
+                _check("slabs that rotations are for", length <= most)
             else:
                 _check("whole lines in an example", positions % (line.length * line.stride), 0)
 
     def step(self, u: Array, i: int, state: State) -> Array:
         """Return slab i of the output for slab i of the input, u [rows, D]; add it to the state."""
         _check("a slab", u.shape, (state.rows, self._dim))
-        _check("the number of the slab", 0 <= i < state.length, True)
+        _check("the number of the slab", 0 <= i < state.length)
         x = np.array(u, np.float32, order="C")
         after = state.part, i, state.keys, state.values, state.rows, state.length
         _in_parts(state.part, state.rows, lambda first, last: _call("step", self._step, x, first, last, *after))
@@ -230,10 +230,11 @@ class Slabs(Packed):
         example = length * positions
         packed = Packed()
         embedding = packed.embedding(table)
-        _check("context", (context.shape, context.dtype.name), ((len(values), self._dim), "float32"))
+        _check("context", context.shape, (len(values), self._dim))
+        _check_written("context", context, "float32")
         _check("rows of whole examples", len(values) % example, 0)
         _check("the width of the embedding", embedding.dim, self._dim)
-        _check("context in C order that can be written", context.flags.c_contiguous and context.flags.writeable, True)
+
         self._check_lines(length, positions)
         _check_codes(values, embedding)
         before = self._along(Line(length, positions)), context, np.ascontiguousarray(values, np.int64), embedding
@@ -264,8 +265,8 @@ class Rows(Packed):
         ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), np.float32(0), centred=False)
         _check("outputs of the head", head.outputs, 3 * ordinal.mixtures if ordinal.mixtures else ordinal.num_values)
         _check("inputs of the head", head.inputs, dim)
-        _check("mixtures", ordinal.mixtures <= 256, True)
-        _check("values", 2 <= ordinal.num_values <= 1 << 16, True)
+        _check("mixtures", ordinal.mixtures <= 256)
+        _check("values", 2 <= ordinal.num_values <= 1 << 16)
         self.ordinal, table = ordinal, self.array(logistic_table(), np.int64)
         mixture = C_MIXTURE(ordinal.num_values, ordinal.mixtures, ordinal.unit, ordinal.max_log_precision, table)
         norm = self.norm(output.norm, dim)
@@ -276,7 +277,7 @@ class Rows(Packed):
         context, (batch, length) = self._context(context, values)
         own = _stream(stream)
         packed = Packed()
-        _check("values that can be written", values.flags.writeable, True)
+        _check_written("values", values)
         _call("read_rows", self._rows, context, batch, length, _centring(centring, values, packed), values, own)
         _advance(stream, own)
 
@@ -288,12 +289,12 @@ class Rows(Packed):
         noise = packed.array(choice.noise) if choice.noise.size else None
         uniforms = packed.array(choice.uniforms, np.float64) if choice.uniforms.size else None
         _check("known values", choice.known.shape, values.shape)
-        _check("known values below V", not choice.known.size or choice.known.max() < count, True)
+        _check("known values below V", not choice.known.size or choice.known.max() < count)
         shape = (batch, length) if uniforms else (batch, length, count)
         _check("noise", choice.uniforms.shape if uniforms else choice.noise.shape, shape)
-        _check("uniform numbers for ordinal values", bool(uniforms) or not self.ordinal.mixtures, True)
-        _check("top_k", choice.top_k >= 1, True)
-        _check("values that can be written", values.flags.writeable, True)
+        _check("uniform numbers for ordinal values", bool(uniforms) or not self.ordinal.mixtures)
+        _check("top_k", choice.top_k >= 1)
+        _check_written("values", values)
         known = packed.array(choice.known, np.int64)
         sampling = C_SAMPLING(noise, uniforms, known, choice.temperature, choice.top_p, min(choice.top_k, count))
 
@@ -311,10 +312,12 @@ class Rows(Packed):
         _check_codes(values, self._embedding)
         nats = known.nats
         intervals = known.intervals
-        for name, array, shape in (("nats", nats, values.shape), ("intervals", intervals, (*values.shape, 2))):
-            _check(name, array.shape if array.size else shape, shape)
-            _check(f"{name} in C order that can be written", array.flags.c_contiguous and array.flags.writeable, True)
-        _check("dtypes", (nats.dtype.name, intervals.dtype.name), ("float32", "int64"))
+        if nats.size:
+            _check("nats", nats.shape, values.shape)
+        if intervals.size:
+            _check("intervals", intervals.shape, (*values.shape, 2))
+        _check_written("nats", nats, "float32")
+        _check_written("intervals", intervals)
 
         after = length, values, nats if nats.size else None, intervals if intervals.size else None
         size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
@@ -323,7 +326,7 @@ class Rows(Packed):
     def _context(self, context: Array, values: Integers) -> tuple[Array, tuple[int, int]]:
         _check("values", (values.ndim, values.dtype.name, values.flags.c_contiguous), (2, "int64", True))
         _check("context", context.shape, (*values.shape, self._embedding.dim))
-        _check("positions that rotations are for", values.shape[1] <= self._most, True)
+        _check("positions that rotations are for", values.shape[1] <= self._most)
         return np.ascontiguousarray(context, np.float32), (values.shape[0], values.shape[1])
 
 
@@ -346,7 +349,7 @@ def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> No
     """Read values [n] of one distribution, see `reference.read_from`."""
     starts = np.ascontiguousarray(starts, np.int32)
     own = _stream(stream)
-    _check("values", (values.dtype.name, values.flags.c_contiguous, values.flags.writeable), ("int64", True, True))
+    _check_written("values", values)
     _check("starts", (int(starts[0]), int(starts[-1]), bool((np.diff(starts) > 0).all())), (0, 1 << 28, True))
     _call("read_from", starts, len(starts) - 1, own, values, len(values))
     _advance(stream, own)
@@ -359,7 +362,7 @@ def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
     words = np.empty(len(intervals) + 2, np.uint32)
     starts, frequencies = intervals.reshape(-1, 2).T
     inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << 28)
-    _check("intervals", bool(inside.all()), True)
+    _check("intervals", bool(inside.all()))
     _call("write_stream", intervals, len(intervals), state, words, byref(at))
     return words[at.value :]
 
@@ -385,10 +388,16 @@ def _for_c(argument: Any) -> Any:
     return c_uint64(argument) if isinstance(argument, int) else argument
 
 
-def _check(what: str, found: object, expected: object) -> None:
+def _check(what: str, found: object, expected: object = True) -> None:
     """Refuse what C would not check."""
     if found != expected:
         raise ValueError(f"{what}: {found} where {expected} is expected")
+
+
+def _check_written(what: str, array: NDArray[Any], dtype: str = "int64") -> None:
+    flags = array.flags
+    _check(f"{what}, in C order, to be written", (array.dtype.name, flags.c_contiguous, flags.writeable),
+           (dtype, True, True))  # fmt: skip
 
 
 def _check_codes(values: Integers, embedding: Any) -> None:
@@ -416,9 +425,8 @@ def _centring(centring: Centring, values: Integers, packed: Packed) -> Any:
     (batch, length), size, count = values.shape, centring.values.shape[1], centring.neighbours.shape[1]
     _check("predictions", [part.shape for part in centring],
            [(batch, size), (length,), (length, count), (length, count + 1)])  # fmt: skip
-    kept = centring.values
-    _check("values so far", (kept.dtype.name, kept.flags.c_contiguous, kept.flags.writeable), ("int64", True, True))
+    _check_written("values so far", centring.values)
     inside = centring.neighbours.max(initial=-1) < size and 0 <= centring.positions.min() <= centring.positions.max()
-    _check("positions of predictions", bool(inside and centring.positions.max() < size), True)
+    _check("positions of predictions", bool(inside and centring.positions.max() < size))
     parts = (packed.array(part, np.int64) for part in (centring.positions, centring.neighbours, centring.coefficients))
     return C_CENTRING(_for_c(centring.values), size, *parts, count)

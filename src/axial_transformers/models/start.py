@@ -41,20 +41,21 @@ def start_from(
             same = "both models must have the same"
             raise ValueError(f"{name} has model.{field}={others.get(field)}, not {mine[field]}: {same}")
     weights = model.state_dict()
+    learned = dict(model.named_parameters())
     changed = []
     for key, old in trained.state_dict().items():
-        new = weights.get(key)
         if key.startswith(LABELS):
             continue
-        if new is not None and new.shape == old.shape:
+        new = weights.get(key)
+        if new is None or (new.shape != old.shape and key in learned and not key.startswith(POSITIONS)):
+            raise ValueError(f"{name} cannot be used for shape {model.config.shape}: its {key} depends on the shape")
+        if new.shape == old.shape:
             new.copy_(old)
-        elif new is not None and key.startswith(POSITIONS):
+        elif key.startswith(POSITIONS):
             axis = int(key.removeprefix(POSITIONS))
             new.copy_(_resized(old, model, trained, axis, name))
             how = "cut" if len(new) < len(old) else "interpolated"
             changed.append(f"positions along axis {axis + 1} are {how}: {len(old)} to {len(new)}")
-        elif key in dict(model.named_parameters()) or new is None:
-            raise ValueError(f"{name} cannot be used for shape {model.config.shape}: its {key} depends on the shape")
     return changed + _start_classes(model, trained, classes, classes_before)
 
 
