@@ -115,24 +115,7 @@ def pack(model: AxialTransformer, steps: Steps) -> bytes:
     """Return a model of `round_weights` as bytes."""
     text = text_of(model)
     writer = _Writer()
-    step_before = FIRST_STEP
-    for name, tensor in sorted(model.state_dict().items()):
-        values = tensor.detach().numpy()
-        if name.endswith(".rotations"):
-            writer.words(_angles(values))
-        elif name.endswith(".spread"):
-            writer.words(values)
-        elif name.endswith(".coefficients"):
-            for row in values.reshape(-1, values.shape[-1]):
-                q = row // COEFFICIENT
-                too_large = np.abs(q) >= NUMBERS // 2
-                writer.row(np.where(too_large, ESCAPE, q))
-                writer.words(row[too_large])
-        else:
-            for code, row in zip(steps[name].tolist(), _multiples(values, steps[name])):
-                writer.number(code - step_before)
-                writer.row(row)
-                step_before = code
+    _transfer({name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}, steps, writer)
     return varint(len(text)) + text + writer.content()
 
 
@@ -143,33 +126,49 @@ def unpack(content: bytes) -> AxialTransformer:
         DamagedError: no such bytes, or more weights than they can hold.
     """
     model, weights = without_weights(content)
-    stream = _Reader(weights)
-    found: dict[str, Tensor] = {}
-    step = FIRST_STEP
-    for name, tensor in sorted(model.state_dict().items()):
-        shape = tuple(tensor.shape)
-        if name.endswith(".rotations"):
-            values = _rotations(stream.words(shape[1], np.float32), shape[0])
-        elif name.endswith(".spread"):
-            values = stream.words(1, np.float32).reshape(())
-        elif name.endswith(".coefficients"):
-            values = np.empty((tensor.numel() // shape[-1], shape[-1]), np.int64)
-            for row in values:
-                q = stream.row(shape[-1])
-                row[:] = q * COEFFICIENT
-                row[q == ESCAPE] = stream.words(int(np.count_nonzero(q == ESCAPE)), np.int64)
-        else:
-            rows = _row_shape(shape)
-            values = np.empty(rows, np.float32)
-            for row in values:
-                step = _checked(step + stream.number(), STEP_CODES)
-                row[:] = stream.row(rows[1]) * step_of(step)
-        if not np.isfinite(values).all():
+    reader = _Reader(weights)
+    tensors = {name: torch.zeros_like(tensor, device="cpu") for name, tensor in model.state_dict().items()}
+    _transfer({name: tensor.numpy() for name, tensor in tensors.items()}, {}, reader)
+    reader.close()
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
             raise DamagedError(f"the model in the archive is damaged: {name} is not finite")
-        found[name] = torch.from_numpy(values.reshape(shape))
-    stream.close()
-    model.load_state_dict(found, assign=True)
+    model.load_state_dict(tensors, assign=True)
     return model.requires_grad_().eval()
+
+
+def _transfer(arrays: Mapping[str, NDArray[Any]], steps: Steps, stream: "_Writer | _Reader") -> None:
+    """Write arrays, with these steps, into a stream; or set arrays of zeros to what a stream has."""
+    step = FIRST_STEP
+    for name, values in sorted(arrays.items()):
+        if name.endswith(".rotations"):
+            angles = _angles(values)
+            stream.words(angles)
+            values[:] = _rotations(angles, len(values))
+        elif name.endswith(".spread"):
+            stream.words(values)
+        elif name.endswith(".coefficients"):
+            for row in values.reshape(-1, values.shape[-1]):
+                _transfer_coefficients(row, stream)
+        else:
+            rows = values.reshape(_row_shape(values.shape))
+            codes = np.array(steps.get(name, np.zeros(len(rows), np.int64)))
+            numbers = _multiples(rows, codes)
+            for i, row in enumerate(numbers):
+                step = _checked(step + stream.number(int(codes[i]) - step), STEP_CODES)
+                codes[i] = step
+                stream.row(row)
+            rows[:] = numbers * step_of(codes)[:, None]
+
+
+def _transfer_coefficients(row: Codes, stream: "_Writer | _Reader") -> None:
+    q = row // COEFFICIENT
+    q[np.abs(q) >= NUMBERS // 2] = ESCAPE
+    stream.row(q)
+    too_large = row[q == ESCAPE]
+    stream.words(too_large)
+    row[:] = q * COEFFICIENT
+    row[q == ESCAPE] = too_large
 
 
 def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
@@ -248,8 +247,9 @@ class _Writer:
     def _add(self, starts: NDArray[np.int32], values: NDArray[np.int64]) -> None:
         self._intervals.append(np.stack([starts[values], starts[values + 1] - starts[values]], axis=-1))
 
-    def number(self, number: int) -> None:
+    def number(self, number: int) -> int:
         self._add(_starts_of_numbers(FIRST_PRECISION), np.array([number + NUMBERS // 2]))
+        return number
 
     def words(self, values: NDArray[Any]) -> None:
         self._add(_STARTS_OF_WORDS, np.frombuffer(values.tobytes(), "<u2").astype(np.int64))
@@ -291,16 +291,16 @@ class _Reader:
             raise DamagedError("the model in the archive ends early")
         return values
 
-    def number(self) -> int:
+    def number(self, _: int = 0) -> int:
         return int(self._values(_starts_of_numbers(FIRST_PRECISION), 1)[0]) - NUMBERS // 2
 
-    def words(self, count: int, dtype: type[Any]) -> NDArray[Any]:
-        content = self._values(_STARTS_OF_WORDS, count * np.dtype(dtype).itemsize // 2).astype("<u2").tobytes()
-        return np.frombuffer(content, np.dtype(dtype).newbyteorder("<")).astype(dtype)
+    def words(self, values: NDArray[Any]) -> None:
+        content = self._values(_STARTS_OF_WORDS, values.nbytes // 2).astype("<u2").tobytes()
+        values[...] = np.frombuffer(content, values.dtype.newbyteorder("<")).reshape(values.shape)
 
-    def row(self, count: int) -> NDArray[np.int64]:
+    def row(self, q: NDArray[np.int64]) -> None:
         self._precision = _checked(self._precision + self.number(), PRECISION_CODES)
-        return self._values(_starts_of_numbers(self._precision), count) - NUMBERS // 2
+        q[:] = self._values(_starts_of_numbers(self._precision), len(q)) - NUMBERS // 2
 
     def close(self) -> None:
         if self._stream.state[1] != len(self._stream.words) or self._stream.state[0] != MIN_STATE:
