@@ -127,12 +127,12 @@ def unpack(content: bytes) -> AxialTransformer:
     """
     model, weights = without_weights(content)
     reader = _Reader(weights)
-    tensors = {name: torch.zeros_like(tensor, device="cpu") for name, tensor in model.state_dict().items()}
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        dtype = torch.float32 if tensor.is_floating_point() else torch.int64
+        tensors[name] = torch.zeros(tensor.shape, dtype=dtype, device="cpu")
     _transfer({name: tensor.numpy() for name, tensor in tensors.items()}, {}, reader)
     reader.close()
-    for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
-            raise DamagedError(f"the model in the archive is damaged: {name} is not finite")
     model.load_state_dict(tensors, assign=True)
     return model.requires_grad_().eval()
 
@@ -159,6 +159,8 @@ def _transfer(arrays: Mapping[str, NDArray[Any]], steps: Steps, stream: "_Writer
                 codes[i] = step
                 stream.row(row)
             rows[:] = numbers * step_of(codes)[:, None]
+        if isinstance(stream, _Reader) and not np.isfinite(values).all():
+            raise DamagedError(f"the model in the archive is damaged: {name} is not finite")
 
 
 def _transfer_coefficients(row: Codes, stream: "_Writer | _Reader") -> None:

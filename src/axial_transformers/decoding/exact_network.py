@@ -118,25 +118,26 @@ class ExactNetwork:
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
         """Return nats of each value: [B, *A', slices], in model coordinates; x is from `AxialTransformer.check`."""
-        found = np.empty((len(self.model.slices), len(x), *self.shape), np.float32)
-        no_intervals = np.zeros((0, 0, 0), np.int64)
-        with self.arithmetic.ieee_arithmetic():
-            for nats, (context, values) in zip(found, self._slices(x, conditioning)):
-                self.rows.take_known(context, Known(values, nats.reshape(values.shape), no_intervals))
-        return np.moveaxis(found, 0, -1)
+        slices = len(self.model.slices)
+        nats = np.empty((slices, len(x) * prod(self.shape[:-1]), self.shape[-1]), np.float32)
+        self._take_known(x, conditioning, nats, np.zeros((slices, 0, 0, 0), np.int64))
+        return np.moveaxis(nats.reshape(slices, len(x), *self.shape), 0, -1)
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
         """Return start and frequency of each value: [B, rows, L, 2]; x as for `nats`, logits must be finite."""
+        slices = len(self.model.slices)
         length = self.shape[-1]
-        no_nats = np.zeros((0, 0), np.float32)
-        found = np.empty((len(self.model.slices), len(x) * prod(self.shape[:-1]), length, 2), np.int64)
-        with self.arithmetic.ieee_arithmetic():
-            for intervals, (context, values) in zip(found, self._slices(x, conditioning)):
-                self.rows.take_known(context, Known(values, no_nats, intervals))
-        if not found[..., 1].all():
+        intervals = np.empty((slices, len(x) * prod(self.shape[:-1]), length, 2), np.int64)
+        self._take_known(x, conditioning, np.zeros((slices, 0, 0), np.float32), intervals)
+        if not intervals[..., 1].all():
             raise ValueError(NOT_FINITE_LOGITS)
-        slices = found.reshape(len(found), len(x), -1, length, 2)
-        return np.concatenate([*slices], axis=1)
+        return np.concatenate([*intervals.reshape(slices, len(x), -1, length, 2)], axis=1)
+
+    def _take_known(self, x: Tensor, conditioning: Conditioning, nats: Array, intervals: Values) -> None:
+        """Write nats or intervals [slices, rows, L, ..] of all values."""
+        with self.arithmetic.ieee_arithmetic():
+            for (context, values), *written in zip(self._slices(x, conditioning), nats, intervals, strict=True):
+                self.rows.take_known(context, Known(values, *written))
 
     def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values]]:
         model = self.model

@@ -102,7 +102,7 @@ def graphs(model: AxialTransformer, choose: NoiseChoice, batch: int) -> Backend:
         assert choice.known is not None
 
         def work(context: Tensor, noise: Tensor, known: Tensor, *held: Tensor) -> Tensor:
-            own = predictions and RowPredictions(*held, num_values=predictions.num_values)
+            own = predictions and RowPredictions._make([*held, predictions.num_values])
             return walk_row(recorded.network, context, replace(choice, noise=noise, known=known), own)
 
         inputs = context, choice.noise, choice.known, *(predictions[:-1] if predictions else ())

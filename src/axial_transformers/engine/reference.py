@@ -164,15 +164,20 @@ def in_lanes(x: Array, start: float, operation: Callable[[Array, Array], Array])
 
     Processors with registers of any width can follow this order.
     """
-    missing = -x.shape[-1] % LANES
-    x = np.concatenate([x, np.full((*x.shape[:-1], missing), start, np.float32)], axis=-1)
     lanes = np.full((*x.shape[:-1], LANES), start, np.float32)
-    for j in range(0, x.shape[-1], LANES):
-        lanes = operation(x[..., j : j + LANES], lanes)
+    for block in blocks_of(x, start):
+        lanes = operation(block, lanes)
     while lanes.shape[-1] > 1:
         half = lanes.shape[-1] // 2
         lanes = operation(lanes[..., :half], lanes[..., half:])
     return lanes[..., 0]
+
+
+def blocks_of(x: Array, fill: float) -> list[Array]:
+    """Return [.., n] in blocks [.., LANES], of which the last is filled up."""
+    missing = -x.shape[-1] % LANES
+    whole = np.concatenate([x, np.full((*x.shape[:-1], missing), fill, np.float32)], axis=-1)
+    return np.split(whole, whole.shape[-1] // LANES, axis=-1)
 
 
 def total(x: Array) -> Array:
@@ -189,10 +194,9 @@ def layer_norm(x: Array, norm: Norm) -> Array:
     """Return (x - mean) / sqrt(variance + EPSILON) * gain + bias."""
     size = np.float32(x.shape[-1])
     deviation = x - (total(x) / size)[..., None]
-    blocks = np.concatenate([deviation, np.zeros((*x.shape[:-1], -x.shape[-1] % LANES), np.float32)], axis=-1)
     squares = np.zeros((*x.shape[:-1], LANES), np.float32)
-    for j in range(0, blocks.shape[-1], LANES):
-        squares = fma(blocks[..., j : j + LANES], blocks[..., j : j + LANES], squares)
+    for block in blocks_of(deviation, 0.0):
+        squares = fma(block, block, squares)
     scale = ONE / np.sqrt(total(squares) / size + np.float32(EPSILON))
     return fma(deviation * scale[..., None], norm.gain, norm.bias)
 
@@ -448,11 +452,8 @@ def counts_below(values: NDArray[np.int64], centre: int, outputs: Array, ordinal
 
 def integer_weights(weights: Array, count: int) -> NDArray[np.int64]:
     """Return softmax(weights) [K] as integers that add up to 2^PRECISION - count."""
-    numbers = fixed_points(weights)
     available = (1 << PRECISION) - count
-    factor = (available << RECIPROCAL) // int(numbers.sum())
-    before = np.concatenate([[0], np.cumsum(numbers)[:-1]])
-    return np.diff([*(before * factor >> RECIPROCAL), available])
+    return np.diff([*sums_before(fixed_points(weights), available), available])
 
 
 def integer_logistic(z: Array) -> NDArray[np.int64]:
@@ -481,9 +482,13 @@ def fixed_points(logits: Array) -> NDArray[np.int64]:
 def boundaries(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION, by fixed-point numbers."""
     count = len(numbers)
-    before = np.cumsum(numbers) - numbers
-    factor = (((1 << PRECISION) - count) << RECIPROCAL) // max(int(numbers.sum()), 1)
-    return np.append(np.arange(count) + (before * factor >> RECIPROCAL), 1 << PRECISION)
+    return np.append(np.arange(count) + sums_before(numbers, (1 << PRECISION) - count), 1 << PRECISION)
+
+
+def sums_before(numbers: NDArray[np.int64], available: int) -> NDArray[np.int64]:
+    """Return for each fixed-point number the sum of those before it, where the sum of all is at most `available`."""
+    factor = (available << RECIPROCAL) // max(int(numbers.sum()), 1)
+    return (np.cumsum(numbers) - numbers) * factor >> RECIPROCAL
 
 
 def read_from(starts: NDArray[np.integer], stream: Stream, values: NDArray[np.int64]) -> None:

@@ -89,9 +89,12 @@ def import_official_to(
 
 def _steps(bundle: TensorBundle) -> int | None:
     entry = bundle.entries.get("global_step")
-    if entry is None or entry.shape or entry.dtype.kind != "i":
+    if entry is None:
         return None
-    return int(bundle.read("global_step"))
+    steps = bundle.read("global_step")
+    if entry.shape or entry.dtype.kind != "i" or steps < 0:
+        raise VariablesError(f"{bundle.path}: global_step is {entry.dtype} {steps}, not a number of steps")
+    return int(steps)
 
 
 def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, verify: bool) -> AxialTransformer:

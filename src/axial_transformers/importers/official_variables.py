@@ -66,17 +66,16 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
         own = _sizes(shapes, kernel, 4)[2] // 2
         if channels not in (None, own):
             raise VariablesError(f"{kernel} is for {own} channels, not for {channels}")
-        encoder = {"encoder_layers": encoder_layers, "input_divisor": AUTHORS_DIVISOR}
-        return AxialTransformerConfig(shape=(height, width), channels=own, **encoder, **decoders)
+        decoders |= {"encoder_layers": encoder_layers, "input_divisor": AUTHORS_DIVISOR}
+        return AxialTransformerConfig(shape=(height, width), channels=own, **decoders)
     if channels is None:
         channels = 3 if parent else 1
     if channels < 1 or height % channels:
         raise VariablesError(
             f"{scope}pos_embs_h has {height} rows, which {channels} channels cannot share: give channels"
         )
-    layout = "rows" if channels > 1 else "channels"
-    shape = height // channels, width
-    return AxialTransformerConfig(shape=shape, channels=channels, layout=layout, encoder_layers=0, **decoders)
+    decoders |= {"encoder_layers": 0, "layout": "rows" if channels > 1 else "channels"}
+    return AxialTransformerConfig(shape=(height // channels, width), channels=channels, **decoders)
 
 
 def _sizes(shapes: Shapes, name: str, axes: int) -> tuple[int, ...]:

@@ -326,5 +326,7 @@ def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> 
     value_dim = dim if value_dim is None else value_dim
     for width in (key_dim, value_dim):
         if heads < 1 or width < 1 or width % heads:
-            raise ValueError(f"heads {heads} must divide the width {width} of keys or values, and both be at least 1")
+            raise ValueError(
+                f"heads {heads} must divide dim, key_dim and value_dim, and all be at least 1, not {width}"
+            )
     return key_dim, value_dim

@@ -125,11 +125,11 @@ class CategoricalValues(nn.Module):
         return outputs
 
     def centres(self, codes: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
-        """Return what `distribution` takes, and does not need."""
+        """Return any numbers: values without an order have no centres."""
         return codes
 
     def middles(self, context: Float[Tensor, "b ..."]) -> Tensor:
-        """Return what `distribution` takes, and does not need."""
+        """Return any numbers: values without an order have no centres."""
         return context
 
     def distribution(self, outputs: Float[Tensor, "*s o"], centres: Tensor) -> Float[Tensor, "*s o"]:

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import register_flop_formula
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops import composed_attention, composed_relative
 from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
-from axial_transformers.ops.line_groups import is_shared, mask_of_lines
+from axial_transformers.ops.line_groups import bias_of_lines, mask_of_lines
 from axial_transformers.ops.operators import (
     TABLES,
     check_memory,
@@ -82,13 +82,12 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     if not call.packing:
         q, k, v = call.operands
         call = call._replace(q=q, k=k, v=v, rotations=None)
-    heads = call.q.shape[-2]
     length = call.q.shape[call.axis]
-
-    if not is_shared(bias):
-        others = torch.Size(size for dim, size in enumerate(call.q.shape[:-2]) if dim not in (0, call.axis))
-        bias = bias.expand(len(call.q), *others, -1, -1, -1)
-    bias = bias.float().expand(*bias.shape[:-3], heads, length, length).flatten(0, -4)
+    others = [size for dim, size in enumerate(call.q.shape[:-2]) if dim not in (0, call.axis)]
+    bias = bias_of_lines(bias, others)
+    if bias.shape[1] > 1:
+        bias = bias.expand(len(call.q), -1, -1, -1, -1)
+    bias = bias.float().expand(-1, -1, call.q.shape[-2], length, length).flatten(0, 1)
     # float32, heads before lines, keys before queries
     return differentiable(call, (bias.transpose(0, 1).mT.contiguous(),), call.tensors)
 

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from axial_transformers.ops.attention_call import AttentionCall, Tables, without_absent
 from axial_transformers.ops.composed_attention import softmax
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, piece, to_lines
+from axial_transformers.ops.positions import offsets
 from axial_transformers.ops.torch_private import is_recorded
 
 
@@ -76,7 +77,7 @@ class Window(NamedTuple):
         radius = rows // 2
         dense = rows >= length
         position = torch.arange(length, device=device)[:, None]
-        offset = torch.arange(length, device=device) - position if dense else torch.arange(rows, device=device) - radius
+        offset = offsets(length, length, device) if dense else torch.arange(rows, device=device) - radius
         inside = (offset.abs() <= radius) & (offset + position >= 0) & (offset + position < length)
         complete = radius >= length - 1 and not causal and present is None
         allowed = inside & (offset <= 0) if causal else inside

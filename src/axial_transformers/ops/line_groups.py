@@ -1,6 +1,6 @@
 """The lines of a call as torch's operations take them: in groups that share a mask, and not too many at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import prod
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.ops.attention_call import AttentionCall, without_absent
+from axial_transformers.ops.positions import offsets
 from axial_transformers.ops.torch_private import is_recorded
 
 PIECE = {"cpu": 2**19}
@@ -55,11 +56,7 @@ def groups_of(call: AttentionCall) -> Groups:
     present = call.key_mask
     if present is not None:
         present = present.movedim(call.axis, -1).reshape(*grid, k.shape[-2])
-    bias = call.bias
-    if bias is not None:
-        if not is_shared(bias):
-            bias = bias.expand(-1, *others, -1, -1, -1)
-        bias = bias.reshape(len(bias), prod(bias.shape[1:-3]), *bias.shape[-3:]).to(q.dtype)
+    bias = None if call.bias is None else bias_of_lines(call.bias, others).to(q.dtype)
     block = call.block
     if block:
         return _blocks(call, block, Groups(q, k, v, bias), present)
@@ -71,7 +68,7 @@ def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> 
     bias = lines.bias
     allowed = None if present is None else present[:, :, None, None, :]
     inside: list[Tensor] = []
-    offset = _offsets(lines.q.shape[-2], lines.k.shape[-2], lines.q.device)
+    offset = offsets(lines.q.shape[-2], lines.k.shape[-2], lines.q.device)
     if call.dilation > 1 or call.window:
         inside.append(offset % call.dilation == 0)
         if call.window:
@@ -108,7 +105,7 @@ def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present:
         shared = x.shape[0] == x.shape[1] == 1
         return (x if shared else x.expand(len(q), blocks, *x.shape[2:])).flatten(0, 1)
 
-    column = _offsets(block, keys, q.device)
+    column = offsets(block, keys, q.device)
     band = (column >= 0) & (column <= radius + after)
     if present is None:
         present = torch.ones(1, 1, length, dtype=torch.bool, device=q.device)
@@ -119,11 +116,6 @@ def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present:
         bias = grouped(_of_pairs(rows, column))
     k, v = (grouped(around(x.mT).movedim(-3, -1)) for x in (k, v))
     return Groups(grouped(in_blocks(q)), k, v, bias, allowed)
-
-
-def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Return p - o for each key p and query o: [queries, keys]."""
-    return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
 
 
 def _of_pairs(bias: Float[Tensor, "*s l w"], column: Tensor) -> Float[Tensor, "*s l k"]:
@@ -179,9 +171,11 @@ def zero_without_keys(x: Tensor, allowed: Tensor | None) -> Tensor:
     return x if allowed is None else x.masked_fill(~allowed.any(dim=-1, keepdim=True), 0)
 
 
-def is_shared(bias: Float[Tensor, "..."]) -> bool:
-    """Return True if all lines of an example have one bias."""
-    return all(size == 1 for size in bias.shape[1:-3])
+def bias_of_lines(bias: Float[Tensor, "..."], others: Sequence[int]) -> Float[Tensor, "#b #m #n #l s"]:
+    """Return a bias [B, *others, heads, L, ..] for all lines of an example, or for each; `others` are other axes."""
+    if any(size > 1 for size in bias.shape[1:-3]):
+        bias = bias.expand(-1, *others, -1, -1, -1)
+    return bias.reshape(len(bias), prod(bias.shape[1:-3]), *bias.shape[-3:])
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:

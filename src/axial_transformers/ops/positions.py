@@ -1,7 +1,7 @@
 """Rotary embeddings and relative biases along one axis."""
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from axial_transformers.ops.argument_checks import check_rotations, data_axis
@@ -62,8 +62,12 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
     if table.ndim != 2 or table.shape[-1] % 2 == 0:
         raise ValueError(f"a table must be [heads, 2R + 1], for the offsets -R..R, not {list(table.shape)}")
     radius = table.shape[-1] // 2
-    position = torch.arange(length, device=table.device)
-    return table[:, (position - position[:, None]).clamp(-radius, radius) + radius][None]
+    return table[:, offsets(length, length, table.device).clamp(-radius, radius) + radius][None]
+
+
+def offsets(queries: int, keys: int, device: torch.device) -> Int64[Tensor, "l s"]:
+    """Return p - o for each key p and query o: [queries, keys]."""
+    return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
 
 
 def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = torch.float32) -> Float[Tensor, "l k"]:

@@ -174,10 +174,10 @@ def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)
 
 
-def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
-    """Return levels 0..1 [...] as colours uint8 [..., 4]."""
-    knots = np.linspace(0, 1, len(stops))
-    anchors = np.array([ImageColor.getcolor(stop, "RGBA") for stop in stops], dtype=float)
+def heat(levels: NDArray[np.floating]) -> Pixels:
+    """Return levels 0..1 [...] as colours uint8 [..., 4], from dark to bright."""
+    knots = np.linspace(0, 1, len(HEAT))
+    anchors = np.array([ImageColor.getcolor(stop, "RGBA") for stop in HEAT], dtype=float)
     channels = [np.interp(np.clip(levels, 0, 1), knots, anchors[:, c]) for c in range(4)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from axial_transformers.data.scans import Scan, write_scan
 from axial_transformers.pictures import html
-from axial_transformers.pictures.display import HEAT, Look, Pixels, as_row, colour, for_display, joined, with_alpha
+from axial_transformers.pictures.display import Look, Pixels, as_row, for_display, heat, joined, with_alpha
 from axial_transformers.pictures.grids import contact_sheet, enlargement, gap_of, image_grid, with_scale
 from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
@@ -105,9 +105,9 @@ def heat_map(
         look = replace(look, at=tuple(map(int, np.unravel_index(mean.argmax(), mean.shape))))
     plain = with_alpha(for_display(example[None], look))
     columns = 2 if bits.ndim == 3 else 1
-    heat = heat_colours(bits[None], look)
-    through = np.rint(plain + OPACITY * (heat - plain.astype(float))).astype(np.uint8)
-    over = through if tile or look.is_volume(bits.ndim - 1) else heat
+    heated = heat_colours(bits[None], look)
+    through = np.rint(plain + OPACITY * (heated - plain.astype(float))).astype(np.uint8)
+    over = through if tile or look.is_volume(bits.ndim - 1) else heated
     scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
     if tile:
         height, width = (side.stop - side.start for side in tile)
@@ -116,23 +116,23 @@ def heat_map(
         edge = over[:, *tile]
         edge[:, [0, -1]] = edge[:, :, [0, -1]] = 255
     page = Image.fromarray(contact_sheet(np.concatenate([plain, over]), columns, scale, gap_of(scale)))
-    return with_scale(page, HEAT, hottest(look.num_values), "bits")
+    return with_scale(page, hottest(look.num_values))
 
 
 def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look: Look) -> Image.Image:
     """Return examples [B, *A, C], and their bits below."""
     values = look.over_time(values)
-    heat = heat_colours(bits, look)
+    heated = heat_colours(bits, look)
     look = look.over(values)
     columns = len(values) if values.ndim == 4 or look.is_volume(values.ndim - 2) else 1
     rows = len(values) // columns
-    scale = enlargement(columns * heat.shape[2], heat.shape[1] * rows) if values.ndim > 3 else None
+    scale = enlargement(columns * heated.shape[2], heated.shape[1] * rows) if values.ndim > 3 else None
     gap = gap_of(scale or 1)
     strips: list[Image.Image] = []
     for start in range(0, len(values), columns):
         part = slice(start, start + columns)
         shown = image_grid(values[part], columns, scale, look)
-        below = Image.fromarray(contact_sheet(heat[part], columns, scale or 1, gap))
+        below = Image.fromarray(contact_sheet(heated[part], columns, scale or 1, gap))
         height = below.height if scale else max(12, shown.height // 8)
         strips += [shown, below.resize((shown.width - 2 * gap, height), Image.Resampling.NEAREST)]
     page = Image.new("RGB", (strips[0].width, sum(strip.height for strip in strips)), "white")
@@ -140,7 +140,7 @@ def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look
     for strip in strips:
         page.paste(strip, ((page.width - strip.width) // 2, top), strip if strip.mode == "RGBA" else None)
         top += strip.height
-    return with_scale(page, HEAT, hottest(look.num_values), "bits")
+    return with_scale(page, hottest(look.num_values))
 
 
 def hottest(num_values: int) -> int:
@@ -153,11 +153,11 @@ def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
     bits = look.over_time(bits)
     axes = bits.ndim - 2
     if look.is_volume(axes):
-        heat = joined([heat_colours(part, look) for part in look.parts(bits, axes)])
-        return with_alpha(heat[..., :3])
+        slices = joined([heat_colours(part, look) for part in look.parts(bits, axes)])
+        return with_alpha(slices[..., :3])
     levels = bits.mean(axis=-1) / hottest(look.num_values)
     if axes == 3:
         levels = np.concatenate(list(levels.swapaxes(0, 1)), axis=2)
     if axes == 1:
         levels = np.stack([as_row(each) for each in levels])
-    return colour(levels, HEAT)
+    return heat(levels)

@@ -75,15 +75,13 @@ def _describe_training(record: RunRecord, curves: Mapping[str, Curve]) -> dict[s
     )
     if "seconds" in curves:
         step, time = curves["seconds"][-1]
-        rows["time"] = f"{timedelta(seconds=round(time))} h for {step:,.0f} steps"
+        rows["time"] = f"{timedelta(seconds=round(time))} for {step:,.0f} steps"
     best = best_validation(curves)
     if best:
         step, bits = best
-        error = ""
-        for at, value in curves.get(f"{VALIDATION}standard_error", []):
-            if at == step:
-                error = f" ± {value:.2g} (standard error)"
-        rows["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
+        error = dict(curves.get(f"{VALIDATION}standard_error", [])).get(step)
+        said = f" ± {error:.2g} (standard error)" if error else ""
+        rows["validation"] = f"{bits:.4f} bits/dim{said} at step {step:,.0f}, EMA weights: the lowest of the run"
     if facts.command:
         rows["command"] = _command(facts.command)
     if facts.resumed_by:
