@@ -381,11 +381,11 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def _for_c(argument: Any) -> Any:
+    if isinstance(argument, int):
+        return c_uint64(argument)
     if isinstance(argument, np.ndarray):
         return c_void_p(argument.ctypes.data)
-    if isinstance(argument, Structure):
-        return byref(argument)
-    return c_uint64(argument) if isinstance(argument, int) else argument
+    return byref(argument) if isinstance(argument, Structure) else argument
 
 
 def _check(what: str, found: object, expected: object = True) -> None:

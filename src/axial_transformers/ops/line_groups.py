@@ -68,8 +68,10 @@ def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> 
     bias = lines.bias
     allowed = None if present is None else present[:, :, None, None, :]
     inside: list[Tensor] = []
-    offset = offsets(lines.q.shape[-2], lines.k.shape[-2], lines.q.device)
+    length = lines.q.shape[-2]
+    device = lines.q.device
     if call.dilation > 1 or call.window:
+        offset = offsets(length, length, device)
         inside.append(offset % call.dilation == 0)
         if call.window:
             inside.append(offset.abs() <= call.window // 2 * call.dilation)
@@ -77,7 +79,7 @@ def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> 
                 rows = bias.expand(*bias.shape[:-2], len(offset), -1)
                 bias = _of_pairs(rows, offset // call.dilation + call.window // 2)
     if call.causal:
-        inside.append(offset <= 0)
+        inside.append(torch.ones(length, length, dtype=torch.bool, device=device).tril())
     for pairs in inside:
         allowed = pairs[None, None, None] if allowed is None else allowed & pairs
     return lines._replace(bias=bias, allowed=allowed)
