@@ -33,8 +33,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from dependencies import check, influence
 from of_benchmarks import rows_of, run_command
 from sequence_models import (
     BlockTransformer,

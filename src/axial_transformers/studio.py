@@ -78,7 +78,8 @@ class Studio:
             count, temperature, seed: as of `axial_transformers.sample`.
             label: the name or number of a class. Empty or None: no class.
         """
-        model, labels = self.trained.model, self._labels(label)
+        model = self.trained.model
+        labels = self._labels(label)
         if model.config.known_channels:
             raise ValueError("this model continues known channels: complete a file, and keep 0 of it")
         self._check(count, seed)
@@ -109,7 +110,8 @@ class Studio:
         Args:
             keep: how many rows, frames, slices or positions at the start are known.
         """
-        known, model = self._uploaded(file), self.trained.model
+        known = self._uploaded(file)
+        model = self.trained.model
         self._check(count, seed)
         mask = torch.zeros(known.shape[1:], dtype=torch.bool, device="cpu")
         mask[:keep] = True
@@ -131,9 +133,12 @@ class Studio:
 
     def bits(self, progress: Progress, file: str | None, label: str | None) -> tuple[str, str]:
         """Return the bits/dim of a file's first example, and the path of its heat map."""
-        values, labels, model = self._uploaded(file), self._labels(label), self.trained.model
+        values = self._uploaded(file)
+        labels = self._labels(label)
+        model = self.trained.model
         x = torch.from_numpy(values)
-        total, bits = bits_per_dim(model, x, labels), bits_map(model, x, labels).cpu().numpy()
+        total = bits_per_dim(model, x, labels)
+        bits = bits_map(model, x, labels).cpu().numpy()
         path = self._new_path()
         save_picture(path, heat_map(values[0], bits[0], self.look))
         return f"{total.item():.4f}", str(path)
@@ -156,19 +161,20 @@ class Studio:
         return Path(tempfile.mkdtemp(dir=self.folder)) / ("studio.mp4" if movie else "studio.png")
 
 
+@dataclass
 class SameOrigin:
     """ASGI middleware that refuses what the pages of other sites send: requests whose Origin is not their Host.
 
     A browser lets any page send files to any address, and names the page's site in Origin. Programs send no Origin.
     """
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+    app: Any
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer 403 to a foreign request; pass all others on."""
         headers = dict(scope.get("headers", ()))
-        origin, host = headers.get(b"origin"), headers.get(b"host", b"").lower()
+        origin = headers.get(b"origin")
+        host = headers.get(b"host", b"").lower()
         own = (b"http://" + host, b"https://" + host)
         if origin is None or origin.lower() in own:
             await self.app(scope, receive, send)
@@ -231,59 +237,79 @@ def page(studio: Studio, explain: Explain) -> Any:
     """Return the page, in Gradio."""
     import gradio as gr
 
-    name, shape = Path(studio.trained.folder).name, studio.trained.model.config.shape
+    name = Path(studio.trained.folder).name
+    first = studio.trained.model.config.shape[0]
 
-    def on_click(button: Any, work: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> None:
-        def handler(progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
-            try:
-                return work(progress.tqdm, *values)
-            except (ValueError, OSError, MemoryError, RuntimeError) as error:
-                if (text := explain(error)) is None:
-                    raise
-                line = re.sub(rf"{re.escape(str(studio.folder))}/\w+/", "", text)
-                raise gr.Error(escape(line, quote=False), duration=None, print_exception=False) from None
-
+    @contextmanager
+    def tab(title: str, action: str, work: Callable[..., Any], text: str = "") -> Iterator[list[Any]]:
+        """Show a button below the fields that the block adds to a list; beside them a text, and an image or a movie."""
+        fields: list[Any] = []
+        with gr.Tab(title), gr.Row():
+            with gr.Column(scale=1):
+                yield fields
+                button = gr.Button(action, variant="primary")
+            with gr.Column(scale=2):
+                texts = [gr.Textbox(label=text)] if text else []
+                results = [*texts, _result(movie=studio.is_clip and work != studio.bits)]
+        handler = _handler(studio, work, explain)
         # one task at a time, whoever asks
-        button.click(handler, inputs, outputs, concurrency_limit=1, concurrency_id="model", api_visibility="private")
-
-    def file_field() -> Any:
-        return gr.File(label=f"a file of at most {MAX_MEGABYTES} MB: its first example", height=140)
-
-    def label_field() -> Any:
-        return gr.Dropdown(studio.choices, value=studio.choices[0][1], label="class", visible=bool(studio.classes))
-
-    def sampling_fields(count: int) -> list[Any]:
-        return [
-            gr.Slider(1, MAX_SAMPLES, count, step=1, label="count"),
-            gr.Slider(0, 2, 1, step=0.05, label="temperature"),
-            gr.Number(0, precision=0, label="seed"),
-            label_field(),
-        ]
-
-    def result(movie: bool) -> Any:
-        plain: dict[str, Any] = {"show_label": False, "buttons": [], "interactive": False}  # they would cover titles
-        return gr.Video(autoplay=True, loop=True, **plain) if movie else gr.Image(type="filepath", **plain)
+        button.click(handler, fields, results, concurrency_limit=1, concurrency_id="model", api_visibility="private")
 
     with gr.Blocks(title=f"Studio: {name}", analytics_enabled=False, delete_cache=(STALE, STALE)) as built:
         gr.Markdown(f"# Studio: {escape(name)}")
-        with gr.Tab("Sample"), gr.Row():
-            with gr.Column(scale=1):
-                fields, button = sampling_fields(16), gr.Button("Sample", variant="primary")
-            with gr.Column(scale=2):
-                outputs = [result(studio.is_clip)]
-            on_click(button, studio.samples, fields, outputs)
-        with gr.Tab("Complete"), gr.Row():
-            with gr.Column(scale=1):
-                file = file_field()
-                keep = gr.Slider(0, shape[0], shape[0] // 2, step=1, label=f"{studio.first_axis} to keep")
-                fields, button = [file, keep, *sampling_fields(4)], gr.Button("Complete", variant="primary")
-            with gr.Column(scale=2):
-                outputs = [gr.Textbox(label="completions"), result(studio.is_clip)]
-            on_click(button, studio.completions, fields, outputs)
-        with gr.Tab("Bits"), gr.Row():
-            with gr.Column(scale=1):
-                fields, button = [file_field(), label_field()], gr.Button("Show bits", variant="primary")
-            with gr.Column(scale=2):
-                outputs = [gr.Textbox(label="bits/dim"), result(movie=False)]
-            on_click(button, studio.bits, fields, outputs)
+        with tab("Sample", "Sample", studio.samples) as fields:
+            fields += _sampling_fields(studio, 16)
+        with tab("Complete", "Complete", studio.completions, "completions") as fields:
+            fields.append(_file_field())
+            fields.append(gr.Slider(0, first, first // 2, step=1, label=f"{studio.first_axis} to keep"))
+            fields += _sampling_fields(studio, 4)
+        with tab("Bits", "Show bits", studio.bits, "bits/dim") as fields:
+            fields += [_file_field(), _label_field(studio)]
     return built
+
+
+def _handler(studio: Studio, work: Callable[..., Any], explain: Explain) -> Callable[..., Any]:
+    """Return what a click calls: the work, whose errors become messages on the page."""
+    import gradio as gr
+
+    def handler(progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
+        try:
+            return work(progress.tqdm, *values)
+        except (ValueError, OSError, MemoryError, RuntimeError) as error:
+            text = explain(error)
+            if text is None:
+                raise
+            line = re.sub(rf"{re.escape(str(studio.folder))}/\w+/", "", text)
+            raise gr.Error(escape(line, quote=False), duration=None, print_exception=False) from None
+
+    return handler
+
+
+def _file_field() -> Any:
+    import gradio as gr
+
+    return gr.File(label=f"a file of at most {MAX_MEGABYTES} MB: its first example", height=140)
+
+
+def _label_field(studio: Studio) -> Any:
+    import gradio as gr
+
+    return gr.Dropdown(studio.choices, value=studio.choices[0][1], label="class", visible=bool(studio.classes))
+
+
+def _sampling_fields(studio: Studio, count: int) -> list[Any]:
+    import gradio as gr
+
+    return [
+        gr.Slider(1, MAX_SAMPLES, count, step=1, label="count"),
+        gr.Slider(0, 2, 1, step=0.05, label="temperature"),
+        gr.Number(0, precision=0, label="seed"),
+        _label_field(studio),
+    ]
+
+
+def _result(movie: bool) -> Any:
+    import gradio as gr
+
+    plain: dict[str, Any] = {"show_label": False, "buttons": [], "interactive": False}  # they would cover titles
+    return gr.Video(autoplay=True, loop=True, **plain) if movie else gr.Image(type="filepath", **plain)

@@ -5,9 +5,9 @@ import torch
 
 from axial_transformers.decoding import decode, decode_naively
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.axial_attention import attend_step
+from experiments.dependencies import check, influence
 from tests import benchmark_commands  # noqa: F401  # scripts are found
 
 from sequence_attention import (  # isort: skip

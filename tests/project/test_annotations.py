@@ -21,7 +21,7 @@ import torch
 from axial_transformers.decoding import decode_naively
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
-from axial_transformers.likelihood.dependencies import check, influence
+from experiments.dependencies import check, influence
 from axial_transformers.likelihood.evaluation import evaluate
 from tests.small_models import VARIANTS, random_given, random_model, random_values
 

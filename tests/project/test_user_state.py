@@ -23,11 +23,11 @@ from axial_transformers import AxialTransformer, decoding, likelihood, pictures,
 from axial_transformers.compression import compress_files, decompress_files
 from axial_transformers.data import examples_from, load, save_arrays
 from axial_transformers.decoding import NoiseChoice, decode
-from axial_transformers.likelihood.dependencies import influence
 from axial_transformers.likelihood.outliers import score
 from axial_transformers.ops.elementwise import dropout_seeded
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.step import train_alone
+from experiments.dependencies import influence
 from tests.paths import DATA
 from tests.small_models import ROUNDED_QUICKLY, random_model, random_values, small_config
 

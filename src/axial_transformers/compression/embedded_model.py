@@ -113,25 +113,9 @@ def round_weights(model: AxialTransformer, steps: Steps) -> AxialTransformer:
 
 def pack(model: AxialTransformer, steps: Steps) -> bytes:
     """Return a model of `round_weights` as bytes."""
-    text, writer = text_of(model), _Writer()
-    step_before = FIRST_STEP
-    for name, tensor in sorted(model.state_dict().items()):
-        values = tensor.detach().numpy()
-        if name.endswith(".rotations"):
-            writer.words(_angles(values))
-        elif name.endswith(".spread"):
-            writer.words(values)
-        elif name.endswith(".coefficients"):
-            for row in values.reshape(-1, values.shape[-1]):
-                q = row // COEFFICIENT
-                too_large = np.abs(q) >= NUMBERS // 2
-                writer.row(np.where(too_large, ESCAPE, q))
-                writer.words(row[too_large])
-        else:
-            for code, row in zip(steps[name].tolist(), _multiples(values, steps[name])):
-                writer.number(code - step_before)
-                writer.row(row)
-                step_before = code
+    text = text_of(model)
+    writer = _Writer()
+    _transfer({name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}, steps, writer)
     return varint(len(text)) + text + writer.content()
 
 
@@ -142,37 +126,58 @@ def unpack(content: bytes) -> AxialTransformer:
         DamagedError: no such bytes, or more weights than they can hold.
     """
     model, weights = without_weights(content)
-    stream, found, step = _Reader(weights), dict[str, Tensor](), FIRST_STEP
-    for name, tensor in sorted(model.state_dict().items()):
-        shape = tuple(tensor.shape)
-        if name.endswith(".rotations"):
-            values = _rotations(stream.words(shape[1], np.float32), shape[0])
-        elif name.endswith(".spread"):
-            values = stream.words(1, np.float32).reshape(())
-        elif name.endswith(".coefficients"):
-            values = np.empty((tensor.numel() // shape[-1], shape[-1]), np.int64)
-            for row in values:
-                q = stream.row(shape[-1])
-                row[:] = q * COEFFICIENT
-                row[q == ESCAPE] = stream.words(int(np.count_nonzero(q == ESCAPE)), np.int64)
-        else:
-            rows = _row_shape(shape)
-            values = np.empty(rows, np.float32)
-            for row in values:
-                step = _checked(step + stream.number(), STEP_CODES)
-                row[:] = stream.row(rows[1]) * step_of(step)
-        if not np.isfinite(values).all():
-            raise DamagedError(f"the model in the archive is damaged: {name} is not finite")
-        found[name] = torch.from_numpy(values.reshape(shape))
-    stream.close()
-    model.load_state_dict(found, assign=True)
+    reader = _Reader(weights)
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        dtype = torch.float32 if tensor.is_floating_point() else torch.int64
+        tensors[name] = torch.zeros(tensor.shape, dtype=dtype, device="cpu")
+    _transfer({name: tensor.numpy() for name, tensor in tensors.items()}, {}, reader)
+    reader.close()
+    model.load_state_dict(tensors, assign=True)
     return model.requires_grad_().eval()
+
+
+def _transfer(arrays: Mapping[str, NDArray[Any]], steps: Steps, stream: "_Writer | _Reader") -> None:
+    """Write arrays, with these steps, into a stream; or set arrays of zeros to what a stream has."""
+    step = FIRST_STEP
+    for name, values in sorted(arrays.items()):
+        if name.endswith(".rotations"):
+            angles = _angles(values)
+            stream.words(angles)
+            values[:] = _rotations(angles, len(values))
+        elif name.endswith(".spread"):
+            stream.words(values)
+        elif name.endswith(".coefficients"):
+            for row in values.reshape(-1, values.shape[-1]):
+                _transfer_coefficients(row, stream)
+        else:
+            rows = values.reshape(_row_shape(values.shape))
+            codes = np.array(steps.get(name, np.zeros(len(rows), np.int64)))
+            numbers = _multiples(rows, codes)
+            for i, row in enumerate(numbers):
+                step = _checked(step + stream.number(int(codes[i]) - step), STEP_CODES)
+                codes[i] = step
+                stream.row(row)
+            rows[:] = numbers * step_of(codes)[:, None]
+        if isinstance(stream, _Reader) and not np.isfinite(values).all():
+            raise DamagedError(f"the model in the archive is damaged: {name} is not finite")
+
+
+def _transfer_coefficients(row: Codes, stream: "_Writer | _Reader") -> None:
+    q = row // COEFFICIENT
+    q[np.abs(q) >= NUMBERS // 2] = ESCAPE
+    stream.row(q)
+    too_large = row[q == ESCAPE]
+    stream.words(too_large)
+    row[:] = q * COEFFICIENT
+    row[q == ESCAPE] = too_large
 
 
 def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
     """Return the model of `pack` on the meta device, and the stream of its weights; errors as of `unpack`."""
     reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
-    text, most = reader.take(min(reader.varint(), MAX_TEXT + 1)), NUMBERS_OF_A_BYTE * len(content)
+    text = reader.take(min(reader.varint(), MAX_TEXT + 1))
+    most = NUMBERS_OF_A_BYTE * len(content)
     try:
         described = json.loads(text) if len(text) <= MAX_TEXT else None
         if not isinstance(described, dict) or described.pop("model", None) != AxialTransformer.name:
@@ -211,7 +216,8 @@ def _angles(table: NDArray[np.float32]) -> NDArray[np.float32]:
 def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
     """Return a table of rotary positions [L, K] from the cosines and sines of its second row [K], by doubling it."""
     turn_c, turn_s = np.split(angles.astype(np.float64), 2)
-    c, s = np.ones((1, len(turn_c))), np.zeros((1, len(turn_s)))
+    c = np.ones((1, len(turn_c)))
+    s = np.zeros((1, len(turn_s)))
     with np.errstate(over="ignore", invalid="ignore"):  # of damaged angles
         while len(c) < length:
             c, s = np.concatenate([c, c * turn_c - s * turn_s]), np.concatenate([s, s * turn_c + c * turn_s])
@@ -227,7 +233,8 @@ def _starts_of_numbers(code: int) -> NDArray[np.int32]:
     )
     shares = ((1 << PRECISION) - NUMBERS) * reference.integer_logistic(z) >> 30
     starts = np.arange(NUMBERS + 1) + shares
-    starts[0], starts[-1] = 0, 1 << PRECISION
+    starts[0] = 0
+    starts[-1] = 1 << PRECISION
     return starts.astype(np.int32)
 
 
@@ -236,13 +243,15 @@ _STARTS_OF_WORDS = (np.arange(NUMBERS + 1) << PRECISION - 16).astype(np.int32)
 
 class _Writer:
     def __init__(self) -> None:
-        self._intervals, self._before = list[NDArray[np.int64]](), FIRST_PRECISION
+        self._intervals: list[NDArray[np.int64]] = []
+        self._before = FIRST_PRECISION
 
     def _add(self, starts: NDArray[np.int32], values: NDArray[np.int64]) -> None:
         self._intervals.append(np.stack([starts[values], starts[values + 1] - starts[values]], axis=-1))
 
-    def number(self, number: int) -> None:
+    def number(self, number: int) -> int:
         self._add(_starts_of_numbers(FIRST_PRECISION), np.array([number + NUMBERS // 2]))
+        return number
 
     def words(self, values: NDArray[Any]) -> None:
         self._add(_STARTS_OF_WORDS, np.frombuffer(values.tobytes(), "<u2").astype(np.int64))
@@ -274,7 +283,8 @@ def _bits(code: int) -> NDArray[np.float32]:
 class _Reader:
     def __init__(self, content: bytes) -> None:
         self._stream = opened(content)
-        self._precision, self._read = FIRST_PRECISION, arithmetic().read_from
+        self._precision = FIRST_PRECISION
+        self._read = arithmetic().read_from
 
     def _values(self, starts: NDArray[np.int32], count: int) -> NDArray[np.int64]:
         values = np.empty(count, np.int64)
@@ -283,16 +293,16 @@ class _Reader:
             raise DamagedError("the model in the archive ends early")
         return values
 
-    def number(self) -> int:
+    def number(self, _: int = 0) -> int:
         return int(self._values(_starts_of_numbers(FIRST_PRECISION), 1)[0]) - NUMBERS // 2
 
-    def words(self, count: int, dtype: type[Any]) -> NDArray[Any]:
-        content = self._values(_STARTS_OF_WORDS, count * np.dtype(dtype).itemsize // 2).astype("<u2").tobytes()
-        return np.frombuffer(content, np.dtype(dtype).newbyteorder("<")).astype(dtype)
+    def words(self, values: NDArray[Any]) -> None:
+        content = self._values(_STARTS_OF_WORDS, values.nbytes // 2).astype("<u2").tobytes()
+        values[...] = np.frombuffer(content, values.dtype.newbyteorder("<")).reshape(values.shape)
 
-    def row(self, count: int) -> NDArray[np.int64]:
+    def row(self, q: NDArray[np.int64]) -> None:
         self._precision = _checked(self._precision + self.number(), PRECISION_CODES)
-        return self._values(_starts_of_numbers(self._precision), count) - NUMBERS // 2
+        q[:] = self._values(_starts_of_numbers(self._precision), len(q)) - NUMBERS // 2
 
     def close(self) -> None:
         if self._stream.state[1] != len(self._stream.words) or self._stream.state[0] != MIN_STATE:

@@ -50,17 +50,19 @@ class ArchiveReader:
         model: AxialTransformer | None = None,
         label: Tensor | None = None,
     ):
-        if model is not None:
+        if model:
             check_model(model)
         if isinstance(file, bytes | bytearray | memoryview):
             file = io.BytesIO(file)
         if isinstance(file, io.TextIOBase) or not hasattr(file, "seek"):
             raise ValueError(f'archive must be bytes or a binary file, not {file!r:.100}: open a path with mode "rb"')
-        self.header, self._file = container.read_header(file), file
-        self._given, self._reading = label, Lock()
+        self.header = container.read_header(file)
+        self._file = file
+        self._given = label
+        self._reading = Lock()
         if not self.header.carries_model:
             name = self.header.fingerprint.hex()[:16]
-            if model is None:
+            if not model:
                 raise WrongModelError(f"the archive does not carry its model, {name}: give the one it was written with")
             _check_header(self.header, model)
             self.model = model  # in place of reading it
@@ -91,11 +93,13 @@ class ArchiveReader:
         """Labels [N] of the images, int64; None without any. The number of classes stands for no label."""
         if not (self.header.carries_model and self.header.labels):
             return self._given
-        content, count = self.content(1), self.header.images
+        content = self.content(1)
+        count = self.header.images
         if len(content) < count:
             raise DamagedError(f"the archive has fewer labels than its {count} images")
         reader = ByteReader(content, "the labels of the archive", truncated=DamagedError, malformed=DamagedError)
-        labels, classes = [reader.varint() for _ in range(count)], self.model.config.num_classes
+        labels = [reader.varint() for _ in range(count)]
+        classes = self.model.config.num_classes
         if reader.left or classes is None or max(labels, default=0) > classes:
             raise DamagedError("the labels of the archive are not those of its images")
         return torch.tensor(labels, dtype=torch.int64, device="cpu")
@@ -127,7 +131,8 @@ class ArchiveReader:
     def images(self, chunks: Sequence[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
         """Yield the images [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
 
-        config, first_images = self.model.config, self.header.first_images
+        config = self.model.config
+        first_images = self.header.first_images
         dtype = torch.uint8 if config.of_bytes else torch.int64
 
         def decode(chunk: int) -> Tensor | None:
@@ -176,7 +181,9 @@ class ArchiveReader:
 
 
 def _check_header(header: Header, model: AxialTransformer) -> None:
-    config, wanted, own = model.config, header.fingerprint, fingerprint(model)
+    config = model.config
+    wanted = header.fingerprint
+    own = fingerprint(model)
     if wanted != own and header.carries_model:
         raise DamagedError("the model in the archive is not the one that wrote it")
     if wanted != own:

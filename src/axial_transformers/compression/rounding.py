@@ -14,6 +14,7 @@ For few data that sum is least without a model. So only steps count that add at 
 """
 
 import copy
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -72,26 +73,40 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
     of_image = prod(model.config.shape) * model.config.channels
     count = min(SAMPLE, max(32, VALUES_OF_SAMPLE // of_image), len(images))
     some = np.unique(np.linspace(0, len(images) - 1, count).astype(int)).tolist()
+    of_sample = conditioning.of(some)
     with torch.inference_mode(False), torch.enable_grad(), without_dropout(model):
         sample = torch.cat([torch.as_tensor(images[i : i + 1], device="cpu") for i in some])
-        model, of_sample = copy.deepcopy(model).cpu().float().requires_grad_(), conditioning.of(some)
+        model = copy.deepcopy(model).cpu().float().requires_grad_()
         suitable = _suitable_steps(model, sample, of_sample, len(images), progress)
         exact = bits_per_dim(model, sample, *of_sample).mean().item()
-        tried = list[tuple[float, float, Steps]]()
+        tried: list[_Tried] = []
         for multiplier in renamed(progress, "rounding the weights: steps tried")(MULTIPLIERS):
-            steps: Steps = {
-                name: _codes(step, multiplier, model.get_parameter(name)) for name, step in suitable.items()
-            }
+            steps = _steps(model, suitable, multiplier)
             candidate = round_weights(model, steps)
             bits = bits_per_dim(candidate, sample, *of_sample).mean().item()
-            tried.append((len(pack(candidate, steps)) + bits * of_image * len(images) / 8, bits - exact, steps))
-            if multiplier <= 1 / 2 and bits - exact <= MAX_LOSS * exact:
+            size = len(pack(candidate, steps)) + bits * of_image * len(images) / 8
+            is_good = bits - exact <= MAX_LOSS * exact
+            tried.append(_Tried(size, is_good, steps))
+            if is_good and multiplier <= 1 / 2:
                 break
-        good = [each for each in tried if each[1] <= MAX_LOSS * exact] or tried[-1:]
-        least = min(total for total, *_ in good)
-        expected, _, steps = [each for each in good if each[0] <= least * (1 + TOLERANCE)][-1]
-        content = pack(round_weights(model, steps), steps)
-    return Rounded(unpack(content), content, expected)  # what readers will get
+        best = _smallest(tried)
+        content = pack(round_weights(model, best.steps), best.steps)
+    return Rounded(unpack(content), content, best.size)  # what readers will get
+
+
+class _Tried(NamedTuple):
+    size: float
+    """Bytes of model and images together, by a sample."""
+    is_good: bool
+    """True if rounding loses at most MAX_LOSS of the bits/dim."""
+    steps: Steps
+
+
+def _smallest(tried: Sequence[_Tried]) -> _Tried:
+    """Return the last of those that are good and about the smallest; without a good one, the last."""
+    good = [each for each in tried if each.is_good] or tried[-1:]
+    least = min(each.size for each in good)
+    return [each for each in good if each.size <= least * (1 + TOLERANCE)][-1]
 
 
 def _suitable_steps(
@@ -111,20 +126,27 @@ def _suitable_steps(
             if gradient is not None:
                 square += gradient.square()
     scale = count * len(model.slices) / len(sample)
-    of_rows = {
-        name: square.flatten(1).mean(1) if square.ndim > 1 else square.mean()[None] for name, square in squares.items()
+    return {
+        name: (12 / (scale * _rows(square).mean(1).double() + 1e-30)).sqrt().numpy() for name, square in squares.items()
     }
-    return {name: (12 / (scale * square.double() + 1e-30)).sqrt().numpy() for name, square in of_rows.items()}
 
 
-def _codes(steps: NDArray[np.float64], multiplier: float, weight: Tensor) -> NDArray[np.int64]:
-    """Return codes of steps times a multiplier.
+def _steps(model: AxialTransformer, suitable: Mapping[str, NDArray[np.float64]], multiplier: float) -> Steps:
+    """Return codes of the suitable steps times a multiplier.
 
     The estimate holds for small changes only. So a step is at most twice the root mean square of its row, times the
     multiplier. It is at least what the largest weight needs.
     """
-    rows = (weight.flatten(1) if weight.ndim > 1 else weight[None]).detach().double()
-    least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
-    most = 2 * rows.square().mean(1).sqrt().numpy()
-    suitable = np.maximum(least, multiplier * np.minimum(steps, most))
-    return np.clip(code_of(suitable * 2.0**43), 0, STEP_CODES - 1)
+    codes: dict[str, NDArray[np.int64]] = {}
+    for name, steps in suitable.items():
+        rows = _rows(model.get_parameter(name).detach()).double()
+        least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
+        most = 2 * rows.square().mean(1).sqrt().numpy()
+        sizes = np.maximum(least, multiplier * np.minimum(steps, most))
+        codes[name] = np.clip(code_of(sizes * 2.0**43), 0, STEP_CODES - 1)
+    return codes
+
+
+def _rows(weight: Tensor) -> Tensor:
+    """Return a weight as rows along its first axis; a vector is one row."""
+    return weight.flatten(1) if weight.ndim > 1 else weight[None]

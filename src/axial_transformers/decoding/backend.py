@@ -26,18 +26,15 @@ class Steps(Protocol):
 
     def start(self, batch: int) -> Any:
         """Return the state before the first slab: empty caches of keys and values."""
-        ...
 
     def step(self, u: Slab, i: int, state: Any) -> Slab:
         """Return slab `i` of the output [B, *S, D] for slab `i` of the input, u [B, *S, D]; add it to `state`.
 
         The next step may overwrite the result.
         """
-        ...
 
     def near(self, slabs: Sequence[Tensor]) -> Slab | float:
         """Return what the values [B, *S] of the slabs so far add to the context of the next: zero, or a convolution."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +102,14 @@ def walk_row(
         choose: logits [B, V] or a mixture, and the index in the row (of one axis) -> values [B].
         predictions: written as the row goes on, since the next ones depend on it.
     """
-    inner = model.inner_decoder
     middle = model.values.middles(context)
-    state, previous, chosen = inner.start(len(context)), torch.zeros_like(context[:, 0]), list[Tensor]()
+    state = model.inner_decoder.start(len(context))
+    previous = torch.zeros_like(context[:, 0])
+    chosen: list[Tensor] = []
     for i in range(context.shape[1]):
-        found = model.read_out(inner.step(previous + context[:, i], i, state))
-        centres = middle if predictions is None else predictions.at(i)
+        found = model.read_out(model.inner_decoder.step(previous + context[:, i], i, state))
+        centres = predictions.at(i) if predictions else middle
         values = choose(model.values.distribution(found, centres), (i,))
-        chosen.append(values if predictions is None else predictions.keep(i, values, centres))
+        chosen.append(predictions.keep(i, values, centres) if predictions else values)
         previous = model.embed_value(chosen[-1])
     return torch.stack(chosen, dim=1)

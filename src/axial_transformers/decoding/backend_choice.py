@@ -64,7 +64,8 @@ def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
             return f"{name or 'the model'} has hooks, which no CUDA graph calls"
         if isinstance(part, LineAttention) and type(part) is not LineAttention:
             return f"no CUDA graph is recorded of {type(part).__name__}"
-    length, layers = model.layout.shape[-1], model.config.inner_layers
+    length = model.layout.shape[-1]
+    layers = model.config.inner_layers
     if length * layers > MAX_ROW:
         return f"a row of {length} positions x {layers} layers is too long for a CUDA graph (at most {MAX_ROW} steps)"
     return None

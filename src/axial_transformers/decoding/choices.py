@@ -17,7 +17,6 @@ class Choose(Protocol):
 
     def __call__(self, logits: Float[Tensor, "b v"], position: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] of the position (a1, .., ad, c), in data coordinates -> values int64 [B]."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ class Sampler:
         if isinstance(logits, Mixture):
             assert self.top_k is self.top_p is None, "`sample` refuses them"
             return logits.sample(noise, self.temperature)
-        if self.top_k is not None or self.top_p is not None:
+        if self.top_k or self.top_p:
             logits = logits.masked_fill(logits < self._least(logits), -torch.inf)
         if noise.ndim == logits.ndim:
             return (logits + self.temperature * noise).argmax(dim=-1)
@@ -66,9 +65,9 @@ class Sampler:
     def _least(self, logits: Tensor) -> Tensor:
         """Return the least allowed logit [B, 1]: a threshold, so that tied values are kept together."""
         least = torch.full_like(logits[:, :1], -torch.inf)
-        if self.top_k is not None and self.top_k < logits.shape[-1]:
+        if self.top_k and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k).values[:, -1:]
-        if self.top_p is not None and self.top_p < 1 and self.temperature > 0:
+        if self.top_p and self.top_p < 1 and self.temperature > 0:
             ordered = logits.sort(dim=-1, descending=True).values
             reached = ((ordered - ordered[:, :1]) / self.temperature).exp().cumsum(dim=-1)
             before = (reached < self.top_p * reached[:, -1:]).sum(dim=-1, keepdim=True)

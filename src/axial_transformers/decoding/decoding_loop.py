@@ -111,16 +111,17 @@ class _Walk(NamedTuple):
         Returns:
             [B, *A[level:]].
         """
-        parts = self.parts
         if context.ndim == ROW:
             _, positions, predictions = next(self.rows)
-            return parts.row(context, positions, predictions)
-        outer = parts.outer_decoders[level]
-        state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
+            return self.parts.row(context, positions, predictions)
+        outer = self.parts.outer_decoders[level]
+        state = outer.start(len(context))
+        upper = 0.0
+        slabs: list[Tensor] = []
         for i in range(context.shape[1]):
             here = context[:, i] + outer.near(slabs)  # a convolution of values close by, if the model has one
             slabs.append(self.slab(level + 1, here + upper))
-            upper = outer.step(parts.embed_value(slabs[-1]) + here, i, state)
+            upper = outer.step(self.parts.embed_value(slabs[-1]) + here, i, state)
         return torch.stack(slabs, dim=1)
 
 

@@ -60,7 +60,8 @@ def obstacle(model: AxialTransformer) -> str | None:
     for name, weight in model.named_parameters():
         if is_wrapper(weight):
             return f"{name} is a {type(weight).__name__}, without memory of its own"
-    found, expected = _parts(model), _parts_of(model.config)
+    found = _parts(model)
+    expected = _parts_of(model.config)
     changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
     return f"{changed[0]} is not as the model's configuration has it" if changed else None
 
@@ -89,7 +90,7 @@ def network_of(model: AxialTransformer) -> "ExactNetwork | str":
         return "the engine computes float32 models on a CPU"
     if torch.compiler.is_compiling():
         return "torch.compile does not trace the engine"
-    if library() is None:
+    if not library():
         return "the engine is not compiled"
     return obstacle(model) or ExactNetwork(model)
 
@@ -101,7 +102,8 @@ class ExactNetwork:
     """
 
     def __init__(self, model: AxialTransformer, exact: Any = None):
-        self.model, self.dim = model, model.config.dim
+        self.model = model
+        self.dim = model.config.dim
         self.arithmetic = exact or arithmetic()
         self.shape = model.layout.shape
         self._output = _output(model)
@@ -112,31 +114,34 @@ class ExactNetwork:
         self.rows = self.arithmetic.Rows(weights, heads, self._output)
         self.embed_value = self.embedding(model.embed_value)
         self.outer_decoders = [_Outer(self, outer) for outer in model.outer_decoders]
-        self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
+        self._encoder = _Encoder(self, model.encoder) if model.encoder else None
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
         """Return nats of each value: [B, *A', slices], in model coordinates; x is from `AxialTransformer.check`."""
-        found = np.empty((len(self.model.slices), len(x), *self.shape), np.float32)
-        no_intervals = np.zeros((0, 0, 0), np.int64)
-        with self.arithmetic.ieee_arithmetic():
-            for nats, (context, values) in zip(found, self._slices(x, conditioning)):
-                self.rows.take_known(context, Known(values, nats.reshape(values.shape), no_intervals))
-        return np.moveaxis(found, 0, -1)
+        slices = len(self.model.slices)
+        nats = np.empty((slices, len(x) * prod(self.shape[:-1]), self.shape[-1]), np.float32)
+        self._take_known(x, conditioning, nats, np.zeros((slices, 0, 0, 0), np.int64))
+        return np.moveaxis(nats.reshape(slices, len(x), *self.shape), 0, -1)
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
         """Return start and frequency of each value: [B, rows, L, 2]; x as for `nats`, logits must be finite."""
-        length, no_nats = self.shape[-1], np.zeros((0, 0), np.float32)
-        found = np.empty((len(self.model.slices), len(x) * prod(self.shape[:-1]), length, 2), np.int64)
-        with self.arithmetic.ieee_arithmetic():
-            for intervals, (context, values) in zip(found, self._slices(x, conditioning)):
-                self.rows.take_known(context, Known(values, no_nats, intervals))
-        if not found[..., 1].all():
+        slices = len(self.model.slices)
+        length = self.shape[-1]
+        intervals = np.empty((slices, len(x) * prod(self.shape[:-1]), length, 2), np.int64)
+        self._take_known(x, conditioning, np.zeros((slices, 0, 0), np.float32), intervals)
+        if not intervals[..., 1].all():
             raise ValueError(NOT_FINITE_LOGITS)
-        slices = found.reshape(len(found), len(x), -1, length, 2)
-        return np.concatenate([*slices], axis=1)
+        return np.concatenate([*intervals.reshape(slices, len(x), -1, length, 2)], axis=1)
+
+    def _take_known(self, x: Tensor, conditioning: Conditioning, nats: Array, intervals: Values) -> None:
+        """Write nats or intervals [slices, rows, L, ..] of all values."""
+        with self.arithmetic.ieee_arithmetic():
+            for (context, values), *written in zip(self._slices(x, conditioning), nats, intervals, strict=True):
+                self.rows.take_known(context, Known(values, *written))
 
     def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values]]:
-        model, length = self.model, self.shape[-1]
+        model = self.model
+        length = self.shape[-1]
         y = model.layout.to_model(model.values.codes(x)).cpu()
         embedded = self.embed_conditioning(len(y), conditioning)
         embedding = self._output.features or self._output.table
@@ -151,7 +156,8 @@ class ExactNetwork:
 
         def row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
             choice = choose.of_row(positions)
-            known, sampler = np.asarray(choice.known), choice.sampler
+            known = np.asarray(choice.known)
+            sampler = choice.sampler
             values = np.empty(known.shape, np.int64)
             gumbel = choice.noise.ndim > known.ndim
             how = RowSampling(
@@ -186,7 +192,8 @@ class ExactNetwork:
     def embedding(self, embedding: Embedding | FeatureEmbedding) -> Callable[[Tensor], Array]:
         """Return what embeds codes [..] as [.., D]."""
         if isinstance(embedding, FeatureEmbedding):
-            features, linear = embedding.features, self.dense(embedding.linear)
+            features = embedding.features
+            linear = self.dense(embedding.linear)
             return lambda codes: linear(features(codes, torch.float32).numpy())
         table = _array(embedding.table)
         return lambda codes: table[codes.numpy()]
@@ -206,10 +213,10 @@ class ExactNetwork:
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Array | None:
         self.model.embed_conditioning(batch, conditioning)
         embedded = None
-        if self.model.labels is not None:
-            table, classes = _array(self.model.labels.embed.table), self.model.labels.classes
-            label = conditioning.label
-            chosen = np.full(batch, classes) if label is None else label.long().cpu().numpy()
+        if self.model.labels:
+            table = _array(self.model.labels.embed.table)
+            classes = self.model.labels.classes
+            chosen = np.full(batch, classes) if conditioning.label is None else conditioning.label.long().cpu().numpy()
             embedded = table[chosen].reshape(batch, *(1,) * len(self.shape), self.dim)
         if conditioning.cond is not None:
             cond = _array(self.model.layout.expand_cond(conditioning.cond))
@@ -218,7 +225,7 @@ class ExactNetwork:
 
     def context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
         context = self._positions
-        if self._encoder is not None:
+        if self._encoder:
             same = c == 0 and embedded is None
             context = context + self._encoder(y[: 1 if same else None], c, embedded)
         elif embedded is not None:
@@ -230,34 +237,39 @@ class _Outer:
     """See `OuterDecoder`."""
 
     def __init__(self, network: ExactNetwork, outer: OuterDecoder):
-        self._length, self._positions, self._convolution = outer.length, prod(outer.slab), outer.convolution
-        if outer.convolution is not None:
-            self._linear, of_codes = network.dense(outer.convolution.linear), outer.convolution.of_codes
-            self._numbers = outer.convolution.numbers if of_codes is None else network.embedding(of_codes)
+        self._length = outer.length
+        self._positions = prod(outer.slab)
+        self._convolution = outer.convolution
+        if outer.convolution:
+            self._linear = network.dense(outer.convolution.linear)
+            self._numbers = (
+                network.embedding(outer.convolution.of_codes)
+                if outer.convolution.of_codes
+                else outer.convolution.numbers
+            )
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
         return self._slabs and self._slabs.start(batch * self._positions, self._length, self._positions)
 
     def step(self, u: Array, i: int, state: Any) -> Array:
-        if self._slabs is None:
+        if not self._slabs:
             return np.zeros_like(u)
         flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
 
     def near(self, slabs: Sequence[Tensor]) -> Array | float:
         convolution = self._convolution
-        if convolution is None or not slabs:
+        if not convolution or not slabs:
             return 0.0
         numbers = torch.as_tensor(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)), device="cpu")
         return self._convolved(convolution, convolution.windows(numbers, 1))[:, 0]
 
     def add_upper(self, context: Array, values: Tensor, table: Array | Features) -> None:
-        convolution = self._convolution
-        if convolution is not None:
+        if self._convolution:
             numbers = torch.as_tensor(self._numbers(values), device="cpu")
-            context += self._convolved(convolution, convolution.windows_before(numbers))
-        if self._slabs is not None:
+            context += self._convolved(self._convolution, self._convolution.windows_before(numbers))
+        if self._slabs:
             rows = context.reshape(-1, context.shape[-1])
             self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._positions)
 
@@ -269,7 +281,8 @@ class _Encoder:
     """See `ChannelEncoder`."""
 
     def __init__(self, network: ExactNetwork, encoder: ChannelEncoder):
-        self._shape, self._windows = network.shape, encoder.windows
+        self._shape = network.shape
+        self._windows = encoder.windows
         self._convolution = network.dense(encoder.convolution)
         self._blocks = network.slabs(encoder.blocks, network.shape)
         self._positions = network.positions(encoder.position)
@@ -291,23 +304,27 @@ class _Encoder:
 
 
 def _output(model: AxialTransformer) -> Output:
-    norm, head, embedding = _norm(model.head[0]), _linear(model.head[1]), model.embed_value
+    norm = _norm(model.head[0])
+    head = _linear(model.head[1])
+    embedding = model.embed_value
     if not isinstance(embedding, FeatureEmbedding):
         return Output(norm, head, _array(embedding.table))
-    values, config = model.values, model.config
+    values = model.values
+    config = model.config
     assert isinstance(values, OrdinalValues)
     last = config.num_values - 1
     of_values = embedding.features.of_values(torch.arange(last + 1, device="cpu"))
     of_differences = embedding.features.of_differences(torch.arange(-last, last + 1, device="cpu"))
     features = Features(_array(of_values), _array(of_differences), _linear(embedding.linear))
-    unit, most = np.float32(values.spread.item()), np.float32(config.max_log_precision)
+    unit = np.float32(values.spread.item())
+    most = np.float32(config.max_log_precision)
     ordinal = Ordinal(config.num_values, config.mixtures, unit, most, config.centred)
     return Output(norm, head, np.zeros((0, config.dim), np.float32), features, ordinal)
 
 
 def centring_of(predictions: RowPredictions | None) -> Centring:
     """Return predictions as the engine takes them, in the same memory: it writes into it."""
-    return NO_CENTRING if predictions is None else Centring(*(part.numpy() for part in predictions[:-1]))
+    return Centring(*(part.numpy() for part in predictions[:-1])) if predictions else NO_CENTRING
 
 
 def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:
@@ -318,16 +335,16 @@ def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:
 
 
 def _block(block: TransformerBlock) -> Block:
-    attention, feedforward = block.attention.attention, block.feedforward
+    attention = block.attention.attention
     no_rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
     return Block(
         attention_norm=_norm(block.attention.norm),
         qkv=_linear(attention.qkv),
         rotations=no_rotations if attention.rotations is None else _array(attention.rotations),
         out=_linear(attention.out),
-        feedforward_norm=_norm(feedforward.norm),
-        expand=_linear(feedforward.expand),
-        contract=_linear(feedforward.contract),
+        feedforward_norm=_norm(block.feedforward.norm),
+        expand=_linear(block.feedforward.expand),
+        contract=_linear(block.feedforward.contract),
     )
 
 

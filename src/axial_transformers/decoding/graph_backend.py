@@ -57,7 +57,8 @@ class RecordedSteps:
 
     def __init__(self, outer: OuterDecoder, u: Tensor):
         caches = outer.start(len(u))
-        self.near, self.caches = outer.near, [part for each in caches if each is not None for part in each]
+        self.near = outer.near
+        self.caches = [part for each in caches if each for part in each]
         self.graph = Graph(lambda u, i: outer.step(u, i, caches), u, torch.zeros(1, dtype=torch.int64, device=u.device))
 
     def start(self, batch: int) -> None:
@@ -101,13 +102,13 @@ def graphs(model: AxialTransformer, choose: NoiseChoice, batch: int) -> Backend:
         assert choice.known is not None
 
         def work(context: Tensor, noise: Tensor, known: Tensor, *held: Tensor) -> Tensor:
-            own = predictions and RowPredictions(held[0], held[1], held[2], held[3], predictions.num_values)
+            own = predictions and RowPredictions._make([*held, predictions.num_values])
             return walk_row(recorded.network, context, replace(choice, noise=noise, known=known), own)
 
         inputs = context, choice.noise, choice.known, *(predictions[:-1] if predictions else ())
         recorded.row = recorded.row or Graph(work, *inputs)
         chosen = recorded.row(*inputs).clone()
-        if predictions is not None:
+        if predictions:
             predictions.values.copy_(recorded.row.inputs[3])
         return chosen
 
@@ -118,12 +119,13 @@ def graphs(model: AxialTransformer, choose: NoiseChoice, batch: int) -> Backend:
 
 def _taken(model: AxialTransformer, choice: NoiseChoice, batch: int) -> Recorded:
     """Return what the model keeps, its copies made again of the weights; or graphs of steps that are recorded anew."""
-    tensors, device = (*model.parameters(), *model.buffers()), model.device.type
+    tensors = (*model.parameters(), *model.buffers())
+    device = model.device.type
     half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     precision = half, torch.backends.cuda.matmul.fp32_precision, torch.is_inference_mode_enabled()
     key = precision, choice.sampler, choice.noise.shape, choice.noise.dtype, [tensor.data_ptr() for tensor in tensors]
     found = _kept.pop(model, None)
-    if found is not None and found.key == key:
+    if found and found.key == key:
         for own, new in zip(found.network.parameters(), model.parameters()):
             if own is not new:
                 own.copy_(new)
@@ -155,7 +157,8 @@ def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Ca
     """
     graph = torch.cuda.CUDAGraph()
     with _RECORDING, torch.cuda.device(device):
-        stream, current = _stream(device, get_ident()), torch.cuda.current_stream(device)
+        stream = _stream(device, get_ident())
+        current = torch.cuda.current_stream(device)
         stream.wait_stream(current)
         try:
             with torch.cuda.stream(stream):  # also ends it where the capture fails

@@ -52,7 +52,8 @@ def uniform(
 def _parts(noise: Tensor, seed: int, first: int) -> Iterator[tuple[Tensor, Float[Tensor, "b n"]]]:
     """Yield parts of the noise, and uniform numbers for each: several samples, or a part of one."""
     size = prod(noise.shape[1:])
-    samples, together = noise.view(len(noise), size), max(1, NOISE_AT_ONCE // max(1, size))
+    samples = noise.view(len(noise), size)
+    together = max(1, NOISE_AT_ONCE // max(1, size))
     bits = np.random.Philox(key=seed % 2**64)
     state = bits.state  # its buffer of words is empty
     for start in range(0, len(noise), together):

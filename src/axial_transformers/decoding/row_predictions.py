@@ -46,11 +46,12 @@ def predictions_of_rows(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -
     All rows have the same tensor of values, which begins as a copy of x.
     """
     prediction = None if isinstance(model.values, CategoricalValues) else model.values.prediction
-    if prediction is None:
+    if not prediction:
         yield from repeat(None)
         return
     numbers = torch.arange(x.shape[1:].numel(), device="cpu").view(x.shape[1:])[tuple(model.order.T)]
-    values, neighbours = x.flatten(1).clone(), prediction.positions().to(x.device)
+    values = x.flatten(1).clone()
+    neighbours = prediction.positions().to(x.device)
     coefficients = prediction.of_positions().flatten(0, -2).to(x.device)
     for row in numbers.to(x.device).split(model.layout.shape[-1]):
         yield RowPredictions(values, row, neighbours[row], coefficients[row], prediction.num_values)

@@ -84,18 +84,17 @@ def sample(  # noqa: PLR0913
     """
     config = model.config
     sizes = {len(tensor) for tensor in (noise, label, cond, known) if not isinstance(tensor, int | None)}
-    sizes |= set() if count is None else {count}
-    if len(sizes) != 1:
+    if count is not None:
+        sizes.add(count)
+    if len(sizes) != 1 or min(sizes) < 0:
         raise ValueError(
-            f"count and the lengths of noise, label, cond, known must be one number, not {sorted(sizes) or 'missing'}"
+            "count and the lengths of noise, label, cond, known must be one number, at least 0, not "
+            f"{sorted(sizes) or 'missing'}"
         )
-    batch = sizes.pop()
-    if batch < 0:
-        raise ValueError(f"count must be at least 0, not {batch}")
+    (batch,) = sizes
     if known is None:
         if config.known_channels:
-            given = config.known_channels
-            raise ValueError(f"the model's first {given} channels are given: pass them by known=")
+            raise ValueError(f"the model's first {config.known_channels} channels are given: pass them by known=")
         known = torch.tensor(config.lowest, device="cpu").expand(batch, *config.shape, config.channels)
     sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
     conditioning = Conditioning(labels_of(label, batch), cond)
@@ -176,21 +175,30 @@ def known_mask(
     """
     config = model.config
     sizes = (*config.shape, config.channels)
-    options: dict[str, Tensor | int | None] = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
-    given = {name: value for name, value in options.items() if value is not None}
+    axes = len(config.shape)
+    options = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
+    given = [name for name, value in options.items() if value is not None]
     if len(given) != 1:
         raise ValueError(f"give exactly one of mask, rows, channels and frames, not {' and '.join(given) or 'none'}")
-    ((name, value),) = given.items()
-    if isinstance(value, Tensor):
-        if value.dtype != torch.bool or tuple(value.shape) not in (sizes, sizes[:-1]):
-            shapes = f"bool {list(sizes)} or {list(sizes[:-1])}, not {value.dtype} {list(value.shape)}"
-            raise ValueError(f"mask must be {shapes}")
-        return value.cpu() if value.ndim == len(sizes) else value.cpu().unsqueeze(-1).expand(sizes)
-    axis = {"rows": max(0, len(config.shape) - 2), "channels": len(config.shape), "frames": 0}[name]
-    if not 0 <= value <= sizes[axis]:
-        raise ValueError(f"{name} must be in 0..{sizes[axis]}, not {value}")
-    known = torch.arange(sizes[axis], device="cpu") < value
-    return known.view(-1, *(1,) * (len(sizes) - axis - 1)).expand(sizes)
+    if mask is not None:
+        if mask.dtype != torch.bool or mask.shape not in (sizes, sizes[:-1]):
+            raise ValueError(f"mask must be bool {sizes} or {sizes[:-1]}, not {mask.dtype} {list(mask.shape)}")
+        return mask.cpu().view(*mask.shape, *(1,) * (axes + 1 - mask.ndim)).expand(sizes)
+    if rows is not None:
+        return _first_of_axis("rows", rows, sizes, max(0, axes - 2))
+    if channels is not None:
+        return _first_of_axis("channels", channels, sizes, axes)
+    assert frames is not None
+    return _first_of_axis("frames", frames, sizes, 0)
+
+
+def _first_of_axis(name: str, count: int, sizes: tuple[int, ...], axis: int) -> Bool[Tensor, "*a c"]:
+    """Return a mask [*sizes], True at the first `count` positions of an axis."""
+    if not 0 <= count <= sizes[axis]:
+        raise ValueError(f"{name} must be in 0..{sizes[axis]}, not {count}")
+    known = torch.zeros(sizes, dtype=torch.bool, device="cpu")
+    known.narrow(axis, 0, count).fill_(True)
+    return known
 
 
 def require_exact(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> None:
@@ -207,7 +215,8 @@ def require_exact(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> None:
 
 def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
     """Return the layouts in whose generation order the known positions [*A, C] come first: they complete exactly."""
-    config, exact = model.config, list[str]()
+    config = model.config
+    exact: list[str] = []
     for name, layout in LAYOUTS.items():
         if name == "frames" and len(config.shape) < 2:
             continue
@@ -254,18 +263,19 @@ def has_gumbel_noise(config: AxialTransformerConfig) -> bool:
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
     """Return the numbers of keys and values in the caches of one example, or of its LSTM's state."""
-    shape, dim = config.bijection.shape, config.dim
+    shape = config.bijection.shape
     outer = sum(
         layers // (len(shape) - level) * prod(shape[level:])
         for level, layers in enumerate(config.layers_of_outer_decoders)
     )
     inner = config.inner_layers * shape[-1] if config.inner == "attention" else 1
-    return 2 * dim * (outer + inner)
+    return 2 * config.dim * (outer + inner)
 
 
 def max_examples_at_once(config: AxialTransformerConfig, device: torch.device | None = None) -> int:
     """Return how many examples to sample at a time, by their noise and caches; a large GPU takes more."""
-    most, each = MAX_NUMBERS, numbers_per_example(config)
+    most = MAX_NUMBERS
+    each = numbers_per_example(config)
     if device is not None and device.type == "cuda":
         most = max(most, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
     return max(1, min(most // each.noise, max(MIN_AT_ONCE, most // each.state)))
@@ -290,23 +300,18 @@ def _sampled(  # noqa: PLR0913
         mask: True where values are known; None: nowhere.
         noise: of all examples, then sampled at once; None: generated part by part, when needed.
     """
-    config, device, batch = model.config, model.device, len(known)
-    if (sampler.top_k is not None or sampler.top_p is not None) and config.values == "ordinal":
-        raise ValueError("top_k and top_p need values without an order: take a temperature below 1")
-    if seed is not None and not -(2**63) <= seed < 2**64:
-        raise ValueError(f"seed must be in -2^63..2^64 - 1, not {seed}")
-    if not 0 <= first < 2**63:
-        raise ValueError(f"first must be in 0..2^63 - 1, not {first}")
+    config = model.config
+    device = model.device
+    batch = len(known)
+    _check_options(config, sampler, seed or 0, first)
     chosen = int(torch.randint(2**63 - 1, (), device="cpu")) if seed is None else seed
-    count = 1 if noise is not None else max(1, ceil(batch / max_examples_at_once(config, device)))
-    size = ceil(batch / count)
-    parts = [slice(start * size, (start + 1) * size) for start in range(count)]
+    parts = _parts(batch, batch if noise is not None else max_examples_at_once(config, device))
     for part in parts:  # finds a mistake before hours of work
         model.check(known[part])
         model.embed_conditioning(len(known[part]), conditioning.of(part))
     _check_numbers(model, noise, batch, conditioning)
     rows = len(model.order) // model.layout.shape[-1]
-    steps = iter(progress(range(rows * count)))
+    steps = iter(progress(range(rows * len(parts))))
     dtype = torch.uint8 if config.of_bytes else torch.int64
 
     def counted(items: Iterable[Item], /) -> Iterator[Item]:
@@ -325,21 +330,29 @@ def _sampled(  # noqa: PLR0913
     return values
 
 
+def _check_options(config: AxialTransformerConfig, sampler: Sampler, seed: int, first: int) -> None:
+    if (sampler.top_k or sampler.top_p) and config.values == "ordinal":
+        raise ValueError("top_k and top_p need values without an order: take a temperature below 1")
+    if not -(2**63) <= seed < 2**64 or not 0 <= first < 2**63:
+        raise ValueError(f"seed must be in -2^63..2^64 - 1, and first in 0..2^63 - 1, not {seed} and {first}")
+
+
+def _parts(batch: int, most: int) -> list[slice]:
+    """Return as many parts as needed, of equal sizes, at most `most` each; one without examples."""
+    size = ceil(batch / max(1, ceil(batch / max(1, most))))
+    return [slice(start, start + size) for start in range(0, max(1, batch), max(1, size))]
+
+
 def _check_numbers(model: AxialTransformer, noise: Tensor | None, batch: int, conditioning: Conditioning) -> None:
     """Raise ValueError for noise of another shape, and if the weights, the noise or cond have NaN or infinity."""
-    given = {}
-    for name, weight in model.state_dict().items():
+    weights = model.state_dict()
+    for name, weight in weights.items():
         require_whole(name, weight)
-        if not is_wrapper(weight):  # quantised weights have no such test
-            given[f"the model's {name}"] = weight
-    if noise is not None:
-        wanted = [batch, *noise_shape(model.config)]
-        if list(noise.shape) != wanted:
-            raise ValueError(f"noise must be {wanted}, not {list(noise.shape)}")
-        given["noise"] = noise
-    if conditioning.cond is not None:
-        given["cond"] = conditioning.cond
-    for name, numbers in given.items():
+    if noise is not None and noise.shape != (batch, *noise_shape(model.config)):
+        raise ValueError(f"noise must be {[batch, *noise_shape(model.config)]}, not {list(noise.shape)}")
+    for name, numbers in {**weights, "noise": noise, "cond": conditioning.cond}.items():
+        if numbers is None or is_wrapper(numbers):  # quantised weights have no such test
+            continue
         if not numbers.isfinite().all():
             raise ValueError(f"{name} holds NaN or infinity: nothing can be sampled with it")
     if noise is not None and not has_gumbel_noise(model.config):
@@ -376,9 +389,11 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1) ->
     available = free_memory()
     if available is None:
         return
-    positions, value = prod(config.shape) * config.channels, 1 if config.of_bytes else 8
+    positions = prod(config.shape) * config.channels
+    value = 1 if config.of_bytes else 8
     each = inputs * positions * (3 * value + 8)  # an image of them, too
-    decoding, together = 4 * sum(numbers_per_example(config)), max_examples_at_once(config)
+    decoding = 4 * sum(numbers_per_example(config))
+    together = max_examples_at_once(config)
     need = each * count + decoding * min(count * inputs, together)
     if need > available:
         room = max((available - decoding * together) // each, available // (each + decoding * inputs))

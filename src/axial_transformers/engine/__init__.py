@@ -81,4 +81,4 @@ __all__ = [
 
 def arithmetic() -> Any:
     """Return the exact network in C or, without the library, its reference."""
-    return reference if library() is None else network
+    return network if library() else reference

@@ -32,13 +32,15 @@ class Library:
     """
 
     def __init__(self, loaded: ctypes.CDLL, level: str):
-        self._loaded, self.level = loaded, level
+        self._loaded = loaded
+        self.level = level
         self.multiplies_pairs = bool(loaded.axial_multiplies_pairs())
         """The processor multiplies pairs of bfloat16; level v4 uses that."""
 
     def __getattr__(self, name: str) -> Any:
         function: Any = self._loaded[f"{name}_{self.level}"]
-        function.restype, function.errcheck = ctypes.c_int, _checked
+        function.restype = ctypes.c_int
+        function.errcheck = _checked
         setattr(self, name, function)
         return function
 
@@ -59,8 +61,8 @@ def library() -> Library | None:
     path = FOLDER / NAME
     loaded = ctypes.CDLL(str(path)) if path.exists() else None
     levels = [name for name in LEVELS if loaded and loaded.axial_has_level(name.encode())]
-    if loaded is None or not levels:
-        reason = "is not compiled" if loaded is None else "has no level for this processor"
+    if not loaded or not levels:
+        reason = "has no level for this processor" if loaded else "is not compiled"
         slow = "sampling, archives and training on a CPU are many times slower"
         LOG.warning("the engine %s, so %s; to compile it, run %s", reason, slow, FROM_SOURCE)
         return None
@@ -90,7 +92,8 @@ def ieee_arithmetic() -> Iterator[None]:
 
     Functions of the engine do this by themselves. Without a library, rounding stays as it is.
     """
-    found, before = library(), ctypes.c_uint64()
+    found = library()
+    before = ctypes.c_uint64()
     flushing = not np.float32(1e-40) * np.float32(1)
     if found:
         found.environment(ctypes.byref(before), 1)

@@ -38,10 +38,8 @@ from axial_transformers.engine.definition import (
     Stream,
     logistic_table,
 )
-from axial_transformers.engine.library import exact_library, ieee_arithmetic
+from axial_transformers.engine.library import exact_library, ieee_arithmetic as ieee_arithmetic
 from axial_transformers.engine.threads import parallel_ranges
-
-__all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "read_from", "write_stream"]
 
 TILE, SIDE, PLACES, CACHE_LINE = 32, 4, 4, 64
 ROWS_AT_ONCE, KNOWN_AT_ONCE = 224, 784
@@ -93,11 +91,11 @@ class Packed:
     def __init__(self) -> None:
         self._arrays: list[Any] = []
 
-    def array(self, x: Any, dtype: Any = np.float32) -> c_void_p:
+    def array(self, x: Any, dtype: Any = np.float32) -> Any:
         """Return the address of a copy, or of x itself, which is kept."""
         held = np.ascontiguousarray(x, dtype)
         self._arrays.append(held)
-        return c_void_p(held.ctypes.data)
+        return _for_c(held)
 
     def many(self, kind: Any, structures: Sequence[Any]) -> c_void_p:
         """Return the address of an array of structures."""
@@ -124,14 +122,15 @@ class Packed:
 
     def block(self, block: Block, heads: int, length: int = 0) -> Any:
         """Return a transformer block whose rotations, if it has any, are for `length` positions at least."""
-        dim, hidden = len(block.qkv.weight), len(block.expand.bias)
+        dim = len(block.qkv.weight)
+        hidden = len(block.expand.bias)
         sizes = [layer.weight.shape for layer in (block.qkv, block.out, block.expand, block.contract)]
         _check("linear layers of a block", sizes, [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)])
         _check("the width of heads", (dim % heads, dim // heads % 2 and len(block.rotations)), (0, 0))
         rotations = None
         if len(block.rotations):
             _check("rotations", block.rotations.shape[1:], (dim // heads,))
-            _check("the length of rotations", len(block.rotations) >= length, True)
+            _check("the length of rotations", len(block.rotations) >= length)
             rotations = self.array(block.rotations)
         norms = self.norm(block.attention_norm, dim), self.norm(block.feedforward_norm, dim)
         layers = map(self.linear, (block.qkv, block.out, block.expand, block.contract))
@@ -141,7 +140,8 @@ class Packed:
         """Return what embeds values: a table, or a linear layer of the features that C computes of codes."""
         if not isinstance(table, Features):
             return C_EMBEDDING(table.shape[1], len(table), 0, self.array(table), C_LINEAR())
-        count, centred = len(table.values), bool(table.differences.size)
+        count = len(table.values)
+        centred = bool(table.differences.size)
         scales = sum(4**n < count and 4**n <= 1 << 14 for n in range(8)) if centred else 0
         _check("inputs of features", len(table.linear.weight), (3 if count > 256 else 1) + 2 * scales)
         return C_EMBEDDING(len(table.linear.bias), count, centred, None, self.linear(table.linear))
@@ -157,7 +157,7 @@ class Dense(Packed):
     def __call__(self, x: Array) -> Array:
         _check("inputs", x.shape[1:], (self._layer.inputs,))
         x, out = np.ascontiguousarray(x, np.float32), np.empty((len(x), self._layer.outputs), np.float32)
-        exact_library().dense(byref(self._layer), _of(x), c_uint64(len(x)), _of(out))
+        _call("dense", self._layer, x, len(x), out)
         return out
 
 
@@ -182,7 +182,9 @@ class Slabs(Packed):
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         super().__init__()
-        self._lines, self._dim, self._masked = lines, len(blocks[0].qkv.weight), lines.count(MASKED)
+        self._lines = lines
+        self._dim = len(blocks[0].qkv.weight)
+        self._masked = lines.count(MASKED)
         self._lengths = [len(block.rotations) or 1 << 62 for block in blocks]
         held = [self.block(block, heads, line.length) for block, line in zip(blocks, lines, strict=True)]
         _check("the width of blocks", {block.dim for block in held}, {self._dim})
@@ -198,32 +200,26 @@ class Slabs(Packed):
     def start(self, rows: int, length: int, positions: int) -> State:
         """Return the state before the first of `length` slabs, of `rows` rows in all, `positions` rows an example."""
         _check("rows of whole examples", rows % positions, 0)
-        _check("whole lines in an example", [positions % (a * b) for a, b in self._lines if a], [0] * len(self._plain))
-        self._check_length(length)
+        self._check_lines(length, positions)
         part = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
         of_part = ceil(part / SIDE) * ceil(length / PLACES) * LANES * self._dim
         size = self._masked * ceil(rows / part) * of_part + LANES
         return State(part, aligned_zeros(size), aligned_zeros(size), rows, length)
 
-    @property
-    def _plain(self) -> list[Line]:
-        return [line for line in self._lines if line != MASKED]
-
-    def _check_length(self, length: int) -> None:
-        masked = [most for most, line in zip(self._lengths, self._lines) if line == MASKED]
-        _check("slabs that rotations are for", all(length <= most for most in masked), True)
+    def _check_lines(self, length: int, positions: int) -> None:
+        for most, line in zip(self._lengths, self._lines):
+            if line == MASKED:
+                _check("slabs that rotations are for", length <= most)
+            else:
+                _check("whole lines in an example", positions % (line.length * line.stride), 0)
 
     def step(self, u: Array, i: int, state: State) -> Array:
         """Return slab i of the output for slab i of the input, u [rows, D]; add it to the state."""
         _check("a slab", u.shape, (state.rows, self._dim))
-        _check("the number of the slab", 0 <= i < state.length, True)
-        x, function = np.array(u, np.float32, order="C"), exact_library().step
-
-        def work(first: int, last: int) -> None:
-            function(byref(self._step), _of(x), *map(c_uint64, (first, last, state.part, i)), _of(state.keys),
-                     _of(state.values), c_uint64(state.rows), c_uint64(state.length))  # fmt: skip
-
-        _in_parts(state.part, state.rows, work)
+        _check("the number of the slab", 0 <= i < state.length)
+        x = np.array(u, np.float32, order="C")
+        after = state.part, i, state.keys, state.values, state.rows, state.length
+        _in_parts(state.part, state.rows, lambda first, last: _call("step", self._step, x, first, last, *after))
         return x
 
     def add_upper(self, context: Array, values: Integers, table: Array | Features, length: int, positions: int) -> None:
@@ -231,25 +227,21 @@ class Slabs(Packed):
 
         All values are known. So masked layers attend along the slabs inside x, one layer after the other.
         """
-        example, packed = length * positions, Packed()
+        example = length * positions
+        packed = Packed()
         embedding = packed.embedding(table)
-        _check("context", (context.shape, context.dtype.name), ((len(values), self._dim), "float32"))
+        _check("context", context.shape, (len(values), self._dim))
+        _check_written("context", context, "float32")
         _check("rows of whole examples", len(values) % example, 0)
         _check("the width of the embedding", embedding.dim, self._dim)
-        _check("context in C order that can be written", context.flags.c_contiguous and context.flags.writeable, True)
-        _check("whole lines in an example", [positions % (a * b) for a, b in self._plain], [0] * len(self._plain))
-        self._check_length(length)
+
+        self._check_lines(length, positions)
         _check_codes(values, embedding)
-        values, function = np.ascontiguousarray(values, np.int64), exact_library().add_upper
-        slabs = self._along(Line(length, positions))
+        before = self._along(Line(length, positions)), context, np.ascontiguousarray(values, np.int64), embedding
         examples = len(values) // example
         size = examples_at_once(examples, max(1, KNOWN_AT_ONCE // example)) * example
 
-        def work(first: int, last: int) -> None:
-            function(byref(slabs), _of(context), _of(values), byref(embedding), *map(c_uint64, (first, last, example)),
-                     c_uint64(positions))  # fmt: skip
-
-        _in_parts(size, len(values), work)
+        _in_parts(size, len(values), lambda first, last: _call("add_upper", *before, first, last, example, positions))
 
 
 class Rows(Packed):
@@ -258,8 +250,10 @@ class Rows(Packed):
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         super().__init__()
         self._embedding = self.embedding(output.features or output.table)
-        dim, head = self._embedding.dim, self.linear(output.head)
-        of_lstm, blocks = C_LSTM(), list[Any]()
+        dim = self._embedding.dim
+        head = self.linear(output.head)
+        of_lstm = C_LSTM()
+        blocks: list[Any] = []
         if isinstance(inner, Lstm):
             layers = self.linear(inner.of_input), self.linear(inner.of_hidden)
             _check("an LSTM", [(layer.inputs, layer.outputs) for layer in layers], [(dim, 4 * dim)] * 2)
@@ -271,8 +265,8 @@ class Rows(Packed):
         ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), np.float32(0), centred=False)
         _check("outputs of the head", head.outputs, 3 * ordinal.mixtures if ordinal.mixtures else ordinal.num_values)
         _check("inputs of the head", head.inputs, dim)
-        _check("mixtures", ordinal.mixtures <= 256, True)
-        _check("values", 2 <= ordinal.num_values <= 1 << 16, True)
+        _check("mixtures", ordinal.mixtures <= 256)
+        _check("values", 2 <= ordinal.num_values <= 1 << 16)
         self.ordinal, table = ordinal, self.array(logistic_table(), np.int64)
         mixture = C_MIXTURE(ordinal.num_values, ordinal.mixtures, ordinal.unit, ordinal.max_log_precision, table)
         norm = self.norm(output.norm, dim)
@@ -281,57 +275,58 @@ class Rows(Packed):
     def read(self, context: Array, centring: Centring, values: Integers, stream: Stream) -> None:
         """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, in one thread."""
         context, (batch, length) = self._context(context, values)
-        own, packed = _stream(stream), Packed()
-        _check("values that can be written", values.flags.writeable, True)
-        exact_library().read_rows(byref(self._rows), _of(context), c_uint64(batch), c_uint64(length),
-                                  byref(_centring(centring, values, packed)), _of(values), byref(own))  # fmt: skip
+        own = _stream(stream)
+        packed = Packed()
+        _check_written("values", values)
+        _call("read_rows", self._rows, context, batch, length, _centring(centring, values, packed), values, own)
         _advance(stream, own)
 
     def sample(self, context: Array, centring: Centring, values: Integers, choice: RowSampling) -> None:
         """Write sampled values, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
         context, (batch, length) = self._context(context, values)
-        packed, function, count = Packed(), exact_library().sample_rows, self.ordinal.num_values
+        packed = Packed()
+        count = self.ordinal.num_values
         noise = packed.array(choice.noise) if choice.noise.size else None
         uniforms = packed.array(choice.uniforms, np.float64) if choice.uniforms.size else None
         _check("known values", choice.known.shape, values.shape)
-        _check("known values below V", not choice.known.size or choice.known.max() < count, True)
+        _check("known values below V", not choice.known.size or choice.known.max() < count)
         shape = (batch, length) if uniforms else (batch, length, count)
         _check("noise", choice.uniforms.shape if uniforms else choice.noise.shape, shape)
-        _check("uniform numbers for ordinal values", bool(uniforms) or not self.ordinal.mixtures, True)
-        _check("top_k", choice.top_k >= 1, True)
-        _check("values that can be written", values.flags.writeable, True)
+        _check("uniform numbers for ordinal values", bool(uniforms) or not self.ordinal.mixtures)
+        _check("top_k", choice.top_k >= 1)
+        _check_written("values", values)
         known = packed.array(choice.known, np.int64)
         sampling = C_SAMPLING(noise, uniforms, known, choice.temperature, choice.top_p, min(choice.top_k, count))
-        of_prediction = _centring(centring, values, packed)
 
-        def work(first: int, last: int) -> None:
-            function(byref(self._rows), _of(context), *map(c_uint64, (first, last, length)), byref(of_prediction),
-                     _of(values), byref(sampling))  # fmt: skip
-
-        _in_parts(examples_at_once(batch), batch, work)
+        after = length, _centring(centring, values, packed), values, sampling
+        _in_parts(
+            examples_at_once(batch),
+            batch,
+            lambda first, last: _call("sample_rows", self._rows, context, first, last, *after),
+        )
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
-        values, function = np.ascontiguousarray(known.values, np.int64), exact_library().known_rows
+        values = np.ascontiguousarray(known.values, np.int64)
         context, (batch, length) = self._context(context, values)
         _check_codes(values, self._embedding)
-        nats, intervals = known.nats, known.intervals
-        for name, array, shape in (("nats", nats, values.shape), ("intervals", intervals, (*values.shape, 2))):
-            _check(name, array.shape if array.size else shape, shape)
-            _check(f"{name} in C order that can be written", array.flags.c_contiguous and array.flags.writeable, True)
-        _check("dtypes", (nats.dtype.name, intervals.dtype.name), ("float32", "int64"))
+        nats = known.nats
+        intervals = known.intervals
+        if nats.size:
+            _check("nats", nats.shape, values.shape)
+        if intervals.size:
+            _check("intervals", intervals.shape, (*values.shape, 2))
+        _check_written("nats", nats, "float32")
+        _check_written("intervals", intervals)
 
-        def work(first: int, last: int) -> None:
-            function(byref(self._rows), _of(context), *map(c_uint64, (first, last, length)), _of(values),
-                     _of(nats) if nats.size else None, _of(intervals) if intervals.size else None)  # fmt: skip
-
+        after = length, values, nats if nats.size else None, intervals if intervals.size else None
         size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
-        _in_parts(size, batch, work)
+        _in_parts(size, batch, lambda first, last: _call("known_rows", self._rows, context, first, last, *after))
 
     def _context(self, context: Array, values: Integers) -> tuple[Array, tuple[int, int]]:
         _check("values", (values.ndim, values.dtype.name, values.flags.c_contiguous), (2, "int64", True))
         _check("context", context.shape, (*values.shape, self._embedding.dim))
-        _check("positions that rotations are for", values.shape[1] <= self._most, True)
+        _check("positions that rotations are for", values.shape[1] <= self._most)
         return np.ascontiguousarray(context, np.float32), (values.shape[0], values.shape[1])
 
 
@@ -352,22 +347,23 @@ def _in_parts(size: int, count: int, work: Callable[[int, int], None]) -> None:
 
 def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:
     """Read values [n] of one distribution, see `reference.read_from`."""
-    starts, own = np.ascontiguousarray(starts, np.int32), _stream(stream)
-    _check("values", (values.dtype.name, values.flags.c_contiguous, values.flags.writeable), ("int64", True, True))
+    starts = np.ascontiguousarray(starts, np.int32)
+    own = _stream(stream)
+    _check_written("values", values)
     _check("starts", (int(starts[0]), int(starts[-1]), bool((np.diff(starts) > 0).all())), (0, 1 << 28, True))
-    counts = c_uint64(len(starts) - 1), c_uint64(len(values))
-    exact_library().read_from(_of(starts), counts[0], byref(own), _of(values), counts[1])
+    _call("read_from", starts, len(starts) - 1, own, values, len(values))
     _advance(stream, own)
 
 
 def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
     """Return the words of a stream, see `reference.write_stream`."""
-    intervals, at = np.ascontiguousarray(intervals, np.int64), c_uint64()
+    intervals = np.ascontiguousarray(intervals, np.int64)
+    at = c_uint64()
     words = np.empty(len(intervals) + 2, np.uint32)
     starts, frequencies = intervals.reshape(-1, 2).T
     inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << 28)
-    _check("intervals", bool(inside.all()), True)
-    exact_library().write_stream(_of(intervals), c_uint64(len(intervals)), c_uint64(state), _of(words), byref(at))
+    _check("intervals", bool(inside.all()))
+    _call("write_stream", intervals, len(intervals), state, words, byref(at))
     return words[at.value :]
 
 
@@ -379,14 +375,29 @@ def aligned_zeros(*shape: int) -> Array:
     return memory[first : first + size].view(np.float32).reshape(shape)
 
 
-def _of(array: NDArray[Any]) -> c_void_p:
-    return c_void_p(array.ctypes.data)
+def _call(name: str, *arguments: Any) -> None:
+    """Call a C function with arrays and structures, as their addresses, and unsigned numbers."""
+    getattr(exact_library(), name)(*map(_for_c, arguments))
 
 
-def _check(what: str, found: object, expected: object) -> None:
+def _for_c(argument: Any) -> Any:
+    if isinstance(argument, int):
+        return c_uint64(argument)
+    if isinstance(argument, np.ndarray):
+        return c_void_p(argument.ctypes.data)
+    return byref(argument) if isinstance(argument, Structure) else argument
+
+
+def _check(what: str, found: object, expected: object = True) -> None:
     """Refuse what C would not check."""
     if found != expected:
         raise ValueError(f"{what}: {found} where {expected} is expected")
+
+
+def _check_written(what: str, array: NDArray[Any], dtype: str = "int64") -> None:
+    flags = array.flags
+    _check(f"{what}, in C order, to be written", (array.dtype.name, flags.c_contiguous, flags.writeable),
+           (dtype, True, True))  # fmt: skip
 
 
 def _check_codes(values: Integers, embedding: Any) -> None:
@@ -399,7 +410,7 @@ def _stream(stream: Stream) -> Any:
     words = stream.words
     _check("words of a stream", (words.dtype.name, words.flags.c_contiguous), ("uint32", True))
     state, at, _ = stream.state.tolist()
-    return C_STREAM(_of(words), len(words), at, state, 0)
+    return C_STREAM(_for_c(words), len(words), at, state, 0)
 
 
 def _advance(stream: Stream, own: Any) -> None:
@@ -414,9 +425,8 @@ def _centring(centring: Centring, values: Integers, packed: Packed) -> Any:
     (batch, length), size, count = values.shape, centring.values.shape[1], centring.neighbours.shape[1]
     _check("predictions", [part.shape for part in centring],
            [(batch, size), (length,), (length, count), (length, count + 1)])  # fmt: skip
-    kept = centring.values
-    _check("values so far", (kept.dtype.name, kept.flags.c_contiguous, kept.flags.writeable), ("int64", True, True))
+    _check_written("values so far", centring.values)
     inside = centring.neighbours.max(initial=-1) < size and 0 <= centring.positions.min() <= centring.positions.max()
-    _check("positions of predictions", bool(inside and centring.positions.max() < size), True)
+    _check("positions of predictions", bool(inside and centring.positions.max() < size))
     parts = (packed.array(part, np.int64) for part in (centring.positions, centring.neighbours, centring.coefficients))
-    return C_CENTRING(_of(centring.values), size, *parts, count)
+    return C_CENTRING(_for_c(centring.values), size, *parts, count)

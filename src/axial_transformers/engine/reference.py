@@ -5,6 +5,7 @@ products with one rounding is always `fma`. A chain over k is fma(a_k, b_k, sum 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,7 @@ from axial_transformers.engine.definition import (
     Stream,
     logistic_table,
 )
-from axial_transformers.engine.library import ieee_arithmetic
-
-__all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "read_from", "write_stream"]
+from axial_transformers.engine.library import ieee_arithmetic as ieee_arithmetic
 
 ONE = np.float32(1)
 EPSILON = float(np.float32(1e-5))
@@ -165,15 +164,20 @@ def in_lanes(x: Array, start: float, operation: Callable[[Array, Array], Array])
 
     Processors with registers of any width can follow this order.
     """
-    missing = -x.shape[-1] % LANES
-    x = np.concatenate([x, np.full((*x.shape[:-1], missing), start, np.float32)], axis=-1)
     lanes = np.full((*x.shape[:-1], LANES), start, np.float32)
-    for j in range(0, x.shape[-1], LANES):
-        lanes = operation(x[..., j : j + LANES], lanes)
+    for block in blocks_of(x, start):
+        lanes = operation(block, lanes)
     while lanes.shape[-1] > 1:
         half = lanes.shape[-1] // 2
         lanes = operation(lanes[..., :half], lanes[..., half:])
     return lanes[..., 0]
+
+
+def blocks_of(x: Array, fill: float) -> list[Array]:
+    """Return [.., n] in blocks [.., LANES], of which the last is filled up."""
+    missing = -x.shape[-1] % LANES
+    whole = np.concatenate([x, np.full((*x.shape[:-1], missing), fill, np.float32)], axis=-1)
+    return np.split(whole, whole.shape[-1] // LANES, axis=-1)
 
 
 def total(x: Array) -> Array:
@@ -190,10 +194,9 @@ def layer_norm(x: Array, norm: Norm) -> Array:
     """Return (x - mean) / sqrt(variance + EPSILON) * gain + bias."""
     size = np.float32(x.shape[-1])
     deviation = x - (total(x) / size)[..., None]
-    blocks = np.concatenate([deviation, np.zeros((*x.shape[:-1], -x.shape[-1] % LANES), np.float32)], axis=-1)
     squares = np.zeros((*x.shape[:-1], LANES), np.float32)
-    for j in range(0, blocks.shape[-1], LANES):
-        squares = fma(blocks[..., j : j + LANES], blocks[..., j : j + LANES], squares)
+    for block in blocks_of(deviation, 0.0):
+        squares = fma(block, block, squares)
     scale = ONE / np.sqrt(total(squares) / size + np.float32(EPSILON))
     return fma(deviation * scale[..., None], norm.gain, norm.bias)
 
@@ -225,30 +228,32 @@ def rotated(x: Array, angles: Array) -> Array:
     return np.concatenate([fma(a, cos, -(b * sin)), fma(b, cos, a * sin)], axis=-1)
 
 
+@dataclass
 class Dense:
     """A linear layer: [rows, in] -> [rows, out]."""
 
-    def __init__(self, layer: Linear):
-        self._layer = layer
+    layer: Linear
 
     def __call__(self, x: Array) -> Array:
-        return linear(x, self._layer)
+        return linear(x, self.layer)
 
 
+@dataclass
 class Slabs:
     """Transformer blocks, one slab after the other; those whose line is MASKED attend to the slabs before."""
 
-    def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
-        self._blocks, self._heads, self._lines = blocks, heads, lines
+    blocks: Sequence[Block]
+    heads: int
+    lines: Sequence[Line]
 
     def start(self, rows: int, length: int, positions: int) -> list[list[tuple[Array, Array]]]:
         """Return the state before the first slab, of `rows` rows, `positions` an example: keys and values by layer."""
-        return [[] for _ in self._blocks]
+        return [[] for _ in self.blocks]
 
     def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]]) -> Array:
         """Return slab i of the output for slab i of the input, u [rows, D]; add it to the caches."""
-        for block, line, cache in zip(self._blocks, self._lines, caches):
-            heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
+        for block, line, cache in zip(self.blocks, self.lines, caches):
+            heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self.heads, -1)
             if len(block.rotations):
                 positions = np.full(len(u), i) if line == MASKED else np.arange(len(u)) // line.stride % line.length
                 heads[:, :2] = rotated(heads[:, :2], block.rotations[positions][:, None, None])
@@ -296,15 +301,17 @@ def embedded(values: NDArray[np.int64], table: Array | Features) -> Array:
     return linear(features, table.linear)
 
 
+@dataclass
 class Rows:
     """Inner decoder and head of a row of positions; an LSTM has no heads."""
 
-    def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
-        self._inner, self._heads, self._output = inner, heads, output
+    inner: Sequence[Block] | Lstm
+    heads: int
+    output: Output
 
     def read(self, context: Array, centring: Centring, values: NDArray[np.int64], stream: Stream) -> None:
         """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
-        ordinal = self._output.ordinal
+        ordinal = self.output.ordinal
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
             for i, logits in enumerate(self._logits(context[group], values[group])):
@@ -312,7 +319,8 @@ class Rows:
                 for b, outputs in enumerate(logits):
                     starts = starts_of(outputs, int(centres[b % len(centres)]), ordinal)
                     if starts is None:
-                        stream.state[2], values[first + b, i] = NOT_FINITE, 0
+                        stream.state[2] = NOT_FINITE
+                        values[first + b, i] = 0
                     else:
                         read_from(starts, stream, values[first + b, i : i + 1])
                 if ordinal:
@@ -320,7 +328,7 @@ class Rows:
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
-        ordinal = self._output.ordinal
+        ordinal = self.output.ordinal
         for i, logits in enumerate(self._logits(context, known.values)):
             codes = known.values[:, i]
             values, centres = value_and_centre(codes, ordinal) if ordinal else (codes, codes)
@@ -337,15 +345,15 @@ class Rows:
         for i in range(context.shape[1]):
             x = context[:, i]
             if i:
-                x = x + embedded(values[:, i - 1], self._output.features or self._output.table)
-            yield linear(layer_norm(step(x, i), self._output.norm), self._output.head)
+                x = x + embedded(values[:, i - 1], self.output.features or self.output.table)
+            yield linear(layer_norm(step(x, i), self.output.norm), self.output.head)
 
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
-        if not isinstance(self._inner, Lstm):
-            slabs = Slabs(self._inner, self._heads, [MASKED] * len(self._inner))
+        if not isinstance(self.inner, Lstm):
+            slabs = Slabs(self.inner, self.heads, [MASKED] * len(self.inner))
             caches = slabs.start(rows, 0, 1)
             return lambda x, i: slabs.step(x, i, caches)
-        lstm = self._inner
+        lstm = self.inner
         hidden = cell = np.zeros((rows, len(lstm.norm.gain)), np.float32)
 
         def step(x: Array, i: int) -> Array:
@@ -364,7 +372,8 @@ def centred_on(centring: Centring, group: slice, i: int, count: int) -> NDArray[
     if not len(centring.positions):
         return np.full(1, (count - 1) // 2, np.int64)
     values = centring.values[group]
-    neighbours, coefficients = centring.neighbours[i], centring.coefficients[i]
+    neighbours = centring.neighbours[i]
+    coefficients = centring.coefficients[i]
     is_there = neighbours >= 0
     total = values[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
     return np.clip(total >> COEFFICIENT_BITS, 0, count - 1)
@@ -409,7 +418,8 @@ def nats_of_mixture(outputs: Array, codes: NDArray[np.int64], ordinal: Ordinal) 
     distance = (values - centres).astype(np.float32)[:, None]
     from_upper = log_logistic(fma(means, -ordinal.unit, distance + np.float32(0.5)) * precisions)
     from_lower = log_logistic(-(fma(means, -ordinal.unit, distance - np.float32(0.5)) * precisions))
-    is_first, is_last = (values == 0)[:, None], (values == ordinal.num_values - 1)[:, None]
+    is_first = (values == 0)[:, None]
+    is_last = (values == ordinal.num_values - 1)[:, None]
     powers = weights - largest(weights)[:, None]
     inner = from_upper + from_lower + log_of_rest(precisions)
     terms = powers + np.where(is_first, from_upper, np.where(is_last, from_lower, inner))
@@ -420,7 +430,7 @@ def nats_of_mixture(outputs: Array, codes: NDArray[np.int64], ordinal: Ordinal) 
 
 def starts_of(outputs: Array, centre: int, ordinal: Ordinal | None) -> NDArray[np.int64] | None:
     """Return the lower ends of the intervals of all values, and 2^PRECISION; None if outputs [n] cannot be used."""
-    if ordinal is not None:
+    if ordinal:
         values = np.arange(ordinal.num_values + 1)
         return counts_below(values, centre, outputs, ordinal) if usable(outputs) else None
     is_finite = (outputs - largest(outputs) <= 0).all()
@@ -442,11 +452,8 @@ def counts_below(values: NDArray[np.int64], centre: int, outputs: Array, ordinal
 
 def integer_weights(weights: Array, count: int) -> NDArray[np.int64]:
     """Return softmax(weights) [K] as integers that add up to 2^PRECISION - count."""
-    numbers = fixed_points(weights)
     available = (1 << PRECISION) - count
-    factor = (available << RECIPROCAL) // int(numbers.sum())
-    before = np.concatenate([[0], np.cumsum(numbers)[:-1]])
-    return np.diff([*(before * factor >> RECIPROCAL), available])
+    return np.diff([*sums_before(fixed_points(weights), available), available])
 
 
 def integer_logistic(z: Array) -> NDArray[np.int64]:
@@ -454,7 +461,8 @@ def integer_logistic(z: Array) -> NDArray[np.int64]:
     size = clip(np.abs(z), 0, LOGISTIC_END) * np.float32(1 << TABLE_BITS + BETWEEN_BITS)
     row, between = divmod(size.astype(np.int64), 1 << BETWEEN_BITS)
     table = logistic_table()
-    upper, lower = table[row], table[row + 1]
+    upper = table[row]
+    lower = table[row + 1]
     below = upper - ((upper - lower) * between >> BETWEEN_BITS)
     return np.where(z < 0, below, (1 << LOGISTIC_BITS) - below)
 
@@ -473,9 +481,14 @@ def fixed_points(logits: Array) -> NDArray[np.int64]:
 
 def boundaries(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION, by fixed-point numbers."""
-    count, before = len(numbers), np.cumsum(numbers) - numbers
-    factor = (((1 << PRECISION) - count) << RECIPROCAL) // max(int(numbers.sum()), 1)
-    return np.append(np.arange(count) + (before * factor >> RECIPROCAL), 1 << PRECISION)
+    count = len(numbers)
+    return np.append(np.arange(count) + sums_before(numbers, (1 << PRECISION) - count), 1 << PRECISION)
+
+
+def sums_before(numbers: NDArray[np.int64], available: int) -> NDArray[np.int64]:
+    """Return for each fixed-point number the sum of those before it, where the sum of all is at most `available`."""
+    factor = (available << RECIPROCAL) // max(int(numbers.sum()), 1)
+    return (np.cumsum(numbers) - numbers) * factor >> RECIPROCAL
 
 
 def read_from(starts: NDArray[np.integer], stream: Stream, values: NDArray[np.int64]) -> None:
@@ -488,7 +501,8 @@ def read_from(starts: NDArray[np.integer], stream: Stream, values: NDArray[np.in
 
 def advance(stream: Stream, start: int, end: int) -> None:
     """Take the next value, with the interval start .. end - 1, from the state of a stream."""
-    state, position = int(stream.state[0]), int(stream.state[1])
+    state = int(stream.state[0])
+    position = int(stream.state[1])
     state = (end - start) * (state >> PRECISION) + state % (1 << PRECISION) - start
     if state < MIN_STATE:
         if position >= len(stream.words):
@@ -500,7 +514,7 @@ def advance(stream: Stream, start: int, end: int) -> None:
 
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
     """Return the words of symbols with intervals [n, 2], in the order in which they are read; they end with `state`."""
-    words = list[int]()
+    words: list[int] = []
     for start, frequency in reversed(intervals.tolist()):
         if state >= frequency << (63 - PRECISION):
             words.append(state % (1 << WORD))

@@ -38,7 +38,7 @@ def parallel_ranges(work: Work, count: int) -> None:
             _of_thread.works = False
 
     openmp = _openmp()
-    if openmp is None:
+    if not openmp:
         list(_pool(threads).map(work_on, range(threads)))
         return None
     failures: list[BaseException] = []
@@ -58,7 +58,7 @@ def parallel_ranges(work: Work, count: int) -> None:
 
 def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Return the result of the function for each item, computed in threads by `parallel_ranges`."""
-    results = dict[int, Result]()
+    results: dict[int, Result] = {}
 
     def work(first: int, last: int) -> None:
         results.update((i, function(items[i])) for i in range(first, last))

@@ -2,7 +2,9 @@
 
 from axial_transformers.importers.axial_attention_package import from_axial_attention
 from axial_transformers.importers.axial_deeplab import load_axial_deeplab
-from axial_transformers.importers.official import FormatError, VariablesError, import_official, import_official_to
+from axial_transformers.importers.official import import_official, import_official_to
+from axial_transformers.importers.official_variables import VariablesError
+from axial_transformers.storage.tensorflow import FormatError
 
 __all__ = [
     "FormatError",

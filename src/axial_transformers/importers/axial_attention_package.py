@@ -34,7 +34,8 @@ def from_axial_attention(
     theirs = {name.removeprefix("module."): tensor for name, tensor in state.items()}
     axes = {int(match[1]) for name in theirs if (match := re.match(r"axial_attentions\.(\d+)\.fn\.", name))} or {0}
     expected = {f"axial_attentions.{i}.fn.{part}" for i in range(len(axes)) for part in PARTS}
-    missing, left = sorted(expected - theirs.keys()), sorted(theirs.keys() - expected)
+    missing = sorted(expected - theirs.keys())
+    left = sorted(theirs.keys() - expected)
     if missing or left:
         raise ValueError(
             f"weights are not those of axial_attention's AxialAttention: missing {missing[:3]}, left over {left[:3]}"

@@ -28,19 +28,10 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
         ValueError: a tensor is missing, left over, of another shape, or holds NaN or infinity.
     """
     theirs = {name.removeprefix("module."): tensor for name, tensor in state.items()}
-    take = _Taker(theirs)
-    ours: State = {}
-    ours |= take("conv1", "stem.0") | take("bn1", "stem.1") | take("fc", "head")
-    for i, stage in enumerate(model.stages):
-        assert isinstance(stage, torch.nn.Sequential)
-        for j, _ in enumerate(stage):
-            here, there = f"layer{i + 1}.{j}.", f"stages.{i}.{j}."
-            ours |= take(here + "conv_down", there + "down", _flat) | take(here + "bn1", there + "down_norm")
-            ours |= take(here + "conv_up", there + "up", _flat) | take(here + "bn2", there + "up_norm")
-            for name, axis in (("hight_block", "height"), ("width_block", "width")):
-                ours |= _attention(take, f"{here}{name}.", f"{there}{axis}.", model.config.heads)
-            ours |= take(here + "downsample.0", there + "shortcut.0", _flat)
-            ours |= take(here + "downsample.1", there + "shortcut.1")
+    ours = _moved(theirs, "conv1", "stem.0") | _moved(theirs, "bn1", "stem.1") | _moved(theirs, "fc", "head")
+    for i, blocks in enumerate(model.config.blocks):
+        for j in range(blocks):
+            ours |= _block(theirs, f"layer{i + 1}.{j}.", f"stages.{i}.{j}.", model.config.heads)
     expected = model.state_dict()
     left = [name for name in theirs if not name.endswith("flatten_index")]
     if left or ours.keys() != expected.keys():
@@ -53,51 +44,55 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
     model.load_state_dict(ours)
 
 
-class _Taker:
-    def __init__(self, state: State):
-        self.state = state
+def _block(theirs: State, old: str, new: str, heads: int) -> State:
+    """Return the tensors of a bottleneck by our names."""
+    ours = _moved(theirs, f"{old}bn1", f"{new}down_norm") | _moved(theirs, f"{old}bn2", f"{new}up_norm")
+    ours |= _moved(theirs, f"{old}downsample.1", f"{new}shortcut.1")
+    for kernel, layer in {"conv_down": "down", "conv_up": "up", "downsample.0": "shortcut.0"}.items():
+        ours |= _moved(theirs, old + kernel, new + layer, lambda tensor: tensor.flatten(1))
+    for block, axis in {"hight_block": "height", "width_block": "width"}.items():
+        ours |= _attention(theirs, f"{old}{block}.", f"{new}{axis}.", heads)
+    return ours
 
-    def __call__(self, old: str, new: str, change: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> State:
-        names = [name for name in self.state if name.startswith(old + ".")]
-        return {new + name.removeprefix(old): change(self.state.pop(name)) for name in names}
 
-
-def _attention(take: _Taker, old: str, new: str, heads: int) -> State:
-    relative = take.state.pop(old + "relative", None)
+def _attention(theirs: State, old: str, new: str, heads: int) -> State:
+    """Return the tensors of attention along one axis by our names."""
+    relative = theirs.pop(old + "relative", None)
     if relative is None or relative.ndim != 2 or relative.shape[0] % 4:
         raise ValueError(f"{old}relative must be there, a tensor [2 x width of a head, 2 x size - 1]")
     key = relative.shape[0] // 4
-    query_table, key_table, value_table = relative.T[:, None].split([key, key, 2 * key], dim=-1)
+    widths = [key, key, 2 * key]
+    query_table, key_table, value_table = relative.T[:, None].split(widths, dim=-1)
 
     def by_kind(tensor: Tensor) -> Tensor:
         if tensor.ndim == 0:
             return tensor
-        parts = tensor.unflatten(0, (heads, -1)).split([key, key, 2 * key], dim=1)
+        parts = tensor.unflatten(0, (heads, -1)).split(widths, dim=1)
         return torch.cat([part.flatten(0, 1) for part in parts])
-
-    def part(index: slice) -> Callable[[Tensor], Tensor]:
-        return lambda tensor: tensor if tensor.ndim == 0 else tensor[index]
-
-    def bn_parts(name: str, into: str, index: slice) -> State:
-        kept = {key: tensor for key, tensor in take.state.items() if key.startswith(f"{old}{name}.")}
-        return _Taker(kept)(old + name, new + "normalise." + into, part(index))
 
     ours = {
         new + "query_table": query_table.flip(0),
         new + "key_table": key_table,
         new + "value_table": value_table.flip(0),
     }
-    ours |= take(old + "qkv_transform", new + "qkv", lambda kernel: by_kind(kernel).squeeze(-1))
-    ours |= take(old + "bn_qkv", new + "normalise.of_qkv", by_kind)
-    for term in range(3):
-        ours |= bn_parts("bn_similarity", f"of_terms.{term}", slice(term * heads, (term + 1) * heads))
-    ours |= bn_parts("bn_output", "of_content", slice(0, None, 2)) | bn_parts(
-        "bn_output", "of_position", slice(1, None, 2)
-    )
-    for name in ("bn_similarity", "bn_output"):
-        take(old + name, "")
+    ours |= _moved(theirs, old + "qkv_transform", new + "qkv", lambda kernel: by_kind(kernel).squeeze(-1))
+    ours |= _moved(theirs, old + "bn_qkv", new + "normalise.of_qkv", by_kind)
+    terms = {f"of_terms.{term}": slice(term * heads, (term + 1) * heads) for term in range(3)}
+    sums = {"of_content": slice(0, None, 2), "of_position": slice(1, None, 2)}
+    return ours | _cut(theirs, old + "bn_similarity", new, terms) | _cut(theirs, old + "bn_output", new, sums)
+
+
+def _moved(theirs: State, old: str, new: str, change: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> State:
+    """Take the tensors of one of their modules out of `theirs`; return them by our names, changed."""
+    names = [name for name in theirs if name.startswith(old + ".")]
+    return {new + name.removeprefix(old): change(theirs.pop(name)) for name in names}
+
+
+def _cut(theirs: State, old: str, new: str, parts: Mapping[str, slice]) -> State:
+    """Take a batch normalisation out of `theirs`; return its channels as several of ours."""
+    whole = _moved(theirs, old, "")
+    ours: State = {}
+    for module, channels in parts.items():
+        for name, tensor in whole.items():
+            ours[f"{new}normalise.{module}{name}"] = tensor[channels] if tensor.ndim else tensor
     return ours
-
-
-def _flat(kernel: Tensor) -> Tensor:
-    return kernel.flatten(1)

@@ -17,10 +17,8 @@ from axial_transformers.importers.official_variables import (
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, require_writable
-from axial_transformers.storage.tensorflow import FormatError, TensorBundle, find_prefix
+from axial_transformers.storage.tensorflow import TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import to_json
-
-__all__ = ["PUBLISHED_HEADS", "FormatError", "VariablesError", "import_official", "import_official_to"]
 
 PUBLISHED_HEADS = 16
 """Of both published models; checkpoints do not record it."""
@@ -90,14 +88,13 @@ def import_official_to(
 
 
 def _steps(bundle: TensorBundle) -> int | None:
-    if "global_step" not in bundle.entries:
+    entry = bundle.entries.get("global_step")
+    if entry is None:
         return None
-    entry = bundle.entries["global_step"]
-    if entry.shape or entry.dtype.kind != "i":
-        raise VariablesError(f"{bundle.path}: global_step is {entry.dtype} {list(entry.shape)}, not an integer")
-    if (steps := int(bundle.read("global_step"))) < 0:
-        raise VariablesError(f"{bundle.path}: global_step is {steps}, not a number of steps")
-    return steps
+    steps = bundle.read("global_step")
+    if entry.shape or entry.dtype.kind != "i" or steps < 0:
+        raise VariablesError(f"{bundle.path}: global_step is {entry.dtype} {steps}, not a number of steps")
+    return int(steps)
 
 
 def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, verify: bool) -> AxialTransformer:

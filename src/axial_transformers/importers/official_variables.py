@@ -14,6 +14,7 @@ MultiChannelTransformer2d is PARENT/transformer2d without an encoder, its channe
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -47,47 +48,48 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
     """Return the configuration of the model with these variables; see `import_official`."""
     scope = decoder_scope(shapes)
     parent = _parent(scope)
-
-    def sizes(name: str, axes: int) -> tuple[int, ...]:
-        if len(shapes.get(name, ())) != axes:
-            raise VariablesError(
-                f"{name} must have {axes} axes, but is {list(shapes[name]) if name in shapes else 'missing'}"
-            )
-        return shapes[name]
-
-    def layers(prefix: str) -> int:
-        return len({match[1] for name in shapes if (match := re.match(rf"{re.escape(prefix)}_(\d+)/", name))})
-
-    num_values, dim = sizes(f"{scope}embs", 2)
-    height, _ = sizes(f"{scope}pos_embs_h", 2)
-    width, _ = sizes(f"{scope}pos_embs_w", 2)
-    _, hidden = sizes(f"{scope}inner_row_0/mlp/proj_in/w", 2)
-    encoder_layers = 2 * layers(f"{parent}exterior_row") if parent is not None else 0
+    num_values, dim = _sizes(shapes, f"{scope}embs", 2)
+    height, _ = _sizes(shapes, f"{scope}pos_embs_h", 2)
+    width, _ = _sizes(shapes, f"{scope}pos_embs_w", 2)
+    _, hidden = _sizes(shapes, f"{scope}inner_row_0/mlp/proj_in/w", 2)
+    decoders: dict[str, Any] = {
+        "num_values": num_values,
+        "dim": dim,
+        "heads": heads,
+        "mlp_ratio": hidden / max(1, dim),
+        "outer_layers": 2 * _layers(shapes, f"{scope}outer_row"),
+        "inner_layers": _layers(shapes, f"{scope}inner_row"),
+    }
+    encoder_layers = 2 * _layers(shapes, f"{parent}exterior_row")
     if encoder_layers:
-        *_, planes, _ = sizes(f"{parent}exterior_input_conv/w", 4)
-        if channels not in (None, planes // 2):
-            raise VariablesError(f"{parent}exterior_input_conv/w is for {planes // 2} channels, not for {channels}")
-        channels = planes // 2
-    elif channels is None:
-        channels = 1 if parent is None else 3
-    stacked = channels > 1 and not encoder_layers
-    if stacked and height % channels:
+        kernel = f"{parent}exterior_input_conv/w"
+        own = _sizes(shapes, kernel, 4)[2] // 2
+        if channels not in (None, own):
+            raise VariablesError(f"{kernel} is for {own} channels, not for {channels}")
+        decoders |= {"encoder_layers": encoder_layers, "input_divisor": AUTHORS_DIVISOR}
+        return AxialTransformerConfig(shape=(height, width), channels=own, **decoders)
+    if channels is None:
+        channels = 3 if parent else 1
+    if channels < 1 or height % channels:
         raise VariablesError(
             f"{scope}pos_embs_h has {height} rows, which {channels} channels cannot share: give channels"
         )
-    return AxialTransformerConfig(
-        shape=(height // channels if stacked else height, width),
-        channels=channels,
-        num_values=num_values,
-        layout="rows" if stacked else "channels",
-        dim=dim,
-        heads=heads,
-        mlp_ratio=hidden / dim if dim else 0,
-        encoder_layers=encoder_layers,
-        outer_layers=2 * layers(f"{scope}outer_row"),
-        inner_layers=layers(f"{scope}inner_row"),
-        input_divisor=AUTHORS_DIVISOR if encoder_layers else None,
-    )
+    decoders |= {"encoder_layers": 0, "layout": "rows" if channels > 1 else "channels"}
+    return AxialTransformerConfig(shape=(height // channels, width), channels=channels, **decoders)
+
+
+def _sizes(shapes: Shapes, name: str, axes: int) -> tuple[int, ...]:
+    """Return the shape of a variable with this number of axes."""
+    shape = shapes.get(name, ())
+    if len(shape) != axes:
+        raise VariablesError(f"{name} must have {axes} axes, but is {[*shape] or 'missing'}")
+    return shape
+
+
+def _layers(shapes: Shapes, prefix: str) -> int:
+    """Return how many scopes are called prefix_0, prefix_1, ..."""
+    pattern = re.compile(rf"{re.escape(prefix)}_(\d+)/")
+    return len({found[1] for found in map(pattern.match, shapes) if found})
 
 
 def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, scope: str) -> dict[str, Tensor]:

@@ -32,7 +32,8 @@ class FullAttention(nn.Module):
         project: bool = True,
     ):
         super().__init__()
-        self.dim, self.heads = dim, heads
+        self.dim = dim
+        self.heads = heads
         key_dim, value_dim = widths(dim, heads, key_dim, value_dim)
         self.widths = key_dim, key_dim, value_dim
         self.qkv = Dense(dim, sum(self.widths), bias=bias)
@@ -149,7 +150,8 @@ class CrossAttention(nn.Module):
         project: bool = True,
     ):
         super().__init__()
-        self.dim, self.heads = dim, heads
+        self.dim = dim
+        self.heads = heads
         self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim)
         self.q = Dense(dim, self.key_dim, bias=bias)
         self.kv = Dense(context_dim or dim, self.key_dim + self.value_dim, bias=bias)

@@ -54,7 +54,8 @@ class AxialBlock(nn.Module):
         check_axes(axes, causal, options)
         if len(set(axes)) < len(axes):
             raise ValueError(f"axes must be named once each, not {axes}")
-        self.dim, self.axes = dim, axes
+        self.dim = dim
+        self.axes = axes
         self.norms = nn.ModuleDict({f"axis_{axis}": LayerNorm(dim) for axis in axes})
         self.attentions = nn.ModuleDict(
             {
@@ -111,7 +112,8 @@ class AxialBlock(nn.Module):
     def _parts(
         self, attn_bias: Mapping[int, Tensor] | None, coordinates: Mapping[int, Tensor] | None
     ) -> Iterator[tuple[Any, Any, Any, Tensor | None, Tensor | None]]:
-        attn_bias, coordinates = attn_bias or {}, coordinates or {}
+        attn_bias = attn_bias or {}
+        coordinates = coordinates or {}
         check_among_axes("attn_bias", attn_bias, self.axes)
         check_among_axes("coordinates", coordinates, self.axes)
         for axis in self.axes:

@@ -148,7 +148,7 @@ def blocks_restored(module: nn.Module) -> Iterator[None]:
     finally:
         for block, forward in before.items():
             vars(block).pop("forward", None)
-            if forward is not None:
+            if forward:
                 block.forward = forward  # type: ignore[method-assign]
 
 

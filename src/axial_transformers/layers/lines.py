@@ -46,12 +46,12 @@ class AttentionOptions:
             raise ValueError(f"rotary must be a finite base above 0, usually 10000, not {self.rotary}")
         if self.relative is not None and self.relative < 0:
             raise ValueError(f"relative must be the largest offset, at least 0, not {self.relative}")
-        if self.relative is not None and self.window is None and self.dilation > 1:
+        if self.relative is not None and not self.window and self.dilation > 1:
             raise ValueError("relative positions with a dilation need a window: offsets are counted within the window")
 
     def seen(self, i: int) -> slice:
         """Return the positions that a causal query at i attends to, itself last."""
-        reach = i if self.window is None else self.window // 2 * self.dilation
+        reach = self.window // 2 * self.dilation if self.window else i
         return slice(max(i % self.dilation, i - reach), i + 1, self.dilation)
 
 
@@ -127,7 +127,8 @@ class LineAttention(nn.Module):
         if rotations is not None and options.rotary is not None:
             raise ValueError("rotary positions are given twice: give rotations or options with rotary, not both")
         self.dim, self.heads, self.kv_heads, self.axis = dim, heads, kv_heads, axis
-        self.causal, self.options = causal, options
+        self.causal = causal
+        self.options = options
         self.widths = key_dim, key_dim // heads * kv_heads, value_dim // heads * kv_heads
         packed = AttentionOptions(gate=options.gate, relative=options.relative, rotary=options.rotary)
         self.packed = options == packed
@@ -137,7 +138,8 @@ class LineAttention(nn.Module):
             self.gate = Dense(dim, value_dim, residual=True)
             nn.init.ones_(self.gate.bias)
         if options.qk_norm:
-            self.query_norm, self.key_norm = HeadNorm(key_dim // heads), HeadNorm(key_dim // heads)
+            self.query_norm = HeadNorm(key_dim // heads)
+            self.key_norm = HeadNorm(key_dim // heads)
         if options.relative is not None:
             self.table = nn.Parameter(torch.zeros(heads, 2 * options.relative + 1))
         self.register_buffer("rotations", rotations)
@@ -160,8 +162,9 @@ class LineAttention(nn.Module):
         axis = input_axis(x, self.axis, self.dim)
         x = finite_where_absent(x, key_mask)
         bias = self._bias(x.shape[axis], attn_bias)
-        if self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
-            packing, rotations = (self.heads, *self.widths), self._rotations(x.shape[axis], x.dtype)
+        if self.packed and coordinates is None and (not self.options.rotary or x.device.type == "cpu"):
+            packing = (self.heads, *self.widths)
+            rotations = self._rotations(x.shape[axis], x.dtype)
             call = packed_call(self.qkv(x), packing, axis, self.causal, key_mask, bias, rotations)
             return self._gated(x, attend(call).flatten(-2))
         q, k, v = self._project(x)
@@ -185,7 +188,8 @@ class LineAttention(nn.Module):
         """Return an empty cache for `length` steps, each a slab of this shape."""
         if not self.causal:
             raise ValueError("only causal attention has steps: build the layer with causal=True")
-        lines, weight = (batch * prod(slab), self.kv_heads, length), next(self.parameters())
+        lines = (batch * prod(slab), self.kv_heads, length)
+        weight = next(self.parameters())
         device = weight.device.type
         single = weight.dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if single else weight.dtype
@@ -200,7 +204,7 @@ class LineAttention(nn.Module):
         whole cache, which must be finite, and masks later slabs.
         """
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
-        if self.rotations is not None or self.options.rotary is not None:
+        if self.rotations is not None or self.options.rotary:
             q, k = (part[:, 0] for part in self._turned(q[:, None], k[:, None], axis=1, position=i))
         if isinstance(i, Tensor):
             assert self.options == NO_OPTIONS
@@ -208,12 +212,15 @@ class LineAttention(nn.Module):
             later = torch.arange(keys.shape[2], device=i.device) > i
             bias: Tensor | None = q.new_zeros(self.heads, 1).masked_fill(later, -torch.inf)
         else:
-            cache.keys[:, :, i], cache.values[:, :, i] = k, v
-            seen, bias = self.options.seen(i), None
-            keys, values = cache.keys[:, :, seen], cache.values[:, :, seen]
+            cache.keys[:, :, i] = k
+            cache.values[:, :, i] = v
+            seen = self.options.seen(i)
+            bias = None
+            keys = cache.keys[:, :, seen]
+            values = cache.values[:, :, seen]
             if self.options.relative is not None:
-                radius, back = self.options.relative, torch.arange(len(range(i + 1)[seen]), device=x.device)
-                bias = self.table[:, radius - back.flip(0).clamp(max=radius)]
+                back = torch.arange(len(range(i + 1)[seen]), device=x.device)
+                bias = self.table[:, self.options.relative - back.flip(0).clamp(max=self.options.relative)]
         out = attend_step(q, keys, values, bias)
         return self._gated(x, out.reshape(*x.shape[:-1], out.shape[1:].numel()))
 
@@ -221,7 +228,7 @@ class LineAttention(nn.Module):
         return self.out(torch.sigmoid(self.gate(x)) * heads if self.options.gate else heads)
 
     def _rotations(self, length: int, dtype: torch.dtype) -> Tensor | None:
-        if self.options.rotary is None:
+        if not self.options.rotary:
             return self.rotations
         wide = torch.promote_types(dtype, torch.float32)
         return rotation_table(length, self.widths[0] // self.heads, self.options.rotary, wide)
@@ -229,16 +236,19 @@ class LineAttention(nn.Module):
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.qkv(x).split(self.widths, dim=-1)
         q = q.unflatten(-1, (self.heads, -1))
-        k, v = k.unflatten(-1, (self.kv_heads, -1)), v.unflatten(-1, (self.kv_heads, -1))
+        k = k.unflatten(-1, (self.kv_heads, -1))
+        v = v.unflatten(-1, (self.kv_heads, -1))
         if self.options.qk_norm:
-            q, k = self.query_norm(q), self.key_norm(k)
+            q = self.query_norm(q)
+            k = self.key_norm(k)
         return q, k, v
 
     def _turned(
         self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, position: Index = 0
     ) -> tuple[Tensor, Tensor]:
-        base, rotations = self.options.rotary, self.rotations
-        if base is not None:
+        base = self.options.rotary
+        rotations = self.rotations
+        if base:
             if isinstance(position, int) and position:
                 coordinates = torch.arange(position, position + q.shape[axis], device=q.device)
             return rotary(q, axis, coordinates, base), rotary(k, axis, coordinates, base)
@@ -252,16 +262,26 @@ class LineAttention(nn.Module):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        window, dilation, dropout = self.options.window, self.options.dilation, self.options.dropout * self.training
+        dropout = self.options.dropout * self.training
         return axial_attention(
-            q, k, v, axis, self.causal, key_mask, bias, window=window, dilation=dilation, dropout=dropout
+            q,
+            k,
+            v,
+            axis,
+            self.causal,
+            key_mask,
+            bias,
+            window=self.options.window,
+            dilation=self.options.dilation,
+            dropout=dropout,
         )
 
     def _bias(self, length: int, attn_bias: Tensor | None) -> Tensor | None:
         if self.options.relative is None:
             return attn_bias
-        radius, window = self.options.relative, self.options.window
-        if window is None:
+        radius = self.options.relative
+        window = self.options.window
+        if not window:
             own = relative_bias(self.table, length)
         else:
             offset = torch.arange(window, device=self.table.device) - window // 2
@@ -285,7 +305,8 @@ class TiedAxialAttention(LineAttention):
         if replace(options, gate=False, qk_norm=False, rotary=None, relative=None) != NO_OPTIONS:
             raise ValueError(f"tied attention takes gate, qk_norm, rotary and relative only, not {options}")
         super().__init__(dim, heads, axis, options=options)
-        self.tied, self.packed = tied, False
+        self.tied = tied
+        self.packed = False
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
@@ -299,14 +320,13 @@ def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOpti
     return options if isinstance(options, AttentionOptions) else options.get(axis, NO_OPTIONS)
 
 
-def widths(
-    dim: int, heads: int, key_dim: int | None, value_dim: int | None, default: tuple[str, int] | None = None
-) -> tuple[int, int]:
+def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> tuple[int, int]:
     """Return the widths of keys and values, multiples of `heads`."""
-    named = ("dim", dim)
-    of_keys = (default or named) if key_dim is None else ("key_dim", key_dim)
-    of_values = named if value_dim is None else ("value_dim", value_dim)
-    for name, width in (of_keys, of_values):
+    key_dim = dim if key_dim is None else key_dim
+    value_dim = dim if value_dim is None else value_dim
+    for width in (key_dim, value_dim):
         if heads < 1 or width < 1 or width % heads:
-            raise ValueError(f"heads {heads} must divide {name} {width}, and both be at least 1")
-    return of_keys[1], of_values[1]
+            raise ValueError(
+                f"heads {heads} must divide dim, key_dim and value_dim, and all be at least 1, not {width}"
+            )
+    return key_dim, value_dim

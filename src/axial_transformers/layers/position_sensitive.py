@@ -59,33 +59,27 @@ class PositionSensitiveAxialAttention(nn.Module):
         project: bool | None = None,
     ):
         super().__init__()
-        if (size is None) == (span is None):
-            raise ValueError(f"give one of size and span, not size={size} and span={span}")
-        if span is not None:
-            check_odd("span", span)
-        if size is not None and size < 1:
-            raise ValueError(f"size must be at least 1, not {size}")
         if normalisation not in ("none", "scale", "batch"):
             raise ValueError(f"normalisation must be 'none', 'scale' or 'batch', not {normalisation!r}")
         self.dim, self.heads, self.axis, self.size, self.causal = dim, heads, axis, size, causal
-        self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim, ("dim / 2", dim // 2))
-        key_width, value_width = self.key_dim // heads, self.value_dim // heads
-        rows, tables = (2 * size - 1 if size is not None else span or 1), 1 if shared_tables else heads
-        qkv_dim = 2 * self.key_dim + self.value_dim
-        self.query_table = normal_table(rows, tables, key_width)
-        self.key_table = normal_table(rows, tables, key_width)
-        self.value_table = normal_table(rows, tables, value_width)
+        keys, values = widths(dim, heads, dim // 2 if key_dim is None else key_dim, value_dim)
+        self.widths = keys, keys, values
+        rows = _rows(size, span)
+        tables = 1 if shared_tables else heads
+        self.query_table = normal_table(rows, tables, keys // heads)
+        self.key_table = normal_table(rows, tables, keys // heads)
+        self.value_table = normal_table(rows, tables, values // heads)
         self.qkv: nn.Linear
         self.normalise: BatchNormalise | None = None
-        self.factor = 1 / sqrt(key_width) if normalisation == "scale" else 1.0
+        self.factor = 1 / sqrt(keys // heads) if normalisation == "scale" else 1.0
         if normalisation == "batch":
-            self.qkv = nn.Linear(dim, qkv_dim, bias=bool(bias))
-            self.normalise = BatchNormalise(qkv_dim, heads, self.value_dim)
+            self.qkv = nn.Linear(dim, sum(self.widths), bias=bool(bias))
+            self.normalise = BatchNormalise(sum(self.widths), heads, values)
         else:
-            self.qkv = Dense(dim, qkv_dim, bias=normalisation == "scale" if bias is None else bias)
+            self.qkv = Dense(dim, sum(self.widths), bias=normalisation == "scale" if bias is None else bias)
         project = value_dim is not None if project is None else project
         bias = normalisation != "none" if bias is None else bias
-        self.out = Dense(self.value_dim, dim, bias=bias) if project else nn.Identity()
+        self.out = Dense(values, dim, bias=bias) if project else nn.Identity()
 
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
@@ -96,16 +90,17 @@ class PositionSensitiveAxialAttention(nn.Module):
         """
         axis = self._check_length(x)
         x = finite_where_absent(x, key_mask)
-        qkv, shift = self._normalised(x), None
+        qkv = self._normalised(x)
+        shift = None
         tables: Tables = self.query_table, self.key_table, self.value_table
         if self.normalise and self.normalise.folds() and self._is_compiled(qkv, axis, tables):
-            qkv, tables, shift = self.normalise.folded(qkv, self._widths, tables)
+            qkv, tables, shift = self.normalise.folded(qkv, self.widths, tables)
         elif self.normalise:
             q, k, v, window = self._lines(qkv, axis, key_mask)
             weights = self._weights(q, k, window).to(v.dtype)
             lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
             return self.out(from_lines(lines, x.unsqueeze(-1), axis).flatten(-2))
-        packing = self.heads, *self._widths
+        packing = self.heads, *self.widths
         call = packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=self.factor)
         out = attend(call).flatten(-2)
         return self.out(out if shift is None else out + shift)
@@ -120,7 +115,7 @@ class PositionSensitiveAxialAttention(nn.Module):
         return from_lines(self._weights(q, k, window), x.unsqueeze(-1), axis)
 
     def _lines(self, qkv: Tensor, axis: int, key_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Window]:
-        parts = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self._widths, dim=-1))
+        parts = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self.widths, dim=-1))
         q, k, v = (to_lines(part, axis) for part in parts)
         present = mask_of_lines(key_mask, axis)
         return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device, present)
@@ -132,7 +127,7 @@ class PositionSensitiveAxialAttention(nn.Module):
 
     def _check_length(self, x: Tensor) -> int:
         axis = input_axis(x, self.axis, self.dim)
-        if self.size is not None and x.shape[axis] > self.size:
+        if self.size and x.shape[axis] > self.size:
             raise ValueError(
                 f"axis {self.axis} of {list(x.shape)} has {x.shape[axis]} positions, more than size={self.size}"
             )
@@ -147,9 +142,15 @@ class PositionSensitiveAxialAttention(nn.Module):
     def _normalised(self, x: Tensor) -> Tensor:
         return self.normalise.of_qkv(self.qkv(x)) if self.normalise else self.qkv(x)
 
-    @property
-    def _widths(self) -> tuple[int, int, int]:
-        return self.key_dim, self.key_dim, self.value_dim
+
+def _rows(size: int | None, span: int | None) -> int:
+    """Return the number of offsets that have an encoding."""
+    if span is None and size is not None and size > 0:
+        return 2 * size - 1
+    if size is None and span is not None:
+        check_odd("span", span)
+        return span
+    raise ValueError(f"give one of size and span, at least 1, not size={size} and span={span}")
 
 
 class ChannelsLastBatchNorm(nn.BatchNorm1d):
@@ -183,7 +184,8 @@ class BatchNormalise(nn.Module):
         super().__init__()
         self.of_qkv = ChannelsLastBatchNorm(qkv_dim)
         self.of_terms = nn.ModuleList(ScoreNorm(heads) for _ in range(3))
-        self.of_content, self.of_position = ChannelsLastBatchNorm(value_dim), ChannelsLastBatchNorm(value_dim)
+        self.of_content = ChannelsLastBatchNorm(value_dim)
+        self.of_position = ChannelsLastBatchNorm(value_dim)
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
         first, second, third = (norm(term, window) for norm, term in zip(self.of_terms, terms))
@@ -234,11 +236,13 @@ def _normalised_in_forward_mode(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
 
 def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
     """Normalise over the allowed pairs; to index by a mask, a CPU would wait for the GPU."""
-    mean, variance = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
+    mean = norm.get_buffer("running_mean")
+    variance = norm.get_buffer("running_var")
     wide = x if x.dtype == torch.float64 else x.float()
     if norm.training:
         assert norm.momentum is not None
-        averages, count = (mean, variance), allowed.expand(x.shape[0], 1, -1, -1).sum().clamp(min=1)
+        averages = (mean, variance)
+        count = allowed.expand(x.shape[0], 1, -1, -1).sum().clamp(min=1)
         mean = (wide * allowed).sum((0, 2, 3)) / count
         squares = ((wide - mean[:, None, None]) * allowed).square().sum((0, 2, 3))
         variance = squares / count

@@ -29,8 +29,11 @@ class TriangleAttention(nn.Module):
         super().__init__()
         if node not in ("starting", "ending"):
             raise ValueError(f"node must be 'starting' or 'ending', not {node!r}")
-        axis, width, gate = 2 if node == "starting" else 1, heads * head_dim, AttentionOptions(gate=True)
-        self.norm, self.pair_bias = LayerNorm(dim), Dense(dim, heads, bias=False)
+        axis = 2 if node == "starting" else 1
+        width = heads * head_dim
+        gate = AttentionOptions(gate=True)
+        self.norm = LayerNorm(dim)
+        self.pair_bias = Dense(dim, heads, bias=False)
         self.attention = LineAttention(dim, heads, axis, False, gate, width, width, bias=False)
 
     def forward(

@@ -21,7 +21,6 @@ class Fill(Protocol):
 
     def __call__(self, whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor], /) -> Tensor:
         """Set whole[part] = compute(part) for every part."""
-        ...
 
 
 def fill(whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
@@ -99,6 +98,7 @@ def bits_of_each(
 
 def summarise(bits: Float[Tensor, " n"]) -> Evaluation:
     """Return mean and standard error of bits/dim [N]."""
-    mean, count = ordered_sum(bits) / len(bits), len(bits)
-    variance = ordered_sum((bits - mean) ** 2) / (count - 1) if count > 1 else torch.tensor(float("nan"), device="cpu")
+    count = len(bits)
+    mean = ordered_sum(bits) / count
+    variance = ordered_sum((bits - mean) ** 2) / (count - 1)  # NaN of a single image
     return Evaluation(bits_per_dim=mean.item(), standard_error=sqrt(variance.item() / count), images=count)

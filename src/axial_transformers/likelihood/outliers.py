@@ -116,7 +116,7 @@ def bits_of_outliers(
     Args:
         scored, whole: their labels, if there are any, are those that the model takes.
     """
-    tiles = dict[str, list[int]]()
+    tiles: dict[str, list[int]] = {}
     for i, name in enumerate(whole.names if len(scored.shape) == 2 else ()):
         tiles.setdefault(tile_of(name)[0], []).append(i)
     for rank, i in enumerate(order):

@@ -182,7 +182,7 @@ class AxialTransformer(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "..."]:
-        e = conditioning if self.encoder is None else self.encoder(x, channel, conditioning)
+        e = self.encoder(x, channel, conditioning) if self.encoder else conditioning
         return self.position() + e
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Float[Tensor, "b *g d"] | float:
@@ -190,7 +190,7 @@ class AxialTransformer(nn.Module):
         label, cond = conditioning
         embedded: Tensor | float = 0.0
         device = self.position.tables[0].device
-        if self.labels is not None:
+        if self.labels:
             if label is not None:
                 label = _check_label(label, batch, self.config).to(device)
             elif self.config.needs_label:
@@ -216,7 +216,8 @@ class AxialTransformer(nn.Module):
             raise ValueError(
                 f"x must be [B, {', '.join(map(str, (*config.shape, config.channels)))}], not {list(x.shape)}"
             )
-        values, device = x.long(), self.position.tables[0].device
+        values = x.long()
+        device = self.position.tables[0].device
         if x.device.type == "cpu" and x.numel() and (values.min() < config.lowest or values.max() > config.highest):
             found = f"{values.min().item()}..{values.max().item()}"
             raise ValueError(f"x must be in {config.lowest}..{config.highest}; found {found}")

@@ -108,7 +108,8 @@ class AxialTransformerConfig:
 
     def _check_together(self) -> None:
         """Raise ValueError for settings that contradict each other, with data of any shape."""
-        width, odd = self.dim // self.heads, self.dim // self.heads % 2
+        width = self.dim // self.heads
+        odd = self.dim // self.heads % 2
         ends = f"{self.lowest}..{self.highest}"
         _require(self.lowest >= -(1 << 31) and self.highest < 1 << 31, f"model.lowest: {ends} are beyond 32 bits")
         _require(self.dim % self.heads == 0, f"model.dim {self.dim} must be a multiple of model.heads {self.heads}")
@@ -129,10 +130,12 @@ class AxialTransformerConfig:
 
     def _check_shape(self) -> None:
         """Raise ValueError for a wrong shape, and for settings that do not fit it; replace None by numbers."""
-        sizes, layers = len(self.shape), "model.encoder_layers, model.outer_layers and model.inner_layers"
+        sizes = len(self.shape)
+        layers = "model.encoder_layers, model.outer_layers and model.inner_layers"
         _require(1 <= sizes <= MAX_AXES, f"model.shape must have 1 to {MAX_AXES} axes, not {sizes}")
         layout = self.bijection
-        axes, channels = len(layout.shape), layout.channels
+        axes = len(layout.shape)
+        channels = layout.channels
         self._fill_in(layout)
         window = self.convolution * (2 * self.convolution + 1) ** (axes - 1)
         _require(
@@ -208,11 +211,12 @@ class AxialTransformerConfig:
 
     @property
     def divisor(self) -> int:
-        return self.num_values - 1 if self.input_divisor is None else self.input_divisor
+        return self.input_divisor or self.num_values - 1
 
     def names_of_classes(self, known: Sequence[str] | None) -> tuple[str, ...]:
         """Return a name for each class: the known one, or else its number."""
-        names, count = known or (), self.num_classes or 0
+        names = known or ()
+        count = self.num_classes or 0
         return (*names[:count], *map(str, range(len(names), count)))
 
     @property
@@ -240,7 +244,7 @@ class AxialTransformerConfig:
         data = " x ".join(map(str, (*self.shape, self.channels)))
         known = f", the first {self.known_channels} channels given" if self.known_channels else ""
         needed = ", one of which is needed" if self.needs_label else ""
-        classes = "" if self.num_classes is None else f", {self.num_classes} classes{needed}"
+        classes = f", {self.num_classes} classes{needed}" if self.num_classes else ""
         inner = str(self.inner_layers) if self.inner == "attention" else "LSTM"
         outer = " + ".join(map(str, self.layers_of_outer_decoders)) or "none"
         return {
@@ -250,7 +254,7 @@ class AxialTransformerConfig:
             "layout": self.layout,
             "values": self._describe_values(),
             "convolution": f"reaches {self.convolution} pixels" if self.convolution else "none",
-            "positions": "learned" + ("" if self.rotary is None else f", rotary of base {self.rotary:g}"),
+            "positions": "learned" + (f", rotary of base {self.rotary:g}" if self.rotary else ""),
         }
 
 

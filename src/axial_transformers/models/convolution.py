@@ -27,11 +27,12 @@ class CausalConvolution(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig, level: int, values: CategoricalValues | OrdinalValues):
         super().__init__()
-        self.reach, self.inside = config.convolution, len(config.bijection.shape) - level - 1
+        self.reach = config.convolution
+        self.inside = len(config.bijection.shape) - level - 1
         self.channels = _channels_of_a_pixel(config)
         features = values.features
         self.of_codes = FeatureEmbedding(features, FEATURES) if isinstance(features, Features) else None
-        if self.of_codes is None:
+        if not self.of_codes:
             values_from_0_to_2 = 2 * torch.arange(config.num_values, dtype=torch.float32) / (config.num_values - 1)
             self.features = nn.Parameter(values_from_0_to_2[:, None])
         self.linear = Dense(inputs(config, level), self.channels * config.dim, bias=False)
@@ -48,7 +49,7 @@ class CausalConvolution(nn.Module):
     def numbers(self, codes: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a f"]:
         """Return what a window takes of each position."""
         codes = codes.to(next(self.parameters()).device)
-        return F.embedding(codes, self.features) if self.of_codes is None else self.of_codes(codes)
+        return self.of_codes(codes) if self.of_codes else F.embedding(codes, self.features)
 
     def windows_before(self, numbers: Float[Tensor, "b *a f"]) -> Float[Tensor, "b *pixels n"]:
         axis = numbers.ndim - 2 - self.inside
@@ -75,9 +76,9 @@ class CausalConvolution(nn.Module):
 
 def inputs(config: AxialTransformerConfig, level: int) -> int:
     """Return how many numbers a window has."""
-    reach, inside = config.convolution, len(config.bijection.shape) - level - 1
+    inside = len(config.bijection.shape) - level - 1
     features = FEATURES if config.values == "ordinal" else 1
-    return reach * (2 * reach + 1) ** inside * _channels_of_a_pixel(config) * features
+    return config.convolution * (2 * config.convolution + 1) ** inside * _channels_of_a_pixel(config) * features
 
 
 def _channels_of_a_pixel(config: AxialTransformerConfig) -> int:

@@ -69,7 +69,7 @@ def model_card(
     title = repository.rpartition("/")[2]
     example = kind_of(config)
     pictures = example == "image" and config.channels in (1, 3)
-    results = [] if result is None else [_measured(result, PICTURES if pictures else "other")]
+    results = [_measured(result, PICTURES if pictures else "other")] if result else []
     head = ModelCardData(
         license=licence,
         library_name="axial-transformers",
@@ -85,9 +85,13 @@ def model_card(
         **(rows or {}),
     }
     shape = ", ".join(map(str, (*config.shape, config.channels)))
-    labels, of_class, option = "", "", ""
+    labels = ""
+    of_class = ""
+    option = ""
     if config.needs_label:
-        labels, of_class, option = ", label=y", ", label=0", "--label 0 "
+        labels = ", label=y"
+        of_class = ", label=0"
+        option = "--label 0 "
     use = [f"bits = axial.bits_per_dim(model, x{labels})    # x: integers [N, {shape}]"]
     commands = ["evaluate {} DATA"]
     if not config.known_channels:

@@ -44,7 +44,9 @@ class LinearPrediction(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], channels: int, num_values: int):
         super().__init__()
-        self.shape, self.channels, self.num_values = shape, channels, num_values
+        self.shape = shape
+        self.channels = channels
+        self.num_values = num_values
         self.offsets = offsets_of(len(shape), channels)
         first = torch.zeros(2 ** len(shape), channels, len(self.offsets) + 1, dtype=torch.int64)
         first[..., -1] = self.first_constant
@@ -57,7 +59,8 @@ class LinearPrediction(nn.Module):
 
     def is_new(self) -> bool:
         """Return True if nothing has been fitted."""
-        neighbours, constants = self.coefficients[..., :-1], self.coefficients[..., -1]
+        neighbours = self.coefficients[..., :-1]
+        constants = self.coefficients[..., -1]
         return not neighbours.any() and bool((constants == self.first_constant).all())
 
     def forward(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
@@ -123,7 +126,8 @@ def _least_deviations(inputs: Float[Tensor, "n i"], targets: Float[Tensor, " n"]
     weights = torch.ones_like(targets)
     for _ in range(ROUNDS):
         weighted = inputs * weights[:, None]
-        products, wanted = weighted.mT @ inputs, weighted.mT @ targets
+        products = weighted.mT @ inputs
+        wanted = weighted.mT @ targets
         products.diagonal().add_(RIDGE * products.diagonal().mean() + RIDGE)
         found = torch.linalg.solve(products, wanted)
         weights = 1 / (1 + (targets - inputs @ found).abs()) ** 2

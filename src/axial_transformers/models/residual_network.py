@@ -60,16 +60,18 @@ class AxialResNet(nn.Module):
             nn.MaxPool2d(3, stride=2, padding=1) if published else nn.Identity(),
         )
         height, width = (-(-size // config.stem_stride) for size in config.shape)
-        fan_in, stages = config.width, []
+        fan_in = config.width
+        self.stages = nn.ModuleList()
         for level, blocks in enumerate(config.blocks):
-            inner, stride = config.width * 2 ** (level + 1), 1 if level == 0 else 2
-            stage = [AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span, stride)]
-            height, width, fan_in = -(-height // stride), -(-width // stride), 2 * inner
-            stage += [
-                AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span) for _ in range(blocks - 1)
-            ]
-            stages.append(nn.Sequential(*stage))
-        self.stages = nn.ModuleList(stages)
+            inner = config.width * 2 ** (level + 1)
+            stage = nn.Sequential()
+            for number in range(blocks):
+                stride = 2 if level and not number else 1
+                stage.append(AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span, stride))
+                height = -(-height // stride)
+                width = -(-width // stride)
+                fan_in = 2 * inner
+            self.stages.append(stage)
         self.head = nn.Linear(fan_in, config.num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -96,17 +98,20 @@ class AxialResNet(nn.Module):
 class AxialBottleneck(nn.Module):
     """x + (1x1, height attention, width attention, pooling by `stride`, 1x1)(x)."""
 
-    def __init__(self, fan_in: int, inner: int, heads: int, sizes: tuple[int, int], span: int | None, stride: int = 1):
+    def __init__(self, fan_in: int, inner: int, heads: int, sizes: tuple[int, int], span: int | None, stride: int):
         super().__init__()
 
         def attention(axis: int) -> PositionSensitiveAxialAttention:
-            size = sizes[axis - 1] if span is None else None
+            size = None if span else sizes[axis - 1]
             return PositionSensitiveAxialAttention(inner, heads, axis, size, span, normalisation="batch")
 
         self.stride = stride
-        self.down, self.down_norm = _pointwise(fan_in, inner), ChannelsLastBatchNorm(inner)
-        self.height, self.width = attention(1), attention(2)
-        self.up, self.up_norm = _pointwise(inner, 2 * inner), ChannelsLastBatchNorm(2 * inner)
+        self.down = _pointwise(fan_in, inner)
+        self.down_norm = ChannelsLastBatchNorm(inner)
+        self.height = attention(1)
+        self.width = attention(2)
+        self.up = _pointwise(inner, 2 * inner)
+        self.up_norm = ChannelsLastBatchNorm(2 * inner)
         nn.init.zeros_(self.up_norm.weight)
         self.shortcut = (
             nn.Identity()

@@ -21,8 +21,9 @@ from axial_transformers.ops.torch_private import is_bare
 
 def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> LineAttention:
     """Return attention along `axis`."""
-    length, width = config.bijection.shape[axis + 1], config.dim // config.heads
-    rotations = None if config.rotary is None else rotation_table(length, width, config.rotary)
+    length = config.bijection.shape[axis + 1]
+    width = config.dim // config.heads
+    rotations = rotation_table(length, width, config.rotary) if config.rotary else None
     return LineAttention(config.dim, config.heads, axis, causal, residual=True, rotations=rotations)
 
 
@@ -34,7 +35,8 @@ class ChannelEncoder(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig, values: CategoricalValues | OrdinalValues):
         super().__init__()
-        shape, self.channels = config.bijection.shape, config.bijection.channels
+        shape = config.bijection.shape
+        self.channels = config.bijection.channels
         self.features = values.features
         self.planes: Literal["one_hot", "index"] = config.channel_planes
         inputs = self.channels * values.features.size + (self.channels if self.planes == "one_hot" else 1)
@@ -85,7 +87,8 @@ class OuterDecoder(nn.Module):
         shape = config.bijection.shape
         inside = len(shape) - level - 1
         self.axis = -(inside + 2)
-        self.length, self.slab = shape[level], shape[level + 1 :]
+        self.length = shape[level]
+        self.slab = shape[level + 1 :]
         self.blocks = ModuleListOf(
             TransformerBlock(axis_attention(config, axis, axis == self.axis), config.hidden, config.dropout)
             for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
@@ -98,7 +101,7 @@ class OuterDecoder(nn.Module):
     ) -> Float[Tensor, "..."]:
         if not self.blocks:
             return context
-        if self.convolution is not None:
+        if self.convolution:
             context = context + self.convolution(values)
         u = h + context
         for block in self.blocks:
@@ -107,7 +110,7 @@ class OuterDecoder(nn.Module):
 
     def near(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b *s d"] | float:
         """Return what these slabs add to the context of the next."""
-        return 0.0 if self.convolution is None or not slabs else self.convolution.next(slabs)
+        return 0.0 if not self.convolution or not slabs else self.convolution.next(slabs)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
         return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]
@@ -116,7 +119,7 @@ class OuterDecoder(nn.Module):
         if not self.blocks:
             return torch.zeros_like(u)
         for block, cache in zip(self.blocks, state):
-            u = block(u) if cache is None else block.step(u, i, cache)
+            u = block.step(u, i, cache) if cache else block(u)
         return u
 
 
@@ -152,7 +155,8 @@ class InnerLSTM(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.dim, self.norm = config.dim, LayerNorm(config.dim)
+        self.dim = config.dim
+        self.norm = LayerNorm(config.dim)
         self.lstm = nn.LSTM(config.dim, config.dim, batch_first=True)
         self.dropout = Dropout(config.dropout)
 
@@ -178,5 +182,6 @@ class InnerLSTM(nn.Module):
                 out = state[0]
             else:
                 rows, after = self.lstm(self.norm(r)[:, None], tuple(part[None] for part in state))
-                out, state[:] = rows[:, 0], [part[0] for part in after]
+                out = rows[:, 0]
+                state[:] = [part[0] for part in after]
         return r + self.dropout(out)

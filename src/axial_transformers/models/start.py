@@ -40,20 +40,22 @@ def start_from(
         if mine[field] != others.get(field):
             same = "both models must have the same"
             raise ValueError(f"{name} has model.{field}={others.get(field)}, not {mine[field]}: {same}")
-    weights, changed = model.state_dict(), []
+    weights = model.state_dict()
+    learned = dict(model.named_parameters())
+    changed = []
     for key, old in trained.state_dict().items():
-        new = weights.get(key)
         if key.startswith(LABELS):
             continue
-        if new is not None and new.shape == old.shape:
+        new = weights.get(key)
+        if new is None or (new.shape != old.shape and key in learned and not key.startswith(POSITIONS)):
+            raise ValueError(f"{name} cannot be used for shape {model.config.shape}: its {key} depends on the shape")
+        if new.shape == old.shape:
             new.copy_(old)
-        elif new is not None and key.startswith(POSITIONS):
+        elif key.startswith(POSITIONS):
             axis = int(key.removeprefix(POSITIONS))
             new.copy_(_resized(old, model, trained, axis, name))
             how = "cut" if len(new) < len(old) else "interpolated"
             changed.append(f"positions along axis {axis + 1} are {how}: {len(old)} to {len(new)}")
-        elif key in dict(model.named_parameters()) or new is None:
-            raise ValueError(f"{name} cannot be used for shape {model.config.shape}: its {key} depends on the shape")
     return changed + _start_classes(model, trained, classes, classes_before)
 
 
@@ -64,13 +66,15 @@ def _start_classes(
     names_before: Sequence[str] | None,
 ) -> list[str]:
     """Copy the embeddings of classes, and return a line if some could not be copied."""
-    before, now = trained.config.num_classes, model.config.num_classes
+    before = trained.config.num_classes
+    now = model.config.num_classes
     anew = f"classes start anew: {before or 'none'} before, {now or 'none'} now"
-    if model.labels is None or trained.labels is None:
-        if model.labels is not None:
+    if not model.labels or not trained.labels:
+        if model.labels:
             model.labels.embed.table.zero_()
         return [] if before == now else [anew]
-    table, old = model.labels.embed.table, trained.labels.embed.table
+    table = model.labels.embed.table
+    old = trained.labels.embed.table
     if not (names and names_before):
         if before != now:
             return [anew]
@@ -90,7 +94,8 @@ def _resized(old: Tensor, model: AxialTransformer, trained: AxialTransformer, ax
     lengths = model.layout.shape[axis], trained.layout.shape[axis]
     channels = trained.layout.shape[axis] // trained.config.shape[axis] if axis < len(trained.config.shape) else 0
     if len(model.layout.shape) < len(model.config.shape) or not channels:
-        shape, layout = trained.config.shape, trained.config.layout
+        shape = trained.config.shape
+        layout = trained.config.layout
         raise ValueError(f"{name} has the layout {layout}, which needs model.shape={shape}")
     length, before = (each // channels for each in lengths)
     channel_major = trained.config.layout == "rows"

@@ -99,7 +99,8 @@ class CategoricalValues(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.num_values, self.outputs = config.num_values, config.num_logits
+        self.num_values = config.num_values
+        self.outputs = config.num_logits
         self.features = features_of(config)
 
     def embedding(self, dim: int) -> Embedding:
@@ -124,11 +125,11 @@ class CategoricalValues(nn.Module):
         return outputs
 
     def centres(self, codes: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
-        """Return what `distribution` takes, and does not need."""
+        """Return any numbers: values without an order have no centres."""
         return codes
 
     def middles(self, context: Float[Tensor, "b ..."]) -> Tensor:
-        """Return what `distribution` takes, and does not need."""
+        """Return any numbers: values without an order have no centres."""
         return context
 
     def distribution(self, outputs: Float[Tensor, "*s o"], centres: Tensor) -> Float[Tensor, "*s o"]:
@@ -148,7 +149,9 @@ class OrdinalValues(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.num_values, self.mixtures, self.outputs = config.num_values, config.mixtures, config.num_logits
+        self.num_values = config.num_values
+        self.mixtures = config.mixtures
+        self.outputs = config.num_logits
         self.max_log_precision = config.max_log_precision
         self.middle = (config.num_values - 1) // 2
         self.prediction = None
@@ -164,7 +167,7 @@ class OrdinalValues(nn.Module):
 
     def codes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """Return the codes of values 0..V-1."""
-        return x if self.prediction is None else x + self.num_values * self.prediction(x)
+        return x + self.num_values * self.prediction(x) if self.prediction else x
 
     def values(self, codes: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
         """Return the values of codes."""
@@ -172,7 +175,7 @@ class OrdinalValues(nn.Module):
 
     def centres(self, codes: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
         """Return the values from which means count: the predictions, or the middle."""
-        return torch.full_like(codes, self.middle) if self.prediction is None else codes // self.num_values
+        return codes // self.num_values if self.prediction else torch.full_like(codes, self.middle)
 
     def middles(self, context: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
         """Return the centres of values that are not centred."""
@@ -195,7 +198,7 @@ class OrdinalValues(nn.Module):
     @torch.no_grad()
     def fit(self, x: Integer[Tensor, "n *a c"], last: Dense) -> None:
         """Fit the prediction and the first distribution, of the layer `last`, to some examples of the training part."""
-        if self.prediction is not None:
+        if self.prediction:
             self.prediction.fit(x)
         codes = self.codes(x)
         difference = (self.values(codes) - self.centres(codes)).double()
@@ -221,7 +224,7 @@ class OrdinalValues(nn.Module):
         """
         if float(self.spread) != self.num_values / 4:
             return False
-        if self.prediction is not None and not self.prediction.is_new():
+        if self.prediction and not self.prediction.is_new():
             return False
         return torch.allclose(last.bias.detach().to(self.spread.dtype), self.first_bias(), rtol=1e-6, atol=0)
 
@@ -240,8 +243,10 @@ class Mixture(NamedTuple):
     def log_p(self, values: Integer[Tensor, "*#s"]) -> Float[Tensor, "..."]:
         """Return log p of values (shapes broadcast), by F(u) - F(l) = F(u) F(-l) (1 - e^-(u - l)): nothing cancels."""
         offsets = (values - self.centres).unsqueeze(-1).to(self.means.dtype) - self.means
-        upper, lower = (offsets + 0.5) * self.precisions, (offsets - 0.5) * self.precisions
-        is_first, is_last = (values == 0).unsqueeze(-1), (values == self.num_values - 1).unsqueeze(-1)
+        upper = (offsets + 0.5) * self.precisions
+        lower = (offsets - 0.5) * self.precisions
+        is_first = (values == 0).unsqueeze(-1)
+        is_last = (values == self.num_values - 1).unsqueeze(-1)
         below = F.logsigmoid(upper).masked_fill(is_last, 0.0)
         above = F.logsigmoid(-lower).masked_fill(is_first, 0.0)
         width = (-torch.expm1(-self.precisions)).log().masked_fill(is_first | is_last, 0.0)
@@ -260,9 +265,11 @@ class Mixture(NamedTuple):
         component. The temperature divides the logits of weights, and multiplies the widths. At 0, the most likely
         component's mean is chosen.
         """
-        weights, noise = self.weights.double(), noise.double()
+        weights = self.weights.double()
+        noise = noise.double()
         if temperature == 0:
-            chosen, within = weights.argmax(-1, keepdim=True), torch.full_like(noise, 0.5).unsqueeze(-1)
+            chosen = weights.argmax(-1, keepdim=True)
+            within = torch.full_like(noise, 0.5).unsqueeze(-1)
         else:
             shares = (weights / temperature).softmax(-1)
             ends = shares.cumsum(-1)

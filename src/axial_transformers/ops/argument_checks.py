@@ -31,7 +31,7 @@ def input_axis(x: Float[Tensor, "b *a d"], axis: int, dim: int) -> int:
 
 
 def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
-    counted = axis % x.ndim if -x.ndim <= axis < x.ndim else axis
+    counted = axis + x.ndim if axis < 0 else axis
     if not 1 <= counted <= axes:
         raise ValueError(f"axis {axis} is not an axis of {name} {list(x.shape)}: {layout} has axes 1..{axes}")
     return counted
@@ -105,7 +105,8 @@ def check_alike(q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a n k"], v: F
 
 def check_encodings(tables: Sequence[Float[Tensor, "r t w"]], heads: int, width: int, value_width: int) -> None:
     """Check the tables of equation 4."""
-    rows, widths = len(tables[0]), (width, width, value_width)
+    rows = len(tables[0])
+    widths = (width, width, value_width)
     if rows % 2 == 0:
         raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
     for name, table, width in zip(("query", "key", "value"), tables, widths):

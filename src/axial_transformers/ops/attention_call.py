@@ -67,9 +67,10 @@ class AttentionCall(NamedTuple):
     @property
     def block(self) -> tuple[int, int] | None:
         """With a window, the queries of a block, and the keys that any of them may attend to. None: whole lines."""
-        if self.window is None or self.any_length:  # which cannot count blocks
+        if not self.window or self.any_length:  # which cannot count blocks
             return None
-        queries, radius = max(self.window, SHORTEST_BLOCK), self.window // 2
+        queries = max(self.window, SHORTEST_BLOCK)
+        radius = self.window // 2
         return queries, radius + queries + (0 if self.causal else radius)
 
     @property
@@ -80,14 +81,14 @@ class AttentionCall(NamedTuple):
     @property
     def operands(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, rotated, with the same number of heads."""
-        q, k, v = self.q, self.k, self.v
+        q = self.q
+        k = self.k
+        v = self.v
         if self.rotations is not None:
-            q, k = rotate(q, self.rotations, self.axis), rotate(k, self.rotations, self.axis)
+            q = rotate(q, self.rotations, self.axis)
+            k = rotate(k, self.rotations, self.axis)
         heads = q.shape[-2]
-        if k.shape[-2] != heads:
-            k = k.repeat_interleave(heads // k.shape[-2], dim=-2)
-        if v.shape[-2] != heads:
-            v = v.repeat_interleave(heads // v.shape[-2], dim=-2)
+        k, v = (x if x.shape[-2] == heads else x.repeat_interleave(heads // x.shape[-2], dim=-2) for x in (k, v))
         return q, k, v
 
 
@@ -115,7 +116,7 @@ def normalised(call: AttentionCall) -> AttentionCall:
     """Lay the bias out by line, split the axis of a dilation (`_dilated`), and drop a window that covers the line."""
     if call.bias is not None:
         call = call._replace(bias=_bias_of_lines(call.bias, call))
-    if (call.dilation == 1 and call.window is None) or call.any_length:
+    if (call.dilation == 1 and not call.window) or call.any_length:
         return call
     if call.dilation > 1:
         call = _dilated(call)
@@ -163,13 +164,15 @@ def unpacked(qkv: Float[Tensor, "b *a e"], packing: Packing) -> tuple[Tensor, ..
 
 
 def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
-    q, axis, window = call.q, call.axis, call.window
+    q = call.q
+    window = call.window
     if not bias.is_floating_point():
         raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
-    if window is None and call.dilation > 1:
+    if not window and call.dilation > 1:
         raise ValueError("attn_bias with a dilation needs a window: its columns are then the positions of the window")
-    length, others = q.shape[axis], [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, axis)]
-    keys = length if window is None else window
+    length = q.shape[call.axis]
+    others = [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, call.axis)]
+    keys = window or length
     full = [q.shape[0], *others, q.shape[-2], length, keys]
     of_lines = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias
     if of_lines.ndim != len(full) or any(a not in (1, b) for a, b in zip(of_lines.shape, full)):
@@ -178,7 +181,7 @@ def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
             f"attn_bias must be {[full[0], *full[-3:]]}{by_line}, with sizes of 1 where it is the same, not "
             f"{list(bias.shape)}"
         )
-    return of_lines if window is None else of_lines.expand(*of_lines.shape[:-1], window)
+    return of_lines.expand(*of_lines.shape[:-1], window) if window else of_lines
 
 
 def _dilated(call: AttentionCall) -> AttentionCall:

@@ -80,7 +80,8 @@ def tied_axial_attention(
     absent from all rows are excluded. Arguments are those of `axial_attention`, with equal numbers of heads, and a bias
     for the grid without the axis `tied`.
     """
-    axis, tied = data_axis(q, axis), data_axis(q, tied)
+    axis = data_axis(q, axis)
+    tied = data_axis(q, tied)
     if axis == tied:
         raise ValueError(f"attention along axis {axis} cannot be tied over the same axis")
     check_tensors(key_mask, attn_bias, q=q, k=k, v=v)
@@ -121,7 +122,8 @@ def position_sensitive_attention(  # noqa: PLR0913
         axis, causal, key_mask: see `axial_attention`.
         scale: default 1/sqrt(K); 1 is equation 4 as printed.
     """
-    axis, tables = data_axis(q, axis), (query_table, key_table, value_table)
+    axis = data_axis(q, axis)
+    tables = (query_table, key_table, value_table)
     check_tensors(key_mask, *tables, q=q, k=k, v=v)
     check_alike(q, k, v)
     check_encodings(tables, q.shape[-2], q.shape[-1], v.shape[-1])

@@ -76,7 +76,7 @@ def choose(call: AttentionCall) -> Backend:
     if not torch.compiler.is_compiling() and LOG.isEnabledFor(logging.DEBUG):
         LOG.debug("attention of %s along axis %d:\n%s", [*call.q.shape], call.axis, explain(call))
     for backend in BACKENDS:
-        if backend.refuses(call) is None:
+        if not backend.refuses(call):
             return backend
     raise AssertionError("composed_attention takes all calls without tables, composed_relative those with")
 
@@ -84,4 +84,4 @@ def choose(call: AttentionCall) -> Backend:
 def explain(call: AttentionCall) -> str:
     """Return a line for each backend: why it refuses a call, or that it takes it. The first that takes it runs."""
     reasons = {backend.__name__.rpartition(".")[2]: backend.refuses(call) for backend in BACKENDS}
-    return "\n".join(f"{name}: {'takes it' if why is None else f'refuses: {why}'}" for name, why in reasons.items())
+    return "\n".join(f"{name}: {f'refuses: {why}' if why else 'takes it'}" for name, why in reasons.items())

@@ -16,12 +16,10 @@ from torch.utils.flop_counter import register_flop_formula
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops import composed_attention, composed_relative
 from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
-from axial_transformers.ops.line_groups import is_shared, mask_of_lines
+from axial_transformers.ops.line_groups import bias_of_lines, mask_of_lines
 from axial_transformers.ops.operators import (
-    check_extras,
-    check_lines,
-    check_tables,
-    check_written,
+    TABLES,
+    check_memory,
     cpu_operator,
     has_engine,
     integers,
@@ -38,7 +36,6 @@ PARTS_OF_BIAS, PARTS_OF_TABLES = 32, 16
 """Sums of a gradient, whose number does not depend on that of threads."""
 AT_ONCE = 2**17
 """Numbers that a core's own cache holds."""
-TABLES = 3
 PAIRS = 2
 """For C: bfloat16, and the processor multiplies pairs of it (`engine/pairs.h`)."""
 
@@ -47,9 +44,9 @@ def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
     if call.q.device.type != "cpu":
         return "the engine runs on a CPU"
-    if call.tables is not None or call.full:
+    if call.tables or call.full:
         return "it takes lines of one grid, without tables"
-    if call.window is not None or call.dilation > 1 or call.dropout:
+    if call.window or call.dilation > 1 or call.dropout:
         return "it has no windows and no dropout"
     if call.bias is None and call.k.shape[-2] != call.v.shape[-2]:
         return "it takes as many heads of values as of keys"
@@ -82,14 +79,15 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     bias = call.bias
     if bias is None:
         return differentiable(call, (), call.tensors)
-    if call.packing is None:
+    if not call.packing:
         q, k, v = call.operands
         call = call._replace(q=q, k=k, v=v, rotations=None)
-    heads, length, others = call.q.shape[-2], call.q.shape[call.axis], bias.shape[1:-3]
-    if not is_shared(bias):
-        others = torch.Size(size for dim, size in enumerate(call.q.shape[:-2]) if dim not in (0, call.axis))
-        bias = bias.expand(len(call.q), *others, -1, -1, -1)
-    bias = bias.float().expand(*bias.shape[:-3], heads, length, length).flatten(0, -4)
+    length = call.q.shape[call.axis]
+    others = [size for dim, size in enumerate(call.q.shape[:-2]) if dim not in (0, call.axis)]
+    bias = bias_of_lines(bias, others)
+    if bias.shape[1] > 1:
+        bias = bias.expand(len(call.q), -1, -1, -1, -1)
+    bias = bias.float().expand(-1, -1, call.q.shape[-2], length, length).flatten(0, 1)
     # float32, heads before lines, keys before queries
     return differentiable(call, (bias.transpose(0, 1).mT.contiguous(),), call.tensors)
 
@@ -122,13 +120,17 @@ class _Attention(torch.autograd.Function):
         forward: Any = _forward if is_observed(q) else _write_forward
         forward([q, k, v], tensors[:count], *options, present, rotations, out, sums)
         ctx.save_for_backward(sums, present, rotations, *tensors)
-        ctx.packing, ctx.options, ctx.count = packing, options, count
+        ctx.packing = packing
+        ctx.options = options
+        ctx.count = count
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         sums, present, rotations, *tensors = ctx.saved_tensors
-        packing, count, needed = ctx.packing, ctx.count, ctx.needs_input_grad[5:]
+        packing = ctx.packing
+        count = ctx.count
+        needed = ctx.needs_input_grad[5:]
         options = *ctx.options, present, rotations
         if not torch.compiler.is_compiling() and is_differentiated(grad):
 
@@ -136,7 +138,8 @@ class _Attention(torch.autograd.Function):
                 return _formula(_parts(given[count:], packing), given[:count], *options)
 
             return *[None] * 5, *composed_attention.gradients_by(formula, tensors, needed, grad)
-        given, learned = tensors[count:], tensors[:count]
+        given = tensors[count:]
+        learned = tensors[:count]
         grads = [x.new_empty(x.shape) for x in given]
         d_learned = [x.new_empty(x.shape) for x in learned if any(needed[:count]) or count == TABLES]
         written = [*_parts(grads, packing), *d_learned]
@@ -146,7 +149,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _parts(tensors: Sequence[Tensor], packing: Packing | None) -> Sequence[Tensor]:
-    return tensors if packing is None else unpacked(tensors[0], packing)
+    return unpacked(tensors[0], packing) if packing else tensors
 
 
 def _formula(
@@ -185,8 +188,8 @@ def _write_forward(  # noqa: PLR0913
     sums: Tensor,
 ) -> None:
     """Write the result, and `sums`, which `_backward` needs."""
-    check_written([out], [out], axis)
-    lines = _of_lines([*qkv, out], [], learned, axis, causal, scale, present, rotations, sums)
+    check_memory([*qkv, out], [out], learned, axis, present, rotations, sums)
+    lines = _lines_in_memory([*qkv, out], [], learned, axis, causal, scale, present, rotations, sums)
     function = getattr(library(), "relative_forward" if len(learned) == TABLES else "attend_forward")
 
     def work(first: int, last: int) -> None:
@@ -210,32 +213,39 @@ def _write_backward(  # noqa: PLR0913
     grads: Sequence[Tensor],
 ) -> None:
     """Write the gradients of q, k and v, then those of `learned`; they may be missing for a bias."""
-    check_written(grads, [*qkv_grad[:3], *learned][: len(grads)], axis)
-    lines = _of_lines(qkv_grad, grads[:3], learned, axis, causal, scale, present, rotations, sums)
+    check_memory(qkv_grad, grads, learned, axis, present, rotations, sums)
+    lines = _lines_in_memory(qkv_grad, grads[:3], learned, axis, causal, scale, present, rotations, sums)
     engine: Any = library()
     if len(learned) == TABLES:
         parts = min(PARTS_OF_TABLES, lines.groups)
-        found = [table.new_empty(parts, *table.shape) for table in learned]
-        arguments = *lines.arguments, *map(pointer, found), c_int64(parts)
+        of_parts = [table.new_empty(parts, *table.shape) for table in learned]
+        arguments = *lines.arguments, *map(pointer, of_parts), c_int64(parts)
         parallel_ranges(lambda *bounds: engine.relative_backward(*arguments, *map(c_int64, bounds)), parts)
-    elif len(grads) == len(qkv_grad) - 1:
+        for grad, numbers in zip(grads[3:], of_parts):
+            grad.copy_(numbers.sum(0))
+    elif grads[3:]:
+        grads[3].copy_(_gradient_of_bias(lines, grads[3].shape))
+    else:
         arguments = *lines.arguments, pointer(None)
         parallel_ranges(lambda *bounds: engine.attend_backward(*arguments, *lines.pieces(*bounds)), lines.groups)
-        return
-    else:
-        count = grads[3].shape[:2].numel()
-        share = lines.groups // count
-        parts = min(share, -(-PARTS_OF_BIAS // count))
-        found = [torch.zeros(parts, *grads[3].shape)]
 
-        def work(first: int, last: int) -> None:
-            for i, part in (divmod(number, parts) for number in range(first, last)):
-                pieces = lines.pieces(i * share + share * part // parts, i * share + share * (part + 1) // parts)
-                engine.attend_backward(*lines.arguments, pointer(found[0][part].flatten(0, 1)[i]), *pieces)
 
-        parallel_ranges(work, count * parts)
-    for grad, of_parts in zip(grads[3:], found):
-        grad.copy_(of_parts.sum(0))
+def _gradient_of_bias(lines: "_LinesInMemory", shape: torch.Size) -> Tensor:
+    """Write the gradients of q, k and v, and return that of a bias: a sum over the lines that share it, in parts."""
+    engine: Any = library()
+    count = shape[:2].numel()
+    share = lines.groups // count
+    parts = min(share, -(-PARTS_OF_BIAS // count))
+    of_parts = torch.zeros(parts, *shape)
+
+    def work(first: int, last: int) -> None:
+        for number in range(first, last):
+            i, part = divmod(number, parts)
+            pieces = lines.pieces(i * share + share * part // parts, i * share + share * (part + 1) // parts)
+            engine.attend_backward(*lines.arguments, pointer(of_parts[part].flatten(0, 1)[i]), *pieces)
+
+    parallel_ranges(work, count * parts)
+    return of_parts.sum(0)
 
 
 _backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))(_write_backward)
@@ -243,10 +253,13 @@ _backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_ar
 
 def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) -> int:
     """Return FLOPs of products, from shapes, as torch counts those of the formula."""
-    q, v = qkv[0], qkv[2]
-    keys, products = q[axis], q[-1] + v[-1]
+    q = qkv[0]
+    v = qkv[2]
+    keys = q[axis]
+    products = q[-1] + v[-1]
     if len(learned) == TABLES:
-        keys, products = min(keys, learned[0][0]), 3 * q[-1] + 2 * v[-1]
+        keys = min(keys, learned[0][0])
+        products = 3 * q[-1] + 2 * v[-1]
     return 2 * prod(q[:-1]) * keys * products
 
 
@@ -273,7 +286,7 @@ class _LinesInMemory(NamedTuple):
         return c_int64(first * self.at_once), c_int64(last * self.at_once)
 
 
-def _of_lines(  # noqa: PLR0913
+def _lines_in_memory(  # noqa: PLR0913
     lines: Sequence[Tensor],
     written: Sequence[Tensor],
     learned: Sequence[Tensor],
@@ -284,41 +297,68 @@ def _of_lines(  # noqa: PLR0913
     rotations: Tensor | None,
     sums: Tensor,
 ) -> _LinesInMemory:
-    """Return what C takes, after all checks; tensors whose lines have no even strides are copied."""
+    """Return what C takes; q, k, v and the result or its gradient are copied if their lines have no even strides."""
     q, k, v, _ = lines
-    tables = learned if len(learned) == TABLES else ()
-    bias = learned[0] if learned and not tables else None
-    check_lines(lines, axis, sums, grouped=not learned, half=not tables)
-    check_extras(q, axis, bias, rotations, present)
-    if tables:
-        check_tables(tables, lines, axis)
-    outer, inner, length = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel(), q.shape[axis]
+
+    outer = q.shape[:axis].numel()
+    inner = q.shape[axis + 1 : -2].numel()
+    length = q.shape[axis]
     heads, width = q.shape[-2:]
-    group, of_head = heads // k.shape[-2], length * (4 * width + 3 * v.shape[-1])
-    shares = [n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE)]
-    at_once = 1 if bias is not None else max(shares)
-    even, strides = list[Tensor](), list[int]()
-    for x in (*lines, *written):
-        found = strides_of_lines(x.shape, x.stride(), axis)
-        if found is None:
-            x = x.contiguous()
-            found = strides_of_lines(x.shape, x.stride(), axis)
-        assert found is not None
-        even.append(x)
-        strides += found
-    shared = outer * inner // (1 if bias is None else bias.shape[1])
-    encoded = (len(tables[0]) // 2, tables[0].shape[1]) if tables else (0, 1)
-    numbers = outer, inner, heads, length, width, v.shape[-1], shared, group, at_once, *encoded, causal
-    bfloat16 = 0
-    if q.dtype == torch.bfloat16:
-        engine: Any = library()
-        bfloat16 = PAIRS if engine.multiplies_pairs else 1
-    sizes = *numbers, bfloat16
-    if rotations is not None:
-        rotations = rotations.detach()[:length].float().contiguous()
-    extras = [present, *(tables or (bias, rotations))]
+    group = heads // k.shape[-2]
+    at_once = _heads_at_once(heads, group, length * (4 * width + 3 * v.shape[-1]))
+    sharing = outer * inner
+    radius = 0
+    heads_of_tables = 1
+    if len(learned) == TABLES:
+        extras = [present, *learned]
+        scales = [c_float(scale)]
+        radius = len(learned[0]) // 2
+        heads_of_tables = learned[0].shape[1]
+    else:
+        bias = None
+        if learned:
+            (bias,) = learned
+            at_once = 1
+            sharing //= bias.shape[1]
+        if rotations is not None:
+            rotations = rotations.detach()[:length].float().contiguous()
+        extras = [present, bias, rotations]
+        scales = []
+    even = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in lines]
+    even += written
+
+    sizes = (
+        *(outer, inner, heads, length, width, v.shape[-1], sharing, group, at_once),
+        *(radius, heads_of_tables, causal, _bfloat16(q)),
+    )
     arguments = (
-        *map(pointer, even), integers(tuple(strides)), integers(sizes), *map(pointer, extras),
-        *([c_float(scale)] if tables else []), pointer(sums),
-    )  # fmt: skip
+        *(*map(pointer, even), integers(_strides(even, axis)), integers(sizes)),
+        *(*map(pointer, extras), *scales, pointer(sums)),
+    )
     return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, extras))
+
+
+def _strides(tensors: Sequence[Tensor], axis: int) -> tuple[int, ...]:
+    strides: list[int] = []
+    for x in tensors:
+        own = strides_of_lines(x.shape, x.stride(), axis)
+        assert own is not None
+        strides += own
+    return tuple(strides)
+
+
+def _heads_at_once(heads: int, group: int, numbers: int) -> int:
+    """Return how many heads of `numbers` numbers a core's cache holds: whole groups, at least one."""
+    at_once = group
+    for count in range(group, heads + 1, group):
+        if heads % count == 0 and count * numbers <= AT_ONCE:
+            at_once = count
+    return at_once
+
+
+def _bfloat16(q: Tensor) -> int:
+    """Return for C whether tensors are bfloat16, and how they are multiplied."""
+    if q.dtype != torch.bfloat16:
+        return 0
+    engine: Any = library()
+    return PAIRS if engine.multiplies_pairs else 1

@@ -9,7 +9,7 @@ from axial_transformers.ops.compiled_attention import differentiable, engine_ref
 
 def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
-    if call.tables is None:
+    if not call.tables:
         return "it computes equation 4 only"
     if call.q.device.type != "cpu":
         return "the engine runs on a CPU"
@@ -18,7 +18,7 @@ def refuses(call: AttentionCall) -> str | None:
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call in float32; any number of derivatives."""
-    assert call.tables is not None
+    assert call.tables
     rows = len(call.tables[0])
     beyond = max(0, rows // 2 - (call.q.shape[call.axis] - 1))
     tables = tuple(table.float()[beyond : rows - beyond].contiguous() for table in call.tables)

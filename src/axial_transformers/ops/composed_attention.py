@@ -14,7 +14,7 @@ from axial_transformers.ops.line_groups import attend_in_groups, mask_of, zero_w
 
 def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
-    return None if call.tables is None else "equation 4 has terms of its own"
+    return "equation 4 has terms of its own" if call.tables else None
 
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
@@ -69,7 +69,8 @@ def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 def _softmax_of_scores(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:
     """Return `weights`; arbitrary for a query without keys."""
-    scores, mask = _scaled(q) @ k.mT, mask_of(bias, allowed, q)
+    scores = _scaled(q) @ k.mT
+    mask = mask_of(bias, allowed, q)
     return softmax(scores if mask is None else scores + mask).to(q.dtype)
 
 

@@ -18,12 +18,13 @@ from torch.utils.checkpoint import checkpoint
 from axial_transformers.ops.attention_call import AttentionCall, Tables, without_absent
 from axial_transformers.ops.composed_attention import softmax
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, piece, to_lines
+from axial_transformers.ops.positions import offsets
 from axial_transformers.ops.torch_private import is_recorded
 
 
 def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
-    return None if call.tables is not None else "it computes equation 4 only"
+    return None if call.tables else "it computes equation 4 only"
 
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
@@ -32,7 +33,7 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
 
 
 def _in_pieces(call: AttentionCall) -> Tensor:
-    assert call.tables is not None
+    assert call.tables
     attend = partial(_attend_lines, tables=call.tables, causal=call.causal, scale=call.scale)
     present = mask_of_lines(call.key_mask, call.axis)
     q, k, v = (to_lines(x, call.axis) for x in (call.q, call.k, call.v))
@@ -73,9 +74,10 @@ class Window(NamedTuple):
     def of(
         cls, length: int, rows: int, causal: bool, device: torch.device, present: Bool[Tensor, "m l"] | None = None
     ) -> "Window":
-        radius, dense = rows // 2, rows >= length
+        radius = rows // 2
+        dense = rows >= length
         position = torch.arange(length, device=device)[:, None]
-        offset = torch.arange(length, device=device) - position if dense else torch.arange(rows, device=device) - radius
+        offset = offsets(length, length, device) if dense else torch.arange(rows, device=device) - radius
         inside = (offset.abs() <= radius) & (offset + position >= 0) & (offset + position < length)
         complete = radius >= length - 1 and not causal and present is None
         allowed = inside & (offset <= 0) if causal else inside

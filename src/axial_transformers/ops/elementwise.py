@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from ctypes import c_float, c_int32, c_int64, c_uint64
-from itertools import product
 from typing import Any
 
 import torch
@@ -93,7 +92,7 @@ def dropout_seeded(seed: int, device: torch.device) -> Iterator[None]:
 def repeated_dropout() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Return contexts for a computation and its repetition: both draw the same numbers (torch.utils.checkpoint)."""
     generator = _generator.get()
-    if generator is None:  # torch's generators, which torch repeats
+    if not generator:  # torch's generators, which torch repeats
         return nullcontext(), nullcontext()
     return nullcontext(), _rewound(generator, generator.get_state())
 
@@ -130,7 +129,8 @@ class _QuickGELU(torch.autograd.Function):
         if is_differentiated(grad):
             s = torch.sigmoid(STEEPNESS * x)
             return grad * s * (1 + STEEPNESS * x * (1 - s))
-        x, grad = x.resolve_neg().contiguous(), grad.resolve_neg().contiguous()
+        x = x.resolve_neg().contiguous()
+        grad = grad.resolve_neg().contiguous()
         out = torch.empty_like(x)
         if _pays(x) and _pays(grad):
             _in_units("quick_gelu_backward", x, x, grad, out)
@@ -142,7 +142,9 @@ class _QuickGELU(torch.autograd.Function):
 class _AddDropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, dropped: int) -> Tensor:
-        ctx.seed, ctx.dropped, ctx.dtype = _seed(), dropped, y.dtype
+        ctx.seed = _seed()
+        ctx.dropped = dropped
+        ctx.dtype = y.dtype
         out = x.new_empty(x.shape)
         _drop(x, y, ctx.seed, dropped, out)
         return out
@@ -192,12 +194,8 @@ def shifted_copies(x: Float[Tensor, "b *a c"]) -> Float[Tensor, "b *a n"]:
 
     Its weight [3, .., 3, C, D] flattens to [3^d * C, D]: offsets -1, 0, 1, the last axis fastest.
     """
-    shape = x.shape[1:-1]
-    padded = F.pad(x, (0, 0) + (1, 1) * len(shape))
-    copies = []
-    for corner in product(range(3), repeat=len(shape)):
-        copy = padded
-        for axis, (start, size) in enumerate(zip(corner, shape), start=1):
-            copy = copy.narrow(axis, start, size)
-        copies.append(copy)
-    return torch.cat(copies, dim=-1)
+    axes = x.ndim - 2
+    windows = F.pad(x, (0, 0) + (1, 1) * axes)
+    for axis in range(1, axes + 1):
+        windows = windows.unfold(axis, 3, 1)
+    return windows.movedim(axes + 1, -1).flatten(axes + 1).contiguous()

@@ -23,7 +23,7 @@ ROUNDED_TO = 128
 
 def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
-    if call.tables is not None:
+    if call.tables:
         return "equation 4 has terms of its own"
     if is_transformed():
         return "transforms of torch.func do not take it"
@@ -32,7 +32,7 @@ def refuses(call: AttentionCall) -> str | None:
     if call.dropout or (call.bias is not None and call.bias.requires_grad and torch.is_grad_enabled()):
         return "on a CPU it has no dropout, and no gradient of a bias"
     block = call.block
-    keys = call.k.shape[call.axis] if block is None else block[1]
+    keys = block[1] if block else call.k.shape[call.axis]
     if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
         return "a comparison would tie the exported graph to the sizes that it was traced with"
     if keys <= (2048 if call.q.dtype.itemsize == 2 else 63):
@@ -77,12 +77,16 @@ def _fused_groups(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float
 ) -> Tensor:
     """Attend within groups, without copies of a shared mask: what shares it becomes the second dimension."""
-    order, first, mask = [0, 1, 2], 2, mask_of(bias, allowed, q)
+    order = [0, 1, 2]
+    first = 2
+    mask = mask_of(bias, allowed, q)
     if mask is not None and mask.shape[:2] not in ((1, 1), q.shape[:2]):
         shared = [dim for dim in order if mask.shape[dim] == 1]
-        longest, widest = max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])
+        longest = max(q.shape[-2], k.shape[-2])
+        widest = max(q.shape[-1], v.shape[-1])
         if copies_count(q.device) and max_lines(prod([q.shape[dim] for dim in shared]), longest, widest):
-            order, first = [dim for dim in order if dim not in shared] + shared, 3 - len(shared)
+            order = [dim for dim in order if dim not in shared] + shared
+            first = 3 - len(shared)
         else:
             mask = mask.expand(*q.shape[:2], -1, -1, -1)
 

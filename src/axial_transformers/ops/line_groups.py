@@ -1,6 +1,6 @@
 """The lines of a call as torch's operations take them: in groups that share a mask, and not too many at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import prod
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.ops.attention_call import AttentionCall, without_absent
+from axial_transformers.ops.positions import offsets
 from axial_transformers.ops.torch_private import is_recorded
 
 PIECE = {"cpu": 2**19}
@@ -37,92 +38,102 @@ def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Floa
     groups = groups_of(without_absent(call))
     at_once = is_recorded() or _scores(groups) <= piece(groups.q.device)
     out = _without_excluded(attend, groups, call.dropout) if at_once else _in_pieces(attend, groups, call.dropout)
-    if call.window is not None and not call.any_length:
-        batch, length = call.q.shape[0], call.q.shape[call.axis]
+    if call.window and not call.any_length:
+        batch = call.q.shape[0]
+        length = call.q.shape[call.axis]
         out = out.unflatten(0, (batch, -(-length // out.shape[-2]))).movedim(1, 3).flatten(3, 4)[..., :length, :]
     return from_lines(out.flatten(0, 1), call.q, call.axis)
 
 
 def groups_of(call: AttentionCall) -> Groups:
     """Return the lines, those of an example beside each other if need be; with a window, the blocks of all lines."""
-    sizes, axis = call.q.shape[:-2], call.axis
-    length, others = sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
+    batch, *sizes = call.q.shape[:-2]
+    others = sizes[: call.axis - 1] + sizes[call.axis :]
     by_example = call.bias is not None or call.window is not None or call.dropout > 0
-    grid = (sizes[0], prod(others)) if by_example else (1, sizes[0] * prod(others))
-    lines = [to_lines(x, axis) for x in call.operands]
-    q, k, v = [x.unflatten(0, grid) for x in lines] if by_example else [x[None] for x in lines]
-    present, bias = call.key_mask, call.bias
-    present = None if present is None else present.movedim(axis, -1).reshape(*grid, k.shape[-2])
-    if bias is not None:
-        if not is_shared(bias):
-            bias = bias.expand(-1, *others, -1, -1, -1)
-        bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
+    grid = (batch, prod(others)) if by_example else (1, batch * prod(others))
+    lines = (to_lines(x, call.axis) for x in call.operands)
+    q, k, v = (x.view(*grid, *x.shape[1:]) for x in lines)
+    present = call.key_mask
+    if present is not None:
+        present = present.movedim(call.axis, -1).reshape(*grid, k.shape[-2])
+    bias = None if call.bias is None else bias_of_lines(call.bias, others).to(q.dtype)
     block = call.block
-    if block is not None:
+    if block:
         return _blocks(call, block, Groups(q, k, v, bias), present)
+    return _whole_lines(call, Groups(q, k, v, bias), present)
+
+
+def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> Groups:
+    """Return lines with the pairs that attend; only in exported graphs they have windows and dilations."""
+    bias = lines.bias
     allowed = None if present is None else present[:, :, None, None, :]
-    inside = None
-    if call.dilation > 1 or call.window is not None:  # in exported graphs
-        position = torch.arange(length, device=q.device)
-        offset = position - position[:, None]
-        inside = offset % call.dilation == 0
-        if call.window is not None:
-            inside = inside & (offset.abs() <= call.window // 2 * call.dilation)
-            bias = None if bias is None else _of_all_pairs(bias, offset // call.dilation)
+    inside: list[Tensor] = []
+    length = lines.q.shape[-2]
+    device = lines.q.device
+    if call.dilation > 1 or call.window:
+        offset = offsets(length, length, device)
+        inside.append(offset % call.dilation == 0)
+        if call.window:
+            inside.append(offset.abs() <= call.window // 2 * call.dilation)
+            if bias is not None:
+                rows = bias.expand(*bias.shape[:-2], len(offset), -1)
+                bias = _of_pairs(rows, offset // call.dilation + call.window // 2)
     if call.causal:
-        past = torch.ones(length, k.shape[-2], dtype=torch.bool, device=q.device).tril()
-        inside = past if inside is None else past & inside
-    if inside is not None:
-        allowed = inside[None, None, None] if allowed is None else allowed & inside
-    return Groups(q, k, v, None if bias is None else bias.to(q.dtype), allowed)
+        inside.append(torch.ones(length, length, dtype=torch.bool, device=device).tril())
+    for pairs in inside:
+        allowed = pairs[None, None, None] if allowed is None else allowed & pairs
+    return lines._replace(bias=bias, allowed=allowed)
 
 
 def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present: Tensor | None) -> Groups:
     """Return blocks of queries, [g, m] = [B blocks, lines], and what each attends to, under a band."""
-    assert call.window is not None
+    assert call.window
     q, k, v, bias, _ = lines
-    batch, length, window, (block, keys) = q.shape[0], q.shape[-2], call.window, sizes
-    radius = window // 2
+    length = q.shape[-2]
+    block, keys = sizes
+    radius = call.window // 2
+    after = 0 if call.causal else radius
     blocks = -(-length // block)
     beyond = blocks * block - length
-    after = 0 if call.causal else radius
 
     def around(x: Tensor) -> Tensor:
         return F.pad(x, (radius, beyond + after)).unfold(-1, keys, block)
 
+    def in_blocks(x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 0, beyond)).unflatten(-2, (blocks, block))
+
     def grouped(x: Tensor) -> Tensor:
         x = x.movedim(3, 1)
-        return x.flatten(0, 1) if x.shape[0] == x.shape[1] == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
+        shared = x.shape[0] == x.shape[1] == 1
+        return (x if shared else x.expand(len(q), blocks, *x.shape[2:])).flatten(0, 1)
 
-    column = torch.arange(keys, device=q.device) - torch.arange(block, device=q.device)[:, None]
-    band = (column >= 0) & (column < (radius + 1 if call.causal else window))
+    column = offsets(block, keys, q.device)
+    band = (column >= 0) & (column <= radius + after)
     if present is None:
         present = torch.ones(1, 1, length, dtype=torch.bool, device=q.device)
     allowed = grouped(around(present)[:, :, None, :, None, :] & band)
-    if bias is not None and bias.shape[-2] == 1:
-        bias = grouped(bias[..., column.clamp(0, window - 1)])
-    elif bias is not None:
-        rows = F.pad(bias, (0, 0, 0, beyond)).unflatten(-2, (blocks, block))
-        bias = grouped(rows.gather(-1, column.clamp(0, window - 1).expand(*rows.shape[:-2], -1, -1)))
-    q = grouped(F.pad(q, (0, 0, 0, beyond)).unflatten(-2, (blocks, block)))
+    if bias is not None:
+        same = bias.shape[-2] == 1
+        rows = bias.unsqueeze(-2).expand(*bias.shape[:-1], block, -1) if same else in_blocks(bias)
+        bias = grouped(_of_pairs(rows, column))
     k, v = (grouped(around(x.mT).movedim(-3, -1)) for x in (k, v))
-    return Groups(q, k, v, None if bias is None else bias.to(q.dtype), allowed)
+    return Groups(grouped(in_blocks(q)), k, v, bias, allowed)
 
 
-def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l w"], steps: Tensor) -> Float[Tensor, "#b #m #n l l"]:
-    window = bias.shape[-1]
-    column = (steps + window // 2).clamp(0, window - 1).expand(*bias.shape[:-2], -1, -1)
-    return bias.expand(*bias.shape[:-2], steps.shape[0], window).gather(-1, column)
+def _of_pairs(bias: Float[Tensor, "*s l w"], column: Tensor) -> Float[Tensor, "*s l k"]:
+    """Return the bias of each pair: of a query's row, its column, or the nearest."""
+    return bias.gather(-1, column.clamp(0, bias.shape[-1] - 1).expand(*bias.shape[:-2], -1, -1))
 
 
 def _in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
-    q, scores, most = groups.q, _scores(groups), piece(groups.q.device)
-    if scores <= most or q.shape[:2].numel() <= 1:
+    scores = _scores(groups)
+    most = piece(groups.q.device)
+    if scores <= most or groups.q.shape[:2].numel() <= 1:
         arguments = attend, groups, dropout
         out: Tensor = checkpoint(_without_excluded, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
         return out
-    dim = 0 if q.shape[0] > 1 else 1
-    step = max(1, most * q.shape[dim] // scores)
+    dim = 0 if groups.q.shape[0] > 1 else 1
+    step = max(1, most * groups.q.shape[dim] // scores)
     parts = zip(*(repeat(x) if x is None or x.shape[dim] == 1 else x.split(step, dim) for x in groups))
     return torch.cat([_in_pieces(attend, Groups(*part), dropout) for part in parts], dim)
 
@@ -162,9 +173,11 @@ def zero_without_keys(x: Tensor, allowed: Tensor | None) -> Tensor:
     return x if allowed is None else x.masked_fill(~allowed.any(dim=-1, keepdim=True), 0)
 
 
-def is_shared(bias: Float[Tensor, "..."]) -> bool:
-    """Return True if all lines of an example have one bias."""
-    return all(size == 1 for size in bias.shape[1:-3])
+def bias_of_lines(bias: Float[Tensor, "..."], others: Sequence[int]) -> Float[Tensor, "#b #m #n #l s"]:
+    """Return a bias [B, *others, heads, L, ..] for all lines of an example, or for each; `others` are other axes."""
+    if any(size > 1 for size in bias.shape[1:-3]):
+        bias = bias.expand(-1, *others, -1, -1, -1)
+    return bias.reshape(len(bias), prod(bias.shape[1:-3]), *bias.shape[-3:])
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from axial_transformers.engine import library
-from axial_transformers.ops.argument_checks import check_devices, check_rotations
+from axial_transformers.ops.argument_checks import (
+    check_devices,
+    check_encodings,
+    check_heads,
+    check_rotations,
+    check_tensors,
+    data_axis,
+)
 from axial_transformers.ops.torch_private import tree_leaves
 
 LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
@@ -55,76 +62,92 @@ def cpu_operator(
     return declare
 
 
-SINGLE, SINGLE_OR_HALF = (torch.float32,), (torch.float32, torch.bfloat16)
+TABLES = 3
 
 
-def check_array(name: str, x: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> None:
-    """Check dtype and shape."""
-    if x.dtype not in dtypes or x.shape != tuple(shape):
-        raise ValueError(f"{name} must be {' or '.join(map(str, dtypes))} {list(shape)}, not {x.dtype} {list(x.shape)}")
-
-
-def check_contiguous(name: str, x: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> None:
-    """Check dtype, shape and that numbers adjoin."""
-    check_array(name, x, dtypes, shape)
-    if not x.is_contiguous():
-        raise ValueError(f"{name} must be contiguous, not of strides {x.stride()}")
-
-
-def check_lines(
-    tensors: Sequence[Tensor],
+def check_memory(
+    lines: Sequence[Tensor],
+    written: Sequence[Tensor],
+    learned: Sequence[Tensor],
     axis: int,
+    present: Tensor | None,
+    rotations: Tensor | None,
     sums: Tensor,
-    grouped: bool = False,
-    half: bool = True,
 ) -> None:
-    """Check queries, keys, values, one like the result, and sums."""
-    if len(tensors) != 4 or min(x.ndim for x in tensors) < 4 or min(x.numel() for x in tensors) < 1:
-        raise ValueError(f"q, k and v must be [B, *A, heads, width], not empty, not {[list(x.shape) for x in tensors]}")
-    q, k, v, result = tensors
-    (*positions, heads, width), groups, value_width = q.shape, k.shape[-2], v.shape[-1]
-    if not 1 <= axis <= len(positions) - 1:
-        raise ValueError(f"axis must be 1..{len(positions) - 1} of {list(q.shape)}, not {axis}")
-    if groups != heads and (heads % groups or not grouped):
-        raise ValueError(f"{groups} heads of keys do not serve {heads} of queries")
-    check_array("q", q, SINGLE_OR_HALF if half else SINGLE, q.shape)
-    check_array("k", k, [q.dtype], [*positions, groups, width])
-    check_array("v", v, [q.dtype], [*positions, groups, value_width])
-    check_array("the result or its gradient", result, [q.dtype], [*positions, heads, value_width])
-    check_contiguous("sums", sums, SINGLE, [q.shape[:-1].numel(), 2])
+    """Raise ValueError for tensors of which C would read or write beyond the memory, or one number as several.
 
-
-def check_extras(q: Tensor, axis: int, bias: Tensor | None, rotations: Tensor | None, present: Tensor | None) -> None:
-    """Check a bias [heads, 1, B or lines, L, L], rotations and where keys are present [lines, L], or None."""
+    Args:
+        lines: q, k, v, and the result or its gradient.
+        written: for the result, or for gradients of q, k, v and `learned`.
+        learned: nothing, a bias [heads, 1, B or lines, L, L], or three tables.
+    """
+    if min(x.ndim for x in lines) < 4 or min(x.numel() for x in lines) < 1:
+        raise ValueError(f"q, k and v must be [B, *A, heads, width], not empty, not {[list(x.shape) for x in lines]}")
+    q, k, v, result = lines
+    check_tensors(None, q=q, k=k, v=v, result=result)
+    check_heads(q, k, v)
+    if q.dtype not in (torch.float32, torch.bfloat16) or data_axis(q, axis) != axis:
+        raise ValueError(f"q must be of float32 or bfloat16, along an axis 1..d, not {q.dtype} along {axis}")
     length = q.shape[axis]
-    lines = q.shape[:-2].numel() // length
-    if bias is not None:
-        own = bias.shape[1] if bias.ndim == 4 and bias.shape[1] in (1, len(q)) else lines
-        check_contiguous("bias", bias, SINGLE, [q.shape[-2], own, length, length])
+    count = q.shape[:-2].numel() // length
+    _require(v, q.dtype, *k.shape[:-1], v.shape[-1])
+    _require(result, q.dtype, *q.shape[:-1], v.shape[-1])
+    _require_compact(sums, torch.float32, q.shape[:-1].numel(), 2)
     if present is not None:
-        check_contiguous("present", present, [torch.bool], [lines, length])
+        _require_compact(present, torch.bool, count, length)
     if rotations is not None:
         check_rotations(rotations, length, q.shape[-1])
+    if learned:
+        _require(k, q.dtype, *q.shape)
+        _check_learned(learned, q, v, axis)
+    _check_written(written, [result] if len(written) == 1 else [q, k, v, *learned], axis)
 
 
-def check_tables(tables: Sequence[Tensor], qkv: Sequence[Tensor], axis: int) -> None:
-    """Check three tables against q, k and v."""
-    (rows, of_heads), length = (*tables[0].shape, 0, 0)[:2], qkv[0].shape[axis]
-    if len(tables) != 3 or rows % 2 == 0 or rows // 2 >= length or of_heads not in (1, qkv[0].shape[-2]):
-        raise ValueError(f"{len(tables)} tables, {list(tables[0].shape)}, do not fit lines of {length} positions")
-    for table, x in zip(tables, qkv):
-        check_contiguous("a table", table, SINGLE, [rows, of_heads, x.shape[-1]])
+def _check_learned(learned: Sequence[Tensor], q: Tensor, v: Tensor, axis: int) -> None:
+    length = q.shape[axis]
+    heads = q.shape[-2]
+    if len(learned) == TABLES:
+        _require(q, torch.float32, *q.shape)
+        check_encodings(learned, heads, q.shape[-1], v.shape[-1])
+        rows = min(len(learned[0]), 2 * length - 1)
+        for table in learned:
+            _require_compact(table, torch.float32, rows, learned[0].shape[1], table.shape[-1])
+    else:
+        (bias,) = learned
+        sharing = q.shape[:-2].numel() // length
+        if bias.ndim == 4 and bias.shape[1] in (1, len(q)):
+            sharing = bias.shape[1]
+        _require_compact(bias, torch.float32, heads, sharing, length, length)
 
 
-def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis: int) -> None:
-    """Check outputs: no two numbers may share memory."""
-    if len({x.data_ptr() for x in arrays}) != len(like) or any(other is None for other in like):
-        raise ValueError(f"{len(arrays)} arrays to write to are not one for each argument, with memory of its own")
-    for x, other in zip(arrays, like):
-        assert other is not None
-        check_array("an array to write to", x, [other.dtype], other.shape)
+def _check_written(written: Sequence[Tensor], likes: Sequence[Tensor], axis: int) -> None:
+    if len(written) > len(likes) or len({x.data_ptr() for x in written}) < len(written):
+        raise ValueError(f"{len(written)} arrays to write to are not one for each argument, with memory of its own")
+    for x, like in zip(written, likes):
+        _require(x, like.dtype, *like.shape)
         if not (x.is_contiguous() or (_apart(x.shape, x.stride()) and strides_of_lines(x.shape, x.stride(), axis))):
             raise ValueError(f"an array to write to, {list(x.shape)}, overlaps itself or is uneven: {x.stride()}")
+
+
+def _require(x: Tensor, dtype: torch.dtype, *shape: int) -> None:
+    if x.dtype != dtype or x.shape != shape:
+        raise ValueError(f"{dtype} {list(shape)} is expected, not {x.dtype} {list(x.shape)}")
+
+
+def _require_compact(x: Tensor, dtype: torch.dtype, *shape: int) -> None:
+    _require(x, dtype, *shape)
+    if not x.is_contiguous():
+        raise ValueError(f"{list(shape)} must be contiguous, not of strides {x.stride()}")
+
+
+@lru_cache(maxsize=256)
+def _apart(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    last = 0
+    for stride, size in sorted(zip(strides, shape)):
+        if size > 1 and stride <= last:
+            return False
+        last += (size - 1) * stride
+    return True
 
 
 @lru_cache(maxsize=256)
@@ -139,13 +162,3 @@ def strides_of_lines(shape: torch.Size, strides: tuple[int, ...], axis: int) -> 
     if number != 1 and shape[-1] > 1:
         return None
     return outer, inner, head, position
-
-
-@lru_cache(maxsize=256)
-def _apart(shape: torch.Size, strides: tuple[int, ...]) -> bool:
-    last = 0
-    for stride, size in sorted(zip(strides, shape)):
-        if size > 1 and stride <= last:
-            return False
-        last += (size - 1) * stride
-    return True

@@ -1,7 +1,7 @@
 """Rotary embeddings and relative biases along one axis."""
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from axial_transformers.ops.argument_checks import check_rotations, data_axis
@@ -29,7 +29,8 @@ def rotary(
         ValueError: `axis` is no axis of the data, head_dim is odd, or coordinates do not fit.
     """
     axis = data_axis(x, axis)
-    length, positions = x.shape[axis], x.shape[:-2]
+    length = x.shape[axis]
+    positions = x.shape[:-2]
     if coordinates is None:
         coordinates = torch.arange(length, device=x.device)
     if coordinates.ndim == 1 and coordinates.shape[0] == length:
@@ -61,8 +62,12 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
     if table.ndim != 2 or table.shape[-1] % 2 == 0:
         raise ValueError(f"a table must be [heads, 2R + 1], for the offsets -R..R, not {list(table.shape)}")
     radius = table.shape[-1] // 2
-    position = torch.arange(length, device=table.device)
-    return table[:, (position - position[:, None]).clamp(-radius, radius) + radius][None]
+    return table[:, offsets(length, length, table.device).clamp(-radius, radius) + radius][None]
+
+
+def offsets(queries: int, keys: int, device: torch.device) -> Int64[Tensor, "l s"]:
+    """Return p - o for each key p and query o: [queries, keys]."""
+    return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
 
 
 def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = torch.float32) -> Float[Tensor, "l k"]:
@@ -80,7 +85,8 @@ def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int)
     length = x.shape[axis]
     check_rotations(table, length, x.shape[-1])
     sizes = [1] * x.ndim
-    sizes[axis], sizes[-1] = length, -1
+    sizes[axis] = length
+    sizes[-1] = -1
     cos, sin = (part.reshape(sizes) for part in table[:length].chunk(2, dim=-1))
     return _turned(x, cos, sin)
 

@@ -51,7 +51,9 @@ def completion_sheet(
         filled: [N * count, *A, C].
         strips: a row for each tile.
     """
-    known, filled, mask = look.over_time(known), look.over_time(filled), look.over_time(mask[None])[0]
+    known = look.over_time(known)
+    filled = look.over_time(filled)
+    mask = look.over_time(mask[None])[0]
     count = len(filled) // len(known)
     tiles = _tiles(known, mask, filled, look.over(known))
     height, width = tiles.shape[1:3]

@@ -1,13 +1,12 @@
 """Numbers as pixels: shades, colours and line plots."""
 
-import colorsys
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.kinds import is_clip, kind_of
@@ -65,7 +64,8 @@ class Look:
     @classmethod
     def of(cls, described: Any, axes: str | None) -> Self:
         """Return the look of the values of a model's configuration."""
-        grid, series = getattr(described, "grid", None), kind_of(described, axes) == "series"
+        grid = getattr(described, "grid", None)
+        series = kind_of(described, axes) == "series"
         return cls(described.num_values, described.lowest, axes=axes, grid=grid and Grid(*grid), series=series)
 
     def over_time(self, positions: NDArray[Any]) -> NDArray[Any]:
@@ -102,7 +102,8 @@ class Look:
         if self.window or not values.size or _are_categories(values, self):
             return self
         if self.num_values <= BYTE or values.ndim == 3:
-            low, high = int(values.min()), int(values.max())
+            low = int(values.min())
+            high = int(values.max())
             return replace(self, window=(low, high)) if 0 < 4 * (high - low) < self.num_values else self
         shown = np.concatenate([_colours(part).ravel() for part in self.parts(values, values.ndim - 2)])
         low, high = np.percentile(shown, PERCENTILES).tolist()
@@ -155,7 +156,9 @@ def joined(slices: list[NDArray[Any]], fill: int = BETWEEN) -> NDArray[Any]:
     first, beside, below = slices
     (count, height, width), depth = first.shape[:3], below.shape[1]
     page = np.full((count, height + 1 + depth, width + 1 + depth, *first.shape[3:]), fill, first.dtype)
-    page[:, :height, :width], page[:, :height, width + 1 :], page[:, height + 1 :, :width] = first, beside, below
+    page[:, :height, :width] = first
+    page[:, :height, width + 1 :] = beside
+    page[:, height + 1 :, :width] = below
     return page
 
 
@@ -171,17 +174,17 @@ def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)
 
 
-def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
-    """Return levels 0..1 [...] as colours uint8 [..., 4]."""
-    knots = np.linspace(0, 1, len(stops))
-    anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
+def heat(levels: NDArray[np.floating]) -> Pixels:
+    """Return levels 0..1 [...] as colours uint8 [..., 4], from dark to bright."""
+    knots = np.linspace(0, 1, len(HEAT))
+    anchors = np.array([ImageColor.getcolor(stop, "RGBA") for stop in HEAT], dtype=float)
     channels = [np.interp(np.clip(levels, 0, 1), knots, anchors[:, c]) for c in range(4)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
-def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pixels:
+def unseen(pixels: Pixels, where: NDArray[np.bool_]) -> Pixels:
     """Cover pixels [..., H, W, 4] where a mask [H, W] is true."""
-    return np.where(where[..., None], np.array(_rgba(cover), np.uint8), pixels)
+    return np.where(where[..., None], np.array(ImageColor.getcolor(UNSEEN, "RGBA"), np.uint8), pixels)
 
 
 def _colours(values: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -195,10 +198,8 @@ def _are_categories(values: NDArray[np.integer], look: Look) -> bool:
 
 
 def _colours_of(count: int) -> NDArray[np.uint8]:
-    first = [tuple(bytes.fromhex(colour[1:])) for colour in _CATEGORIES[:count]]
-    hues = ((i * 0.618034 % 1, 0.65, 0.5 + 0.2 * (i % 3)) for i in range(len(first), count))
-    others = [tuple(round(255 * level) for level in colorsys.hsv_to_rgb(*hue)) for hue in hues]
-    return np.array(first + others, np.uint8)
+    others = [f"hsv({360 * (i * 0.618034 % 1)}, 65%, {50 + 20 * (i % 3)}%)" for i in range(len(_CATEGORIES), count)]
+    return np.array([ImageColor.getrgb(name) for name in (*_CATEGORIES, *others)[:count]], np.uint8)
 
 
 def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
@@ -210,7 +211,8 @@ def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.
 
 
 def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDArray[np.uint8]:
-    size, margin = (width * _FINER, PLOT_HEIGHT * _FINER), 6 * _FINER
+    size = (width * _FINER, PLOT_HEIGHT * _FINER)
+    margin = 6 * _FINER
     paper = Image.new("RGB", size, _PAPER)
     draw = ImageDraw.Draw(paper)
     draw.rectangle((0, 0, size[0] - 1, size[1] - 1), outline=_EDGE, width=_FINER)
@@ -222,7 +224,3 @@ def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDAr
         down = margin + (1 - line) * (size[1] - 2 * margin)
         draw.line(list(zip(across.tolist(), down.tolist())), fill=colour, width=2 * _FINER - 1, joint="curve")
     return np.asarray(paper.reduce(_FINER))
-
-
-def _rgba(text: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(f"{text[1:]}ff"[:8]))

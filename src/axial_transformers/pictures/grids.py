@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from axial_transformers.pictures.display import Look, colour, for_display
+from axial_transformers.pictures.display import Look, for_display, heat
 
 WIDTH, MAX_HEIGHT = 512, 4096
 LETTER = (7, 14)
@@ -61,7 +61,8 @@ def contact_sheet(
     """Return images [N, H, W] or [N, H, W, C] side by side, as one."""
     count, height, width, *channels = pictures.shape
     rows = -(-count // columns)
-    tall, wide = height * scale + gap, width * scale + gap
+    tall = height * scale + gap
+    wide = width * scale + gap
     tiles = np.full((rows * columns, tall, wide, *channels), background, np.uint8)
     tiles[:count, : height * scale, : width * scale] = pictures.repeat(scale, 1).repeat(scale, 2)
     sheet = tiles.reshape(rows, columns, tall, wide, *channels).swapaxes(1, 2)
@@ -85,16 +86,17 @@ def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
     return page
 
 
-def with_scale(picture: Image.Image, stops: tuple[str, ...], highest: float, unit: str) -> Image.Image:
-    """Return the image, and under it the colours."""
-    bar, text = 10, LETTER[1] + 2
+def with_scale(picture: Image.Image, highest: float) -> Image.Image:
+    """Return the image, and under it the colours of bits."""
+    bar = 10
+    text = LETTER[1] + 2
     page = _on_paper(picture, bottom=6 + bar + text)
-    ramp = colour(np.linspace(0, 1, picture.width)[None].repeat(bar, 0), stops)
+    ramp = heat(np.linspace(0, 1, picture.width)[None].repeat(bar, 0))
     page.paste(Image.fromarray(ramp).convert("RGB"), (0, picture.height + 6))
     middle = picture.height + 6 + bar + text / 2
     _write(page, (0, middle), "0", "lm")
     _write(page, (picture.width / 2, middle), f"{highest / 2:.3g}", "mm")
-    _write(page, (picture.width, middle), f"{highest:.3g}+ {unit}", "rm")
+    _write(page, (picture.width, middle), f"{highest:.3g}+ bits", "rm")
     return page
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from axial_transformers.data.scans import Scan, moved, write_scan
 from axial_transformers.data.tiles import corner_of
 from axial_transformers.pictures import html
-from axial_transformers.pictures.display import HEAT, Look, Pixels, as_row, colour, for_display, joined, with_alpha
+from axial_transformers.pictures.display import Look, Pixels, as_row, for_display, heat, joined, with_alpha
 from axial_transformers.pictures.grids import contact_sheet, enlargement, gap_of, image_grid, with_scale
 from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
@@ -60,26 +60,27 @@ def save_scores(
     """
     with ExitStack() as whole:
         if folder:
-            aside, shown = whole.enter_context(folder_written_whole(folder)), dict[int, html.Figure]()
+            aside = whole.enter_context(folder_written_whole(folder))
+            shown: dict[int, html.Figure] = {}
             for number, each in enumerate(maps, start=1):
                 bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
-                path = aside / f"{number:04d}-{bare}.png"
-                picture = heat_map(each.values, each.bits, look, each.tile)
-                picture.save(path)
+                picture = _save_map(aside / f"{number:04d}-{bare}.png", each, look, scan)
                 shown[each.rank] = html.figure(picture, f"{each.rank + 1}: {each.name}")
-                if scan or look.is_volume(each.bits.ndim - 1):
-                    mean = each.bits.mean(axis=-1, dtype=np.float32)
-                    like = _at_its_place(scan, each) if scan else Scan(mean, "")
-                    write_scan(path.with_name(f"{number:04d}-{bare}{like.suffix}"), mean, like)
             if scan:
                 write_scan(aside / f"bits{scan.suffix}", scan.values, scan)
-            first, last = [rows[rank] for rank in shown], rows[: -len(usual) - 1 : -1]
-            sheets = [html.figure(image_grid(np.stack(usual), look=look), "in the order of the table")] if usual else []
             sections = [
                 html.Section(facts={name.replace("_", " "): value for name, value in facts.items()}),
-                html.Section(title="The most unusual", text=TEXT, rows=first, images=[*shown.values()]),
-                html.Section(title="The most usual", rows=last, images=sheets),
+                html.Section(
+                    title="The most unusual",
+                    text=TEXT,
+                    rows=[rows[rank] for rank in shown],
+                    images=[*shown.values()],
+                ),
             ]
+            if usual:
+                sheet = html.figure(image_grid(np.stack(usual), look=look), "in the order of the table")
+                last = rows[: -len(usual) - 1 : -1]
+                sections.append(html.Section(title="The most usual", rows=last, images=[sheet]))
             html.write_page(aside / PAGE, Path(facts.get("model", folder)).resolve().name, sections)
         if table:
             save_table(table, rows, facts)
@@ -91,6 +92,17 @@ def _at_its_place(scan: Scan, example: BitsOfExample) -> Scan:
     name = f"{example.name}#0,0" if example.tile else example.name  # all tiles of an image begin at its corner
     corner = corner_of(name, len(scan.axes), block)
     return moved(replace(scan, axes=scan.axes[-len(block) :]), corner)
+
+
+def _save_map(path: Path, bits: BitsOfExample, look: Look, scan: Scan | None) -> Image.Image:
+    """Write a heat map and return it; of a volume, and of a block of a scan, also its bits as an array."""
+    picture = heat_map(bits.values, bits.bits, look, bits.tile)
+    picture.save(path)
+    if scan or look.is_volume(bits.bits.ndim - 1):
+        mean = bits.bits.mean(axis=-1, dtype=np.float32)
+        like = _at_its_place(scan, bits) if scan else Scan(mean, "")
+        write_scan(path.with_name(path.stem + like.suffix), mean, like)
+    return picture
 
 
 def heat_map(
@@ -106,10 +118,11 @@ def heat_map(
     if look.is_volume(bits.ndim - 1):
         mean = bits.mean(axis=-1)
         look = replace(look, at=tuple(map(int, np.unravel_index(mean.argmax(), mean.shape))))
-    plain, columns = with_alpha(for_display(example[None], look)), 2 if bits.ndim == 3 else 1
-    heat = heat_colours(bits[None], look)
-    through = np.rint(plain + OPACITY * (heat - plain.astype(float))).astype(np.uint8)
-    over = through if tile or look.is_volume(bits.ndim - 1) else heat
+    plain = with_alpha(for_display(example[None], look))
+    columns = 2 if bits.ndim == 3 else 1
+    heated = heat_colours(bits[None], look)
+    through = np.rint(plain + OPACITY * (heated - plain.astype(float))).astype(np.uint8)
+    over = through if tile or look.is_volume(bits.ndim - 1) else heated
     scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
     if tile:
         height, width = (side.stop - side.start for side in tile)
@@ -118,22 +131,23 @@ def heat_map(
         edge = over[:, *tile]
         edge[:, [0, -1]] = edge[:, :, [0, -1]] = 255
     page = Image.fromarray(contact_sheet(np.concatenate([plain, over]), columns, scale, gap_of(scale)))
-    return with_scale(page, HEAT, hottest(look.num_values), "bits")
+    return with_scale(page, hottest(look.num_values))
 
 
 def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look: Look) -> Image.Image:
     """Return examples [B, *A, C], and their bits below."""
     values = look.over_time(values)
-    heat, look = heat_colours(bits, look), look.over(values)
+    heated = heat_colours(bits, look)
+    look = look.over(values)
     columns = len(values) if values.ndim == 4 or look.is_volume(values.ndim - 2) else 1
     rows = len(values) // columns
-    scale = enlargement(columns * heat.shape[2], heat.shape[1] * rows) if values.ndim > 3 else None
+    scale = enlargement(columns * heated.shape[2], heated.shape[1] * rows) if values.ndim > 3 else None
     gap = gap_of(scale or 1)
-    strips = list[Image.Image]()
+    strips: list[Image.Image] = []
     for start in range(0, len(values), columns):
         part = slice(start, start + columns)
         shown = image_grid(values[part], columns, scale, look)
-        below = Image.fromarray(contact_sheet(heat[part], columns, scale or 1, gap))
+        below = Image.fromarray(contact_sheet(heated[part], columns, scale or 1, gap))
         height = below.height if scale else max(12, shown.height // 8)
         strips += [shown, below.resize((shown.width - 2 * gap, height), Image.Resampling.NEAREST)]
     page = Image.new("RGB", (strips[0].width, sum(strip.height for strip in strips)), "white")
@@ -141,7 +155,7 @@ def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look
     for strip in strips:
         page.paste(strip, ((page.width - strip.width) // 2, top), strip if strip.mode == "RGBA" else None)
         top += strip.height
-    return with_scale(page, HEAT, hottest(look.num_values), "bits")
+    return with_scale(page, hottest(look.num_values))
 
 
 def hottest(num_values: int) -> int:
@@ -154,11 +168,11 @@ def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
     bits = look.over_time(bits)
     axes = bits.ndim - 2
     if look.is_volume(axes):
-        heat = joined([heat_colours(part, look) for part in look.parts(bits, axes)])
-        return with_alpha(heat[..., :3])
+        slices = joined([heat_colours(part, look) for part in look.parts(bits, axes)])
+        return with_alpha(slices[..., :3])
     levels = bits.mean(axis=-1) / hottest(look.num_values)
     if axes == 3:
         levels = np.concatenate(list(levels.swapaxes(0, 1)), axis=2)
     if axes == 1:
         levels = np.stack([as_row(each) for each in levels])
-    return colour(levels, HEAT)
+    return heat(levels)

@@ -30,32 +30,44 @@ def coded_sizes(
         example: returns the one of a number, [*size, C].
         progress: returns the wrapper of a loop with this name, such as `bar`.
     """
-    arrays = [example(number) for number in range(len(sizes))]
-    lowest = min(0, *(int(each.min()) for each in arrays))
-    kind = np.min_scalar_type(max(int(each.max()) for each in arrays) - lowest)
-    arrays = [(each.astype(np.int64) - lowest).astype(kind) for each in arrays]
-    found = {
-        "xz": {
-            "one stream": xz_bytes(progress("xz for comparison: examples")(arrays), sum(each.nbytes for each in arrays))
-        }
-    }
-    if arrays[0].ndim == 3 and kind == np.uint8 and arrays[0].shape[-1] in (1, 3):
-        names, ways = ["PNG", "WebP", "JPEG XL"], {"one file each": arrays}
-        if len(arrays) > 1 and len({*sizes}) == 1 and len(arrays) * arrays[0].size <= MAX_SHEET:
-            ways["one sheet"] = [contact_sheet(np.stack(arrays), math.isqrt(len(arrays) - 1) + 1)]
-    else:
-        names, ways = ["JPEG XL"] if kind.itemsize <= 2 else [], _slices(arrays)
+    arrays = _from_zero([example(number) for number in range(len(sizes))])
+    of_xz = xz_bytes(progress("xz for comparison: examples")(arrays), sum(each.nbytes for each in arrays))
+    coded = {"xz": {"one stream": of_xz}}
+    is_image = arrays[0].ndim == 3 and arrays[0].dtype == np.uint8 and arrays[0].shape[-1] in (1, 3)
+    ways = _sheets(arrays) if is_image else _slices(arrays)
+    names: list[str] = []
+    if arrays[0].itemsize <= 2:
+        names = ["PNG", "WebP", "JPEG XL"] if is_image else ["JPEG XL"]
     for name in names:
         for way, images in ways.items():
             some = images[:: -(-len(images) // MAX_FILES)]
-            said = way + f", from {len(some):,} of {len(images):,}" * (len(some) < len(images))
+            said = way
+            if len(some) < len(images):
+                said += f", from {len(some):,} of {len(images):,}"
             with suppress(ImportError, ValueError, OSError, RuntimeError):  # WebP has no images as large as some sheets
-                size = sum(
-                    bytes_of_image(name, each) for each in progress(f"{name} for comparison, {way}: images")(some)
-                )
-                whole, coded = (sum(each.size for each in several) for several in (images, some))
-                found.setdefault(name, {})[said] = round(size * whole / coded)
-    return found
+                shown = progress(f"{name} for comparison, {way}: images")(some)
+                size = sum(bytes_of_image(name, each) for each in shown)
+                coded.setdefault(name, {})[said] = round(size * _numbers(images) / _numbers(some))
+    return coded
+
+
+def _from_zero(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return arrays of the smallest unsigned type, less their lowest value if that is negative."""
+    lowest = min(0, *(int(each.min()) for each in arrays))
+    kind = np.min_scalar_type(max(int(each.max()) for each in arrays) - lowest)
+    return [(each.astype(np.int64) - lowest).astype(kind) for each in arrays]
+
+
+def _numbers(arrays: list[NDArray[Any]]) -> int:
+    return sum(each.size for each in arrays)
+
+
+def _sheets(arrays: list[NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
+    """Return images one by one and, if they are of one size, as one sheet."""
+    ways = {"one file each": arrays}
+    if len(arrays) > 1 and len({each.shape for each in arrays}) == 1 and _numbers(arrays) <= MAX_SHEET:
+        ways["one sheet"] = [contact_sheet(np.stack(arrays), math.isqrt(len(arrays) - 1) + 1)]
+    return ways
 
 
 def xz_bytes(arrays: Iterable[NDArray[Any]], total: int) -> int:

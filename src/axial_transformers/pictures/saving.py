@@ -83,11 +83,11 @@ def save_picture(path: str | Path, picture: Image.Image) -> None:
 
 def require_scores(table: Path | None, heat_maps: Path | None) -> None:
     """Raise an error where `save_scores` could not write these files."""
-    if table is not None:
+    if table:
         if table.suffix not in (".csv", ".json"):
             raise ValueError(f"out={table} is neither NAME.csv nor NAME.json")
         require_writable(table)
-    if heat_maps is not None:
+    if heat_maps:
         require_writable(heat_maps, folder=True)
 
 

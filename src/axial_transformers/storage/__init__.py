@@ -9,5 +9,5 @@ class MissingPackageError(ValueError):
 
 def require_extra(extra: str, package: str, what: str) -> None:
     """Raise MissingPackageError, with the command to install, where `what` needs a missing package."""
-    if find_spec(package) is None:
+    if not find_spec(package):
         raise MissingPackageError(f"{what} needs the package {package}: pip install 'axial-transformers[{extra}]'")

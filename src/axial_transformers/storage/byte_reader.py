@@ -16,12 +16,15 @@ class ByteReader:
     def __init__(
         self, source: bytes | BinaryIO, where: str, truncated: type[ValueError], malformed: type[ValueError]
     ) -> None:
-        self._where, self._truncated, self._malformed = where, truncated, malformed
+        self._where = where
+        self._truncated = truncated
+        self._malformed = malformed
         # Bytes are indexed, not read as a file is, which takes three times as long for many small parts.
         self._octets = source if isinstance(source, bytes) else b""
         self._file = None if isinstance(source, bytes) else source
-        self.position, self._end = 0, len(self._octets)
-        if self._file is not None:
+        self.position = 0
+        self._end = len(self._octets)
+        if self._file:
             self.position = self._file.tell()
             self._end = max(self.position, self._file.seek(0, os.SEEK_END))
             self._file.seek(self.position)
@@ -40,7 +43,7 @@ class ByteReader:
                 " it is cut off or damaged"
             )
         self.position = start + count
-        return self._octets[start : self.position] if self._file is None else self._file.read(count)
+        return self._file.read(count) if self._file else self._octets[start : self.position]
 
     def varint(self) -> int:
         """Return the next unsigned 64-bit integer (shortest LEB128)."""

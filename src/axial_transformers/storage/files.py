@@ -4,7 +4,6 @@ import errno
 import os
 import secrets
 import shutil
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,8 @@ _KEPT = 40
 
 
 def _synchronise(path: Path) -> None:
-    on_windows, is_folder = sys.platform == "win32", path.is_dir()
+    on_windows = sys.platform == "win32"
+    is_folder = path.is_dir()
     if on_windows and is_folder:
         return
     descriptor = os.open(path, os.O_RDWR if on_windows else os.O_RDONLY)  # there, of files that may be written only
@@ -50,7 +50,7 @@ def errors_name(path: Path, aside: Path | None = None) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        if aside is not None:
+        if aside:
             error.args = tuple(_renamed(each, aside, path) for each in error.args)
         if isinstance(error, OSError) and error.errno is not None:
             error.filename = str(path) if error.filename is None else _renamed(error.filename, aside or path, path)
@@ -139,28 +139,22 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
 
 
 def _require_regular(path: Path, replace: bool = True) -> None:
-    kind = _kind(path)
-    if kind and not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+    is_there = os.path.lexists(path)
+    if is_there and not (path.is_file() or path.is_symlink()):
         raise FileExistsError(f"{path} exists already, and is no regular file: give another path")
-    if kind and not replace:
+    if is_there and not replace:
         raise _exists(path)
 
 
 def _require_no_folder(path: Path, replace: bool = False) -> None:
-    kind = _kind(path)
-    if kind and not (stat.S_ISDIR(kind) and (replace or not any(path.iterdir()))):
+    if path.is_dir() and not path.is_symlink() and (replace or not any(path.iterdir())):
+        return
+    if os.path.lexists(path):
         raise _exists(path)
 
 
 def _exists(path: Path) -> FileExistsError:
     return FileExistsError(f"{path} exists already: give another path, or remove it first")
-
-
-def _kind(path: Path) -> int:
-    try:
-        return path.lstat().st_mode
-    except FileNotFoundError:
-        return 0
 
 
 def require_utf8(folder: Path) -> None:

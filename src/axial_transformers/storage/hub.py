@@ -43,7 +43,7 @@ def upload(
     require_extra("hub", "huggingface_hub", "an upload to the hub")
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
-    if get_token() is None:
+    if not get_token():
         raise PermissionError(f"{repository} was not uploaded, since no token of the hub is known: {LOGIN}")
     api = HfApi()
     with _one_line_errors(repository, revision):

@@ -177,8 +177,8 @@ def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor
     """Read finite tensors of the expected names, shapes and kinds of dtype."""
     with _opened(path) as file:
         stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        found = {name: tuple(tensor.get_shape()) for name, tensor in stored.items()}
-        wanted = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+        found = {name: tensor.get_shape() for name, tensor in stored.items()}
+        wanted = {name: [*tensor.shape] for name, tensor in expected.items()}
         if found != wanted:
             raise ValueError(f"{path}: these are not the weights of this configuration ({_differences(found, wanted)})")
         for name, tensor in expected.items():
@@ -213,14 +213,8 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ValueError(f"{path}: damaged or cut off ({str(error)!r:.200}); fetch or export it again") from error
 
 
-def _differences(found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> str:
-    names = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
-    return "; ".join(_difference(name, found, wanted) for name in names[:4]) + "; ..." * (len(names) > 4)
-
-
-def _difference(name: str, found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> str:
-    if name not in found:
-        return f"missing {name}"
-    if name not in wanted:
-        return f"unknown {name!r:.99}"
-    return f"{name} is {brief(list(found[name]))}, not {list(wanted[name])}"
+def _differences(found: dict[str, list[int]], wanted: dict[str, list[int]]) -> str:
+    names = [name for name in wanted | found if found.get(name) != wanted.get(name)]
+    return "; ".join(
+        f"{name!r:.99} is {brief(found.get(name, 'missing'))}, not {wanted.get(name, 'unknown')}" for name in names[:4]
+    )

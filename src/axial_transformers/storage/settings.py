@@ -44,7 +44,7 @@ def check_settings(config: Any, part: str = "") -> None:
     """
     for name, bounds, choices in _checks(config.__class__):
         value = getattr(config, name)
-        if bounds is not None and not bounds.allow(value):
+        if bounds and not bounds.allow(value):
             raise ValueError(f"{part}{name} must be {bounds}, not {brief(value)}")
         if choices and value not in choices:
             raise ValueError(f"{part}{name} must be {' or '.join(map(str, choices))}, not {brief(value)}")

@@ -64,7 +64,8 @@ def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[by
 
 def read_records(path: Path) -> Iterator[bytes]:
     """Yield the records of a TFRecord file."""
-    size, number = path.stat().st_size, 0
+    size = path.stat().st_size
+    number = 0
     with path.open("rb") as stream:
         while stream.tell() < size:
             where = f"{path}: record {number}"
@@ -119,7 +120,9 @@ def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple
     block = reader(octets[start : end - restarts], where)
     key = b""
     while block.left:
-        shared, own, length = block.varint(), block.varint(), block.varint()
+        shared = block.varint()
+        own = block.varint()
+        length = block.varint()
         key = key[:shared] + block.take(own)
         yield key, block.take(length)
 

@@ -46,7 +46,8 @@ def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
         raise ValueError(f"{source}: {brief(values)} is not an object with the fields of {cls.__name__}")
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}  # type: ignore[arg-type]
-    unknown, missing = sorted(set(values) - known), sorted(required - set(values))
+    unknown = sorted(set(values) - known)
+    missing = sorted(required - set(values))
     if unknown or missing:
         raise ValueError(f"{source}: unknown fields {brief(unknown)}, missing fields {brief(missing)}")
     hints = typing.get_type_hints(cls)
@@ -57,7 +58,8 @@ def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
 
 
 def _typed(hint: Any, value: Any, name: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
     if is_dataclass(hint) and isinstance(value, Mapping):
         return from_json(hint, value, name)  # type: ignore[arg-type]
     if origin in (Union, types.UnionType):
@@ -68,7 +70,9 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
         inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         if len(inner) == len(value):
             return tuple(map(_typed, inner, value, repeat(name)))
-    elif _is_of(hint, value) or (is_dataclass(hint) and isinstance(value, hint)):  # type: ignore[arg-type]
+    elif origin is dict and isinstance(value, dict):
+        return {key: _typed(arguments[1], each, name) for key, each in value.items()}
+    elif hint is Any or _is_of(hint, value) or (is_dataclass(hint) and isinstance(value, hint)):  # type: ignore[arg-type]
         return float(value) if hint is float else value
     kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
     raise ValueError(f"{name} is {brief(value)}, not {kind}")

@@ -158,7 +158,7 @@ def check_matches(model: AxialTransformer, examples: Examples, config: TrainConf
 
 
 def _check_labels(classes: int | None, examples: Examples, config: TrainConfig) -> None:
-    if classes is None:
+    if not classes:
         if config.label_dropout:
             raise ValueError(f"training.label_dropout is {config.label_dropout}, but the model has no classes")
         return
@@ -215,7 +215,7 @@ def batch_at(
         flip = random(Purpose.FLIP) < 0.5
         values[flip] = np.flip(values[flip], axis=-2)
     label = None
-    if num_classes is not None:
+    if num_classes:
         assert examples.labels is not None
         hidden = random(Purpose.LABEL) < config.label_dropout
         label = torch.from_numpy(np.where(hidden, num_classes, examples.labels[indices]))

@@ -107,7 +107,7 @@ def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str
         OSError: a file of the checkpoint is missing.
     """
     newest = newest_checkpoint(Path(folder))
-    if newest is None:
+    if not newest:
         raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
     _, tensors = read_checkpoint(Path(folder), newest, {WEIGHTS: expected})
     return newest.name, tensors[WEIGHTS]
@@ -123,7 +123,7 @@ class Checkpoints:
 
     def require_folder(self) -> None:
         """Raise FileNotFoundError in the first process if the run's folder is no longer where it was."""
-        if self._began is not None:
+        if self._began:
             require_run(self.run, self._began)
 
     def save(self, weights: Weights, state: RunState) -> None:
@@ -153,13 +153,15 @@ class Checkpoints:
         return self.run / CHECKPOINTS / checkpoint_name(step)
 
     def _require_equal(self, model: AxialTransformer, step: int) -> None:
-        count = self.processes.count
-        if count == 1 or self.processes.agree(_digest_of_copies(model.state_dict().values())):
+        if self.processes.count == 1:
+            return
+        digest = _digest_of_copies(model.state_dict().values())
+        if not self.processes.any(digest != self.processes.broadcast(digest)):
             return
         before = newest_checkpoint(self.run) or "the start"
         raise ValueError(
-            f"the weights of the {count} processes differ after step {step}, and no checkpoint of them was "
-            f"kept. Run `axial doctor`; then resume from {before}"
+            f"the weights of the {self.processes.count} processes differ after step {step}, and no checkpoint of them "
+            f"was kept. Run `axial doctor`; then resume from {before}"
         )
 
     def _write(self, path: Path, state: RunState, files: Tensors) -> None:
@@ -247,9 +249,9 @@ def _step(path: Path) -> int:
 
 
 def _digest_of_copies(tensors: Iterable[Tensor]) -> int:
-    """Return a hash, below 2^56, of the bits of tensors that are not in shards."""
+    """Return a hash, below 2^48, of the bits of tensors that are not in shards."""
     digest = hashlib.sha256()
     for tensor in tensors:
         if not isinstance(tensor, DTensor):
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return int.from_bytes(digest.digest()[:7])
+    return int.from_bytes(digest.digest()[:6])

@@ -40,11 +40,8 @@ class StepCosts:
     """What a step takes; bytes are those of one device."""
 
     parameters: int
-    weights: int
-    gradients: int
-    moments: int
-    """Two of each gradient; of Muon's matrices, one."""
-    average: int
+    stored: int
+    """Weights, gradients, EMA weights, and moments: two of each gradient; of Muon's matrices, one."""
     saved: int
     """By autograd, of the examples that a device takes at a time."""
     flops: int
@@ -52,7 +49,7 @@ class StepCosts:
 
     @property
     def memory(self) -> int:
-        return self.weights + self.gradients + self.moments + self.average + self.saved
+        return self.stored + self.saved
 
 
 def step_costs(model: AxialTransformerConfig, training: TrainConfig, devices: int = 1) -> StepCosts:
@@ -60,19 +57,15 @@ def step_costs(model: AxialTransformerConfig, training: TrainConfig, devices: in
     with torch.device("meta"):
         empty = AxialTransformer(model)
     numbers = _numbers(empty.parameters())
-    share = FLOAT * numbers
+    stored = 5 * FLOAT * numbers
     if training.shard:
-        share //= devices
-    moments = 2 * share
-    if training.optimizer == "muon":
-        moments -= FLOAT * _numbers(matrices_of_blocks(empty))
+        stored //= devices
+    if training.optimizer == "muon":  # never in shards
+        stored -= FLOAT * _numbers(matrices_of_blocks(empty))
     examples = training.batch_size // (devices * training.accumulate)
     return StepCosts(
         parameters=numbers,
-        weights=share,
-        gradients=share,
-        moments=moments,
-        average=share,
+        stored=stored,
         saved=saved_bytes(empty, training, examples),
         flops=training_flops(model) * training.batch_size,
     )

@@ -136,7 +136,7 @@ def train(  # noqa: PLR0913
             if run.model != model.config:
                 model.config = run.model
             record = _record(run, facts or Facts.of(examples, model), model, processes, begun)
-            if newest_checkpoint(folder) is None:
+            if not newest_checkpoint(folder):
                 _set_first_weights(model, examples, record, progress)
             processes.barrier()  # the folder is ready
             checkpoints = Checkpoints(folder, processes)
@@ -160,7 +160,7 @@ def _settings(
     """Return the settings of the whole run, of which nothing is open; `named` ones that are not None come first."""
     if isinstance(config, RunConfig):
         run = config
-    elif begun is not None:
+    elif begun:
         run = replace(begun.run, training=config)
     else:
         run = RunConfig(model=model.config, training=config)
@@ -189,7 +189,7 @@ def _record(
     run: RunConfig, facts: Facts, model: AxialTransformer, processes: Processes, begun: RunRecord | None
 ) -> RunRecord:
     """Return what train.json holds; of a run that goes on, the facts stay but for the data and the newest command."""
-    if begun is not None:
+    if begun:
         facts = replace(begun.facts, fingerprint=facts.fingerprint, resumed_by=facts.command)
     facts = replace(facts, processes=processes.count, machine=machine_facts())
     return RunRecord(run=run, facts=facts)
@@ -266,14 +266,13 @@ class _Run:
     def _ending(self, interrupts: Interrupts) -> Ending | None:
         """Return why the run ends now, or None. Several processes agree only every few steps."""
         step = self.state.step
-        processes = self.learner.processes
         if step >= self.config.steps:
             return "finished"
-        if processes.count > 1 and step % STEPS_BETWEEN_WAITS:
+        if self.learner.processes.count > 1 and step % STEPS_BETWEEN_WAITS:
             return None
         if step and self.learner.time.share(self.state.seconds) >= 1:
             return "time limit"
-        if processes.any(interrupts.asked):
+        if self.learner.processes.any(interrupts.asked):
             return "interrupted"
         return None
 
@@ -308,12 +307,11 @@ class _Run:
         Raises:
             NonFiniteLoss: a loss or a weight is not finite; nothing is written.
         """
-        learner = self.learner
         state = self.state
-        with learner.meter.pause():  # which first checks the losses that wait on the device
-            if not learner.is_finite():
+        with self.learner.meter.pause():  # which first checks the losses that wait on the device
+            if not self.learner.is_finite():
                 raise self._diverged(f"step {state.step} left weights that are not finite")
-            self.checkpoints.save(learner.weights, state)
+            self.checkpoints.save(self.learner.weights, state)
             if state.best_step is None:
                 self._export()
 
@@ -342,9 +340,8 @@ class _Run:
         """Save, evaluate the EMA weights, and export them if they are the best; a resume begins with the evaluation."""
         self._save()
         state = self.state
-        processes = self.learner.processes
-        metrics = self._call(evaluate, processes.fill, prefix=VALIDATION)
-        bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]))
+        metrics = self._call(evaluate, self.learner.processes.fill, prefix=VALIDATION)
+        bits_per_dim = self.learner.processes.broadcast(float(metrics["bits_per_dim"]))
         state.evaluated_step = state.step
         best = state.best_bits_per_dim
         if isfinite(bits_per_dim) and (best is None or bits_per_dim < best):
@@ -360,14 +357,13 @@ class _Run:
     def _call(self, call: Evaluate | Sample, *given: Fill, prefix: str = "", here: bool = True) -> Mapping[str, Metric]:
         """Call with the EMA weights and the step if `here`, log the metrics with a prefix and return them."""
         self.checkpoints.require_folder()
-        learner = self.learner
         # CUDA graphs are kept with the model that samples: with this copy, they end before the training goes on.
-        average = copy(learner.average(keep=here))
-        with learner.meter.pause(), torch.no_grad():
+        average = copy(self.learner.average(keep=here))
+        with self.learner.meter.pause(), torch.no_grad():
             metrics: Mapping[str, Metric] = {}
             if here:
                 metrics = call(average, self.state.step, *given) or {}
-            learner.read_time()
+            self.learner.read_time()
             if metrics:
                 self.log.write(self.state.step, {prefix + name: value for name, value in metrics.items()})
             self._write_page("training")

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
@@ -37,44 +38,42 @@ class NonFiniteLoss(ValueError):
     """The loss, its gradient or the weights became infinite or not a number."""
 
 
+@dataclass
 class Meter:
-    """The loss and gradient norm of each step, read from the device every `every` steps, since reading waits for it.
+    """The loss and gradient norm of each step, read from the device every `every` steps, since reading waits for it."""
 
-    Args:
-        batch_size: examples of a step, over all processes.
-        every: steps between reads.
-        state: that of the run; it holds the sums of what is not logged yet.
-    """
-
-    def __init__(self, device: torch.device, batch_size: int, every: int, state: RunState) -> None:
-        self.newest_line: dict[str, float] = {}
-        self._device = device
-        self._batch_size = batch_size
-        self._every = every
-        self._state = state
-        self._unread: list[tuple[int, Tensor]] = []
-        self._steps = 0
-        self._last_line = time.monotonic()
+    device: torch.device
+    batch_size: int
+    """Examples of a step, over all processes."""
+    every: int
+    """Steps between reads."""
+    state: RunState
+    """That of the run; it holds the sums of what is not logged yet."""
+    newest_line: dict[str, float] = field(default_factory=dict)
+    unread: list[tuple[int, Tensor]] = field(default_factory=list)
+    steps: int = 0
+    """Steps since the last line of this process."""
+    last_line: float = field(default_factory=time.monotonic)
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
         """Add the scalars of a step; NonFiniteLoss if those of this step, or of one not read yet, are not finite."""
-        self._unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
-        if len(self._unread) >= self._every:
+        self.unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
+        if len(self.unread) >= self.every:
             self.read()
 
     def read(self) -> None:
-        if not self._unread:
+        if not self.unread:
             return
-        steps, scalars = zip(*self._unread, strict=True)
-        self._unread = []
+        steps, scalars = zip(*self.unread, strict=True)
+        self.unread = []
         for step, (nats, norm) in zip(steps, torch.stack(scalars).tolist(), strict=True):
             if not (math.isfinite(nats) and math.isfinite(norm)):
                 raise NonFiniteLoss(f"step {step} has a loss of {nats:g} with a gradient of norm {norm:g}")
-            self._steps += 1
-            self._state.unlogged_steps += 1
-            self._state.unlogged_nats += nats
-            self._state.unlogged_norms += norm
-            add_step(self._state, step, nats, norm)
+            self.steps += 1
+            self.state.unlogged_steps += 1
+            self.state.unlogged_nats += nats
+            self.state.unlogged_norms += norm
+            add_step(self.state, step, nats, norm)
 
     def describe(self, left: float) -> str:
         """Return the time that is left, and the newest bits/dim, as text for a terminal."""
@@ -87,18 +86,18 @@ class Meter:
         """Return means over the steps since the previous line."""
         self.read()
         now = time.monotonic()
-        state = self._state
+        state = self.state
         nats = state.unlogged_nats / state.unlogged_steps
         self.newest_line = {
             "bits_per_dim": nats / LOG2,
             "nats_per_dim": nats,
             "gradient_norm": state.unlogged_norms / state.unlogged_steps,
             "steps_left_out": state.left_out,
-            "examples_per_second": self._steps * self._batch_size / (now - self._last_line),
-            "peak_memory_bytes": peak_memory(self._device),
+            "examples_per_second": self.steps * self.batch_size / (now - self.last_line),
+            "peak_memory_bytes": peak_memory(self.device),
         }
-        self._steps = 0
-        self._last_line = now
+        self.steps = 0
+        self.last_line = now
         state.unlogged_steps = 0
         state.unlogged_nats = 0.0
         state.unlogged_norms = 0.0
@@ -110,7 +109,7 @@ class Meter:
         self.read()
         start = time.monotonic()
         yield
-        self._last_line += time.monotonic() - start
+        self.last_line += time.monotonic() - start
 
 
 class MetricsLog:
@@ -120,14 +119,14 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path | None, state: RunState, config: TrainConfig) -> None:
-        self._path = Path(os.devnull) if folder is None else folder / METRICS
+        self._path = folder / METRICS if folder else Path(os.devnull)
         self._file = self._open_after(state)
         self._board = self._wandb = None
-        if config.tensorboard and folder is not None:
+        if config.tensorboard and folder:
             from torch.utils.tensorboard import SummaryWriter
 
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=state.step + 1)
-        if config.wandb and folder is not None:
+        if config.wandb and folder:
             import wandb
 
             name = folder.resolve().name

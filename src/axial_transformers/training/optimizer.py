@@ -80,7 +80,7 @@ class Muon(Optimizer):
                     sent = dist.broadcast(ahead, owner, async_op=True)
                 begun.append((group, parameters, ahead, sent))
         for group, parameters, steps, sent in begun:
-            if sent is not None:
+            if sent:
                 sent.wait()
             _, rows, columns = group["matrices"]
             rate = group["lr"] * sqrt(max(1.0, rows / columns))
@@ -171,7 +171,7 @@ def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
         else:
             others.append(parameter)
     share = 1.0
-    if config.head_learning_rate is not None:
+    if config.head_learning_rate:
         share = config.head_learning_rate / config.learning_rate
     groups: list[dict[str, Any]] = [{"params": others}, {"params": head, "share": share}]
     fused = others[0].device.type in ("cpu", "cuda")

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from ctypes import py_object, pythonapi
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any
@@ -27,6 +28,7 @@ from axial_transformers.training.config import find_device
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+@dataclass
 class Interrupts:
     """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect.
 
@@ -34,21 +36,19 @@ class Interrupts:
     ignored: a shell starts its background processes with Ctrl-C ignored.
     """
 
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[signal.Signals, Any] = {}
+    asked: bool = False
+    before: dict[signal.Signals, Any] = field(default_factory=dict)
+    """The handlers that were there."""
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():  # Python delivers signals nowhere else
             for number in SIGNALS:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not set by Python
-                    self._before[number] = signal.signal(number, self._ask)
+                    self.before[number] = signal.signal(number, self._ask)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number in [*self._before]:
+    def __exit__(self, *_: object) -> None:
+        for number in [*self.before]:
             self._restore(number)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
@@ -56,8 +56,8 @@ class Interrupts:
         self._restore(signal.SIGINT)  # SIGTERM may come twice, to a process and to its group
 
     def _restore(self, number: signal.Signals) -> None:
-        if number in self._before:
-            signal.signal(number, self._before.pop(number))
+        if number in self.before:
+            signal.signal(number, self.before.pop(number))
 
 
 TIMEOUT = timedelta(hours=4)
@@ -95,13 +95,6 @@ class Processes:
         flags = torch.tensor(float(flag), device=self.device)
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags)
-
-    def agree(self, number: int) -> bool:
-        """Return True if every process gives the same number, below 2^63; a collective operation."""
-        both = torch.tensor([number, -number], device=self.device)
-        if self.count > 1:
-            dist.all_reduce(both, dist.ReduceOp.MAX)
-        return int(both[0]) == -int(both[1])
 
     def mean(self, x: Tensor) -> Tensor:
         """Return the mean of a tensor over the processes, computed in place; a collective operation."""
@@ -171,9 +164,9 @@ class Processes:
     ) -> None:
         lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
         if self._ours:
-            if error is not None:
+            if error:
                 _keep_for_ever(dist.group.WORLD)
-            if error is not None and dist.get_backend() == "nccl":
+            if error and dist.get_backend() == "nccl":
                 atexit.register(_leave)
             else:
                 dist.destroy_process_group()

@@ -106,17 +106,9 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
-    values["facts"] = _read_facts(values.get("facts"), f"{path}: facts")
+
     record = from_json(RunRecord, values, path)
     return replace(record, run=replace(record.run, out=folder))
-
-
-def _read_facts(values: Any, where: str) -> Facts:
-    machine = values.pop("machine", None) if isinstance(values, dict) else None
-    facts = from_json(Facts, values, where)
-    if not isinstance(machine, dict):
-        return facts
-    return replace(facts, machine={name: str(value) for name, value in machine.items()})
 
 
 @contextmanager
@@ -141,7 +133,7 @@ def require_run(folder: Path, began: os.stat_result | None = None) -> None:
         began: `folder.stat()` when the run began or went on; None: any run may be there.
     """
     is_run = (folder / RUN_RECORD).is_file()
-    if is_run and (began is None or os.path.samestat(began, folder.stat())):
+    if is_run and (not began or os.path.samestat(began, folder.stat())):
         return
     raise FileNotFoundError(
         f"{folder} was moved or removed while its run trained, so the run has ended: go on from its newest checkpoint"
@@ -154,7 +146,7 @@ def _require_usable(folder: Path, resume: bool) -> None:
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} exists already, and is no folder: give another one")
     lock = folder / LOCK
-    content = set[Path]()
+    content: set[Path] = set()
     if folder.is_dir():
         content = {*folder.iterdir()} - {*_strays(folder), lock}
     if not content:

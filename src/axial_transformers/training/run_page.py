@@ -33,9 +33,9 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
     """Return the rows of a run's data."""
     model = run.model
     rows = {}
-    if run.source is not None:
+    if run.source:
         rows["source"] = f"`{run.source}`"
-    if facts.class_names is not None:
+    if facts.class_names:
         rows["classes"] = f"{len(facts.class_names)}: {shorten(', '.join(facts.class_names), WIDTH)}"
     if facts.validation is not None:
         count = counted(facts.train + facts.validation + (facts.test or 0), kind_of(model, run.data.axes))
@@ -65,7 +65,7 @@ def _describe_training(record: RunRecord, curves: Mapping[str, Curve]) -> dict[s
     facts = record.facts
     config = run.training
     rows = {}
-    if run.recipe is not None:
+    if run.recipe:
         rows["recipe"] = run.recipe
     if run.start_from:
         rows["started from"] = f"`{run.start_from}`"
@@ -77,13 +77,11 @@ def _describe_training(record: RunRecord, curves: Mapping[str, Curve]) -> dict[s
         step, time = curves["seconds"][-1]
         rows["time"] = f"{duration(time)} for {step:,.0f} steps"
     best = best_validation(curves)
-    if best is not None:
+    if best:
         step, bits = best
-        error = ""
-        for at, value in curves.get(f"{VALIDATION}standard_error", []):
-            if at == step:
-                error = f" ± {value:.2g} (standard error)"
-        rows["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
+        error = dict(curves.get(f"{VALIDATION}standard_error", [])).get(step)
+        said = f" ± {error:.2g} (standard error)" if error else ""
+        rows["validation"] = f"{bits:.4f} bits/dim{said} at step {step:,.0f}, EMA weights: the lowest of the run"
     if facts.command:
         rows["command"] = _command(facts.command)
     if facts.resumed_by:
@@ -110,7 +108,7 @@ def write_page(
     from axial_transformers.pictures import html
 
     record = read_run(folder)
-    if record is None:
+    if not record:
         raise ValueError(f"{folder} holds no run: only a run has a page")
     path = target or require_inside(folder / PAGE, folder)
     first, samples, *others = _sections(folder, record, status)
@@ -160,14 +158,12 @@ def _figure(path: Path, folder: Path, caption: str = "") -> "html.Figure":
 
 
 def _describe_settings(record: RunRecord) -> dict[str, Any]:
-    run = record.run
-    facts = record.facts
-    rows: dict[str, Any] = run.model.describe()
-    rows["parameters"] = f"{facts.parameters:,}"
-    rows |= facts.machine
-    for name, value in asdict(run.model).items():
+    rows: dict[str, Any] = record.run.model.describe()
+    rows["parameters"] = f"{record.facts.parameters:,}"
+    rows |= record.facts.machine
+    for name, value in asdict(record.run.model).items():
         rows[f"model.{name}"] = value
-    for name, value in asdict(run.training).items():
+    for name, value in asdict(record.run.training).items():
         rows[f"training.{name}"] = value
     return rows
 
@@ -187,7 +183,7 @@ def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str
 
 def _public_rows(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any] | None]:
     record = read_run(folder)
-    if record is None:
+    if not record:
         return {}, None, None
     curves = read_curves(folder)
     run = record.run
@@ -199,7 +195,7 @@ def _public_rows(folder: Path) -> tuple[dict[str, str], Result | None, dict[str,
     described = describe_run(public, curves)
     best = best_validation(curves)
     result = None
-    if best is not None:
+    if best:
         result = Result(data=run.recipe or "its data", split="validation", bits_per_dim=best[1])
     return described["data"] | described["training"], result, to_json(run.training)
 

@@ -13,7 +13,7 @@ The limit changes every few steps only, when the norms up to then are known in a
 
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -71,11 +71,7 @@ class RunState:
     def read(cls, folder: Path) -> Self:
         """Read state.json; ValueError for other names or types."""
         path = folder / STATE
-        content = read_object(path, "a training state")
-        identity = content.pop("identity", None)
-        if not isinstance(identity, dict):
-            raise ValueError(f"{path} names no run")
-        return replace(from_json(cls, content, path), identity=identity)
+        return from_json(cls, read_object(path, "a training state"), path)
 
 
 def limit_of(state: RunState) -> float:

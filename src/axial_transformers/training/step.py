@@ -199,7 +199,7 @@ def prepare_learner(
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     weights = Weights(model, copy_with_tensors(skeleton, tensors), optimizers(model, config))
     state = RunState(identity=identity or {})
-    if checkpoints is not None:
+    if checkpoints:
         checkpoints.restore(weights, state)
     if config.compile:
         compile_blocks(model)
@@ -253,10 +253,9 @@ def step(learner: Learner) -> None:
 
 def _dropout(learner: Learner) -> AbstractContextManager[None]:
     """Seed dropout anew for the next step of this process: a resume samples the same."""
-    processes = learner.processes
-    number = learner.state.step * processes.count + processes.rank
+    number = learner.state.step * learner.processes.count + learner.processes.rank
     seed = int(random_bits(learner.config.seed, Purpose.DROPOUT, number)[0])
-    return dropout_seeded(seed, processes.device)
+    return dropout_seeded(seed, learner.processes.device)
 
 
 def _set_gradients(learner: Learner) -> Tensor:

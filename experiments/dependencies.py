@@ -21,7 +21,9 @@ def influence(
 
     In float64, independent logits change by 1e-12 at most.
     """
-    order, values, lowest = model.order, model.config.num_values, model.config.lowest
+    order = model.order
+    values = model.config.num_values
+    lowest = model.config.lowest
     columns = []
     with without_dropout(model):
 
@@ -51,5 +53,6 @@ class Dependencies(NamedTuple):
 def check(matrix: Float[Tensor, "p p"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:
     """Count leaks and holes in a matrix of `influence`."""
     past = torch.ones_like(matrix, dtype=torch.bool).tril(-1)
-    leaks, holes = (matrix[~past] > independent).sum(), (matrix[past] <= dependent).sum()
+    leaks = (matrix[~past] > independent).sum()
+    holes = (matrix[past] <= dependent).sum()
     return Dependencies(leaks=int(leaks), holes=int(holes), past=past)
