@@ -30,7 +30,7 @@ def test_a_command_divides_its_work_or_the_first_process_does_it_alone(axial: Ax
     assert axial(command, *words.get(command, ["a"])).status == 0
     divides = any(
         words in inspect.getsource(module)
-        for words in ("processes_on(", 'prepared.train(Bar("training"), command=words)')
+        for words in ("processes_on(", 'prepared.train(Bar("training: steps"), command=words)')
     )
     assert seen == (["2"] if divides else [None] * (rank == 0))
 

@@ -104,7 +104,7 @@ _WORDS = np.array([["a", "b"]] * 3)
         (_random(9, 6, 6, 3), {"mode": "gray"}, "3 channels"),
         (_random(9, 6, 6, 3), {"frames": 3}, "holds no videos, which data.frames and data.stride cut"),
         (_random(3, 4, 5), {"size": (4, 4, 4)}, r"a\.npy is of 3x4x5 positions, less than one block of \[4, 4, 4\]"),
-        (_random(4, 0, 8), {"size": (2, 2)}, r"shape \[4, 0, 8\]: .* without zeros is needed"),
+        (_random(4, 0, 8), {"size": (2, 2)}, r"shape \[4, 0, 8\]: .* no length 0"),
         (_random(3, 4), {"size": (2, 2, 2)}, r"a\.npy is of 3x4 positions, less than one block"),
         (_random(9, 6, 4), {"size": 5, "cut": "tiles"}, r"6x4 positions, less than one block of \[5, 5\]"),
         (_random(9, 6), {"size": 2, "cut": "tiles"}, r"6 positions, less than one block of \[2, 2\]"),

@@ -3,6 +3,7 @@
 import tracemalloc
 from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from axial_transformers import data
 from axial_transformers.data import DataConfig, arrays, images, scans, source as module
 from axial_transformers.data.blocks import Blocks
 from axial_transformers.data.names import Names, joined_names
+from axial_transformers.data.source import name_of
 from axial_transformers.data.value_range import ValueRange
 from tests.scan_writer import make_scan
 
@@ -110,3 +112,12 @@ def test_blocks_are_those_of_arrays_that_are_cut_or_filled_up(repeats_edges):
     assert np.array_equal(np.asarray(blocks), expected)
     with pytest.raises(IndexError):
         blocks[[len(blocks)]]
+
+
+def test_a_path_called_digits_is_no_name_of_the_bundled_digits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    Image.fromarray(np.zeros((3, 4), np.uint8)).save("digits/a.png")
+    assert data.open_source(Path("digits")).part("all").shape == (3, 4)
+    assert data.open_source(name_of(Path("digits"))).part("all").shape == (3, 4)
+    assert name_of("digits") == "digits"

@@ -146,7 +146,7 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
         Image.fromarray(np.full((96, 70 + i, 3), 40 * i, np.uint8)).save(f"photos/train/{i}.png")
     inspected = axial("inspect", "photos", *TINY)
     assert "32 x 32" in inspected.out
-    assert "cut into square tiles of 32; for others: --data.size" in inspected.err
+    assert "cut into square tiles of 32; to change that: --data.size" in inspected.err
     small = [(8, 8)] * 3
     assert data_of(small) == data_of([]) == DataConfig()
     assert data_of([(64, 64), (64, 63)]) == DataConfig(size=32, cut="tiles")

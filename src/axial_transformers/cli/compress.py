@@ -154,7 +154,7 @@ def _train(options: Compress, source: str | Path, archive: Path) -> "tuple[Path,
         force=options.force,
         progress=bar,
     )
-    result = ready.train(Bar("training"), command=("compress", str(source), str(archive)))
+    result = ready.train(Bar("training: steps"), command=("compress", str(source), str(archive)))
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
     say(f"the training is in {folder}: the same command continues it; remove the folder to begin anew")

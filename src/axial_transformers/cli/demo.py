@@ -62,7 +62,7 @@ def main(options: Demo) -> int:
     run = replace(recipe, out=folder, training=replace(recipe.training, minutes=MAX_MINUTES, steps=steps))
     print(f"training on the digits: {steps:,} steps, at most {MAX_MINUTES} minutes", flush=True)
     prepared = prepare(run, read_run(folder), bar)
-    result = prepared.train(Bar("training"), command=("demo", "--out", str(options.out), "--steps", str(steps)))
+    result = prepared.train(Bar("training: steps"), command=("demo", "--out", str(options.out), "--steps", str(steps)))
     if result.ending == "interrupted":
         return INTERRUPTED
     model, test = AxialTransformer.from_pretrained(folder), load("digits", split="test")

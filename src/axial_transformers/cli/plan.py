@@ -16,7 +16,10 @@ def plan(run: RunConfig, costs: StepCosts, facts: Facts | None = None) -> dict[s
     again = ", blocks computed again" if training.checkpoint_blocks else ""
     shares = ", weights in shares" if training.shard else ""
     parts = f", in {training.accumulate} parts" if training.accumulate > 1 else ""
-    epochs = f", {training.steps * training.batch_size / facts.train:,.3g} epochs" if facts else ""
+    epochs = ""
+    if facts:
+        count = training.steps * training.batch_size / facts.train
+        epochs = f", {count:,.0f} epochs" if count >= 10 else f", {count:.2g} epochs"
     return rows | {
         "parameters": f"{costs.parameters:,}",
         "steps": f"{training.steps:,}{epochs}",

@@ -74,7 +74,7 @@ def train(run: RunConfig, begun: "training.RunRecord | None", words: Sequence[st
                 rows["decided"] = prepared.why_values
             rows["to change"] = f"--model.dim, --data.size, ...: {command('train', run.source, '--help')}"
             print_rows(rows, f"{run.source}:", say)
-        result = prepared.train(Bar("training"), command=words)
+        result = prepared.train(Bar("training: steps"), command=words)
     if rank() == 0:
         report(run.out, result)
         fault = None if result.ending == "interrupted" else prepared.fault(result)

@@ -184,8 +184,9 @@ def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
     if options.key is None and (known or len(others) == 1):
         return (known or others)[0]
     wanted = f"no array {options.key}" if options.key else f"none of the arrays {', '.join(_KEYS)}"
-    held = ", ".join(names) or "nothing"
-    raise ValueError(f"{path} has {wanted}; it holds {held}: choose one with data.key")
+    if not names:
+        raise ValueError(f"{path} holds no arrays")
+    raise ValueError(f"{path} has {wanted}; it holds {', '.join(names)}: choose one with data.key")
 
 
 def _integers(path: Path | str, values: NDArray[Any], options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
@@ -231,7 +232,7 @@ def axes_of(where: Path | str, shape: Sequence[int], options: DataConfig) -> str
     Raises:
         ValueError: another number of axes, or several likely readings.
     """
-    none = f"{where} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] without zeros is needed"
+    none = f"{where} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] is needed, no length 0"
     if 0 in shape:
         raise ValueError(none)
     if options.axes is not None:

@@ -23,7 +23,7 @@ class DataConfig:
 
     size: Annotated[tuple[int, ...] | int | None, COUNT] = None
     """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it
-    (cut=tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
+    (cut: tiles), or must have it. Several numbers cut arrays and scans into blocks of their last axes: what lies on
     axes before these are arrays of their own. None: an example as it is."""
 
     cut: Literal["exact", "crop", "stretch", "tiles"] = "exact"
@@ -38,7 +38,7 @@ class DataConfig:
     """Take every stride-th frame of a video, from the first, and leave out the others."""
 
     offsets: Literal["fixed", "random"] = "fixed"
-    """Positions of clips in a folder's videos, and of tiles in its images (cut=tiles). fixed: one after the other.
+    """Positions of clips in a folder's videos, and of tiles in its images (cut: tiles). fixed: one after the other.
     random: new ones for each training batch, one clip a video; validation and test stay fixed."""
 
     mode: Literal["auto", "rgb", "rgba", "gray"] = "auto"
@@ -100,7 +100,9 @@ class DataConfig:
         check_grid(self.grid, "data.")
         shares = self.validation_fraction, self.test_fraction or 0.0
         if sum(shares) >= 1:
-            raise ValueError(f"data.validation_fraction and data.test_fraction {shares} must be below 1 together")
+            validation, test = shares
+            sizes = f"data.validation_fraction={validation} and data.test_fraction={test}"
+            raise ValueError(f"{sizes} must be less than 1 together")
         if isinstance(self.size, tuple) and len(self.size) == 1:
             object.__setattr__(self, "size", self.size[0])
         if self.size is None and self.cut != "exact":

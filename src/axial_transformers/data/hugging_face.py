@@ -22,7 +22,7 @@ from axial_transformers.data.lazy_array import LazyArray
 from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange, integers, range_of
-from axial_transformers.progress import Progress
+from axial_transformers.progress import Progress, renamed
 from axial_transformers.storage import require_extra
 from axial_transformers.wording import engineering
 
@@ -249,7 +249,7 @@ class Rows(LazyArray):
 
     def _batches(self, rows: range, progress: Progress = iter) -> Iterator[Any]:
         """Yield what rows hold, some at a time."""
-        for start in progress(range(0, len(rows), _AT_ONCE)):
+        for start in renamed(progress, "reading rows: batches")(range(0, len(rows), _AT_ONCE)):
             yield self._cells(rows[start : start + _AT_ONCE])
 
     def _cells(self, rows: Sequence[int]) -> Any:

@@ -95,6 +95,11 @@ def open_source(name: str | Path, config: DataConfig | None = None, progress: Pr
     return Source(name, path, list_files(path, config), config, progress)
 
 
+def name_of(source: str | Path) -> str:
+    """Return the name of a source as a string: that of the path `digits` is not that of the bundled digits."""
+    return f"./{source}" if source == Path("digits") else str(source)
+
+
 @dataclass(frozen=True)
 class Listing:
     """The files of a source."""
@@ -220,15 +225,15 @@ class Source:
                 f"blocks, which {self.name} has not: use data.offsets=fixed"
             )
         if split in ("validation", "test") and len(examples) < FEW:
-            hint = f"its bits/dim mean little: train with a larger data.{split}_fraction, or with more data"
-            say(f"the {split} part of {self.name} has only {counted(len(examples), 'example')}: {hint}")
+            few = f"only {counted(len(examples), 'example')}, too few for a reliable bits/dim"
+            say(f"the {split} part of {self.name} has {few}: use a larger data.{split}_fraction or more data")
         return examples
 
     def _examples_of(self, split: Split) -> Examples:
         """Return the examples of one split, not yet cut into tiles; of blocks in order, whole slabs."""
         if self.listing.is_one_file and split != "all":
             if self.listing.kind == "image":
-                give = "give a folder of pictures, or split all"
+                give = "give a folder of pictures, or split=all"
                 raise ValueError(f"{self.path} is one picture without a {split} part: {give}")
             if split != "train" and split == part_of_file(self.path.stem):
                 split = "all"
@@ -456,7 +461,7 @@ def list_files(source: Path, config: DataConfig) -> Listing:
         return Listing(_kind_of_file(source, config), [source], [], is_one_file=True)
     shown, left_out = files_below(source)
     if left_out:
-        say(f"{source}: {left_out}")
+        say(f"{left_out} in {source}")
     if hugging_face.is_saved(source):
         return Listing("arrow", [file for file in shown if file.suffix == ".arrow"], [])
     by_kind = dict[str, list[Path]]()

@@ -14,6 +14,7 @@ import numpy as np
 from axial_transformers.compression.archive import UNLIMITED, Limit, limit_of, tell
 from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.data import Examples, Source, open_source
+from axial_transformers.data.source import name_of
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
@@ -90,12 +91,12 @@ def prepare_for_archive(
     """
     begun = read_run(folder)
     if begun:
-        run = replace(begun.run, source=str(source)).changed({"training.minutes": MINUTES, **settings})
+        run = replace(begun.run, source=name_of(source)).changed({"training.minutes": MINUTES, **settings})
         if run.data != begun.run.data:
             raise ValueError(f"{folder} was begun with other settings of data: remove it, or name another archive")
     else:
         run = _new_run(source, folder, start_from).changed(settings)
-    opened = open_source(source, run.data, progress("reading"))
+    opened = open_source(source, run.data, progress("reading files"))
     block = None if begun or run.data.size else _block_of_slices(opened)
     if block is not None:
         run = run.changed({"data.size": block})
@@ -132,7 +133,7 @@ def prepare_for_archive(
 
 def _new_run(source: str | Path, folder: Path, start_from: str | None) -> RunConfig:
     """Return a run on all that a source holds."""
-    run = replace(of_own_data(str(source)), out=folder, samples=0)
+    run = replace(of_own_data(name_of(source)), out=folder, samples=0)
     if start_from is not None:
         run = begin_with(run, start_from)
     return run.changed(

@@ -20,7 +20,7 @@ import torch
 
 from axial_transformers.data import EmptySplitError, Examples, Source, is_hub_dataset, open_source
 from axial_transformers.data.hugging_face import pinned
-from axial_transformers.data.source import Listing
+from axial_transformers.data.source import Listing, name_of
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Display, NamedProgress, silent
@@ -118,10 +118,10 @@ def prepare(
         FileNotFoundError: no such source.
         ValueError: no examples of such a run; or a step does not fit into memory.
     """
-    asked = request if isinstance(request, RunConfig) else of_own_data(str(request))
+    asked = request if isinstance(request, RunConfig) else of_own_data(name_of(request))
     if not asked.source:
         raise ValueError(f"recipe {asked.recipe} has no data of its own: axial train {asked.recipe} FOLDER_OR_FILE")
-    run, source = decide_cut(asked, open_source(asked.source, asked.data, progress("reading")))
+    run, source = decide_cut(asked, open_source(asked.source, asked.data, progress("reading files")))
     examples = source.part("train")
     run = decide_model(run, examples)
     examples = _in_order(examples, run, begun)
@@ -158,9 +158,9 @@ def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
     parts = f"square tiles of {size}" if run.data.cut == "tiles" else ""
     if isinstance(size, tuple):
         run = run.decided({"data.offsets": "random"})
-        parts = f"blocks of {size}"
+        parts = f"blocks of {' x '.join(map(str, size))}"
     if parts:
-        others = "for others: --data.size 8 8 128, --data.size 64 --data.cut crop, ..."
+        others = "to change that: data.size=(8, 8, 128), or data.size=64 with data.cut=crop"
         log.info("%s is cut into %s; %s", run.source, parts, others)
     return run, source.with_config(run.data)
 
@@ -239,8 +239,8 @@ def _other_parts(source: Source, examples: Examples) -> dict[str, Examples]:
     """Return the validation part and, if there is one, the test part."""
     validation = source.part("validation")
     if validation.shape != examples.shape:
-        shapes = f"{[*validation.shape]}, not {[*examples.shape]}"
-        raise ValueError(f"{source.name} validates on {shapes}: give data.size and data.cut")
+        shapes = f"are {[*validation.shape]}, and training examples {[*examples.shape]}"
+        raise ValueError(f"validation examples of {source.name} {shapes}: give data.size and data.cut")
     parts = {"validation": validation.with_columns(examples.columns, f"{source.name}, validation")}
     with suppress(EmptySplitError):
         parts["test"] = source.part("test")

@@ -44,7 +44,7 @@ def evaluation_of(watched: Examples, run: RunConfig, progress: NamedProgress) ->
     batch = run.training.batch_size // run.training.accumulate
 
     def evaluate(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
-        scores = score(model, watched.values, batch, progress("validation"), fill, label)
+        scores = score(model, watched.values, batch, progress("validation: batches"), fill, label)
         if rank() == 0:
             require_run(run.out)  # examples may take long
             keep_typical(run.out, scores)
@@ -96,7 +96,7 @@ def fault_of(run: RunConfig, watched: Examples, bits: float, progress: NamedProg
     """
     raw = open_model(run.out, "raw", run.training.device).model
     batch = run.training.batch_size // run.training.accumulate
-    scores = score(raw, watched.values, batch, progress("raw weights"), label=label_of(watched))
+    scores = score(raw, watched.values, batch, progress("raw weights: batches"), label=label_of(watched))
     of_raw = float(scores.bits.mean())
     if bits > LAG * of_raw:
         return (
