@@ -68,7 +68,7 @@ def test_bits_and_completions_of_blocks_lie_where_they_are_in_the_scan(axial: Ax
     nibabel.save(nibabel.Nifti1Image(volume.astype(np.int16).T, affine), "scan.nii.gz")
     random_model(small_config((3, 5, 7), num_values=300)).float().save_pretrained("model")
     block = "scan.nii.gz#1,0,0"
-    complete = ["complete", "model", "scan.nii.gz", "--only", block, "--frames", 1, "--count", 1, "--output", "c.nii"]
+    complete = ["complete", "model", "scan.nii.gz", "--only", block, "--frames", 1, "--count", 1, "--out", "c.nii"]
     for words in (complete, ["score", "model", "scan.nii.gz", "--heat-maps", "maps"]):
         done = axial(*words)
         assert done.status == 0, done.err

@@ -53,5 +53,5 @@ def test_an_option_added_in_two_files_is_in_help_record_page_and_errors(tmp_path
     assert json.loads((tmp_path / "run/train.json").read_text())["run"]["training"]["weight_noise"] == 0.25
     assert "training.weight_noise" in (tmp_path / "run/index.html").read_text()
     assert done.stderr.splitlines()[-1] == (
-        "axial train: training.weight_noise must be at least 0 and below 1, not 2.0"
+        "axial train: --training.weight-noise must be at least 0 and below 1, not 2.0"
     )

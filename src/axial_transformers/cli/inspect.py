@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from axial_transformers.cli.console import command, print_rows
 from axial_transformers.cli.parsing import parse_known
-from axial_transformers.cli.plan import plan
 from axial_transformers.cli.train import requested
 from axial_transformers.data import is_hub_dataset
 from axial_transformers.progress import bar

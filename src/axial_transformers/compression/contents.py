@@ -265,15 +265,13 @@ def _of_scan(source: Source, config: AxialTransformerConfig) -> Contents:
     name = file.name[: -len(own) or None] + scan.suffix
     same = "in the format in which it came" if own == scan.suffix else f"as {name}"
     geometry = " and geometry" if scan.header else ""
-    is_scaled = scan.suffix == ".npy" and (scan.scale, scan.offset) != (1.0, 0.0)
-    scaling = f"; their scale {scan.scale:g} and offset {scan.offset:g} are left out" if is_scaled else ""
     return _coded(
         file,
         scan.values,
         scan.axes,
         config,
         name,
-        said=f"1 scan will come back {same}, with the same values, type{geometry}{scaling}",
+        said=f"1 scan will come back {same}, with the same values, type{geometry}",
         axes=scan.axes,
         scale=scan.scale,
         offset=scan.offset,

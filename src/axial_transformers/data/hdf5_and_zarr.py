@@ -18,7 +18,12 @@ _LETTERS = {
     **dict.fromkeys(("z", "lev", "level", "depth"), "D"),
     **dict.fromkeys(("t", "time"), "T"),
     **dict.fromkeys(("c", "band", "channel"), "C"),
+    "length": "L",
 }
+_NAMES = {"W": "x", "H": "y", "D": "z", "T": "time", "C": "channel", "L": "length"}
+"""What axes are called in files that `write_hdf5` makes."""
+SUFFIX = ".h5"
+"""A scan of these formats, or of another one that NIfTI does not stand for, returns from archives as HDF5."""
 
 
 class _Stated:
@@ -119,7 +124,18 @@ def _scan_of(array: Any, names: Sequence[str], attributes: Mapping[str, Any], re
     values: Any = stated if large else stated[()]
     _say_missing(values, attributes)
     scale, offset = (float(np.ravel(attributes.get(each, usual))[0]) for each, usual in _SCALING)
-    return Scan(values, _axes_of(names, values.shape), scale, offset)
+    return Scan(values, _axes_of(names, values.shape), scale, offset, SUFFIX)
+
+
+def write_hdf5(path: Path, values: NDArray[Any], like: Scan, axes: str) -> None:
+    """Write values, what they mean and, if they have letters, the names of their axes as one dataset of HDF5."""
+    with package("h5py", path).File(path, "w") as file:
+        dataset = file.create_dataset("values", data=values, compression="gzip")
+        for (name, usual), number in zip(_SCALING, (like.scale, like.offset), strict=True):
+            if number != usual:
+                dataset.attrs[name] = number
+        for axis, letter in zip(dataset.dims, axes):
+            axis.label = _NAMES.get(letter, "")
 
 
 _SCALING = (("scale_factor", 1.0), ("add_offset", 0.0))

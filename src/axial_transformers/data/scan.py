@@ -26,7 +26,7 @@ class Scan:
     offset: float = 0.0
     """A stored value v means offset + scale * v in the file's unit."""
     suffix: str = ".npy"
-    """The suffix of files that `write_scan` makes like this one: .nii, .nii.gz, .tif or .npy."""
+    """The suffix of files that `write_scan` makes like this one: .nii, .nii.gz, .tif, .h5 or .npy."""
     header: bytes = field(default=b"", repr=False)
     """The geometry, as a NIfTI header without extensions."""
 

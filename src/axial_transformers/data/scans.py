@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.dicom import holds_dicom, is_dicom, read_dicom
 from axial_transformers.data.errors import ParsingError, parsing, say, saying_once
-from axial_transformers.data.hdf5_and_zarr import chosen_array, read_hdf5, read_zarr
+from axial_transformers.data.hdf5_and_zarr import SUFFIX, chosen_array, read_hdf5, read_zarr, write_hdf5
 from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
 from axial_transformers.data.scan import Scan, header_of, package, usual_axes
@@ -32,7 +32,7 @@ __all__ = [
     "with_axes",
     "write_scan",
 ]
-WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", ".npy")
+WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", SUFFIX, ".npy")
 """Suffixes of what `write_scan` writes."""
 _TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
 _FEW = 16
@@ -238,7 +238,7 @@ def _read_fits(path: Path, name: str = "") -> Scan:
     if values.dtype.kind in "iu" and (scale, offset) == (1, middle):
         values, offset = fits.getdata(path, place, uint=True, ignore_blank=True), 0.0
     values = _without_short_axes(values)
-    return Scan(values, usual_axes(values.ndim), scale, offset)
+    return Scan(values, usual_axes(values.ndim), scale, offset, SUFFIX)
 
 
 class _Format(NamedTuple):
@@ -266,7 +266,7 @@ FORMATS = (
     _Format("MATLAB 7.3", (".mat",), read_hdf5, of_arrays=True),
     _Format("Zarr", (".zarr",), read_zarr, of_arrays=True),
 )
-"""The table of formats: a row for each; what NIfTI does not hold returns from archives as .npy."""
+"""The table of formats: a row for each; what NIfTI does not hold returns from archives as HDF5."""
 _ROWS = {suffix: row for row in FORMATS for suffix in row.suffixes}
 SUFFIXES = (*_ROWS,)
 _ENVI = "ENVI: convert it, for example by gdal_translate -of GTiff"
@@ -296,9 +296,9 @@ def files_of(path: Path) -> list[Path]:
 
 
 def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
-    """Write values [*A] of any shape as NIfTI, TIFF or .npy, by the path's suffix; `like.suffix` is that of the scan.
+    """Write values [*A] of any shape as NIfTI, TIFF, HDF5 or .npy, by the path's suffix; see `Scan.suffix`.
 
-    NIfTI keeps the affine and what values mean; it holds no channels.
+    NIfTI keeps the affine and what values mean; it holds no channels. HDF5 keeps names of axes and what values mean.
 
     Raises:
         ValueError: one line for other suffixes, and for values that the format cannot hold. Nothing is left behind.
@@ -314,6 +314,8 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
             planes = "contig" if axes.endswith("C") and values.shape[-1] > 1 else None
             tifffile = package("tifffile", path)
             tifffile.imwrite(aside, values, photometric="minisblack", planarconfig=planes, metadata=codes)
+        elif suffix == SUFFIX:
+            write_hdf5(aside, values, like, axes)
         elif suffix == ".npy":
             np.save(aside, values, allow_pickle=False)
         else:
