@@ -70,6 +70,7 @@ def is_model(name: str) -> bool:
 
 def inspect_model(name: str, as_json: bool) -> None:
     """Print what a model is and what a step of its training costs, and the records of a run."""
+    from axial_transformers.cli.plan import plan
     from axial_transformers.models import AxialTransformer
     from axial_transformers.training import read_run
     from axial_transformers.training.metrics import read_curves
@@ -88,6 +89,7 @@ def inspect_model(name: str, as_json: bool) -> None:
 
 def inspect_data(name: str, run: RunConfig, as_json: bool) -> None:
     """Print what a run reads and costs; of a recipe without data, what it costs."""
+    from axial_transformers.cli.plan import plan
     from axial_transformers.recipes.prepare import prepare
 
     data, facts = dict[str, str](), None
