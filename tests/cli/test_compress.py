@@ -139,3 +139,11 @@ def test_a_large_archive_is_refused_before_the_work(axial: Axial, model, monkeyp
 def test_nothing_is_evaluated_after_the_archive_is_complete(axial: Axial, model, images, monkeypatch):
     monkeypatch.setattr("axial_transformers.models.AxialTransformer.forward", None)
     assert axial("compress", model, "images.npz", "a.axl", "--force", "--no-embed").status == 0
+
+
+def test_an_unclear_table_is_compressed_as_data_decimal_says(axial: Axial, refused):
+    Path("t.csv").write_text("a;b\n" + "\n".join(f"{i},{i % 3:03d};{i % 5}" for i in range(1, 40)))
+    random_model(small_config((2,), num_values=4000)).float().save_pretrained("model")
+    assert "--data.decimal" in refused("compress", "model", "t.csv", "a.axl", "--force")
+    done = axial("compress", "model", "t.csv", "a.axl", "--data.decimal", ".", "--force")
+    assert "left out" in done.err

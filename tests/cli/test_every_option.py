@@ -66,6 +66,7 @@ def test_an_option_changes_what_a_command_prints_or_writes(axial: Axial, trained
 
 def test_settings_of_data_replace_those_of_the_run(gray):
     given = {"size": 8, "cut": "crop", "frames": 2, "mode": "gray", "axes": "NHW", "key": "k", "column": "c"}
+    given["decimal"] = ","
     found = OfModel(gray, data=Reading(**given)).opened().data
     assert {name: getattr(found, name) for name in READING} == given
 

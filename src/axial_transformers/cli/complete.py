@@ -11,6 +11,7 @@ from axial_transformers.wording import counted
 if TYPE_CHECKING:  # options are read without torch
     import torch
 
+    from axial_transformers.data import Examples
     from axial_transformers.training.trained_model import TrainedModel
 
 
@@ -63,15 +64,13 @@ def main(options: Complete) -> None:
     if sum(known is not None for known in (options.rows, options.frames, options.mask)) != 1:
         raise ValueError("give one of --rows, --frames and --mask: what is known of an example")
     trained = options.opened()
-    config, scan, look = trained.model.config, options.scan(options.out, trained), options.look(trained)
+    config = trained.model.config
+    scan = options.scan(options.out, trained)
+    look = options.look(trained)
     require_output(options.out, clips=len(config.shape) == 3, source=options.source, scan=scan)
     one_label = None if options.label is None else trained.label(options.label)
     mask = _known_positions(trained, options)
-    if one_label is None:
-        examples = trained.examples_to_use(options.source, options.split)
-    else:
-        examples, _ = trained.examples(options.source, options.split)
-    chosen = examples.spread(options.examples) if options.only is None else examples.named(options.only)
+    chosen = _chosen_examples(trained, options)
     known = np.asarray(chosen.values)
     label = label_of(chosen) if one_label is None else one_label.expand(len(known))
     require_room(config, options.count, len(known))
@@ -88,13 +87,23 @@ def main(options: Complete) -> None:
             progress=bar(f"sampling {options.count} completions of {counted(len(known), trained.kind)}: rows"),
         )
     values = filled.cpu().numpy()
-    if scan and len(values) == 1 and (own := trained.scan(options.source)):
+    own = trained.scan(options.source) if scan and len(values) == 1 else None
+    if own:
         scan = moved(own, corner_of(chosen.names[0], len(own.axes.replace("C", "")), config.shape))
     if suffix_of(options.out) in LOSSLESS:
         save_examples(options.out, values, look, options.scale, scan, trained.model.config.floats)
     else:
         save_completions(options.out, known, mask.numpy(), values, look, options.scale)
     print(options.out)
+
+
+def _chosen_examples(trained: "TrainedModel", options: Complete) -> "Examples":
+    """Return the examples to complete; with the labels that the model needs, unless the user says one for all."""
+    if options.label is None:
+        examples = trained.examples_to_use(options.source, options.split)
+    else:
+        examples, _ = trained.examples(options.source, options.split)
+    return examples.spread(options.examples) if options.only is None else examples.named(options.only)
 
 
 def _known_positions(trained: "TrainedModel", options: Complete) -> "torch.Tensor":

@@ -3,7 +3,7 @@
 import json
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
@@ -50,6 +50,8 @@ class Compress:
     """Axes of an array, one letter each, such as NCHW; as for axial train."""
     key: Annotated[str | None, Parameter(name="--data.key")] = None
     """Name of the array within an .npz file that the model codes; the others are stored."""
+    decimal: Annotated[Literal[",", "."] | None, Parameter(name="--data.decimal")] = None
+    """What stands before the decimals of a table; as for axial train."""
     embed: bool = True
     """Store the model, with rounded weights. Without it, decompressing needs MODEL."""
     only_data: bool = False
@@ -95,8 +97,7 @@ def main(options: Compress) -> None:
     trained = open_model(model, options.weights, "cpu")
     trained.require_columns(source)
     if contents is None:
-        data = replace(trained.data, axes=options.axes or trained.data.axes, key=options.key or trained.data.key)
-        opened = open_source(source, data, bar("reading files"))
+        opened = open_source(source, replace(trained.data, **_reading(options)), bar("reading files"))
         contents = read_contents(opened, trained.model.config, options.only_data)
         tell(contents)
     written = write_contents(
@@ -123,6 +124,12 @@ def main(options: Compress) -> None:
     print_rows({codec: f"{size:>13,} bytes  {8 * size / values:.4f} bits/dim" for codec, size in codecs.items()})
 
 
+def _reading(options: Compress) -> dict[str, Any]:
+    """Return the settings of data that are given."""
+    settings = {"axes": options.axes, "key": options.key, "decimal": options.decimal}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def _kind_of(written: "Written", kind: str) -> str:
     """Return what an example of an archive is called; `kind` is that of the model."""
     array = written.contents.description.array
@@ -136,11 +143,9 @@ def _train(options: Compress, source: str | Path, archive: Path) -> "tuple[Path,
     from axial_transformers.recipes.for_archive import prepare_for_archive
 
     folder = archive.with_name(f"{archive.name}.run")
-    settings: dict[str, Any] = {
-        "training.minutes": options.minutes,
-        "data.axes": options.axes,
-        "data.key": options.key,
-    }
+    settings: dict[str, Any] = {f"data.{name}": value for name, value in _reading(options).items()}
+    if options.minutes is not None:
+        settings["training.minutes"] = options.minutes
     if options.size is not None and len(options.size) > 1:
         settings["data.size"] = options.size
     elif options.size is not None:
@@ -148,7 +153,7 @@ def _train(options: Compress, source: str | Path, archive: Path) -> "tuple[Path,
     ready = prepare_for_archive(
         source,
         folder,
-        {setting: value for setting, value in settings.items() if value is not None},
+        settings,
         start_from=options.start_from,
         only_data=options.only_data,
         force=options.force,

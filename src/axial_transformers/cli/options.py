@@ -36,7 +36,7 @@ Precision = Annotated[
 NO_OPTION = Parameter(parse=False)
 REQUIRED = Parameter(required=True)
 Word = str | Path | None
-READING = ("size", "cut", "frames", "mode", "axes", "key", "column")
+READING = ("size", "cut", "frames", "mode", "axes", "key", "column", "decimal")
 """Settings of data that may differ from those that a model was trained with."""
 
 

@@ -152,7 +152,7 @@ def _read(path: Path, options: DataConfig) -> Examples:
     _check_image(path, values, options)
     return Examples(
         values=values,
-        names=Names(np.array(table.numbers) if table else range(len(values))),
+        names=Names(table.numbers if table else range(len(values))),
         range=found,
         columns=table.titles if table else None,
         **({} if labels is None else labelled(labels, len(values), path, first=int(batch))),  # a batch begins at 1

@@ -29,7 +29,7 @@ class Table(NamedTuple):
     """[rows, columns]: int64 if all are whole, else float64."""
     columns: tuple[tuple[str, str], ...]
     """Title and type of each, int or float; the titles are empty where the first row has none."""
-    numbers: tuple[int, ...]
+    numbers: NDArray[np.int64]
     """The number of each row in the file, from 0, without the titles and empty lines."""
     titled: bool
     """True if the first row has the titles."""
@@ -72,30 +72,52 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     if label_column is not None and label_column not in titles:
         say(f"{path} has no column {label_column}, which data.label_column names: its rows have no classes")
     labels = body[:, titles.index(label_column)] if label_column in titles else None
-    numbers, columns, others = list[NDArray[np.float64]](), list[tuple[str, str]](), list[str]()
-    for title, column in zip(titles, body.T, strict=True):
-        if title == label_column:
-            continue
-        is_time = _TIMES.search(title)
-        kind, values = ("", column) if is_time else _numbers_of(f"{path}: column {title}", column, marks)
-        if kind:
-            numbers.append(values)
-            columns.append((title if titled else "", kind))
-        else:
-            others.append(title)
+    columns = _columns_of_numbers(path, titles, body, marks, label_column)
+    numbers = [column.numbers for column in columns]
     kept = np.isfinite(np.array(numbers)).all(axis=0)
     if labels is not None:
         kept = kept & ~np.vectorize(_is_gap, otypes=[bool])(labels)
     if not numbers or not kept.any():
         raise ParsingError(f"{path} has no column of numbers, or a gap in each row: its shape is {list(cells.shape)}")
-    if others:
-        say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
     if not kept.all():
         say(f"{path}: left out, {counted(len(body) - int(kept.sum()), 'row')} with a gap")
-    whole = all(kind == "int" for _, kind in columns)
-    table = np.stack(numbers, axis=1)[kept].astype(np.int64 if whole else np.float64)
-    names = None if labels is None else tuple(labels[kept])
-    return Table(table, tuple(columns), tuple(np.flatnonzero(kept).tolist()), titled, names)
+    is_whole = all(column.kind == "int" for column in columns)
+    return Table(
+        values=np.stack(numbers, axis=1)[kept].astype(np.int64 if is_whole else np.float64),
+        columns=tuple((column.title if titled else "", column.kind) for column in columns),
+        numbers=np.flatnonzero(kept),
+        titled=titled,
+        labels=None if labels is None else tuple(labels[kept]),
+    )
+
+
+class _Column(NamedTuple):
+    title: str
+    kind: str
+    """int or float."""
+    numbers: NDArray[np.float64]
+    """NaN for gaps."""
+
+
+def _columns_of_numbers(
+    path: Path, titles: Sequence[str], body: NDArray[Any], marks: str, label_column: str | None
+) -> list[_Column]:
+    """Return the columns of numbers but that of classes; a warning says which others there are."""
+    columns = list[_Column]()
+    others = list[str]()
+    for title, cells in zip(titles, body.T, strict=True):
+        if title == label_column:
+            continue
+        kind, numbers = "", np.empty(0)
+        if not _TIMES.search(title):
+            kind, numbers = _numbers_of(f"{path}: column {title}", cells, marks)
+        if kind:
+            columns.append(_Column(title, kind, numbers))
+        else:
+            others.append(title)
+    if columns and others:
+        say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
+    return columns
 
 
 def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, str]]) -> None:
