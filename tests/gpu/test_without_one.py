@@ -15,7 +15,7 @@ from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, Conditioning
-from axial_transformers.ops import fused_attention
+from axial_transformers.ops import sdpa
 from axial_transformers.ops.axial_attention import axial_attention
 from tests import attention_reference as reference
 from tests.forced_backend import forced
@@ -30,16 +30,16 @@ def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(boun
     q, k, v = (torch.randn(23, 1, 3, 2, width, generator=generator, requires_grad=True) for width in (1, 1, 3))
     mask = torch.rand(23, 1, 3, generator=generator) > 0.4
     expected = reference.axial_attention(q, k, v, 2, True, mask)
-    calls, sdpa = [], torch.nn.functional.scaled_dot_product_attention
+    calls, product = [], torch.nn.functional.scaled_dot_product_attention
 
     def record(*args: Any, **kwargs: Any) -> Tensor:
         calls.append(len(args[0]))
-        return sdpa(*args, **kwargs)
+        return product(*args, **kwargs)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
     for name, value in bound.items():
-        monkeypatch.setattr(fused_attention, name, value)
-    with forced(fused_attention):
+        monkeypatch.setattr(sdpa, name, value)
+    with forced(sdpa):
         got = axial_attention(q, k, v, 2, True, mask)
     assert sum(calls) == 23
     assert max(calls) == (7 if "MAX_LINES" in bound else 1)  # 1 x 2 heads x 128 positions x 3 numbers are 768

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.ops import composed_attention, fused_attention
+from axial_transformers.ops import sdpa, torch_attention
 from axial_transformers.ops.axial_attention import (
     axial_attention,
     full_attention,
@@ -39,7 +39,7 @@ FUNCTIONS = {
     "full": lambda q, k, v, axis, key_mask: full_attention(q, k, v, key_mask),
     **{f"equation 4, {rows} rows": equation_4(rows) for rows in (3, 13)},
 }
-BACKENDS = {"own": None, "composed": composed_attention, "fused": fused_attention}
+BACKENDS = {"own": None, "composed": torch_attention, "fused": sdpa}
 EVERY_WAY = [(name, each) for name in FUNCTIONS for each in (["own"] if name.startswith("eq") else BACKENDS)]
 
 

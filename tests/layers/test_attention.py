@@ -11,7 +11,7 @@ from axial_transformers.layers.attention import AxialAttention, CrossAttention, 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import AttentionOptions
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops import composed_attention
+from axial_transformers.ops import torch_attention
 from axial_transformers.ops.axial_attention import full_attention
 from tests import attention_reference as reference
 from tests.forced_backend import forced
@@ -119,7 +119,7 @@ WINDOWS = AttentionOptions(window=3, dilation=2)
 def test_score_and_value_products_grow_as_they_should_with_the_number_of_positions(layer, sides, exponent):
     counts = []
     for side in sides:
-        with torch.no_grad(), forced(composed_attention), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), forced(torch_attention), FlopCounterMode(display=False) as counter:
             layer(torch.randn(1, side, side, 8))
         counts.append(sum(counter.flop_counts["Global"][op] for op in (torch.ops.aten.bmm, torch.ops.aten.baddbmm)))
     slope = log(counts[1] / counts[0]) / (2 * log(sides[1] / sides[0]))

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import compiled_attention, elementwise, line_groups
+from axial_transformers.ops import elementwise, engine_attention, line_groups
 from tests.layers.test_in_torch import LAYERS
 
 Options = axial.AttentionOptions
@@ -114,7 +114,7 @@ FORWARD = [by_dual_numbers, by_dual_numbers_of_what_has_gradients, by_jvp]
 @pytest.fixture(params=["engine", "pieces", "as they are"])
 def _small_calls_as_large_ones(request, monkeypatch):
     if request.param != "as they are":
-        for module in (compiled_attention, elementwise):
+        for module in (engine_attention, elementwise):
             monkeypatch.setattr(module, "PAYS_FROM", 0)
     if request.param == "pieces":
         monkeypatch.setitem(line_groups.PIECE, "cpu", 60)

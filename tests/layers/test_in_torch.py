@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import axial_transformers as axial
 from axial_transformers.layers.attention import ChannelsFirst
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import compiled_attention
+from axial_transformers.ops import engine_attention
 from tests.launching import fork
 from tests.quantised_weights import quantised
 
@@ -221,7 +221,7 @@ def test_traced_layers_are_the_layers_and_scripts_are_refused(name):
 
 @pytest.mark.filterwarnings("ignore")
 def test_traced_layers_are_stored_whatever_computed_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 2**12)
+    monkeypatch.setattr(engine_attention, "PAYS_FROM", 2**12)
     block = axial.AxialBlock(8, 2, causal=(1,))
     randomise(block)
     for length in (5, 65):

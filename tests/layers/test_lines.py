@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.ops import fused_attention, line_groups
+from axial_transformers.ops import line_groups, sdpa
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.positions import rotation_table
 from tests import attention_reference as reference
@@ -67,7 +67,7 @@ def test_every_option_equals_the_reference_forward_and_backward(
         for a, b in zip(torch.autograd.grad(fast, tensors, grad), expected):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
     if (window, dilation, kind) == (None, 1, None):
-        with forced(fused_attention):
+        with forced(sdpa):
             fused = axial.axial_attention(q, k, v, on, causal, mask)
             torch.testing.assert_close(fused, slow, **EXACT)
             for a, b in zip(torch.autograd.grad(fused, tensors, grad), expected):

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations, parametrize, weight_norm
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import compiled_attention
+from axial_transformers.ops import engine_attention
 
 OPTIONS = axial.AttentionOptions(gate=True, qk_norm=True, rotary=100.0, relative=2)
 PACKED = axial.AttentionOptions(gate=True, relative=2)
@@ -90,7 +90,7 @@ DOUBLE = {
 @pytest.mark.parametrize("kind", DOUBLE)
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
 def test_what_changes_a_linear_layer_changes_the_result(name, kind, monkeypatch):
-    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
+    monkeypatch.setattr(engine_attention, "PAYS_FROM", 0)
     layer, inputs = layer_and_inputs(name)
     expected = copy.deepcopy(layer)
     for path, linear in [each for each in layer.named_modules() if isinstance(each[1], nn.Linear)]:
@@ -104,7 +104,7 @@ def test_what_changes_a_linear_layer_changes_the_result(name, kind, monkeypatch)
 @of_each
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_every_part_with_weights_is_called(name, device, monkeypatch):
-    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
+    monkeypatch.setattr(engine_attention, "PAYS_FROM", 0)
     layer, inputs = layer_and_inputs(name)
     parts = {path for path, part in layer.named_modules() if path and [*part.parameters(recurse=False)]}
     called = []

@@ -13,11 +13,11 @@ from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.ops import (
-    compiled_attention,
-    compiled_relative,
-    composed_attention,
-    composed_relative,
-    fused_attention,
+    engine_attention,
+    engine_relative,
+    sdpa,
+    torch_attention,
+    torch_relative,
 )
 from axial_transformers.ops.attention_call import AttentionCall, normalised, packed_call, unpacked
 from axial_transformers.ops.backends import attend as attend_call, choose, explain
@@ -31,7 +31,7 @@ needs_engine = pytest.mark.skipif(not has_engine(), reason="the engine is not co
 
 
 def attend(q, k, v, axis, causal=False, bias=None, present=None):
-    return compiled_attention.run(normalised(AttentionCall(q, k, v, axis, causal, present, bias)))
+    return engine_attention.run(normalised(AttentionCall(q, k, v, axis, causal, present, bias)))
 
 
 def assert_near(got, expected, dtype):
@@ -55,7 +55,7 @@ def assert_near(got, expected, dtype):
 )
 def test_compiled_attention_equals_its_reference(shape, heads, width, value_width, rotated, causal, monkeypatch):
     """Lengths that fill a tile or not, and lines that do not fill the last vector."""
-    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
+    monkeypatch.setattr(engine_attention, "PAYS_FROM", 0)
     packing = (heads, heads * width, heads * width, heads * value_width)
     numbers = torch.randn(*shape, sum(packing[1:])).bfloat16()  # of both dtypes
     wide = numbers.double().requires_grad_()
@@ -71,11 +71,11 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
         for dtype in TOLERANCE:
             qkv = numbers.to(dtype, copy=True).requires_grad_()
             packed = packed_call(qkv, packing, axis, causal, rotations=table)
-            outs = [compiled_attention.run(packed)]
+            outs = [engine_attention.run(packed)]
             if not rotated:
                 outs.append(attend(*unpacked(qkv, packing), axis, causal))
             elif dtype == torch.float32:
-                with forced(composed_attention):
+                with forced(torch_attention):
                     outs.append(attend_call(packed))
             for out in outs:
                 assert out.dtype == dtype
@@ -164,8 +164,8 @@ def test_shared_heads_masks_and_biases_equal_the_reference_whatever_lies_at_abse
     if masked:
         for x in numbers[1:3]:
             x[~present] = torch.nan
-    for dtype, at_once in product(TOLERANCE, (compiled_attention.AT_ONCE, 3 * length * (4 * width + 3 * value_width))):
-        monkeypatch.setattr(compiled_attention, "AT_ONCE", at_once)
+    for dtype, at_once in product(TOLERANCE, (engine_attention.AT_ONCE, 3 * length * (4 * width + 3 * value_width))):
+        monkeypatch.setattr(engine_attention, "AT_ONCE", at_once)
         q, k, v, *bias = narrow = [x.to(dtype, copy=True).requires_grad_() for x in numbers]
         got = attend(q, k, v, axis, causal, *bias, present=present)
         assert_near(got, expected, dtype)
@@ -195,7 +195,7 @@ def test_threads_do_not_change_a_bit():
     before, results = torch.get_num_threads(), []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        out = compiled_attention.run(packed_call(qkv, (4, 32, 32, 32), 2, True))
+        out = engine_attention.run(packed_call(qkv, (4, 32, 32, 32), 2, True))
         biased = attend(*unpacked(qkv, (4, 32, 32, 32)), 2, bias=bias)
         gradients = (
             *torch.autograd.grad(out.square().sum(), qkv),
@@ -248,7 +248,7 @@ def test_all_parts_are_worked_on_once_and_failures_come_through(count, own, monk
 def test_gradients_are_as_good_at_large_inputs(layer, length, width, scale, monkeypatch):
     """Relative to the largest gradient: 3e-6 where a query attends to one key alone, whatever the scale; 3e-6 plus a
     millionth of the square of the scale elsewhere, as the scores are rounded, which grow with it."""
-    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
+    monkeypatch.setattr(engine_attention, "PAYS_FROM", 0)
     module = layer()
     randomise(module)
     x, wide = scale * torch.randn(4, length, length, width), deepcopy(module).double()
@@ -281,43 +281,43 @@ TABLES = tuple(torch.zeros(127, 1, 4) for _ in range(3))
 @pytest.mark.parametrize(
     ("backend", "asked", "reason"),
     [
-        (compiled_attention, call(65, torch.bfloat16, **ON_CPU), None),
-        (compiled_attention, call(513, torch.bfloat16, **ON_CPU), "at most 2048 positions, and bfloat16 lines of at"),
-        (compiled_attention, call(2049, **ON_CPU), "at most 2048"),
-        (compiled_attention, call(64, torch.float64, **ON_CPU), "float32"),
-        (compiled_attention, call(8), "runs on a CPU"),
-        (compiled_attention, call(31, device="cpu", lines=1), None),
-        (compiled_attention, call(31, device="cpu", lines=0), "nothing to compute"),
-        (compiled_attention, call(31, bias=BIAS[..., :31, :31], device="cpu", lines=264), "few scores"),  # 31 is 32
-        (compiled_attention, call(31, bias=BIAS[..., :31, :31], device="cpu", lines=265), None),
-        (compiled_attention, call(64, window=3, **ON_CPU), "no windows"),
-        (compiled_attention, call(64, dropout=0.1, **ON_CPU), "no dropout"),
-        (compiled_attention, call(64, full=True, **ON_CPU), "one grid"),
-        (compiled_attention, call(64, bias=BIAS.expand(1, 64, 1, 64, 64), key_mask=MASK, **ON_CPU), None),
-        (compiled_relative, call(64, **ON_CPU), "equation 4 only"),
-        (compiled_relative, call(64, tables=TABLES, key_mask=MASK, **ON_CPU), None),
-        (compiled_relative, call(64, tables=TABLES, device="cpu", lines=8), None),
-        (fused_attention, call(1, dropout=0.5), None),
-        (fused_attention, call(63, **ON_CPU), "below 64"),
-        (fused_attention, call(2048, torch.bfloat16, **ON_CPU), "up to 2048"),
-        (fused_attention, call(500, window=33, **ON_CPU), None),
-        (fused_attention, call(500, window=15, **ON_CPU), "below 64"),  # blocks of 16 with 14 keys around
-        (fused_attention, call(64, bias=BIAS, **ON_CPU), "no gradient of a bias"),
-        (fused_attention, call(64, dropout=0.5, **ON_CPU), "no dropout"),
-        (fused_attention, call(64, tables=TABLES), "equation 4"),
-        (composed_attention, call(64, tables=TABLES), "equation 4"),
-        (composed_relative, call(1), "equation 4 only"),
-        (composed_relative, call(1, tables=TABLES), None),
+        (engine_attention, call(65, torch.bfloat16, **ON_CPU), None),
+        (engine_attention, call(513, torch.bfloat16, **ON_CPU), "at most 2048 positions, and bfloat16 lines of at"),
+        (engine_attention, call(2049, **ON_CPU), "at most 2048"),
+        (engine_attention, call(64, torch.float64, **ON_CPU), "float32"),
+        (engine_attention, call(8), "runs on a CPU"),
+        (engine_attention, call(31, device="cpu", lines=1), None),
+        (engine_attention, call(31, device="cpu", lines=0), "nothing to compute"),
+        (engine_attention, call(31, bias=BIAS[..., :31, :31], device="cpu", lines=264), "few scores"),  # 31 is 32
+        (engine_attention, call(31, bias=BIAS[..., :31, :31], device="cpu", lines=265), None),
+        (engine_attention, call(64, window=3, **ON_CPU), "no windows"),
+        (engine_attention, call(64, dropout=0.1, **ON_CPU), "no dropout"),
+        (engine_attention, call(64, full=True, **ON_CPU), "one grid"),
+        (engine_attention, call(64, bias=BIAS.expand(1, 64, 1, 64, 64), key_mask=MASK, **ON_CPU), None),
+        (engine_relative, call(64, **ON_CPU), "equation 4 only"),
+        (engine_relative, call(64, tables=TABLES, key_mask=MASK, **ON_CPU), None),
+        (engine_relative, call(64, tables=TABLES, device="cpu", lines=8), None),
+        (sdpa, call(1, dropout=0.5), None),
+        (sdpa, call(63, **ON_CPU), "below 64"),
+        (sdpa, call(2048, torch.bfloat16, **ON_CPU), "up to 2048"),
+        (sdpa, call(500, window=33, **ON_CPU), None),
+        (sdpa, call(500, window=15, **ON_CPU), "below 64"),  # blocks of 16 with 14 keys around
+        (sdpa, call(64, bias=BIAS, **ON_CPU), "no gradient of a bias"),
+        (sdpa, call(64, dropout=0.5, **ON_CPU), "no dropout"),
+        (sdpa, call(64, tables=TABLES), "equation 4"),
+        (torch_attention, call(64, tables=TABLES), "equation 4"),
+        (torch_relative, call(1), "equation 4 only"),
+        (torch_relative, call(1, tables=TABLES), None),
     ],
 )
 def test_each_backend_takes_a_call_or_says_why_it_refuses(backend, asked, reason, monkeypatch):
-    monkeypatch.setattr(compiled_attention, "has_engine", lambda: True)
+    monkeypatch.setattr(engine_attention, "has_engine", lambda: True)
     found = backend.refuses(asked)
     assert found is None if reason is None else reason in found
     with torch.no_grad():
-        assert fused_attention.refuses(call(64, bias=BIAS, **ON_CPU)) is None
-    monkeypatch.setattr(compiled_attention, "has_engine", lambda: False)
-    for compiled in (compiled_attention, compiled_relative):
+        assert sdpa.refuses(call(64, bias=BIAS, **ON_CPU)) is None
+    monkeypatch.setattr(engine_attention, "has_engine", lambda: False)
+    for compiled in (engine_attention, engine_relative):
         assert compiled.refuses(asked) is not None
 
 
@@ -326,7 +326,7 @@ def test_each_backend_takes_a_call_or_says_why_it_refuses(backend, asked, reason
 def test_the_engine_tells_torch_as_many_flops_as_the_products_of_the_formula(tables):
     q, k, v = (torch.randn(2, 5, 3, 2, 4, requires_grad=True) for _ in range(3))
     counts = []
-    for backend in (composed_relative, compiled_relative) if tables else (composed_attention, compiled_attention):
+    for backend in (torch_relative, engine_relative) if tables else (torch_attention, engine_attention):
         with FlopCounterMode(display=False) as counter:
             backend.run(AttentionCall(q, k, v, 1, tables=tables)).sum().backward()
         counts.append(counter.get_total_flops())
@@ -349,16 +349,16 @@ def test_graphs_of_few_scores_are_left_to_the_compiler():
 
 def test_the_first_backend_that_does_not_refuse_runs_and_the_reasons_are_logged(caplog):
     few = call(64, torch.float64, device="cpu", lines=1)
-    assert choose(few) is fused_attention
+    assert choose(few) is sdpa
     assert caplog.records == []
     with caplog.at_level("DEBUG", "axial_transformers.ops.backends"):
-        assert choose(few) is fused_attention
+        assert choose(few) is sdpa
         torch.compile(lambda q: attend_call(few._replace(q=q)), backend="eager", fullgraph=True)(few.q)
     (record,) = (
         each for each in caplog.records if each.name == "axial_transformers.ops.backends"
     )  # none while tracing
     assert record.getMessage().endswith(explain(few))
     first, second, third, *_ = explain(few).splitlines()
-    assert first.startswith("compiled_attention: refuses: ")
-    assert second == "compiled_relative: refuses: it computes equation 4 only"
-    assert third == "fused_attention: takes it"
+    assert first.startswith("engine_attention: refuses: ")
+    assert second == "engine_relative: refuses: it computes equation 4 only"
+    assert third == "sdpa: takes it"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import compiled_attention
+from axial_transformers.ops import engine_attention
 from axial_transformers.ops.axial_attention import position_sensitive_attention
 from axial_transformers.ops.operators import has_engine
 from axial_transformers.ops.positions import rotation_table
@@ -149,7 +149,7 @@ def function_cases() -> Iterator[tuple[str, Callable[[], str]]]:
 def work() -> None:
     """Print the cases that are begun, what is wrong with them, and their number at the end."""
     torch.manual_seed(0)
-    compiled_attention.PAYS_FROM = 1
+    engine_attention.PAYS_FROM = 1
     every = [*operator_cases(), *layer_cases(), *function_cases()]
     for name, case in every:
         print(f"begun {name}", file=sys.stderr)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import axial_transformers
-from axial_transformers.ops import compiled_attention, compiled_relative, elementwise, fused_attention
+from axial_transformers.ops import elementwise, engine_attention, engine_relative, sdpa
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.operators import has_engine
 
@@ -30,22 +30,22 @@ MASK = random(6, 5) > 0
 TABLES = [random(5, 1, width) for width in (4, 4, 3)]
 OPERATORS = {
     "attend_lines": (
-        compiled_attention._forward,
+        engine_attention._forward,
         ([Q, K, V], [BIAS], 2, True, 1.0, MASK, random(5, 4), torch.empty_like(V), SUMS),
         needs_engine,
     ),
     "attend_lines_backward": (
-        compiled_attention._backward,
+        engine_attention._backward,
         ([Q, K, V, random(*V.shape)], [BIAS], 2, True, 1.0, MASK, random(5, 4), SUMS, GRADS),
         needs_engine,
     ),
     "attend_lines with tables": (
-        compiled_attention._forward,
+        engine_attention._forward,
         ([Q, K, V], TABLES, 2, True, 0.5, MASK, None, torch.empty_like(V), SUMS),
         needs_engine,
     ),
     "attend_lines_backward with tables": (
-        compiled_attention._backward,
+        engine_attention._backward,
         (
             *([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, MASK, None, SUMS),
             [*GRADS[:3], *map(torch.empty_like, TABLES)],
@@ -68,14 +68,14 @@ def test_custom_operators_are_declared_as_they_are(operator, arguments):
 
 FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "_Attention, relative": (
-        lambda *x: compiled_relative.run(AttentionCall(*x[:3], 2, True, tables=x[3:], scale=0.5)),
+        lambda *x: engine_relative.run(AttentionCall(*x[:3], 2, True, tables=x[3:], scale=0.5)),
         (Q, K, V, *TABLES),
     ),
     "_Attention": (
-        lambda q, k, v, bias: compiled_attention.run(AttentionCall(q, k, v, 2, True, bias=bias[:, None])),
+        lambda q, k, v, bias: engine_attention.run(AttentionCall(q, k, v, 2, True, bias=bias[:, None])),
         (Q, K, V, BIAS),
     ),
-    "_Differentiable": (lambda *x: fused_attention.run(AttentionCall(*x, 2, True)), (Q, K, V)),
+    "_Differentiable": (lambda *x: sdpa.run(AttentionCall(*x, 2, True)), (Q, K, V)),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_AddDropped": (lambda *tensors: elementwise.add_dropped(*tensors, 0.5), (random(256, 256), random(256, 256))),
 }

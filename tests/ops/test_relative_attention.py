@@ -7,7 +7,7 @@ import torch
 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops import compiled_attention, compiled_relative
+from axial_transformers.ops import engine_attention, engine_relative
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.axial_attention import position_sensitive_attention
 from axial_transformers.ops.operators import has_engine
@@ -24,7 +24,7 @@ def inputs(shape, heads, width, value_width, rows, tables):
 
 def compiled(tensors, axis, causal):
     tables, scale = tuple(tensors[3:]), tensors[0].shape[-1] ** -0.5
-    return compiled_relative.run(AttentionCall(*tensors[:3], axis, causal, tables=tables, scale=scale))
+    return engine_relative.run(AttentionCall(*tensors[:3], axis, causal, tables=tables, scale=scale))
 
 
 def assert_near(got, expected):
@@ -56,8 +56,8 @@ def test_bands_of_all_widths_are_what_double_precision_gives(
     expected = position_sensitive_attention(*wide, axis, causal)
     grad = torch.randn(expected.shape)
     gradients = torch.autograd.grad(expected, wide, grad.double(), allow_unused=True, materialize_grads=True)
-    for together in (compiled_attention.AT_ONCE, 0):
-        monkeypatch.setattr(compiled_attention, "AT_ONCE", together)
+    for together in (engine_attention.AT_ONCE, 0):
+        monkeypatch.setattr(engine_attention, "AT_ONCE", together)
         out = compiled(tensors, axis, causal)
         assert_near(out, expected)
         for a, b in zip(torch.autograd.grad(out, tensors, grad), gradients):
@@ -97,7 +97,7 @@ def test_a_layer_is_the_same_by_the_compiled_kernel(extent, normalisation, monke
     for norm in (module for module in layer.modules() if isinstance(module, torch.nn.BatchNorm1d)):
         norm.running_mean.normal_()
         norm.running_var.uniform_(0.5, 2)
-    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
+    monkeypatch.setattr(engine_attention, "PAYS_FROM", 0)
     x, found = torch.randn(2, 9, 3, 16), []
     for same, dtype in ((layer, torch.float32), (copy.deepcopy(layer).double(), torch.float64)):  # that is composed
         out = same(x.to(dtype))

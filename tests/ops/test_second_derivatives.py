@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd.functional import hvp, jvp, vhp
 
-from axial_transformers.ops import compiled_attention, elementwise, line_groups
+from axial_transformers.ops import elementwise, engine_attention, line_groups
 from axial_transformers.ops.attention_call import AttentionCall, normalised
 from axial_transformers.ops.backends import attend
 from axial_transformers.ops.positions import rotation_table
@@ -50,10 +50,10 @@ FUNCTIONS = {
 
 @pytest.fixture(params=["by the engine", "by torch", "by the engine, then torch in pieces"])
 def _way(request, monkeypatch):
-    for module in (compiled_attention, elementwise):
+    for module in (engine_attention, elementwise):
         monkeypatch.setattr(module, "PAYS_FROM", 0 if "engine" in request.param else 2**40)
     if "engine" not in request.param:
-        monkeypatch.setattr(compiled_attention, "MAX_LENGTH", {})
+        monkeypatch.setattr(engine_attention, "MAX_LENGTH", {})
     if "pieces" in request.param:
         monkeypatch.setitem(line_groups.PIECE, "cpu", 60)
 

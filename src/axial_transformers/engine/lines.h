@@ -208,7 +208,7 @@ static void transpose(const float *x, int64_t x_row, int64_t rows, int64_t colum
 /* Numbers from one to the next in a tensor. */
 typedef struct { int64_t outer, inner, head, position; } Strides;
 
-/* Sizes of a call; Python fills them in this order (ops/compiled_attention.py). */
+/* Sizes of a call; Python fills them in this order (ops/engine_attention.py). */
 typedef struct {
     int64_t outer, inner;  /* there are outer times inner lines */
     int64_t heads;         /* of queries */

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.layers.lines import widths
-from axial_transformers.ops import compiled_relative
+from axial_transformers.ops import engine_relative
 from axial_transformers.ops.argument_checks import check_odd, input_axis
 from axial_transformers.ops.attention_call import AttentionCall, Tables, finite_where_absent, packed_call
 from axial_transformers.ops.backends import attend, choose
-from axial_transformers.ops.composed_relative import Window, similarities, softmax_over, weighted_values
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, to_lines
 from axial_transformers.ops.torch_private import is_bare, is_forward_mode
+from axial_transformers.ops.torch_relative import Window, similarities, softmax_over, weighted_values
 
 
 class PositionSensitiveAxialAttention(nn.Module):
@@ -123,7 +123,7 @@ class PositionSensitiveAxialAttention(nn.Module):
     def _is_compiled(self, qkv: Tensor, axis: int, tables: Tables) -> bool:
         """Return True if the compiled backend takes a call of folded statistics."""
         q = qkv.unsqueeze(-2).expand(*qkv.shape[:-1], self.heads, -1)  # of the right sizes but the last
-        return choose(AttentionCall(q, q, q, axis, self.causal, tables=tables)) is compiled_relative
+        return choose(AttentionCall(q, q, q, axis, self.causal, tables=tables)) is engine_relative
 
     def _check_length(self, x: Tensor) -> int:
         axis = input_axis(x, self.axis, self.dim)

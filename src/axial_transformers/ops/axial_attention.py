@@ -16,7 +16,7 @@ from axial_transformers.ops.argument_checks import (
 )
 from axial_transformers.ops.attention_call import AttentionCall, normalised
 from axial_transformers.ops.backends import attend
-from axial_transformers.ops.composed_attention import weights
+from axial_transformers.ops.torch_attention import weights
 
 
 def axial_attention(  # noqa: PLR0913

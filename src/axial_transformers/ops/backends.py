@@ -2,16 +2,16 @@
 
     q, k, v, options -> AttentionCall
                              |
-              compiled_attention   on a CPU: lines are read where they lie in memory
+              engine_attention     on a CPU: lines are read where they lie in memory
                              | refuses: a GPU, equation 4, windows, dropout, all but float32 and bfloat16,
                              |          long lines, torch.func, exported graphs
-              compiled_relative    the same for equation 4 of Axial-DeepLab
+              engine_relative      the same for equation 4 of Axial-DeepLab
                              | refuses: all else, a GPU; dtypes, lines and graphs as above
-              fused_attention      torch's scaled_dot_product_attention; on a GPU, the first that does not refuse
+              sdpa                 torch's scaled_dot_product_attention; on a GPU, the first that does not refuse
                              | refuses: equation 4, torch.func; on a CPU also dropout, short lines, gradients of a bias
-              composed_attention   matrix product, softmax, matrix product: any number of derivatives, any graph
+              torch_attention      matrix product, softmax, matrix product: any number of derivatives, any graph
                              | refuses: equation 4
-              composed_relative    equation 4 by products and sums; it refuses all else
+              torch_relative       equation 4 by products and sums; it refuses all else
                              |
                              v
                  [B, *A, heads, value_dim]
@@ -29,11 +29,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.ops import (
-    compiled_attention,
-    compiled_relative,
-    composed_attention,
-    composed_relative,
-    fused_attention,
+    engine_attention,
+    engine_relative,
+    sdpa,
+    torch_attention,
+    torch_relative,
 )
 from axial_transformers.ops.attention_call import AttentionCall
 
@@ -51,11 +51,11 @@ class Backend(Protocol):
 
 
 BACKENDS: tuple[Backend, ...] = (
-    compiled_attention,
-    compiled_relative,
-    fused_attention,
-    composed_attention,
-    composed_relative,
+    engine_attention,
+    engine_relative,
+    sdpa,
+    torch_attention,
+    torch_relative,
 )
 LOG = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def choose(call: AttentionCall) -> Backend:
     for backend in BACKENDS:
         if not backend.refuses(call):
             return backend
-    raise AssertionError("composed_attention takes all calls without tables, composed_relative those with")
+    raise AssertionError("torch_attention takes all calls without tables, torch_relative those with")
 
 
 def explain(call: AttentionCall) -> str:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from axial_transformers.ops import composed_attention
+from axial_transformers.ops import torch_attention
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.line_groups import attend_in_groups, from_lines, mask_of, to_lines, zero_without_keys
 from axial_transformers.ops.torch_private import is_differentiated, is_traced, is_transformed
@@ -126,8 +126,8 @@ class _Differentiable(torch.autograd.Function):
         def formula(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             call = AttentionCall(q, k, v, 1, ctx.causal, bias=bias)
-            return composed_attention.run(call).transpose(1, 2)
+            return torch_attention.run(call).transpose(1, 2)
 
         tensors = lines if mask is None else [*lines, mask]
-        found = composed_attention.gradients_by(formula, tensors, ctx.needs_input_grad[2:], grad)
+        found = torch_attention.gradients_by(formula, tensors, ctx.needs_input_grad[2:], grad)
         return None, None, *found, *[None] * (4 - len(found))

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.ops.attention_call import AttentionCall
-from axial_transformers.ops.compiled_attention import differentiable, engine_refuses
+from axial_transformers.ops.engine_attention import differentiable, engine_refuses
 
 
 def refuses(call: AttentionCall) -> str | None:

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.ops.attention_call import AttentionCall, Tables, without_absent
-from axial_transformers.ops.composed_attention import softmax
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, piece, to_lines
 from axial_transformers.ops.positions import offsets
+from axial_transformers.ops.torch_attention import softmax
 from axial_transformers.ops.torch_private import is_recorded
 
 

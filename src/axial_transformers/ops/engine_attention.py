@@ -1,6 +1,6 @@
 """Attention along lines by the engine, on a CPU: lines are read where a linear layer left them.
 
-`engine/attention.c` computes it, and `engine/relative.c` equation 4 (`compiled_relative`), which is a call with tables.
+`engine/attention.c` computes it, and `engine/relative.c` equation 4 (`engine_relative`), which is a call with tables.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from axial_transformers.engine import library, parallel_ranges
-from axial_transformers.ops import composed_attention, composed_relative
+from axial_transformers.ops import torch_attention, torch_relative
 from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
 from axial_transformers.ops.line_groups import bias_of_lines, mask_of_lines
 from axial_transformers.ops.operators import (
@@ -137,7 +137,7 @@ class _Attention(torch.autograd.Function):
             def formula(*given: Tensor) -> Tensor:
                 return _formula(_parts(given[count:], packing), given[:count], *options)
 
-            return *[None] * 5, *composed_attention.gradients_by(formula, tensors, needed, grad)
+            return *[None] * 5, *torch_attention.gradients_by(formula, tensors, needed, grad)
         given = tensors[count:]
         learned = tensors[:count]
         grads = [x.new_empty(x.shape) for x in given]
@@ -168,12 +168,12 @@ def _formula(
     call = AttentionCall(q, k, v, axis, causal, mask, rotations=rotations, scale=scale)
     if len(learned) == TABLES:
         query, key, value = learned
-        return composed_relative.run(call._replace(tables=(query, key, value)))
+        return torch_relative.run(call._replace(tables=(query, key, value)))
     if learned:
         bias = learned[0].transpose(0, 1).mT
         lines = [-1, *[1] * (len(others) - 1)] if len(bias) in (1, len(q)) else others
         call = call._replace(bias=bias.reshape(*lines, *bias.shape[1:]))
-    return composed_attention.run(call)
+    return torch_attention.run(call)
 
 
 def _write_forward(  # noqa: PLR0913
