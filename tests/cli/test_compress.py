@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers.cli.compress import Compress
-from axial_transformers.compression import archive
+from axial_transformers.compression import ArchiveError, archive, open_archive
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
 from tests.small_models import CHUNKS_OF_64, archiving_model, random_model, small_config
@@ -147,3 +147,13 @@ def test_an_unclear_table_is_compressed_as_data_decimal_says(axial: Axial, refus
     assert "--data.decimal" in refused("compress", "model", "t.csv", "a.axl", "--force")
     done = axial("compress", "model", "t.csv", "a.axl", "--data.decimal", ".", "--force")
     assert "left out" in done.err
+
+
+def test_an_archive_that_is_none_is_named_and_missing_words_are_asked_for(axial: Axial, refused):
+    Path("b.axl").write_bytes(b"no archive")
+    for command in ("inspect b.axl", "decompress b.axl out"):
+        assert " b.axl: " in refused(*command.split())
+    with pytest.raises(ArchiveError, match=r"^b\.axl: "):
+        open_archive("b.axl")
+    for command in ("compress photos", "compress", "decompress b.axl"):
+        assert "both needed" in refused(*command.split())

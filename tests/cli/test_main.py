@@ -71,8 +71,8 @@ def test_every_command_teaches_itself(axial: Axial, command):
 @pytest.mark.parametrize("command", ["compress", "decompress"])
 def test_a_model_that_may_be_left_out_is_not_called_required(axial: Axial, refused, command):
     _, out, _ = axial(command, "--help")
-    model, others = re.search(r"│ (.) +MODEL --model(.*?)│ \*", out, re.DOTALL).groups()
-    assert (model, "[required]" in others) == (" ", False)
+    assert "MODEL --model" in out
+    assert "[required]" not in out
     words = {"compress": ["--source", "x", "--archive", "x.axl"], "decompress": ["--archive", "x", "--out", "y"]}
     assert f"axial {command}: x: no such file" in refused(command, *words[command]).lower()
     assert "are both needed" in refused(command, *words[command][:2])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from cyclopts import Parameter
 
 from axial_transformers.cli.console import print_rows, say
-from axial_transformers.cli.options import REQUIRED, Weights, Word, sorted_words
+from axial_transformers.cli.options import Weights, Word, sorted_words
 from axial_transformers.progress import Bar, bar
 from axial_transformers.wording import counted
 
@@ -33,7 +33,7 @@ class Compress:
 
     model: str | Path | None = None
     """Folder of a run or of an exported model, or a hub id. Leave it out, and one is trained."""
-    source: Annotated[str | Path | None, REQUIRED] = None
+    source: str | Path | None = None
     """What axial train reads, or an image. Files come back with the same values, in their own format or the nearest
     lossless one."""
     archive: Path | None = None

@@ -2,10 +2,10 @@
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from axial_transformers.cli.console import command, say
-from axial_transformers.cli.options import REQUIRED, Weights, Word, sorted_words
+from axial_transformers.cli.options import Weights, Word, sorted_words
 from axial_transformers.progress import bar
 
 
@@ -23,7 +23,7 @@ class Decompress:
 
     model: str | Path | None = None
     """The model that compressed the archive, unless this holds it."""
-    archive: Annotated[Path | None, REQUIRED] = None
+    archive: Path | None = None
     """The .axl file."""
     out: Path | None = None
     """A new folder; or, of one image, an array, a table or a scan, a new file, such as x.png or x.npz."""

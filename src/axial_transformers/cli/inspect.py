@@ -160,11 +160,10 @@ def inspect_archive(path: Path, as_json: bool) -> None:
     Raises:
         ArchiveError: the header, the description of files or the model's configuration is damaged.
     """
-    from axial_transformers.compression.container import read_chunk, read_header
+    from axial_transformers.compression.container import opened, read_chunk, read_header
     from axial_transformers.compression.embedded_model import without_weights
-    from axial_transformers.storage.files import source_path
 
-    with source_path(path).open("rb") as file:
+    with opened(path) as file:
         header = read_header(file)
         model = without_weights(read_chunk(file, header, 0))[0].config.describe() if header.carries_model else None
     chunks = [chunk.size for chunk in header.chunks]

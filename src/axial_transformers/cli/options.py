@@ -34,7 +34,6 @@ Precision = Annotated[
     Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32."),
 ]
 NO_OPTION = Parameter(parse=False)
-REQUIRED = Parameter(required=True)
 Word = str | Path | None
 READING = ("size", "cut", "frames", "mode", "axes", "key", "column", "decimal")
 """Settings of data that may differ from those that a model was trained with."""
@@ -66,7 +65,7 @@ def sorted_words(model: Word, source: Word, target: Word, names: str) -> tuple[W
     if target is None:
         model, source, target = None, model, source
     if source is None or target is None:
-        raise ValueError(f"{names} are both needed")
+        raise ValueError(f"{names} are both needed: name them one after the other")
     return model, source, Path(target)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from axial_transformers.compression import container
 from axial_transformers.compression.codec import check_model, decode_chunk, dtype_of, encode_chunk, work_on_chunks
-from axial_transformers.compression.container import ChunkEntry, DamagedError, Header
+from axial_transformers.compression.container import ArchiveError, ChunkEntry, DamagedError, Header
 from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
@@ -156,9 +156,9 @@ def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO
     file = source_path(archive).open("rb")
     try:
         return ArchiveReader(file)
-    except ValueError:
+    except ArchiveError as error:
         file.close()
-        raise
+        raise type(error)(f"{archive}: {error}") from error
 
 
 def write_archive(  # noqa: PLR0913

@@ -2,12 +2,16 @@
 
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from axial_transformers.storage.byte_reader import ByteReader
+from axial_transformers.storage.files import source_path
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
 VERSION = 6
@@ -47,6 +51,16 @@ class TruncatedError(ArchiveError):
 
 class DamagedError(ArchiveError):
     """The archive has changed since it was written, or it is none."""
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """Open an archive file; errors about what it holds begin with its name."""
+    with source_path(path).open("rb") as file:
+        try:
+            yield file
+        except ArchiveError as error:
+            raise type(error)(f"{path}: {error}") from error
 
 
 class ChunkEntry(NamedTuple):

@@ -15,7 +15,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.compression.container import ArchiveError, DamagedError
+from axial_transformers.compression.container import ArchiveError, DamagedError, opened
 from axial_transformers.compression.contents import FORMATS
 from axial_transformers.compression.description import HeldArray
 from axial_transformers.compression.reader import ArchiveReader
@@ -23,7 +23,7 @@ from axial_transformers.data import images, npy, scans, tables, video
 from axial_transformers.data.scans import suffix_of
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Progress
-from axial_transformers.storage.files import folder_written_whole, require_writable, source_path, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_writable, written_whole
 
 AT_A_TIME = 1 << 24
 """Bytes of a stored file that are in memory together."""
@@ -62,7 +62,7 @@ def decompress_files(
         FileExistsError: `target` exists.
         ArchiveError: see `container`.
     """
-    with source_path(archive).open("rb") as file:
+    with opened(archive) as file:
         return _restore(ArchiveReader(file, model), Path(target), salvage, progress)
 
 
