@@ -77,7 +77,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     """A folder with tiny stand-ins of all files that pages name."""
     folder = tmp_path_factory.mktemp("pages")
     photos = ramps(12, 32, 32, 3)
-    for name in ("my_photos", "new_photos", "my_images", "scans", "varied", "photos/test"):
+    for name in ("my_photos", "new_photos", "my_images", "scans", "varied", "photos/test", "flat"):
         (folder / name).mkdir(parents=True)
         for i, photo in enumerate(photos if name.startswith(("my", "scans")) else photos[:2]):
             Image.fromarray(photo).save(folder / name / f"{'cat' if i == 0 else i}.png")
@@ -166,7 +166,9 @@ def made_small(words: list[str], page: str) -> list[str]:
     """The command, with a small model, few steps and few samples."""
     fits = words[0] == "compress" and (len(words) == 3 or words[3].startswith("--"))
     words = [*words, "--minutes", "0"] if fits and "--minutes" not in words else words
-    words = ["0.02" if before == "--minutes" else word for before, word in zip(["", *words], words)]
+    words = [
+        "0.02" if before in ("--minutes", "--training.minutes") else word for before, word in zip(["", *words], words)
+    ]
     if "reproduce" in page:
         return of_the_paper_small(words)
     if page in FIRST and words[0] == "sample":
