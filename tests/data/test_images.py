@@ -376,3 +376,10 @@ def test_a_mask_of_nothing_or_everything_is_said(tmp_path, value, said):
     for name in ("m.png", "m.npy"):
         with pytest.warns(UserWarning, match=said):
             assert read_mask(tmp_path / name).all() == bool(value)
+
+
+def test_shades_of_a_mask_are_said(tmp_path, recwarn):
+    for name, values in (("plain", [0, 255]), ("soft", [0, 3, 255])):
+        Image.fromarray(np.resize(np.uint8(values), (3, 4))).save(tmp_path / f"{name}.png")
+        assert np.array_equal(read_mask(tmp_path / f"{name}.png"), np.resize(np.array(values) > 0, (3, 4)))
+        assert any("2 shades" in str(each.message) for each in recwarn) == (name == "soft")

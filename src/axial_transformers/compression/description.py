@@ -52,7 +52,7 @@ class HeldArray:
     header: str = ""
     """The geometry of a scan, as a NIfTI header in base64."""
     columns: tuple[tuple[str, str], ...] = ()
-    """Of a table: titles and types of its columns; empty titles if it has none."""
+    """Titles and types of the columns of a table; empty titles if it has none."""
 
     def __post_init__(self) -> None:
         lengths_only = self.shape and all(0 < length < 1 << 31 for length in self.shape) and len(self.shape) <= 16

@@ -43,7 +43,7 @@ SAMPLE, VALUES_OF_SAMPLE = 512, 1 << 19
 TOGETHER = 4
 """Examples in a gradient. The square of their sum is about the sum of their squares."""
 MULTIPLIERS = tuple(2 ** (i / 4) for i in (8, 4, 2, 0, -1, -2, -3, -4, -6, -8, -10, -12, -16, -20, -24))
-"""Of the steps: those that are tried, up to the first one from 1/2 on that keeps the model good enough."""
+"""Factors of the steps that are tried, up to the first one from 1/2 on that keeps the model good enough."""
 MAX_LOSS = 0.1
 """Part of the bits/dim of the sample that rounding may add. Of other data of the kind it adds about as much."""
 TOLERANCE = 1e-3

@@ -217,4 +217,9 @@ def _mask_in(path: Path) -> NDArray[np.bool_]:
         pixels = image.convert("RGBA").getchannel("A")
     else:
         pixels = image if image.mode in ("1", "L", "RGB") or is_gray16(image) else image.convert("RGB")
-    return np.asarray(np.atleast_3d(np.asarray(pixels) != 0).any(axis=2))
+    values = np.atleast_3d(np.asarray(pixels))
+    known = values.any(axis=2)
+    shades = len(np.unique(values[known], axis=0))
+    if shades > 1:  # as of soft edges, or of JPEG
+        say(f"mask={path} has {shades} shades beside what is unknown: all of them mark known pixels")
+    return np.asarray(known)

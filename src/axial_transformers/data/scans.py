@@ -36,7 +36,7 @@ WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", SUFFIX, ".npy")
 """Suffixes of what `write_scan` writes."""
 _TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
 _FEW = 16
-"""Of as many numbers, and values, one occurs where few do."""
+"""Few numbers occur if the range, and the number of values, are this many times as large."""
 _MANY_CHANNELS = 5
 """From here on, an axis of channels may be one of slices."""
 
