@@ -31,7 +31,7 @@ from axial_transformers.engine.definition import (
     Stream,
     logistic_table,
 )
-from axial_transformers.models.values import Features as FeaturesOfValues
+from axial_transformers.models.values.ordinal import Features as FeaturesOfValues
 from tests.engine.levels import door, levels
 from tests.engine.test_exact_arithmetic import (
     D,

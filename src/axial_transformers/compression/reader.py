@@ -140,7 +140,7 @@ class ArchiveReader:
             conditioning = Conditioning(self.labels).of(slice(first, last))
             try:
                 images = decode_chunk(self._network, last - first, self.content(chunk), conditioning)
-                return (images + config.lowest).to(dtype)
+                return self.model.to_data(images).to(dtype)
             except ArchiveError:
                 if not salvage:
                     raise
