@@ -82,7 +82,7 @@ def sampling(
     batches: tuple[int, ...] = (1, 4, 16, 64),
     rounds: int = 3,
 ) -> list[Row]:
-    """Time the engine, eager decoding, the paper's scheme, and a forward pass for each position.
+    """Time the exact network, eager decoding, the paper's scheme, and a forward pass for each position.
 
     All sample with the same noise and must agree: where an example differs, the two values first chosen differently
     must be tied within rounding. The last two schemes are timed on two rows and one position, and extrapolated.

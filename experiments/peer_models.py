@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from axial_transformers.decoding.row_predictions import RowPredictions
 from axial_transformers.decoding.sampling import sample
+from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 TESTS = (
-    "engine", "ops", "layers", "decoding", "project/test_machine.py", "compression/test_archive.py",
+    "engine", "ops", "layers", "exact", "decoding", "project/test_machine.py", "compression/test_archive.py",
     "compression/test_codec.py", "training/test_optimizer.py", "training/test_muon.py", "training/test_replicas.py",
 )  # fmt: skip
 PROCESSORS = {

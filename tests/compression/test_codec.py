@@ -16,10 +16,10 @@ from axial_transformers.compression import (
     decompress,
 )
 from axial_transformers.compression.archive import write_archive
-from axial_transformers.decoding import exact_network
-from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.engine import GROUP, network, reference
+from axial_transformers.exact import network as exact_network
+from axial_transformers.exact.network import ExactNetwork
 from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
 from axial_transformers.models import AxialTransformer, Conditioning
 from tests.compression.archive_parts import joined, parts
@@ -135,12 +135,12 @@ def test_logits_that_are_not_finite_are_refused(arithmetic, monkeypatch):
 
 
 class OtherModel(AxialTransformer):
-    """A model that the engine does not know."""
+    """A model that the exact network does not know."""
 
 
-def test_models_that_the_engine_lacks_are_refused_in_one_line():
+def test_models_without_an_exact_network_are_refused_in_one_line():
     other = OtherModel(small_config((2, 3))).eval()
-    refusal = r"^the engine has no OtherModel, so this model makes no archives$"
+    refusal = r"^OtherModel has no exact network, so this model makes no archives$"
     with pytest.raises(ValueError, match=refusal):
         compress(other, random_values(other, 2))
     with pytest.raises(ValueError, match=refusal):

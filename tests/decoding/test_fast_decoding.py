@@ -12,10 +12,10 @@ from axial_transformers.decoding import (
     Sampler,
     backend_choice,
     decode,
-    exact_network,
     gumbel,
     sampling,
 )
+from axial_transformers.exact import network as exact_network
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.stacks import InnerAttention
@@ -114,7 +114,7 @@ class OtherAttention(LineAttention):
 
 
 class OtherModel(AxialTransformer):
-    """A model that neither the engine nor CUDA graphs know."""
+    """A model that neither the exact network nor CUDA graphs know."""
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention:
@@ -136,7 +136,7 @@ def test_attention_that_has_no_kernel_is_eager_and_all_is_without_the_library(mo
         sampling.sample(model, 2, compile=True)
 
 
-def test_the_engine_is_the_default_and_checks_known_values():
+def test_the_exact_network_is_the_default_and_checks_known_values():
     model, noise = random_model(small_config((3, 2)), torch.float32), gumbel((2, 3, 2, 1, 5))
     backend = backend_choice.choose_backend(model, NoiseChoice(noise=noise), 2)
     assert isinstance(backend.embed_value(torch.zeros(2, 2).long()), np.ndarray)

@@ -4,8 +4,8 @@ from random import Random
 
 import torch
 
-from axial_transformers.decoding.exact_network import ExactNetwork
 from axial_transformers.engine import network, reference
+from axial_transformers.exact.network import ExactNetwork
 from axial_transformers.models import AxialTransformerConfig, Conditioning
 from tests.small_models import CENTRED, random_given, random_model, random_values, small_config
 

@@ -14,7 +14,7 @@ from jaxtyping import install_import_hook
 
 import tests.shape_checks
 
-rooms = [f"axial_transformers.{room}" for room in ("layers", "ops", "models", "decoding", "likelihood")]
+rooms = [f"axial_transformers.{room}" for room in ("layers", "ops", "models", "exact", "decoding", "likelihood")]
 install_import_hook(rooms, "tests.shape_checks.of_shapes")  # of what is imported later, too
 
 import torch

@@ -27,7 +27,7 @@ from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
 from axial_transformers.compression.rounding import rounded
 from axial_transformers.data import DataConfig, open_source, scans
-from axial_transformers.decoding.exact_network import ExactNetwork
+from axial_transformers.exact.network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.arguments import Images, accepts_arrays

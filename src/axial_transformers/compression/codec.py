@@ -42,18 +42,18 @@ from torch import Tensor
 
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.decoding.decoding_loop import decode_by
-from axial_transformers.decoding.exact_network import NOT_FINITE_LOGITS, ExactNetwork, centring_of, obstacle
-from axial_transformers.decoding.row_predictions import RowPredictions
+from axial_transformers.decoding.exact_backend import exact_backend
 from axial_transformers.engine import (
     GROUP,
     MIN_STATE,
-    NOT_FINITE,
     TOO_SHORT,
     WORD,
     Array,
     Stream,
     parallel_map,
 )
+from axial_transformers.exact.network import ExactNetwork, obstacle
+from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 
 WORDS = np.dtype("<u4")
@@ -63,7 +63,7 @@ Result = TypeVar("Result")
 
 
 def check_model(model: AxialTransformer) -> None:
-    """Raise ValueError for a model that makes no archives: known channels, or no exact kernels."""
+    """Raise ValueError for a model that makes no archives: known channels, or no exact network."""
     model.require_values()
     if model.config.known_channels:
         raise ValueError("the model conditions on known channels, which an archive does not hold")
@@ -83,8 +83,8 @@ def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> bytes:
     """Return the stream of images [N, *A, C] int64, from `model.check`; `conditioning` is of these images."""
-    found = network.intervals(images, conditioning)
-    words = network.arithmetic.write_stream(in_order(found), _first_state(network, images))
+    intervals = in_order(network.intervals(images, conditioning))
+    words = network.arithmetic.write_stream(intervals, _first_state(network, images))
     return words.astype(WORDS).tobytes()
 
 
@@ -136,17 +136,14 @@ def _decode_stream(
     """Return the images [N, *A, C] = `shape` of a stream; DamagedError if it ends early."""
 
     def row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
-        values = np.empty((shape[0], len(positions)), np.int64)
-        network.rows.read(context, centring_of(predictions), values, stream)
-        if stream.state[2] == NOT_FINITE:
-            raise ValueError(NOT_FINITE_LOGITS)
+        codes = network.read_row(context, predictions, stream)
         if stream.state[2] == TOO_SHORT:
             raise DamagedError("a stream ends before its last symbol, or was not written with this model")
-        return torch.from_numpy(values)
+        return codes
 
     blank = torch.tensor(0, device="cpu").expand(shape)
     with network.arithmetic.ieee_arithmetic():
-        return decode_by(network.backend(row), network.model, blank, conditioning).cpu()
+        return decode_by(exact_backend(network, row), network.model, blank, conditioning).cpu()
 
 
 def _first_state(network: ExactNetwork, images: Int64[Tensor, "n *a c"]) -> int:

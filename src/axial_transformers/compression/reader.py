@@ -26,7 +26,7 @@ from axial_transformers.compression.container import (
 from axial_transformers.compression.description import Description
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.data.tiles import join_tiles, tile_grid
-from axial_transformers.decoding.exact_network import ExactNetwork
+from axial_transformers.exact.network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.progress import Progress

@@ -1,6 +1,6 @@
 """The parts of a model that the decoding loop calls, as an interface; and the model's own parts, `eager`.
 
-A backend computes the same parts in another way: by the engine (`exact_network`), or as CUDA graphs
+A backend computes the same parts in another way: by the exact network (`exact_backend`), or as CUDA graphs
 (`graph_backend`). `choose_backend` takes one. Tests compare each with `eager`.
 """
 
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from axial_transformers.decoding.choices import Choose, choose_at
-from axial_transformers.decoding.row_predictions import RowPredictions
+from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.values import Distribution
 from axial_transformers.ops.torch_private import has_hooks
 
 Slab = Any
-"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `exact_network`."""
+"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `exact_backend`."""
 
 
 class Steps(Protocol):

@@ -1,4 +1,4 @@
-"""Choose the backend that decodes: eager, the engine, or CUDA graphs.
+"""Choose the backend that decodes: eager, the exact network, or CUDA graphs.
 
 To see why decoding is eager, set the logger `axial_transformers.decoding.backend_choice` to DEBUG.
 """
@@ -7,8 +7,9 @@ import logging
 
 from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.choices import Choose, NoiseChoice
-from axial_transformers.decoding.exact_network import network_of
+from axial_transformers.decoding.exact_backend import sampling_backend
 from axial_transformers.decoding.graph_backend import MAX_ROW, failed_self_test, graphs
+from axial_transformers.exact.network import exact_network
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.torch_private import has_hooks
@@ -22,12 +23,12 @@ def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile:
     | compile | on a CPU | on CUDA |
     |---|---|---|
     | False | eager | eager |
-    | True | the engine, or ValueError | CUDA graphs, or ValueError |
-    | None | the engine where possible, or eager | CUDA graphs where possible, or eager |
+    | True | the exact network, or ValueError | CUDA graphs, or ValueError |
+    | None | the exact network where possible, or eager | CUDA graphs where possible, or eager |
 
     Both need noise (a choice made of tensors).
 
-    - The engine must be compiled, and takes float32 models.
+    - The exact network takes float32 models, and needs the compiled engine.
     - Graphs need an inner decoder that can be recorded, and a device that passes `failed_self_test`.
 
     Args:
@@ -48,14 +49,13 @@ def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile:
 
 
 def _compiled(model: AxialTransformer, choose: Choose, batch: int) -> Backend | str:
-    """Return the engine or CUDA graphs, or why neither can be taken."""
+    """Return the exact network or CUDA graphs, or why neither can be taken."""
     if not isinstance(choose, NoiseChoice):
         return "the choice of values is a Python function"
     if model.device.type == "cuda":
-        obstacle = _obstacle_of_graphs(model) or failed_self_test(model.device)
-        return obstacle or graphs(model, choose, batch)
-    network = network_of(model)
-    return network if isinstance(network, str) else network.sampling(choose)
+        return _obstacle_of_graphs(model) or failed_self_test(model.device) or graphs(model, choose, batch)
+    network = exact_network(model)
+    return network if isinstance(network, str) else sampling_backend(network, choose)
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend, BackendFactory, Slab, eager
 from axial_transformers.decoding.choices import Choose, choose_at
-from axial_transformers.decoding.row_predictions import RowPredictions, predictions_of_rows
+from axial_transformers.exact.row_predictions import RowPredictions, row_predictions
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
@@ -89,7 +89,7 @@ def decode_by(
     y = model.layout.to_model(model.values.codes(x)).to(parts.device).clone()
     embedded = parts.embed_conditioning(len(y), conditioning)
     rows = model.order.split(model.layout.shape[-1])
-    walk = _Walk(parts, zip(progress(range(len(rows))), rows, predictions_of_rows(model, x.to(parts.device))))
+    walk = _Walk(parts, zip(progress(range(len(rows))), rows, row_predictions(model, x.to(parts.device))))
     with without_dropout(model):
         for c in model.slices:
             y[..., c] = walk.slab(0, parts.context(y, c, embedded))

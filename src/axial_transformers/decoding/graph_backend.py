@@ -24,7 +24,7 @@ from axial_transformers.decoding.backend import Backend, eager, walk_row
 from axial_transformers.decoding.choices import NoiseChoice
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.decoding.noise import gumbel
-from axial_transformers.decoding.row_predictions import RowPredictions
+from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.layers.initialisation import Dense, randomise
 from axial_transformers.machine import multiplies_bfloat16
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from axial_transformers.decoding.exact_network import network_of
+from axial_transformers.exact.network import exact_network
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models.arguments import Conditioning, accepts_arrays, labels_of
 from axial_transformers.models.axial_transformer import AxialTransformer
@@ -80,13 +80,13 @@ def bits_map(
 ) -> Float[Tensor, "b *a c"]:
     """Return bits, -log2 p, of every position given those before it, without dropout: [B, *A, C]; 0 for known channels.
 
-    For float32 models on a CPU with the engine, every CPU gives the same numbers, for any batch and threads.
+    For float32 models on a CPU with the compiled engine, every CPU gives the same numbers, for any batch and threads.
 
     Raises:
         ValueError: the model does not take x, label or cond.
     """
     x = model.check(x)
-    network = network_of(model)
+    network = exact_network(model)
     nats = partial(_nats_by_torch, model) if isinstance(network, str) else network.nats
     parts = [torch.as_tensor(nats(*part), device=x.device) for part in _parts(model, x, label, cond)]
     found = torch.cat(parts) / LOG2

@@ -1,4 +1,4 @@
-"""The float32 network of a CPU: when it is taken, and that its numbers depend on nothing but model and data."""
+"""The exact network: when it is taken, and that its numbers depend on nothing but model and data."""
 
 import copy
 import re
@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from axial_transformers.decoding.exact_network import ExactNetwork, network_of, obstacle
 from axial_transformers.engine import GROUP, Known
+from axial_transformers.exact.network import ExactNetwork, exact_network, obstacle
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.likelihood import bits_map, bits_per_dim, summarise
@@ -55,9 +55,9 @@ def test_what_changes_a_module_changes_the_likelihood(change):
     x, changed = random_values(model, 3), copy.deepcopy(model)
     CHANGES[change](changed)
     changed.eval()
-    assert isinstance(network_of(model), ExactNetwork)
-    assert re.search("hooks or a forward|not as the model's configuration", network_of(changed))
-    assert obstacle(changed) == network_of(changed)
+    assert isinstance(exact_network(model), ExactNetwork)
+    assert re.search("hooks or a forward|not as the model's configuration", exact_network(changed))
+    assert obstacle(changed) == exact_network(changed)
     expected = bits_map(changed.double(), x)
     torch.testing.assert_close(bits_map(changed.float(), x).double(), expected, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(bits_map(model, x).double(), expected, atol=1e-2)
@@ -65,16 +65,16 @@ def test_what_changes_a_module_changes_the_likelihood(change):
 
 def test_other_dtypes_devices_and_precisions_and_torch_compile_take_the_forward_pass(monkeypatch):
     model = random_model(small_config((3, 5)), torch.float32)
-    assert isinstance(network_of(model), ExactNetwork)
+    assert isinstance(exact_network(model), ExactNetwork)
     with torch.autocast("cpu", torch.bfloat16):
-        assert "under autocast" in network_of(model)
+        assert "under autocast" in exact_network(model)
     others = [copy.deepcopy(model).double(), copy.deepcopy(model).bfloat16()]
     with torch.device("meta"):
         others.append(type(model)(model.config))
     for other in others:
-        assert network_of(other) == "the engine computes float32 models on a CPU"
+        assert exact_network(other) == "the exact network computes float32 models on a CPU"
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert network_of(model) == "torch.compile does not trace the engine"
+    assert exact_network(model) == "torch.compile does not trace the exact network"
 
 
 @pytest.mark.parametrize("name", ["volume", "columns"])

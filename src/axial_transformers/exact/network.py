@@ -1,6 +1,6 @@
-"""A model's float32 network, with equal bits on every CPU, and the loop that decodes by it.
+"""A model's float32 network on the engine: the same bits on every CPU.
 
-An example's results depend only on it and the weights. What the loop adds and indexes are NumPy arrays.
+The results of an example depend on it and on the weights, not on the batch or on threads. Arrays are NumPy's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from axial_transformers.decoding.backend import Backend
-from axial_transformers.decoding.choices import NoiseChoice
-from axial_transformers.decoding.row_predictions import RowPredictions
 from axial_transformers.engine import (
     MASKED,
     NO_CENTRING,
-    NO_UNIFORMS,
+    NOT_FINITE,
     Array,
     Block,
     Centring,
@@ -31,9 +28,11 @@ from axial_transformers.engine import (
     Norm,
     Output,
     RowSampling,
+    Stream,
     arithmetic,
     library,
 )
+from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
@@ -49,19 +48,21 @@ NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be us
 
 
 def obstacle(model: AxialTransformer) -> str | None:
-    """Return why the engine cannot compute a model, or None."""
+    """Return why a model has no exact network, or None."""
     if type(model) is not AxialTransformer:
-        return f"the engine has no {type(model).__name__}"
+        return f"{type(model).__name__} has no exact network"
     for name, module in model.named_modules():
         if not is_bare(module, type(module)):
-            return f"{name or 'the model'} has hooks or a forward of its own, which the engine does not call"
+            return f"{name or 'the model'} has hooks or a forward of its own, which the exact network does not call"
     for name, weight in model.named_parameters():
         if is_wrapper(weight):
             return f"{name} is a {type(weight).__name__}, without memory of its own"
-    found = _parts(model)
-    expected = _parts_of(model.config)
-    changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
-    return f"{changed[0]} is not as the model's configuration has it" if changed else None
+    parts = _parts(model)
+    expected = _expected_parts(model.config)
+    for name in sorted(parts | expected):
+        if parts.get(name) != expected.get(name):
+            return f"{name} is not as the model's configuration has it"
+    return None
 
 
 def _parts(model: AxialTransformer) -> dict[str, object]:
@@ -75,19 +76,19 @@ def _parts(model: AxialTransformer) -> dict[str, object]:
 
 
 @lru_cache(16)  # a deep model has megabytes of parts
-def _parts_of(config: AxialTransformerConfig) -> dict[str, object]:
+def _expected_parts(config: AxialTransformerConfig) -> dict[str, object]:
     with torch.device("meta"):
         return _parts(AxialTransformer(config))
 
 
-def network_of(model: AxialTransformer) -> "ExactNetwork | str":
-    """Return the network of a float32 model on a CPU, outside autocast; or why the engine does not compute it."""
+def exact_network(model: AxialTransformer) -> "ExactNetwork | str":
+    """Return the exact network of a float32 model on a CPU, outside autocast; or why there is none."""
     if torch.is_autocast_enabled("cpu"):
         return "on CPU nothing is compiled in bfloat16 or under autocast"
     if {(weight.device.type, weight.dtype) for weight in model.parameters()} != {("cpu", torch.float32)}:
-        return "the engine computes float32 models on a CPU"
+        return "the exact network computes float32 models on a CPU"
     if torch.compiler.is_compiling():
-        return "torch.compile does not trace the engine"
+        return "torch.compile does not trace the exact network"
     if not library():
         return "the engine is not compiled"
     return obstacle(model) or ExactNetwork(model)
@@ -149,38 +150,23 @@ class ExactNetwork:
                 outer.add_upper(context, y[..., c], embedding)
             yield context.reshape(-1, length, self.dim), y[..., c].reshape(-1, length).numpy()
 
-    def sampling(self, choose: NoiseChoice) -> Backend:
-        """Return the parts of the loop that samples."""
+    def read_row(self, context: Array, predictions: RowPredictions | None, stream: Stream) -> Tensor:
+        """Return the codes [B, L] of a row with context [B, L, D], read from a stream; see `engine.Rows.read`.
 
-        def row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
-            choice = choose.of_row(positions)
-            known = np.asarray(choice.known)
-            sampler = choice.sampler
-            values = np.empty(known.shape, np.int64)
-            gumbel = choice.noise.ndim > known.ndim
-            how = RowSampling(
-                noise=choice.noise.float().numpy() if gumbel else np.zeros((0, 0, 0), np.float32),
-                known=known,
-                temperature=np.float32(sampler.temperature),
-                top_k=sampler.top_k or self.model.config.num_values,
-                top_p=np.float32(sampler.top_p or 1),
-                uniforms=NO_UNIFORMS if gumbel else choice.noise.double().numpy(),
-            )
-            self.rows.sample(context, centring_of(predictions), values, how)
-            return torch.from_numpy(values)
+        Raises:
+            ValueError: the logits are not finite.
+        """
+        codes = np.empty(context.shape[:2], np.int64)
+        self.rows.read(context, _centring(predictions), codes, stream)
+        if stream.state[2] == NOT_FINITE:
+            raise ValueError(NOT_FINITE_LOGITS)
+        return torch.from_numpy(codes)
 
-        return self.backend(row)
-
-    def backend(self, row: Callable[[Array, Tensor, RowPredictions | None], Tensor]) -> Backend:
-        """Return the parts of the loop; `row` chooses the values of a row, see `Backend.row`."""
-        return Backend(
-            embed_conditioning=self.embed_conditioning,
-            context=self.context,
-            embed_value=self.embed_value,
-            outer_decoders=self.outer_decoders,
-            row=row,
-            device="cpu",
-        )
+    def sample_row(self, context: Array, predictions: RowPredictions | None, sampling: RowSampling) -> Tensor:
+        """Return the codes [B, L] of a row with context [B, L, D], sampled; see `engine.Rows.sample`."""
+        codes = np.empty(context.shape[:2], np.int64)
+        self.rows.sample(context, _centring(predictions), codes, sampling)
+        return torch.from_numpy(codes)
 
     def dense(self, layer: nn.Module) -> Callable[[Array], Array]:
         """Return a linear layer of [.., inputs]."""
@@ -296,7 +282,7 @@ def _output(model: AxialTransformer) -> Output:
     return Output(_norm(model.head[0]), _linear(model.head[1]), *model.values.in_engine(model.embed_value))
 
 
-def centring_of(predictions: RowPredictions | None) -> Centring:
+def _centring(predictions: RowPredictions | None) -> Centring:
     """Return predictions as the engine takes them, in the same memory: it writes into it."""
     return Centring(*(part.numpy() for part in predictions[:-1])) if predictions else NO_CENTRING
 

@@ -39,7 +39,7 @@ class RowPredictions(NamedTuple):
         return values + self.num_values * predicted
 
 
-def predictions_of_rows(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -> Iterator[RowPredictions | None]:
+def row_predictions(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -> Iterator[RowPredictions | None]:
     """Yield the predictions of each row in generation order, on the device of x; None if values are not centred.
 
     All rows have the same tensor of values, which begins as a copy of x.
