@@ -51,7 +51,7 @@ Integers = NDArray[np.int64]
 
 
 def _structure(name: str, **fields: Any) -> Any:
-    """Return the C structure of this name in `layers.h`, `coder.h`, `rows.h`, `network.c` or `sampling.c`."""
+    """Return the C structure of this name in `layers.h`, `coder.h`, `rows.h`, `network.c` or `sampling.h`."""
     return type(name, (Structure,), {"_fields_": [*fields.items()]})
 
 
