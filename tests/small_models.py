@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axial_transformers.compression.embedded_model import pack, round_weights
+from axial_transformers.compression.embedded_model import pack
 from axial_transformers.compression.rounding import Rounded
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -25,8 +25,7 @@ def rounded_quickly(model: AxialTransformer, *_: Any) -> Rounded:
     steps = {
         name: 236 + np.arange(len(weight) if weight.ndim > 1 else 1) % 9 for name, weight in model.named_parameters()
     }
-    once = round_weights(model, steps)
-    return Rounded(once, pack(once, steps), 0.0)
+    return Rounded(*pack(model, steps), 0.0)
 
 
 ROUNDED_QUICKLY = patch("axial_transformers.compression.archive.rounded", rounded_quickly)

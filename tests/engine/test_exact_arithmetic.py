@@ -11,12 +11,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from axial_transformers.engine import arithmetic, network, reference
+from axial_transformers.engine import arithmetic, network, reference, structures
 from axial_transformers.engine.definition import (
     GROUP,
     MASKED,
     MIN_STATE,
-    NO_CENTRING,
     PRECISION,
     Block,
     Known,
@@ -80,7 +79,7 @@ def stream_of(words: np.ndarray) -> Stream:
     return Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
 
 
-def assert_read_back(rows, context, codes, intervals, arithmetic, centring=NO_CENTRING) -> None:
+def assert_read_back(rows, context, codes, intervals, arithmetic, centring=None) -> None:
     """Read the codes of examples and positions [B, L], written by their intervals, in groups of examples."""
     in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
     stream, read = stream_of(arithmetic.write_stream(np.concatenate(in_order), MIN_STATE + 3)), np.zeros_like(codes)
@@ -192,7 +191,7 @@ def test_the_library_calls_no_function_of_libm():
         pytest.skip("there is no nm")
     printed = subprocess.run(["nm", "-D", "--undefined-only", LIBRARY], check=True, capture_output=True, text=True)
     called = {name for name in re.findall(r" U (\w+)", printed.stdout) if not name.startswith("_")}
-    assert called <= {"calloc", "free", "malloc", "memcpy", "memmove", "memset", "qsort"}
+    assert called <= {"calloc", "free", "malloc", "memcpy", "memmove", "memset", "qsort", "strcmp"}
 
 
 @pytest.mark.parametrize(
@@ -279,9 +278,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_c_would_not_check_is_refused(what):
-    with pytest.raises(ValueError):
+def test_what_c_would_not_check_is_refused_by_a_line_that_says_what_is_wrong(what):
+    with pytest.raises(ValueError, match=r"^(?!.*(True|False))"):
         WRONG[what]()
+
+
+def test_a_structure_of_another_size_than_in_c_is_refused_by_name_when_the_library_is_loaded(monkeypatch):
+    longer = type("Linear", (structures.Linear,), {"_fields_": [("more", ctypes.c_uint64)]})
+    monkeypatch.setattr(door, "STRUCTURES", [*structures.STRUCTURES, longer])
+    door.library.cache_clear()
+    with pytest.raises(ValueError, match="Linear"):
+        door.library()
+    door.library.cache_clear()
 
 
 def test_streams_of_the_coder_equal_its_reference_and_are_read_again():

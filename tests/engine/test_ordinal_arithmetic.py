@@ -16,7 +16,6 @@ from axial_transformers.engine.definition import (
     MASKED,
     MIN_LOG_PRECISION,
     MIN_STATE,
-    NO_CENTRING,
     NOT_FINITE,
     PRECISION,
     Centring,
@@ -173,7 +172,7 @@ def test_outputs_that_are_not_finite_are_seen():
                 with np.errstate(all="ignore"):
                     nats, intervals = known_of(arithmetic, ordinal, outputs, np.arange(17))
                     rows = rows_of(arithmetic, ordinal, outputs)
-                    rows.read(np.zeros((1, 1, 4), np.float32), NO_CENTRING, np.zeros((1, 1), np.int64), stream)
+                    rows.read(np.zeros((1, 1, 4), np.float32), None, np.zeros((1, 1), np.int64), stream)
                 assert np.isnan(nats).all()
                 assert not intervals.any()
                 assert stream.state[2] == NOT_FINITE
@@ -234,7 +233,7 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
         nats, intervals = np.zeros(codes.shape, np.float32), np.zeros((*codes.shape, 2), np.int64)
         rows.take_known(context, Known(codes, nats, intervals))
         found.append([nats, intervals])
-        centring = centring_of(0) if centred else NO_CENTRING
+        centring = centring_of(0) if centred else None
         assert_read_back(rows, context, codes, intervals, arithmetic, centring)
         if centred:
             assert np.array_equal(centring.values[:, LENGTH:], values)

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from axial_transformers.compression import compress, compress_files, container
-from axial_transformers.compression.embedded_model import fingerprint, pack, round_weights
+from axial_transformers.compression.embedded_model import fingerprint, pack
 from axial_transformers.models import AxialTransformer
 from tests.compression.archive_parts import joined, model_joined, model_parts, parts
 from tests.fuzz.mutations import mutated, mutated_json
@@ -94,9 +94,9 @@ def extreme(number: int) -> bytes:
             steps[name] = noise.integers(draw.choice((0, 200, 400)), 512, rows)
             tensor.normal_(0, draw.choice((1e-3, 1, 10, 1e20)), generator=generator)
     with np.errstate(over="ignore"):  # of rotations that grow
-        model = round_weights(model, steps)
+        model, content = pack(model, steps)
     stream = draw.randrange(1, 1 << 31).to_bytes(4, "little") + draw.randbytes(4 * draw.randrange(1, 100))
-    contents = [pack(model, steps), *([bytes(2)] if config.num_classes else []), stream]
+    contents = [content, *([bytes(2)] if config.num_classes else []), stream]
     header = container.Header(
         fingerprint=fingerprint(model), shape=config.shape, channels=config.channels, num_values=config.num_values,
         labels=config.num_classes is not None, carries_model=True,

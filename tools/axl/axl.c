@@ -882,7 +882,7 @@ static void read_network(void) {
         for (uint64_t i = 0; i < row->layers; i++)
             read_block(&row->blocks[i], text_of("inner_decoder.blocks.%d", (int)i), config.shape[axes - 1]);
     }
-    product(product(most_of(rows, longest), most_of(dim, config.hidden)), 64); /* then nothing below overflows */
+    product(product(LARGER(rows, longest), LARGER(dim, config.hidden)), 64); /* then nothing below overflows */
     uint64_t size = place_work(NULL, rows, dim, config.hidden, longest, &work);
     place_work(floats(size), rows, dim, config.hidden, longest, &work);
 }

@@ -292,22 +292,6 @@ def _of_examples(source: Source, config: AxialTransformerConfig) -> Contents:
     return _coded(source.path, examples.values, axes, config, name, stored=stored, said=said)
 
 
-class _Inner(Sequence[Sliced]):
-    """What lies at each index of an array's first axes, in reading order."""
-
-    def __init__(self, array: Sliced, outer: tuple[int, ...]) -> None:
-        self._array = array
-        self._outer = outer
-
-    def __len__(self) -> int:
-        return prod(self._outer)
-
-    def __getitem__(self, number: Any) -> Any:
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        return View(self._array, tuple(map(int, np.unravel_index(number, self._outer))))
-
-
 def _coded(
     path: Path,
     array: Sliced,
@@ -329,9 +313,10 @@ def _coded(
     values_range.require_within(config.range, path)
     outer, _ = held.sizes(config)
     axes = "".join("C" if axis == channels else "?" for axis in range(len(shape)))
+    last = channels_last(array, axes)
     names, packed = _packed(stored)
     return Contents(
-        tiles=_tiles(_Inner(channels_last(array, axes), outer), config),
+        tiles=_tiles([View(last, index) for index in np.ndindex(outer)], config),
         description=Description(array=held, stored=names),
         stored=packed,
         input_size=_size_of(scans.files_of(path)),

@@ -3,9 +3,10 @@
 docs/reference/archive_format.md has the format. `rounding` chooses the steps, of which weights are multiples.
 
     steps = {name: codes [rows]}             of each trained tensor, a row along its first axis
-    model = round_weights(model, steps)      weight = float32(q) * step of its row
-    content = pack(model, steps)             bytes
-    same = unpack(content)                   the same weights, to the last bit
+    rounded, content = pack(model, steps)    weight = float32(q) * step of its row; bytes
+    same = unpack(content)                   the rounded weights, to the last bit
+
+`KINDS` says how each kind of tensor lies in the stream.
 
 The stream has two kinds of symbols. A number is an integer q of a logistic distribution around 0, as narrow as a code
 says. A word is 16 bits without a distribution. Steps and precisions are powers of two times 8 to 15:
@@ -16,15 +17,14 @@ says. A word is 16 bits without a distribution. Steps and precisions are powers 
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from axial_transformers.compression.codec import WORDS, opened
 from axial_transformers.compression.container import DamagedError, varint
@@ -53,23 +53,23 @@ BYTES_OF_A_LAYER = 6
 """Bytes of a layer, at least: it has 12 tensors, each of which has a row, and two codes of a row take 4 bits."""
 
 
-def size_of(codes: Any) -> NDArray[np.float64]:
+def sizes(codes: Any) -> NDArray[np.float64]:
     """Return the sizes that codes stand for."""
     return (8.0 + np.asarray(codes) % 8) * 2.0 ** (np.asarray(codes) // 8)
 
 
-def code_of(sizes: Any) -> Codes:
+def nearest_codes(sizes: Any) -> Codes:
     """Return the codes of the nearest sizes."""
     fraction, exponent = np.frexp(sizes)  # from 1/2 to 1
     return 8 * (exponent.astype(np.int64) - 4) + np.rint(16 * fraction).astype(np.int64) - 8
 
 
-def step_of(codes: Any) -> NDArray[np.float64]:
+def step_sizes(codes: Any) -> NDArray[np.float64]:
     """Return the steps that codes stand for."""
-    return size_of(codes) * 2.0**-43
+    return sizes(codes) * 2.0**-43
 
 
-def text_of(model: AxialTransformer) -> bytes:
+def config_text(model: AxialTransformer) -> bytes:
     """Return name and configuration of a model as JSON.
 
     Fields at their defaults are left out, so that new fields change nothing.
@@ -86,37 +86,31 @@ def fingerprint(model: AxialTransformer) -> bytes:
         ValueError: the model is on the meta device.
     """
     model.require_values()
-    digest = hashlib.sha256(text_of(model))
+    digest = hashlib.sha256(config_text(model))
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.digest()
 
 
-def round_weights(model: AxialTransformer, steps: Steps) -> AxialTransformer:
-    """Return a float32 model on the CPU whose weights are multiples of the steps, and whose constants are as stored."""
+class Packed(NamedTuple):
+    """A model as an archive holds it."""
+
+    model: AxialTransformer
+    """Float32, on the CPU: its weights are multiples of their steps, and its constants are as stored."""
+    content: bytes
+
+
+def pack(model: AxialTransformer, steps: Steps) -> Packed:
+    """Return a model, rounded to these steps, and its bytes."""
     rounded = copy.deepcopy(model).cpu().float().eval()
-    found = {}
-    for name, tensor in rounded.state_dict().items():
-        values = tensor.detach().numpy()
-        if name in steps:
-            q = _multiples(values, steps[name])
-            values = (q * step_of(steps[name])[:, None]).astype(np.float32).reshape(values.shape)
-        elif name.endswith(".rotations"):
-            values = _rotations(_angles(values), len(values))
-        elif name.endswith(".coefficients"):
-            values = np.rint(values / COEFFICIENT).astype(np.int64) * COEFFICIENT
-        found[name] = torch.from_numpy(np.array(values))
-    rounded.load_state_dict(found)
-    return rounded
-
-
-def pack(model: AxialTransformer, steps: Steps) -> bytes:
-    """Return a model of `round_weights` as bytes."""
-    text = text_of(model)
+    arrays = {name: tensor.detach().numpy().copy() for name, tensor in rounded.state_dict().items()}
     writer = _Writer()
-    _transfer({name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}, steps, writer)
-    return varint(len(text)) + text + writer.content()
+    for name, values in sorted(arrays.items()):
+        kind(name).transfer(values, steps.get(name), writer)
+    rounded.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    text = config_text(model)
+    return Packed(rounded, varint(len(text)) + text + writer.content())
 
 
 def unpack(content: bytes) -> AxialTransformer:
@@ -127,50 +121,16 @@ def unpack(content: bytes) -> AxialTransformer:
     """
     model, weights = without_weights(content)
     reader = _Reader(weights)
-    tensors: dict[str, Tensor] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in model.state_dict().items():
-        dtype = torch.float32 if tensor.is_floating_point() else torch.int64
-        tensors[name] = torch.zeros(tensor.shape, dtype=dtype, device="cpu")
-    _transfer({name: tensor.numpy() for name, tensor in tensors.items()}, {}, reader)
-    reader.close()
-    model.load_state_dict(tensors, assign=True)
-    return model.requires_grad_().eval()
-
-
-def _transfer(arrays: Mapping[str, NDArray[Any]], steps: Steps, stream: "_Writer | _Reader") -> None:
-    """Write arrays, with these steps, into a stream; or set arrays of zeros to what a stream has."""
-    step = FIRST_STEP
+        arrays[name] = np.zeros(tensor.shape, np.float32 if tensor.is_floating_point() else np.int64)
     for name, values in sorted(arrays.items()):
-        if name.endswith(".rotations"):
-            angles = _angles(values)
-            stream.words(angles)
-            values[:] = _rotations(angles, len(values))
-        elif name.endswith(".spread"):
-            stream.words(values)
-        elif name.endswith(".coefficients"):
-            for row in values.reshape(-1, values.shape[-1]):
-                _transfer_coefficients(row, stream)
-        else:
-            rows = values.reshape(_row_shape(values.shape))
-            codes = np.array(steps.get(name, np.zeros(len(rows), np.int64)))
-            numbers = _multiples(rows, codes)
-            for i, row in enumerate(numbers):
-                step = _checked(step + stream.number(int(codes[i]) - step), STEP_CODES)
-                codes[i] = step
-                stream.row(row)
-            rows[:] = numbers * step_of(codes)[:, None]
-        if isinstance(stream, _Reader) and not np.isfinite(values).all():
+        kind(name).transfer(values, None, reader)
+        if not np.isfinite(values).all():
             raise DamagedError(f"the model in the archive is damaged: {name} is not finite")
-
-
-def _transfer_coefficients(row: Codes, stream: "_Writer | _Reader") -> None:
-    q = row // COEFFICIENT
-    q[np.abs(q) >= NUMBERS // 2] = ESCAPE
-    stream.row(q)
-    too_large = row[q == ESCAPE]
-    stream.words(too_large)
-    row[:] = q * COEFFICIENT
-    row[q == ESCAPE] = too_large
+    reader.close()
+    model.load_state_dict({name: torch.from_numpy(values) for name, values in arrays.items()}, assign=True)
+    return model.requires_grad_().eval()
 
 
 def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
@@ -187,30 +147,72 @@ def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
         if config.layers * 4 * config.dim**2 <= most and config.layers * BYTES_OF_A_LAYER <= len(content):
             with torch.device("meta"):
                 model = AxialTransformer(config)
-            if sum(_stored(name, tensor) for name, tensor in model.state_dict().items()) <= most:
+            if sum(tensor.numel() // kind(name).repeats for name, tensor in model.state_dict().items()) <= most:
                 return model, reader.rest()
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the model in the archive is damaged: {error}") from error
     raise DamagedError("the model in the archive is damaged: its configuration needs more weights than it holds")
 
 
-def _stored(name: str, tensor: Tensor) -> int:
-    """Return the numbers of a tensor, by which a model is bounded. Of rotations, one row is stored."""
-    return tensor.numel() // (NUMBERS_OF_A_BYTE if name.endswith(".rotations") else 1)
+def _transfer_weights(values: NDArray[np.float32], codes: Codes | None, stream: "_Stream") -> None:
+    rows = values[None] if values.ndim == 1 else values.reshape(len(values), -1)
+    codes = np.zeros(len(rows), np.int64) if codes is None else codes.copy()
+    multiples = np.rint(rows / step_sizes(codes)[:, None])
+    numbers = np.clip(multiples, -NUMBERS // 2, NUMBERS // 2 - 1).astype(np.int64)
+    for i, row in enumerate(numbers):
+        codes[i] = stream.step(int(codes[i]))
+        stream.row(row)
+    rows[:] = numbers * step_sizes(codes)[:, None]
 
 
-def _multiples(values: NDArray[np.float32], codes: Codes) -> NDArray[np.int64]:
-    """Return the nearest multiples [rows, n] of the steps of rows."""
-    multiples = np.rint(values.reshape(_row_shape(values.shape)) / step_of(codes)[:, None])
-    return np.clip(multiples, -NUMBERS // 2, NUMBERS // 2 - 1).astype(np.int64)
+def _transfer_rotations(values: NDArray[np.float32], _: Codes | None, stream: "_Stream") -> None:
+    """Transfer the second row of a table of rotary positions, or the only one: others follow from it."""
+    angles = values[min(1, len(values) - 1)].copy()
+    stream.words(angles)
+    values[:] = _rotations(angles, len(values))
 
 
-def _row_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    return (1, shape[0]) if len(shape) == 1 else (shape[0], int(np.prod(shape[1:])))
+def _transfer_words(values: NDArray[Any], _: Codes | None, stream: "_Stream") -> None:
+    stream.words(values)
 
 
-def _angles(table: NDArray[np.float32]) -> NDArray[np.float32]:
-    return table[min(1, len(table) - 1)]
+def _transfer_coefficients(values: Codes, _: Codes | None, stream: "_Stream") -> None:
+    for row in values.reshape(-1, values.shape[-1]):
+        q = np.rint(row / COEFFICIENT).astype(np.int64)
+        row[:] = q * COEFFICIENT
+        q[np.abs(q) >= NUMBERS // 2] = ESCAPE
+        stream.row(q)
+        is_large = q == ESCAPE
+        too_large = row[is_large]
+        stream.words(too_large)
+        row[:] = q * COEFFICIENT
+        row[is_large] = too_large
+
+
+class Kind(NamedTuple):
+    """A kind of tensors."""
+
+    transfer: Callable[[NDArray[Any], Codes | None, "_Stream"], None]
+    """Write values, with these codes of steps, into a stream; or, without, set zeros to what the stream has.
+
+    Either way, the values become those that are stored.
+    """
+    repeats: int = 1
+    """Numbers of a tensor for each that bounds a reader's memory: most rotations follow from others."""
+
+
+WEIGHTS = Kind(_transfer_weights)
+KINDS = {
+    "coefficients": Kind(_transfer_coefficients),
+    "rotations": Kind(_transfer_rotations, repeats=NUMBERS_OF_A_BYTE),
+    "spread": Kind(_transfer_words),
+}
+"""Kinds of tensors by the last word of their names. All others are weights."""
+
+
+def kind(name: str) -> Kind:
+    """Return the kind of the tensor of this name."""
+    return KINDS.get(name.rpartition(".")[2], WEIGHTS)
 
 
 def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
@@ -226,11 +228,10 @@ def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
 
 
 @lru_cache(PRECISION_CODES)
-def _starts_of_numbers(code: int) -> NDArray[np.int32]:
+def _number_starts(code: int) -> NDArray[np.int32]:
     """Return the starts of the intervals of numbers, as `_Reader.numbers` reads them, and 2^PRECISION."""
-    z = (np.arange(NUMBERS + 1, dtype=np.float32) - np.float32(NUMBERS // 2 + 0.5)) * np.float32(
-        size_of(code) * 2.0**-17
-    )
+    precision = np.float32(sizes(code) * 2.0**-17)
+    z = (np.arange(NUMBERS + 1, dtype=np.float32) - np.float32(NUMBERS // 2 + 0.5)) * precision
     shares = ((1 << PRECISION) - NUMBERS) * reference.integer_logistic(z) >> 30
     starts = np.arange(NUMBERS + 1) + shares
     starts[0] = 0
@@ -238,52 +239,75 @@ def _starts_of_numbers(code: int) -> NDArray[np.int32]:
     return starts.astype(np.int32)
 
 
-_STARTS_OF_WORDS = (np.arange(NUMBERS + 1) << PRECISION - 16).astype(np.int32)
+@lru_cache(PRECISION_CODES)
+def _number_bits(code: int) -> NDArray[np.float32]:
+    return (PRECISION - np.log2(np.diff(_number_starts(code)))).astype(np.float32)
 
 
-class _Writer:
+_WORD_STARTS = (np.arange(NUMBERS + 1) << PRECISION - 16).astype(np.int32)
+
+
+class _Stream(Protocol):
+    """A stream of numbers and words, which is written or read. What is read replaces what is given."""
+
+    _step: int = FIRST_STEP
+    _precision: int = FIRST_PRECISION
+
+    def number(self, number: int) -> int:
+        """Transfer one number of the first precision, and return it."""
+
+    def words(self, values: NDArray[Any]) -> None:
+        """Transfer values as they lie in memory, lowest byte first."""
+
+    def row(self, q: NDArray[np.int64]) -> None:
+        """Transfer the numbers of a row, and their precision."""
+
+    def step(self, code: int) -> int:
+        """Transfer the code of a step, and return it."""
+        self._step = _checked(self._step + self.number(code - self._step), STEP_CODES)
+        return self._step
+
+    def precision(self, code: int) -> int:
+        """Transfer the code of a precision, and return it."""
+        self._precision = _checked(self._precision + self.number(code - self._precision), PRECISION_CODES)
+        return self._precision
+
+
+class _Writer(_Stream):
     def __init__(self) -> None:
         self._intervals: list[NDArray[np.int64]] = []
-        self._before = FIRST_PRECISION
 
     def _add(self, starts: NDArray[np.int32], values: NDArray[np.int64]) -> None:
         self._intervals.append(np.stack([starts[values], starts[values + 1] - starts[values]], axis=-1))
 
     def number(self, number: int) -> int:
-        self._add(_starts_of_numbers(FIRST_PRECISION), np.array([number + NUMBERS // 2]))
+        self._add(_number_starts(FIRST_PRECISION), np.array([number + NUMBERS // 2]))
         return number
 
     def words(self, values: NDArray[Any]) -> None:
-        self._add(_STARTS_OF_WORDS, np.frombuffer(values.tobytes(), "<u2").astype(np.int64))
+        self._add(_WORD_STARTS, np.frombuffer(values.tobytes(), "<u2").astype(np.int64))
 
     def row(self, q: NDArray[np.int64]) -> None:
         """Write the numbers of a row, with the precision that takes the fewest bits."""
         values = q + NUMBERS // 2
-        middle = int(code_of(1.4 / max(np.abs(q).mean(), 0.3) * 2.0**17))  # 1.4: of a logistic distribution
+        middle = int(nearest_codes(1.4 / max(np.abs(q).mean(), 0.3) * 2.0**17))  # 1.4: of a logistic distribution
         near = range(max(0, middle - 8), min(PRECISION_CODES, middle + 9))
 
         def bits(code: int) -> float:
-            return float(_bits(code)[values].sum() + _bits(FIRST_PRECISION)[code - self._before + NUMBERS // 2])
+            own = _number_bits(FIRST_PRECISION)[code - self._precision + NUMBERS // 2]
+            return float(_number_bits(code)[values].sum() + own)
 
-        code = min(near, key=bits)
-        self.number(code - self._before)
-        self._add(_starts_of_numbers(code), values)
-        self._before = code
+        code = self.precision(min(near, key=bits))
+        self._add(_number_starts(code), values)
 
     def content(self) -> bytes:
         words = arithmetic().write_stream(np.concatenate(self._intervals).astype(np.int64), MIN_STATE)
         return bytes(words.astype(WORDS))
 
 
-@lru_cache(PRECISION_CODES)
-def _bits(code: int) -> NDArray[np.float32]:
-    return (PRECISION - np.log2(np.diff(_starts_of_numbers(code)))).astype(np.float32)
-
-
-class _Reader:
+class _Reader(_Stream):
     def __init__(self, content: bytes) -> None:
         self._stream = opened(content)
-        self._precision = FIRST_PRECISION
         self._read = arithmetic().read_from
 
     def _values(self, starts: NDArray[np.int32], count: int) -> NDArray[np.int64]:
@@ -293,16 +317,15 @@ class _Reader:
             raise DamagedError("the model in the archive ends early")
         return values
 
-    def number(self, _: int = 0) -> int:
-        return int(self._values(_starts_of_numbers(FIRST_PRECISION), 1)[0]) - NUMBERS // 2
+    def number(self, number: int) -> int:
+        return int(self._values(_number_starts(FIRST_PRECISION), 1)[0]) - NUMBERS // 2
 
     def words(self, values: NDArray[Any]) -> None:
-        content = self._values(_STARTS_OF_WORDS, values.nbytes // 2).astype("<u2").tobytes()
+        content = self._values(_WORD_STARTS, values.nbytes // 2).astype("<u2").tobytes()
         values[...] = np.frombuffer(content, values.dtype.newbyteorder("<")).reshape(values.shape)
 
     def row(self, q: NDArray[np.int64]) -> None:
-        self._precision = _checked(self._precision + self.number(), PRECISION_CODES)
-        q[:] = self._values(_starts_of_numbers(self._precision), len(q)) - NUMBERS // 2
+        q[:] = self._values(_number_starts(self.precision(0)), len(q)) - NUMBERS // 2
 
     def close(self) -> None:
         if self._stream.state[1] != len(self._stream.words) or self._stream.state[0] != MIN_STATE:

@@ -27,9 +27,8 @@ from axial_transformers.compression.embedded_model import (
     NUMBERS,
     STEP_CODES,
     Steps,
-    code_of,
+    nearest_codes,
     pack,
-    round_weights,
     unpack,
 )
 from axial_transformers.layers.blocks import without_dropout
@@ -82,15 +81,15 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
         tried: list[_Tried] = []
         for multiplier in renamed(progress, "rounding the weights: steps tried")(MULTIPLIERS):
             steps = _steps(model, suitable, multiplier)
-            candidate = round_weights(model, steps)
+            candidate, content = pack(model, steps)
             bits = bits_per_dim(candidate, sample, *of_sample).mean().item()
-            size = len(pack(candidate, steps)) + bits * of_image * len(images) / 8
+            size = len(content) + bits * of_image * len(images) / 8
             is_good = bits - exact <= MAX_LOSS * exact
             tried.append(_Tried(size, is_good, steps))
             if is_good and multiplier <= 1 / 2:
                 break
         best = _smallest(tried)
-        content = pack(round_weights(model, best.steps), best.steps)
+        _, content = pack(model, best.steps)
     return Rounded(unpack(content), content, best.size)  # what readers will get
 
 
@@ -143,7 +142,7 @@ def _steps(model: AxialTransformer, suitable: Mapping[str, NDArray[np.float64]],
         least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
         most = 2 * rows.square().mean(1).sqrt().numpy()
         sizes = np.maximum(least, multiplier * np.minimum(steps, most))
-        codes[name] = np.clip(code_of(sizes * 2.0**43), 0, STEP_CODES - 1)
+        codes[name] = np.clip(nearest_codes(sizes * 2.0**43), 0, STEP_CODES - 1)
     return codes
 
 

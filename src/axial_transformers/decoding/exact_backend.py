@@ -7,7 +7,7 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import NoiseChoice
-from axial_transformers.engine import NO_UNIFORMS, Array, RowSampling
+from axial_transformers.engine import Array, RowSampling
 from axial_transformers.exact.network import ExactNetwork
 from axial_transformers.exact.row_predictions import RowPredictions
 
@@ -33,12 +33,11 @@ def sampling_backend(network: ExactNetwork, choose: NoiseChoice) -> Backend:
         sampler = choice.sampler
         gumbel = choice.noise.ndim > known.ndim
         sampling = RowSampling(
-            noise=choice.noise.float().numpy() if gumbel else np.zeros((0, 0, 0), np.float32),
+            noise=(choice.noise.float() if gumbel else choice.noise.double()).numpy(),
             known=known,
             temperature=np.float32(sampler.temperature),
             top_k=sampler.top_k or network.model.config.num_values,
             top_p=np.float32(sampler.top_p or 1),
-            uniforms=NO_UNIFORMS if gumbel else choice.noise.double().numpy(),
         )
         return network.sample_row(context, predictions, sampling)
 

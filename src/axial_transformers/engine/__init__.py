@@ -1,7 +1,8 @@
-"""The engine, C behind one door: the exact network, the entropy coder, and attention for training on a CPU.
+"""The engine, C behind one door: exact layers, the entropy coder, and attention for training on a CPU.
 
-`library()` is the compiled C at a level of this processor, or None where nothing was compiled. `arithmetic()` is the
-exact network: `network`, in C, or `reference`, the same bits in NumPy, which is its specification and slow.
+`library()` is the compiled C at a level of this processor, or None where nothing was compiled. `arithmetic()` is what
+the exact network stands on: `network`, in C, or `reference`, the same bits in NumPy, which is its specification and
+slow.
 
     from axial_transformers.engine import Linear, arithmetic
 
@@ -13,8 +14,6 @@ exact network: `network`, in C, or `reference`, the same bits in NumPy, which is
 This room imports nothing from the others, and they import nothing from inside.
 """
 
-from typing import Any
-
 from axial_transformers.engine import network, reference
 from axial_transformers.engine.definition import (
     COEFFICIENT_BITS,
@@ -22,8 +21,6 @@ from axial_transformers.engine.definition import (
     MASKED,
     MIN_LOG_PRECISION,
     MIN_STATE,
-    NO_CENTRING,
-    NO_UNIFORMS,
     NOT_FINITE,
     PRECISION,
     TOO_SHORT,
@@ -42,6 +39,7 @@ from axial_transformers.engine.definition import (
     RowSampling,
     Stream,
 )
+from axial_transformers.engine.interface import Arithmetic
 from axial_transformers.engine.library import library
 from axial_transformers.engine.threads import parallel_map, parallel_ranges
 
@@ -52,11 +50,10 @@ __all__ = [
     "MIN_LOG_PRECISION",
     "MIN_STATE",
     "NOT_FINITE",
-    "NO_CENTRING",
-    "NO_UNIFORMS",
     "PRECISION",
     "TOO_SHORT",
     "WORD",
+    "Arithmetic",
     "Array",
     "Block",
     "Centring",
@@ -79,6 +76,8 @@ __all__ = [
 ]
 
 
-def arithmetic() -> Any:
-    """Return the exact network in C or, without the library, its reference."""
-    return network if library() else reference
+def arithmetic() -> Arithmetic:
+    """Return exact layers and the coder in C or, without the library, their reference."""
+    if library():
+        return network
+    return reference

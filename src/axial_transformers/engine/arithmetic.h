@@ -33,6 +33,10 @@
 #define INLINED static inline
 #endif
 
+/* The larger, or the smaller, of two numbers: b if one is NaN. The one that is taken is computed twice. */
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+
 enum { LANES = 16, SIDE = 4 };
 
 static float from_bits(uint32_t bits) { return (union { uint32_t bits; float value; }){.bits = bits}.value; }
@@ -133,8 +137,7 @@ INLINED void store_side(float *x, Side side) { memcpy(x, &side, sizeof(side)); }
 
 /* Return e^x: 0 below -87, e^88 above 88, NaN of NaN. */
 INLINED float exponential(float x) {
-    float near = x > -87.0f ? x : -87.0f;
-    near = near < 88.0f ? near : 88.0f;
+    float at_least = LARGER(x, -87.0f), near = SMALLER(at_least, 88.0f);
     float shifted = fused(near, 1.4426950216293335f, 12582912.0f), n = shifted - 12582912.0f;
     float r = fused(n, 1.9046542121259336e-09f, fused(n, -0.6931471824645996f, near));
     float p = fused(0.0013751150108873844f, r, 0.00836898759007454f);
@@ -158,13 +161,13 @@ INLINED float largest(const float *x, uint64_t count) {
         lanes[j] = -INFINITY;
     for (uint64_t i = 0; i < whole; i += LANES)
         for (uint64_t j = 0; j < LANES; j++)
-            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+            lanes[j] = LARGER(x[i + j], lanes[j]);
     for (uint64_t i = whole; i < count; i++)
-        lanes[i % LANES] = x[i] > lanes[i % LANES] ? x[i] : lanes[i % LANES];
+        lanes[i % LANES] = LARGER(x[i], lanes[i % LANES]);
     UNROLLED
     for (int half = LANES / 2; half; half /= 2)
         for (int j = 0; j < half; j++)
-            lanes[j] = lanes[j] > lanes[j + half] ? lanes[j] : lanes[j + half];
+            lanes[j] = LARGER(lanes[j], lanes[j + half]);
     return lanes[0];
 }
 

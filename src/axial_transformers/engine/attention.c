@@ -23,7 +23,7 @@ INLINED void exponentials_of_columns(const int vectors, float *scores, int64_t k
         most[c] = filled(-1e30f), total[c] = filled(0);
     for (int64_t key = 0; key < keys; key++)
         for (int c = 0; c < vectors; c++)
-            most[c] = greater(vector_at(scores + key * PANEL + c * WIDE), most[c]);
+            most[c] = larger(vector_at(scores + key * PANEL + c * WIDE), most[c]);
     for (int64_t key = 0; key < keys; key++)
         for (int c = 0; c < vectors; c++) {
             Floats e = power(vector_at(scores + key * PANEL + c * WIDE) - most[c]);

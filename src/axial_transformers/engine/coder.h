@@ -59,12 +59,12 @@ static int64_t fixed_points(const float *x, uint64_t count, int32_t *numbers) {
     }
     for (uint64_t i = 0; i < count; i++)
         sum += numbers[i];
-    return wrong ? 0 : sum > 0 ? sum : 1;
+    return wrong ? 0 : LARGER(sum, 1);
 }
 
 /* Return the factor that turns fixed-point numbers with this sum into frequencies; each value has at least 1. */
 static int64_t factor_of(int64_t sum, int64_t values) {
-    return (((int64_t)1 << PRECISION) - values) * ((int64_t)1 << RECIPROCAL) / (sum > 0 ? sum : 1);
+    return (((int64_t)1 << PRECISION) - values) * ((int64_t)1 << RECIPROCAL) / LARGER(sum, 1);
 }
 
 /* Read a value whose distribution has these fixed-point numbers. */
@@ -98,8 +98,8 @@ typedef struct {
 
 /* 1 / (1 + e^-z) in units of 2^-30. */
 INLINED int64_t logistic(const int64_t *table, float z) {
-    float size = fabsf(z) > 0.0f ? fabsf(z) : 0.0f;
-    int64_t n = (int64_t)((size < (float)END ? size : (float)END) * 67108864.0f);
+    float at_least_0 = LARGER(fabsf(z), 0.0f), size = SMALLER(at_least_0, (float)END);
+    int64_t n = (int64_t)(size * 67108864.0f);
     int64_t upper = table[n >> FRACTION], lower = table[(n >> FRACTION) + 1];
     int64_t below = upper - ((upper - lower) * (n & ((1 << FRACTION) - 1)) >> FRACTION);
     return z < 0.0f ? below : ((int64_t)1 << 30) - below;
@@ -137,14 +137,13 @@ static int64_t read_mixture(const Mixture *mixture, Stream *stream) {
 /* Write the precisions that the outputs [3, mixtures] of a head state: weights, means, log precisions. */
 static int write_precisions(const float *outputs, Mixture *mixture) {
     uint64_t count = mixture->mixtures;
-    float most = mixture->max_log_precision;
     int usable = 1;
     for (uint64_t k = 0; k < 3 * count; k++)
         usable &= fabsf(outputs[k]) < MAX_OUTPUT;
     mixture->means = outputs + count;
     for (uint64_t k = 0; k < count; k++) {
-        float log_precision = outputs[2 * count + k] > -12.0f ? outputs[2 * count + k] : -12.0f;
-        mixture->precisions[k] = exponential(log_precision < most ? log_precision : most);
+        float log_precision = LARGER(outputs[2 * count + k], -12.0f);
+        mixture->precisions[k] = exponential(SMALLER(log_precision, mixture->max_log_precision));
     }
     return usable;
 }

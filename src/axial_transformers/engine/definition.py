@@ -1,6 +1,6 @@
-"""What goes into the exact network and the coder: weights, sampling, streams. Changing a constant changes archives."""
+"""What goes into exact layers and the coder: weights, sampling, streams. Changing a constant changes archives."""
 
-from decimal import Context
+from decimal import Context, Decimal, localcontext
 from functools import cache
 from typing import NamedTuple
 
@@ -33,13 +33,12 @@ def logistic_table() -> NDArray[np.int64]:
 
     Decimal arithmetic gives the same integers everywhere.
     """
-    decimals = Context(prec=40)
-    found = []
-    for i in range((LOGISTIC_END << TABLE_BITS) + 2):
-        power = decimals.exp(decimals.divide(decimals.create_decimal(i), decimals.create_decimal(1 << TABLE_BITS)))
-        number = decimals.divide(decimals.create_decimal(1 << LOGISTIC_BITS), decimals.add(power, 1))
-        found.append(int(decimals.to_integral_value(number)))
-    return np.array(found, np.int64)
+    table = np.empty((LOGISTIC_END << TABLE_BITS) + 2, np.int64)
+    with localcontext(Context(prec=40)):
+        for i in range(len(table)):
+            power = (Decimal(i) / (1 << TABLE_BITS)).exp()
+            table[i] = ((1 << LOGISTIC_BITS) / (power + 1)).to_integral_value()
+    return table
 
 
 class Norm(NamedTuple):
@@ -149,42 +148,31 @@ class Centring(NamedTuple):
     values: NDArray[np.int64]
     """[B, P]: all values so far, without predictions, in any order of positions; the row's own are written."""
     positions: NDArray[np.int64]
-    """[L]: where the values of the row are; of size 0 if values are not centred."""
+    """[L]: where the values of the row are."""
     neighbours: NDArray[np.int64]
     """[L, n]: where the neighbours of each position are; negative where one is missing."""
     coefficients: NDArray[np.int64]
     """[L, n + 1], in units of 2^-COEFFICIENT_BITS: of the neighbours, and a constant that includes a half."""
 
 
-NO_CENTRING = Centring(
-    values=np.zeros((0, 0), np.int64),
-    positions=np.zeros(0, np.int64),
-    neighbours=np.zeros((0, 0), np.int64),
-    coefficients=np.zeros((0, 0), np.int64),
-)
-NO_UNIFORMS = np.zeros((0, 0), np.float64)
-
-
 class RowSampling(NamedTuple):
     """How to sample a row, see `decoding.choices.NoiseChoice`; top_k = V and top_p = 1 restrict nothing."""
 
-    noise: Array
-    """[B, L, V]; of size 0 if `uniforms` are given."""
+    noise: NDArray[np.floating]
+    """Gumbel [B, L, V], or uniform [B, L]: one number chooses an ordinal value, or one of many categorical values."""
     known: NDArray[np.int64]
     """[B, L]; negative where unknown."""
     temperature: np.float32
     top_k: int
     top_p: np.float32
-    uniforms: NDArray[np.float64] = NO_UNIFORMS
-    """[B, L], from 0 to 1: one number a position chooses ordinal values, and one of many categorical values."""
 
 
 class Known(NamedTuple):
-    """Known values of rows [B, L], and what to write of them; what is not wanted has size 0."""
+    """Known values of rows [B, L], and what to write of them, if anything."""
 
     values: NDArray[np.int64]
     """Of ordinal values, codes (`Features`)."""
-    nats: Array
+    nats: Array | None = None
     """[B, L], written: -log of the probability of each value; NaN if logits are not finite."""
-    intervals: NDArray[np.int64]
+    intervals: NDArray[np.int64] | None = None
     """[B, L, 2], written: start and frequency of each value's interval; zeros if logits are not finite."""

@@ -18,10 +18,7 @@
 
 enum { FINE = 0, NO_MEMORY = 1 };
 
-/* Round to nearest and keep denormal numbers in this thread, whatever the caller has set; return what was set.
-
-   A compiler may move arithmetic across these instructions, but not across a call. So an exported function calls `enter`,
-   then a function that is not inlined, then `leave`. */
+/* Round to nearest and keep denormal numbers in this thread, whatever the caller has set; return what was set. */
 static inline uint64_t enter(void) {
 #if defined(__x86_64__)
     uint32_t before, ieee = 0x1f80;
@@ -50,5 +47,20 @@ static inline void leave(uint64_t before) {
 }
 
 #define NOT_INLINED static __attribute__((noinline))
+
+/* Define a function, and export one of its name that calls it between `enter` and `leave`:
+
+       EXACT(f, (int x, float *y), (x, y)) { the body of f }
+
+   A compiler may move arithmetic across the instructions of `enter` and `leave`, but not across a call of f. */
+#define EXACT(name, parameters, arguments) \
+    NOT_INLINED int name parameters; \
+    EXPORTED(name) parameters { \
+        uint64_t before = enter(); \
+        int result = name arguments; \
+        leave(before); \
+        return result; \
+    } \
+    NOT_INLINED int name parameters
 
 #endif

@@ -5,18 +5,17 @@
      layers.h       a transformer block, an LSTM       pairs.h       the same by products of pairs of bfloat16
      coder.h        distributions, the entropy coder   relative.c    equation 4 of Axial-DeepLab
      rows.h         a position of a row to its value   pointwise.c   GELU and dropout
+     sampling.h     a value by noise
      network.c      rows of positions and slabs
-     sampling.c     rows of sampled values
 
-   On the left, the files named .h are part of the command axl too (tools/axl): C99, and no library but libc. The files
-   named .c hold what Python calls, by ctypes, at one name for each level: EXPORTED(name) is name_LEVEL. Such a function returns 0 or a
-   number below. It changes no memory but what its arguments name, holds no state, and trusts its arguments: Python
-   checks them. */
+   On the left, the files named .h but sampling.h are part of the command axl too (tools/axl): C99, and no library but
+   libc. The files named .c hold what Python calls, by ctypes, at one name for each level: EXPORTED(name) is name_LEVEL.
+   Such a function returns 0 or a number of door.h. It changes no memory but what its arguments name, holds no state, and
+   trusts its arguments: Python checks them. */
 
 #include "door.h"
 
 #include "network.c"
-#include "sampling.c"
 #include "attention.c"
 #include "pointwise.c"
 #include "relative.c"

@@ -75,8 +75,6 @@ typedef struct {
     float *keys, *values; /* of SIDE lines, as in a cache */
 } Work;
 
-static uint64_t most_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
 /* Let the parts point into memory, one behind the other, each at a cache line if memory begins at one; return how many
    numbers they take. If memory is NULL, only count. */
 static uint64_t place(float *memory, const uint64_t *sizes, float **const *parts, int count) {
@@ -99,7 +97,7 @@ static uint64_t cache_size(uint64_t rows, uint64_t length, uint64_t dim) {
 static uint64_t place_work(float *memory, uint64_t rows, uint64_t dim, uint64_t hidden, uint64_t longest, Work *work) {
     uint64_t of_lines = cache_size(SIDE, longest, dim) + LANES;
     const uint64_t sizes[] = {
-        BLOCK_ROWS * dim, rows * dim, most_of(3 * rows * dim, BLOCK_ROWS * most_of(8 * dim, hidden)),
+        BLOCK_ROWS * dim, rows * dim, LARGER(3 * rows * dim, BLOCK_ROWS * LARGER(8 * dim, hidden)),
         QUERIES * dim * LANES, QUERIES * (longest * SIDE + LANES), QUERIES * (dim * SIDE + LANES), of_lines, of_lines,
     };
     float **const parts[] = {
@@ -276,7 +274,7 @@ static void exponentials(float *scores, uint64_t count, float scale, float *sums
             most[l] = scores[j + l] > most[l] ? scores[j + l] : most[l];
     for (int l = 0; l < SIDE; l++)
         for (int p = SIDE; p < LANES; p += SIDE)
-            most[l] = most[l] > most[l + p] ? most[l] : most[l + p];
+            most[l] = LARGER(most[l], most[l + p]);
     for (int l = SIDE; l < LANES; l++)
         most[l] = most[l % SIDE];
     for (uint64_t j = 0; j < vectors; j++, scores += LANES)
@@ -377,7 +375,7 @@ INLINED void attend(const int queries, const Block *block, uint64_t head, const 
 /* Write the rows of SIDE lines, from line n on, at position p. */
 static void rows_of(Line line, uint64_t lines, uint64_t n, uint64_t p, uint64_t *rows) {
     for (uint64_t l = 0; l < SIDE; l++) {
-        uint64_t own = n + l < lines ? n + l : lines - 1;
+        uint64_t own = SMALLER(n + l, lines - 1);
         rows[l] = (own / line.stride * line.length + p) * line.stride + own % line.stride;
     }
 }
@@ -411,7 +409,7 @@ static void attend_slabs(const Block *block, const float *qkv, uint64_t rows, ui
         uint64_t at[SIDE], before = cache_size(r, cache->length, block->dim);
         Cache own = {cache->keys + before, cache->values + before, cache->length};
         for (uint64_t l = 0; l < SIDE; l++)
-            at[l] = r + l < rows ? r + l : rows - 1;
+            at[l] = SMALLER(r + l, rows - 1);
         keep(block, qkv, at, i, &own);
         for (uint64_t head = 0; head < block->dim; head += block->dim / block->heads)
             attend(1, block, head, qkv, at, i + 1, 0, &own, work);
@@ -423,7 +421,7 @@ static void apply_block(const Block *block, Line line, float *x, uint64_t rows, 
                         const Work *work) {
     uint64_t dim = block->dim, width = dim / block->heads;
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
-        uint64_t some = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
+        uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
         apply_norm(&block->attention_norm, x + r * dim, some, dim, work->normed);
         apply_linear(&block->qkv, work->normed, some, work->wide + r * 3 * dim, 0);
     }
@@ -435,7 +433,7 @@ static void apply_block(const Block *block, Line line, float *x, uint64_t rows, 
     else
         attend_slabs(block, work->wide, rows, i, cache, work);
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
-        uint64_t some = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
+        uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
         float *hidden = work->wide;
         apply_linear(&block->out, work->attended + r * dim, some, x + r * dim, 1);
         apply_norm(&block->feedforward_norm, x + r * dim, some, dim, work->normed);

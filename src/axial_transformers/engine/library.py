@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from axial_transformers.engine.structures import STRUCTURES
+
 FOLDER = Path(__file__).parent
 NAME = {"win32": "axial.dll", "darwin": "libaxial.dylib"}.get(sys.platform, "libaxial.so")
 FROM_SOURCE = "pip install --force-reinstall --no-deps -e ."
@@ -56,7 +58,8 @@ def library() -> Library | None:
     """Return the library at the best level that this processor has, or that AXIAL_CPU names; None, with a warning.
 
     Raises:
-        ValueError: AXIAL_CPU names no level of this processor; or the library is of other sources than those here.
+        ValueError: AXIAL_CPU names no level of this processor; or the library is of other sources than those here,
+            or has a structure of another size than `structures`.
     """
     path = FOLDER / NAME
     loaded = ctypes.CDLL(str(path)) if path.exists() else None
@@ -72,7 +75,14 @@ def library() -> Library | None:
     loaded.axial_sources.restype = ctypes.c_char_p
     if loaded.axial_sources().decode() != sources_digest():
         raise ValueError(f"{path} is compiled of other sources than those beside it: run {FROM_SOURCE}")
-    return Library(loaded, asked)
+    compiled = Library(loaded, asked)
+    for structure in STRUCTURES:
+        size = ctypes.c_uint64()
+        compiled.structure_size(structure.__name__.encode(), ctypes.byref(size))
+        if size.value != ctypes.sizeof(structure):
+            sizes = f"{size.value} bytes in C and {ctypes.sizeof(structure)} in engine/structures.py"
+            raise ValueError(f"the structure {structure.__name__} has {sizes}: change it there, too")
+    return compiled
 
 
 def exact_library() -> Library:

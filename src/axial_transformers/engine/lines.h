@@ -46,7 +46,7 @@ INLINED Floats vector_at(const float *x) { return *(const Unaligned *)x; }
 INLINED void put(float *x, Floats numbers) { *(Unaligned *)x = numbers; }
 INLINED Floats filled(float x) { return x - (Floats){0}; }
 INLINED Floats chosen(Words where, Floats a, Floats b) { return (Floats)((where & (Words)a) | (~where & (Words)b)); }
-INLINED Floats greater(Floats a, Floats b) { return chosen((Words)(a > b), a, b); } /* b if one is NaN */
+INLINED Floats larger(Floats a, Floats b) { return chosen((Words)(a > b), a, b); } /* b if one is NaN */
 
 /* Return a b + c: fused where there is an instruction for that. */
 INLINED Floats multiply_add(Floats a, Floats b, Floats c) {
@@ -60,7 +60,7 @@ INLINED Floats multiply_add(Floats a, Floats b, Floats c) {
 /* Return e^x to a millionth: 0 below -88. A coefficient of 1 ends the series, so that e^0 is 1. */
 INLINED Floats power(Floats x) {
     const float log2_e = 1.4426950408889634f, round = 12582912.0f + 127;
-    x = greater(filled(-127 / log2_e), x);
+    x = larger(filled(-127 / log2_e), x);
     Floats shifted = multiply_add(x, filled(log2_e), filled(round)), n = shifted - round;
     Floats r = multiply_add(x, filled(log2_e), -n), p = filled(0.00132647273f);
     p = multiply_add(p, r, filled(0.00967151299f));

@@ -2,12 +2,12 @@
 
    A slab is what an outer decoder computes in one step: a row of an image, a frame of a video; or the whole grid, for the
    channel encoder. Slabs come one by one, through a cache, or all at once, where all values are known. Rows of positions
-   go through the inner decoder and the head, and their values are read from a stream, known, or sampled (sampling.c).
+   go through the inner decoder and the head, and their values are read from a stream, known, or sampled (sampling.h).
 
    Examples do not depend on each other: Python gives some of them to each thread. */
 
 #include "door.h"
-#include "rows.h"
+#include "sampling.h"
 
 enum { KNOWN_ROWS = 784 }; /* rows of known values that go through a layer together, at least one example */
 
@@ -22,7 +22,7 @@ typedef struct {
 } Centring;
 
 /* Where an ordinal value is expected: example b, position i. */
-static int64_t centre_of(const Centring *centring, uint64_t b, uint64_t i, int64_t count) {
+static int64_t predicted_value(const Centring *centring, uint64_t b, uint64_t i, int64_t count) {
     if (!centring->positions) return (count - 1) / 2;
     const int64_t *neighbours = centring->neighbours + i * centring->count;
     const int64_t *coefficients = centring->coefficients + i * (centring->count + 1);
@@ -30,8 +30,8 @@ static int64_t centre_of(const Centring *centring, uint64_t b, uint64_t i, int64
     for (uint64_t n = 0; n < centring->count; n++)
         if (neighbours[n] >= 0)
             sum += (uint64_t)coefficients[n] * (uint64_t)centring->values[b * centring->size + (uint64_t)neighbours[n]];
-    if (sum >> 63) return 0;
-    return (int64_t)(sum >> 24) < count ? (int64_t)(sum >> 24) : count - 1;
+    int64_t predicted = (int64_t)(sum >> 24);
+    return sum >> 63 ? 0 : SMALLER(predicted, count - 1);
 }
 
 /* Write the value of example b at position i, and return its code. */
@@ -48,24 +48,17 @@ static float *take(uint64_t size, void **block) {
     return *block ? (float *)((char *)*block + (64 - (uintptr_t)*block % 64) % 64) : NULL;
 }
 
-static uint64_t longest_of(const Line *lines, uint64_t layers, uint64_t longest) {
+static uint64_t longest_line(const Line *lines, uint64_t layers, uint64_t longest) {
     for (uint64_t n = 0; n < layers; n++)
-        longest = most_of(longest, lines[n].length);
+        longest = LARGER(longest, lines[n].length);
     return longest;
 }
 
-NOT_INLINED int dense(const Linear *layer, const float *x, uint64_t rows, float *y) {
-    for (uint64_t r = 0; r < rows; r += BLOCK_ROWS)
-        apply_linear(layer, x + r * layer->inputs, rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS, y + r * layer->outputs, 0);
-    return FINE;
-}
-
 /* y [rows, outputs] = bias + x [rows, inputs] W. */
-EXPORTED(dense)(const Linear *layer, const float *x, uint64_t rows, float *y) {
-    uint64_t before = enter();
-    int result = dense(layer, x, rows, y);
-    leave(before);
-    return result;
+EXACT(dense, (const Linear *layer, const float *x, uint64_t rows, float *y), (layer, x, rows, y)) {
+    for (uint64_t r = 0; r < rows; r += BLOCK_ROWS)
+        apply_linear(layer, x + r * layer->inputs, SMALLER(rows - r, BLOCK_ROWS), y + r * layer->outputs, 0);
+    return FINE;
 }
 
 /* Transformer blocks, and the lines along which each attends. */
@@ -75,17 +68,21 @@ typedef struct {
     uint64_t layers;
 } Slabs;
 
-NOT_INLINED int step(const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64_t part, uint64_t i, float *keys,
-                     float *values, uint64_t rows, uint64_t length) {
+/* Run the rows first .. last - 1 of slab i, x [rows, D], through all blocks, in place, `part` rows at a time.
+
+   keys, values: [masked layers, parts] caches and LANES numbers more, see `layers.h`: what the slabs before have left. */
+EXACT(step, (const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64_t part, uint64_t i, float *keys,
+             float *values, uint64_t rows, uint64_t length),
+      (slabs, x, first, last, part, i, keys, values, rows, length)) {
     uint64_t dim = slabs->blocks->dim;
-    uint64_t hidden = slabs->blocks->hidden, longest = longest_of(slabs->lines, slabs->layers, length);
+    uint64_t hidden = slabs->blocks->hidden, longest = longest_line(slabs->lines, slabs->layers, length);
     Work work;
     void *block;
     float *memory = take(place_work(NULL, part, dim, hidden, longest, &work), &block);
     if (!memory) return NO_MEMORY;
     place_work(memory, part, dim, hidden, longest, &work);
     for (uint64_t r = first; r < last; r += part) {
-        uint64_t some = last - r < part ? last - r : part, masked = 0;
+        uint64_t some = SMALLER(last - r, part), masked = 0;
         for (uint64_t n = 0; n < slabs->layers; n++) {
             uint64_t at = (masked * ((rows + part - 1) / part) + r / part) * cache_size(part, length, dim);
             Cache cache = {keys + at, values + at, length};
@@ -97,21 +94,14 @@ NOT_INLINED int step(const Slabs *slabs, float *x, uint64_t first, uint64_t last
     return FINE;
 }
 
-/* Run the rows first .. last - 1 of slab i, x [rows, D], through all blocks, in place, `part` rows at a time.
-
-   keys, values: [masked layers, parts] caches and LANES numbers more, see `layers.h`: what the slabs before have left. */
-EXPORTED(step)(const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64_t part, uint64_t i, float *keys,
-               float *values, uint64_t rows, uint64_t length) {
-    uint64_t before = enter();
-    int result = step(slabs, x, first, last, part, i, keys, values, rows, length);
-    leave(before);
-    return result;
-}
-
-NOT_INLINED int add_upper(const Slabs *slabs, float *context, const int64_t *values, const Embedding *embedding,
-                          uint64_t first, uint64_t last, uint64_t example, uint64_t positions) {
-    uint64_t dim = embedding->dim, part = most_of(KNOWN_ROWS / example, 1) * example;
-    uint64_t hidden = slabs->blocks->hidden, longest = longest_of(slabs->lines, slabs->layers, 0);
+/* Add to the context [rows, D] of each slab what the blocks make of the slab before, whose values are known; masked
+   layers attend along the lines across slabs. The rows first .. last - 1 are whole examples of `example` rows, a slab of
+   which has `positions`. */
+EXACT(add_upper, (const Slabs *slabs, float *context, const int64_t *values, const Embedding *embedding, uint64_t first,
+                  uint64_t last, uint64_t example, uint64_t positions),
+      (slabs, context, values, embedding, first, last, example, positions)) {
+    uint64_t dim = embedding->dim, part = LARGER(KNOWN_ROWS / example, 1) * example;
+    uint64_t hidden = slabs->blocks->hidden, longest = longest_line(slabs->lines, slabs->layers, 0);
     Work work;
     void *block;
     uint64_t size = place_work(NULL, part, dim, hidden, longest, &work);
@@ -119,7 +109,7 @@ NOT_INLINED int add_upper(const Slabs *slabs, float *context, const int64_t *val
     if (!memory) return NO_MEMORY;
     place_work(memory, part, dim, hidden, longest, &work);
     for (uint64_t r = first; r < last; r += part) {
-        uint64_t some = last - r < part ? last - r : part;
+        uint64_t some = SMALLER(last - r, part);
         memcpy(own, context + r * dim, (size_t)(some * dim) * sizeof(float));
         for (uint64_t row = 0; row < some; row++)
             add_embedding(embedding, (uint64_t)values[r + row], own + row * dim);
@@ -133,89 +123,43 @@ NOT_INLINED int add_upper(const Slabs *slabs, float *context, const int64_t *val
     return FINE;
 }
 
-/* Add to the context [rows, D] of each slab what the blocks make of the slab before, whose values are known; masked
-   layers attend along the lines across slabs. The rows first .. last - 1 are whole examples of `example` rows, a slab of
-   which has `positions`. */
-EXPORTED(add_upper)(const Slabs *slabs, float *context, const int64_t *values, const Embedding *embedding,
-                    uint64_t first, uint64_t last, uint64_t example, uint64_t positions) {
-    uint64_t before = enter();
-    int result = add_upper(slabs, context, values, embedding, first, last, example, positions);
-    leave(before);
-    return result;
-}
+/* Rows of a group of examples on their way to values. */
+typedef struct {
+    Rows rows; /* with a mixture that has memory */
+    RowMemory memory;
+    float *x;  /* [examples, D], or [examples, L, D] if all positions go together */
+    void *block;
+} Group;
 
-/* Return memory of the rows of `count` examples, of all their positions if at_once, which is to be freed; or NULL. `own`
-   becomes the rows with a mixture that has memory. */
-static void *take_rows(const Rows *rows, uint64_t count, uint64_t length, int at_once, Rows *own, RowMemory *memory,
-                       float **x) {
+/* Make a group of `count` examples, all of whose positions go together or one after the other; return 0 without memory.
+   Its block is to be freed. */
+static int take_group(const Rows *rows, uint64_t count, uint64_t length, int together, Group *group) {
+    RowMemory *memory = &group->memory;
     uint64_t dim = rows->embedding.dim, outputs = rows->head.outputs, mixtures = rows->mixture.mixtures;
-    uint64_t hidden = rows->layers ? rows->blocks->hidden : 1, together = at_once ? count * length : count;
-    uint64_t cache = at_once ? 0 : cache_size(count, length, dim) + LANES, layers = rows->layers;
-    float *caches, *shares, *of_caches, *numbers;
+    uint64_t hidden = rows->layers ? rows->blocks->hidden : 1, x_rows = together ? count * length : count;
+    uint64_t cache = together ? 0 : cache_size(count, length, dim) + LANES, layers = rows->layers;
+    float *cached, *shares, *caches, *numbers, *powers;
+    group->rows = *rows;
     const uint64_t sizes[] = {
-        together * dim, count * dim, count * dim, most_of(count, BLOCK_ROWS) * outputs, mixtures, 2 * mixtures, outputs,
-        layers * sizeof(Cache) / sizeof(float), 2 * layers * cache,
+        x_rows * dim, count * dim, count * dim, LARGER(count, BLOCK_ROWS) * outputs, mixtures, 2 * mixtures, outputs,
+        layers * sizeof(Cache) / sizeof(float), 2 * layers * cache, 2 * outputs, outputs,
     };
     float **const parts[] = {
-        x, &memory->cell, &memory->hidden, &memory->logits, &own->mixture.precisions, &shares, &numbers, &of_caches,
-        &caches,
+        &group->x, &memory->cell, &memory->hidden, &memory->logits, &group->rows.mixture.precisions, &shares, &numbers,
+        &caches, &cached, &powers, &memory->ordered,
     };
-    uint64_t work = place_work(NULL, together, dim, hidden, length, &memory->work);
-    void *block;
-    float *all = take(work + place(NULL, sizes, parts, 9), &block);
-    if (!all) return NULL;
-    *own = *rows;
-    place_work(all, together, dim, hidden, length, &memory->work);
-    place(all + work, sizes, parts, 9);
-    own->mixture.shares = (int64_t *)(void *)shares;
+    uint64_t work = place_work(NULL, x_rows, dim, hidden, length, &memory->work);
+    float *all = take(work + place(NULL, sizes, parts, 11), &group->block);
+    if (!all) return 0;
+    place_work(all, x_rows, dim, hidden, length, &memory->work);
+    place(all + work, sizes, parts, 11);
+    group->rows.mixture.shares = (int64_t *)(void *)shares;
     memory->numbers = (int32_t *)(void *)numbers;
-    memory->caches = (Cache *)(void *)of_caches;
+    memory->powers = (double *)(void *)powers;
+    memory->caches = (Cache *)(void *)caches;
     for (uint64_t n = 0; n < layers; n++)
-        memory->caches[n] = (Cache){caches + 2 * n * cache, caches + (2 * n + 1) * cache, length};
-    return block;
-}
-
-/* Write context + the embedding of the value before to row `to` of x. */
-static void enter_position(const Rows *rows, const float *context, const int64_t *values, uint64_t b, uint64_t i,
-                           uint64_t length, float *to) {
-    uint64_t dim = rows->embedding.dim;
-    memcpy(to, context + (b * length + i) * dim, (size_t)dim * sizeof(float));
-    if (i) add_embedding(&rows->embedding, (uint64_t)values[b * length + i - 1], to);
-}
-
-NOT_INLINED int read_rows(const Rows *given, const float *context, uint64_t examples, uint64_t length,
-                          const Centring *centring, int64_t *values, Stream *stream) {
-    RowMemory memory;
-    Rows rows;
-    float *x;
-    uint64_t dim = given->embedding.dim, group = examples < GROUP ? examples : GROUP;
-    void *block = take_rows(given, group, length, 0, &rows, &memory, &x);
-    if (!block) return NO_MEMORY;
-    for (uint64_t first = 0; first < examples; first += group) {
-        uint64_t count = examples - first < group ? examples - first : group;
-        for (uint64_t i = 0; i < length; i++) {
-            for (uint64_t b = 0; b < count; b++)
-                enter_position(&rows, context, values, first + b, i, length, x + b * dim);
-            position_outputs(&rows, x, count, i, &memory);
-            for (uint64_t b = 0; b < count; b++) {
-                int64_t of_values = rows.mixture.count, centre = rows.mixture.centre =
-                    rows.mixture.mixtures ? centre_of(centring, first + b, i, of_values) : 0;
-                int64_t value = read_value(memory.logits + b * rows.head.outputs, &rows.mixture, memory.numbers, stream);
-                values[(first + b) * length + i] = keep_value(centring, first + b, i, value, centre, of_values);
-            }
-        }
-    }
-    free(block);
-    return FINE;
-}
-
-/* Read the values, or codes, [B, L] of a row with context [B, L, D], GROUP examples at a time. */
-EXPORTED(read_rows)(const Rows *rows, const float *context, uint64_t examples, uint64_t length,
-                    const Centring *centring, int64_t *values, Stream *stream) {
-    uint64_t before = enter();
-    int result = read_rows(rows, context, examples, length, centring, values, stream);
-    leave(before);
-    return result;
+        memory->caches[n] = (Cache){cached + 2 * n * cache, cached + (2 * n + 1) * cache, length};
+    return 1;
 }
 
 /* Return log x = n log 2 + log(1 + f) of positive x = 2^n (1 + f); NaN of NaN. */
@@ -266,13 +210,13 @@ static float sum_of_powers(const float *x, uint64_t count, float most) {
 }
 
 /* Return -log softmax(logits)[value]; NaN if the logits are not finite. */
-static float nats_of(const float *logits, uint64_t count, uint64_t value) {
+static float categorical_nats(const float *logits, uint64_t count, uint64_t value) {
     float most = largest(logits, count);
     return logarithm(sum_of_powers(logits, count, most)) - (logits[value] - most);
 }
 
 /* Return -log of the probability of a value; NaN if the outputs cannot be used. See `reference.nats_of_mixture`. */
-static float nats_of_mixture(const float *outputs, Mixture *mixture, int64_t value) {
+static float mixture_nats(const float *outputs, Mixture *mixture, int64_t value) {
     float terms[256], distance = (float)(value - mixture->centre), most = largest(outputs, mixture->mixtures);
     if (!write_precisions(outputs, mixture)) return NAN;
     for (uint64_t k = 0; k < mixture->mixtures; k++) {
@@ -313,64 +257,124 @@ static void take_known(Rows *rows, const float *outputs, int64_t code, int32_t *
     Mixture *mixture = &rows->mixture;
     int64_t value = mixture->mixtures ? code % mixture->count : code;
     mixture->centre = rows->embedding.centred ? code / mixture->count : (mixture->count - 1) / 2;
-    if (nats && mixture->mixtures) *nats = nats_of_mixture(outputs, mixture, value);
-    if (nats && !mixture->mixtures) *nats = nats_of(outputs, (uint64_t)mixture->count, (uint64_t)value);
+    if (nats)
+        *nats = mixture->mixtures ? mixture_nats(outputs, mixture, value)
+                                  : categorical_nats(outputs, (uint64_t)mixture->count, (uint64_t)value);
     if (interval) write_interval(outputs, mixture, value, numbers, interval);
 }
 
-NOT_INLINED int known_rows(const Rows *given, const float *context, uint64_t first, uint64_t last, uint64_t length,
-                           const int64_t *values, float *nats, int64_t *intervals) {
-    RowMemory memory;
-    Rows rows;
-    float *x;
-    int at_once = given->layers > 0;
-    uint64_t dim = given->embedding.dim, outputs = given->head.outputs;
-    uint64_t group = at_once ? most_of(KNOWN_ROWS / length, 1) : GROUP;
-    Line line = {length, 1, 1};
-    if (group > last - first) group = last - first;
-    void *block = take_rows(given, group, length, at_once, &rows, &memory, &x);
-    if (!block) return NO_MEMORY;
-    for (; first < last; first += group) {
-        uint64_t count = last - first < group ? last - first : group, all = count * length;
-        for (uint64_t i = 0; i < length && !at_once; i++) {
-            for (uint64_t b = 0; b < count; b++)
-                enter_position(&rows, context, values, first + b, i, length, x + b * dim);
-            position_outputs(&rows, x, count, i, &memory);
-            for (uint64_t b = 0; b < count; b++) {
-                uint64_t at = (first + b) * length + i;
-                take_known(&rows, memory.logits + b * outputs, values[at], memory.numbers, nats ? nats + at : NULL,
-                           intervals ? intervals + 2 * at : NULL);
-            }
-        }
-        for (uint64_t r = 0; r < all && at_once; r++)
-            enter_position(&rows, context, values, first + r / length, r % length, length, x + r * dim);
-        for (uint64_t n = 0; n < rows.layers; n++)
-            apply_block(&rows.blocks[n], line, x, all, 0, NULL, &memory.work);
-        for (uint64_t r = 0; r < all && at_once; r += BLOCK_ROWS) {
-            uint64_t some = all - r < BLOCK_ROWS ? all - r : BLOCK_ROWS;
-            apply_norm(&rows.head_norm, x + r * dim, some, dim, memory.work.normed);
-            apply_linear(&rows.head, memory.work.normed, some, memory.logits, 0);
-            for (uint64_t row = 0; row < some; row++) {
-                uint64_t at = first * length + r + row;
-                take_known(&rows, memory.logits + row * outputs, values[at], memory.numbers, nats ? nats + at : NULL,
-                           intervals ? intervals + 2 * at : NULL);
-            }
-        }
+/* What to do with rows: read values from a stream, sample them, or write nats and intervals of known ones. What is not
+   done is NULL. */
+typedef struct {
+    const float *context; /* [B, L, D] */
+    uint64_t length;
+    int64_t *values;      /* [B, L], or codes: written, or known */
+    const Centring *centring;
+    Stream *stream;
+    const Sampling *sampling;
+    float *nats;          /* [B, L]: -log of the probability of each value */
+    int64_t *intervals;   /* [B, L, 2]: start and frequency */
+} Task;
+
+/* Write context + the embedding of the value before to row `to` of x. */
+static void enter_position(const Rows *rows, const Task *task, uint64_t b, uint64_t i, float *to) {
+    uint64_t dim = rows->embedding.dim, at = b * task->length + i;
+    memcpy(to, task->context + at * dim, (size_t)dim * sizeof(float));
+    if (i) add_embedding(&rows->embedding, (uint64_t)task->values[at - 1], to);
+}
+
+/* Choose the value of example b at position i, by its outputs, and return its code. */
+static int64_t choose_code(Group *group, const Task *task, uint64_t b, uint64_t i, const float *outputs) {
+    Mixture *mixture = &group->rows.mixture;
+    mixture->centre = mixture->mixtures ? predicted_value(task->centring, b, i, mixture->count) : 0;
+    int64_t value = task->stream ? read_value(outputs, mixture, group->memory.numbers, task->stream)
+                                 : sample_value(outputs, mixture, task->sampling, b * task->length + i, &group->memory);
+    return keep_value(task->centring, b, i, value, mixture->centre, mixture->count);
+}
+
+/* Do the task at position i of example b, by its outputs. */
+static void leave_position(Group *group, const Task *task, uint64_t b, uint64_t i, const float *outputs) {
+    uint64_t at = b * task->length + i;
+    if (task->stream || task->sampling)
+        task->values[at] = choose_code(group, task, b, i, outputs);
+    else
+        take_known(&group->rows, outputs, task->values[at], group->memory.numbers, task->nats ? task->nats + at : NULL,
+                   task->intervals ? task->intervals + 2 * at : NULL);
+}
+
+/* Go through the rows of `count` examples position by position. */
+static void walk_rows(Group *group, const Task *task, uint64_t first, uint64_t count) {
+    uint64_t dim = group->rows.embedding.dim, outputs = group->rows.head.outputs;
+    for (uint64_t i = 0; i < task->length; i++) {
+        for (uint64_t b = 0; b < count; b++)
+            enter_position(&group->rows, task, first + b, i, group->x + b * dim);
+        position_outputs(&group->rows, group->x, count, i, &group->memory);
+        for (uint64_t b = 0; b < count; b++)
+            leave_position(group, task, first + b, i, group->memory.logits + b * outputs);
     }
-    free(block);
+}
+
+/* Take known rows of `count` examples through one block after the other, all positions at once. */
+static void pass_rows(Group *group, const Task *task, uint64_t first, uint64_t count) {
+    const Rows *rows = &group->rows;
+    uint64_t dim = rows->embedding.dim, outputs = rows->head.outputs, length = task->length, all = count * length;
+    Work *work = &group->memory.work;
+    Line line = {length, 1, 1};
+    for (uint64_t r = 0; r < all; r++)
+        enter_position(rows, task, first + r / length, r % length, group->x + r * dim);
+    for (uint64_t n = 0; n < rows->layers; n++)
+        apply_block(&rows->blocks[n], line, group->x, all, 0, NULL, work);
+    for (uint64_t r = 0; r < all; r += BLOCK_ROWS) {
+        uint64_t some = SMALLER(all - r, BLOCK_ROWS);
+        apply_norm(&rows->head_norm, group->x + r * dim, some, dim, work->normed);
+        apply_linear(&rows->head, work->normed, some, group->memory.logits, 0);
+        for (uint64_t n = 0; n < some; n++)
+            leave_position(group, task, first + (r + n) / length, (r + n) % length, group->memory.logits + n * outputs);
+    }
+}
+
+/* Do a task with the rows of the examples first .. last - 1, a group at a time. */
+static int do_task(const Rows *rows, const Task *task, uint64_t first, uint64_t last) {
+    int together = rows->layers && !task->stream && !task->sampling;
+    uint64_t most = together ? LARGER(KNOWN_ROWS / task->length, 1) : GROUP, size = SMALLER(most, last - first);
+    Group group;
+    if (!take_group(rows, size, task->length, together, &group)) return NO_MEMORY;
+    for (; first < last; first += size) {
+        uint64_t count = SMALLER(size, last - first);
+        if (together)
+            pass_rows(&group, task, first, count);
+        else
+            walk_rows(&group, task, first, count);
+    }
+    free(group.block);
     return FINE;
 }
 
+/* Read the values, or codes, [B, L] of a row with context [B, L, D], GROUP examples at a time. */
+EXACT(read_rows, (const Rows *rows, const float *context, uint64_t examples, uint64_t length, const Centring *centring,
+                  int64_t *values, Stream *stream),
+      (rows, context, examples, length, centring, values, stream)) {
+    Task task = {.context = context, .length = length, .values = values, .centring = centring, .stream = stream};
+    return do_task(rows, &task, 0, examples);
+}
+
+/* Write sampled values, or codes, [B, L] of rows with context [B, L, D], of the examples first .. last - 1. */
+EXACT(sample_rows, (const Rows *rows, const float *context, uint64_t first, uint64_t last, uint64_t length,
+                    const Centring *centring, int64_t *values, const Sampling *sampling),
+      (rows, context, first, last, length, centring, values, sampling)) {
+    Task task = {.context = context, .length = length, .values = values, .centring = centring, .sampling = sampling};
+    return do_task(rows, &task, first, last);
+}
+
 /* Write what is asked of the known values, or codes, [B, L] of rows with context [B, L, D], of the examples first ..
-   last - 1: nats [B, L], -log of their probabilities; intervals [B, L, 2], start and frequency. NULL: not asked.
+   last - 1: nats [B, L], intervals [B, L, 2]. NULL: not asked.
 
    All positions of a row go through a block at once. An LSTM goes from position to position. */
-EXPORTED(known_rows)(const Rows *rows, const float *context, uint64_t first, uint64_t last, uint64_t length,
-                     const int64_t *values, float *nats, int64_t *intervals) {
-    uint64_t before = enter();
-    int result = known_rows(rows, context, first, last, length, values, nats, intervals);
-    leave(before);
-    return result;
+EXACT(known_rows, (const Rows *rows, const float *context, uint64_t first, uint64_t last, uint64_t length,
+                   int64_t *values, float *nats, int64_t *intervals),
+      (rows, context, first, last, length, values, nats, intervals)) {
+    Task task = {.context = context, .length = length, .values = values, .nats = nats, .intervals = intervals};
+    return do_task(rows, &task, first, last);
 }
 
 /* Read `count` values of one distribution, whose value v has the interval starts[v] .. starts[v + 1] - 1; v < size. */
@@ -407,19 +411,12 @@ EXPORTED(write_stream)(const int64_t *intervals, uint64_t count, uint64_t state,
     return FINE;
 }
 
-NOT_INLINED int apply_function(int which, const float *x, uint64_t count, float *y) {
+/* Write a function of each number, for tests: e^x, log x, the sigmoid, the hyperbolic tangent, quick GELU. */
+EXACT(apply_function, (int which, const float *x, uint64_t count, float *y), (which, x, count, y)) {
     for (uint64_t i = 0; i < count; i++)
         y[i] = which == 0 ? exponential(x[i]) : which == 1 ? logarithm(x[i]) : which == 2 ? sigmoid(x[i])
                : which == 3 ? hyperbolic_tangent(x[i]) : x[i] / (1.0f + exponential(-(x[i] * 1.702f)));
     return FINE;
-}
-
-/* Write a function of each number, for tests: e^x, log x, the sigmoid, the hyperbolic tangent, quick GELU. */
-EXPORTED(apply_function)(int which, const float *x, uint64_t count, float *y) {
-    uint64_t before = enter();
-    int result = apply_function(which, x, count, y);
-    leave(before);
-    return result;
 }
 
 /* Set this thread's floating-point environment to IEEE's and write what it was, or (ieee: 0) set what is given. */
@@ -429,15 +426,21 @@ EXPORTED(environment)(uint64_t *word, int ieee) {
     return FINE;
 }
 
-NOT_INLINED int check_arithmetic(int *right) {
-    *right = is_ieee();
+/* Write the size of a structure that Python fills; 0 for another name. */
+EXPORTED(structure_size)(const char *name, uint64_t *size) {
+    static const struct { const char *name; uint64_t size; } structures[] = {
+        {"Linear", sizeof(Linear)}, {"Norm", sizeof(Norm)}, {"Block", sizeof(Block)}, {"Line", sizeof(Line)},
+        {"Slabs", sizeof(Slabs)}, {"Embedding", sizeof(Embedding)}, {"Lstm", sizeof(Lstm)}, {"Mixture", sizeof(Mixture)},
+        {"Rows", sizeof(Rows)}, {"Stream", sizeof(Stream)}, {"Centring", sizeof(Centring)}, {"Sampling", sizeof(Sampling)},
+    };
+    *size = 0;
+    for (uint64_t n = 0; n < sizeof(structures) / sizeof(*structures); n++)
+        if (!strcmp(name, structures[n].name)) *size = structures[n].size;
     return FINE;
 }
 
 /* Write 1 if this build rounds as IEEE 754 says, within the environment that all functions here set. */
-EXPORTED(check_arithmetic)(int *right) {
-    uint64_t before = enter();
-    int result = check_arithmetic(right);
-    leave(before);
-    return result;
+EXACT(check_arithmetic, (int *right), (right)) {
+    *right = is_ieee();
+    return FINE;
 }

@@ -1,4 +1,4 @@
-"""The exact network in C, as `reference` defines it: the same classes and the same bits.
+"""Exact layers in C, as `reference` defines them: the same classes and the same bits.
 
 This file packs weights as C reads them, checks sizes, and divides examples among threads. What is computed, and how it
 lies in memory, stands in `layers.h`, `rows.h` and `network.c`.
@@ -11,18 +11,20 @@ lies in memory, stands in `layers.h`, `rows.h` and `network.c`.
 """
 
 from collections.abc import Callable, Sequence
-from ctypes import Structure, byref, c_float, c_int, c_int64, c_uint64, c_void_p, cast
-from math import ceil, prod
+from ctypes import Structure, byref, c_int64, c_uint64, c_void_p, cast
+from math import ceil, inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from axial_transformers.engine import structures as c
 from axial_transformers.engine.definition import (
     GROUP,
     LANES,
     MASKED,
+    PRECISION,
     Array,
     Block,
     Centring,
@@ -38,6 +40,7 @@ from axial_transformers.engine.definition import (
     Stream,
     logistic_table,
 )
+from axial_transformers.engine.interface import Integers
 from axial_transformers.engine.library import exact_library, ieee_arithmetic as ieee_arithmetic
 from axial_transformers.engine.threads import parallel_ranges
 
@@ -46,62 +49,27 @@ ROWS_AT_ONCE, KNOWN_AT_ONCE = 224, 784
 """Rows of a slab, and of known values, that go through the layers together: they stay in a core's cache."""
 MIN_AT_ONCE = 4
 """Examples that are worth a thread: each thread reads all weights, so fewer examples take as long."""
-
-Integers = NDArray[np.int64]
-
-
-def _structure(name: str, **fields: Any) -> Any:
-    """Return the C structure of this name in `layers.h`, `coder.h`, `rows.h`, `network.c` or `sampling.c`."""
-    return type(name, (Structure,), {"_fields_": [*fields.items()]})
-
-
-C_LINEAR = _structure("Linear", inputs=c_uint64, outputs=c_uint64, weight=c_void_p, bias=c_void_p)
-C_NORM = _structure("Norm", gain=c_void_p, bias=c_void_p)
-C_BLOCK = _structure(
-    "Block", dim=c_uint64, heads=c_uint64, hidden=c_uint64, attention_norm=C_NORM, feedforward_norm=C_NORM,
-    qkv=C_LINEAR, out=C_LINEAR, expand=C_LINEAR, contract=C_LINEAR, rotations=c_void_p,
-)  # fmt: skip
-C_LINE = _structure("Line", length=c_uint64, stride=c_uint64, causal=c_uint64)
-C_SLABS = _structure("Slabs", blocks=c_void_p, lines=c_void_p, layers=c_uint64)
-C_EMBEDDING = _structure(
-    "Embedding", dim=c_uint64, count=c_uint64, centred=c_uint64, table=c_void_p, of_features=C_LINEAR
-)
-C_LSTM = _structure("Lstm", norm=C_NORM, of_input=C_LINEAR, of_hidden=C_LINEAR)
-C_MIXTURE = _structure(
-    "Mixture", count=c_int64, mixtures=c_uint64, unit=c_float, max_log_precision=c_float, table=c_void_p,
-    centre=c_int64, means=c_void_p, precisions=c_void_p, shares=c_void_p,
-)  # fmt: skip
-C_ROWS = _structure(
-    "Rows", embedding=C_EMBEDDING, blocks=c_void_p, layers=c_uint64, lstm=C_LSTM, head_norm=C_NORM, head=C_LINEAR,
-    mixture=C_MIXTURE,
-)  # fmt: skip
-C_STREAM = _structure("Stream", words=c_void_p, count=c_uint64, at=c_uint64, state=c_uint64, status=c_int)
-C_CENTRING = _structure(
-    "Centring", values=c_void_p, size=c_uint64, positions=c_void_p, neighbours=c_void_p, coefficients=c_void_p,
-    count=c_uint64,
-)  # fmt: skip
-C_SAMPLING = _structure(
-    "Sampling", noise=c_void_p, uniforms=c_void_p, known=c_void_p, temperature=c_float, top_p=c_float, top_k=c_uint64
-)
+SCALES = tuple(4**n for n in range(8))
+"""Scales of the features of a difference; those from V on are left out."""
 
 
 class Packed:
-    """Weights as C reads them. It holds the arrays that the structures point into."""
+    """Weights as C reads them. It keeps the arrays that the structures point into."""
 
     def __init__(self) -> None:
-        self._arrays: list[Any] = []
+        self._kept: list[Any] = []
 
     def array(self, x: Any, dtype: Any = np.float32) -> Any:
         """Return the address of a copy, or of x itself, which is kept."""
-        held = np.ascontiguousarray(x, dtype)
-        self._arrays.append(held)
-        return _for_c(held)
+        kept = np.ascontiguousarray(x, dtype)
+        self._kept.append(kept)
+        return _for_c(kept)
 
     def many(self, kind: Any, structures: Sequence[Any]) -> c_void_p:
         """Return the address of an array of structures."""
-        held = (kind * len(structures))(*structures)
-        self._arrays.append(held)
-        return cast(held, c_void_p)
+        kept = (kind * len(structures))(*structures)
+        self._kept.append(kept)
+        return cast(kept, c_void_p)
 
     def linear(self, layer: Linear) -> Any:
         """Return a layer in tiles of TILE outputs; see `layers.h`."""
@@ -114,41 +82,54 @@ class Packed:
         weight[:] = padded.reshape(inputs, tiles, TILE).swapaxes(0, 1)
         bias = aligned_zeros(tiles * TILE)
         bias[:outputs] = layer.bias
-        return C_LINEAR(inputs, outputs, self.array(weight), self.array(bias))
+        return c.Linear(inputs, outputs, self.array(weight), self.array(bias))
 
     def norm(self, norm: Norm, dim: int) -> Any:
-        _check("a layer norm", (norm.gain.shape, norm.bias.shape), ((dim,), (dim,)))
-        return C_NORM(self.array(norm.gain), self.array(norm.bias))
+        _check("gain and bias of a layer norm", (norm.gain.shape, norm.bias.shape), ((dim,), (dim,)))
+        return c.Norm(self.array(norm.gain), self.array(norm.bias))
 
     def block(self, block: Block, heads: int, length: int = 0) -> Any:
         """Return a transformer block whose rotations, if it has any, are for `length` positions at least."""
         dim = len(block.qkv.weight)
         hidden = len(block.expand.bias)
-        sizes = [layer.weight.shape for layer in (block.qkv, block.out, block.expand, block.contract)]
-        _check("linear layers of a block", sizes, [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)])
-        _check("the width of heads", (dim % heads, dim // heads % 2 and len(block.rotations)), (0, 0))
+        width = dim // heads
+        layers = block.qkv, block.out, block.expand, block.contract
+        sizes = [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)]
+        _check("linear layers of a block", [layer.weight.shape for layer in layers], sizes)
+        _require(dim % heads == 0, f"a block of width {dim} has no {heads} equal heads")
         rotations = None
         if len(block.rotations):
-            _check("rotations", block.rotations.shape[1:], (dim // heads,))
-            _check("the length of rotations", len(block.rotations) >= length)
+            _require(width % 2 == 0, f"rotations need heads of even width, not {width}")
+            _check("cosines and sines of a rotation", block.rotations.shape[1:], (width,))
+            _require(len(block.rotations) >= length, f"rotations must be for {length} positions")
             rotations = self.array(block.rotations)
         norms = self.norm(block.attention_norm, dim), self.norm(block.feedforward_norm, dim)
-        layers = map(self.linear, (block.qkv, block.out, block.expand, block.contract))
-        return C_BLOCK(dim, heads, hidden, *norms, *layers, rotations)
+        return c.Block(dim, heads, hidden, *norms, *map(self.linear, layers), rotations)
 
     def embedding(self, table: Array | Features) -> Any:
         """Return what embeds values: a table, or a linear layer of the features that C computes of codes."""
         if not isinstance(table, Features):
-            return C_EMBEDDING(table.shape[1], len(table), 0, self.array(table), C_LINEAR())
+            return c.Embedding(table.shape[1], len(table), 0, self.array(table), c.Linear())
         count = len(table.values)
-        centred = bool(table.differences.size)
-        scales = sum(4**n < count and 4**n <= 1 << 14 for n in range(8)) if centred else 0
-        _check("inputs of features", len(table.linear.weight), (3 if count > 256 else 1) + 2 * scales)
-        return C_EMBEDDING(len(table.linear.bias), count, centred, None, self.linear(table.linear))
+        centred = table.differences.size > 0
+        _check("inputs of features", len(table.linear.weight), feature_count(count, centred))
+        return c.Embedding(len(table.linear.bias), count, centred, None, self.linear(table.linear))
+
+
+def feature_count(count: int, centred: bool) -> int:
+    """Return how many numbers C computes of a code, see `write_features` in `rows.h`."""
+    of_value = 3 if count > 256 else 1
+    scales = [scale for scale in SCALES if scale < count]
+    return of_value + 2 * len(scales) if centred else of_value
+
+
+def max_length(blocks: Sequence[Block]) -> float:
+    """Return how many positions the rotations of all blocks are for."""
+    return min((len(block.rotations) for block in blocks if len(block.rotations)), default=inf)
 
 
 class Dense(Packed):
-    """A linear layer, see `reference.Dense`."""
+    """See `interface.DenseLayer`."""
 
     def __init__(self, layer: Linear):
         super().__init__()
@@ -173,7 +154,7 @@ class State(NamedTuple):
 
 
 class Slabs(Packed):
-    """Transformer blocks, slab by slab, see `reference.Slabs`.
+    """See `interface.SlabLayers`.
 
     Args:
         blocks: as many as `lines`: block i attends along lines[i].
@@ -184,150 +165,142 @@ class Slabs(Packed):
         super().__init__()
         self._lines = lines
         self._dim = len(blocks[0].qkv.weight)
-        self._masked = lines.count(MASKED)
-        self._lengths = [len(block.rotations) or 1 << 62 for block in blocks]
-        held = [self.block(block, heads, line.length) for block, line in zip(blocks, lines, strict=True)]
-        _check("the width of blocks", {block.dim for block in held}, {self._dim})
-        _check("the hidden width of blocks", len({block.hidden for block in held}), 1)
-        self._blocks = self.many(C_BLOCK, held)
-        self._step = self._along(Line(0, 0))
+        masked = [block for block, line in zip(blocks, lines) if line == MASKED]
+        self._masked = len(masked)
+        self._max_length = max_length(masked)
+        packed = [self.block(block, heads, line.length) for block, line in zip(blocks, lines, strict=True)]
+        _check("widths of blocks", {(block.dim, block.hidden) for block in packed}, {(self._dim, packed[0].hidden)})
+        self._blocks = self.many(c.Block, packed)
+        self._through_cache = self._along(MASKED)
 
-    def _along(self, of_masked: Line) -> Any:
+    def _along(self, line_if_masked: Line) -> Any:
         """Return the structure of these blocks, whose masked layers attend along a line, or through the cache."""
-        lines = [C_LINE(*(of_masked if line == MASKED else line), line == MASKED) for line in self._lines]
-        return C_SLABS(self._blocks, self.many(C_LINE, lines), len(lines))
+        lines = [c.Line(*(line_if_masked if line == MASKED else line), line == MASKED) for line in self._lines]
+        return c.Slabs(self._blocks, self.many(c.Line, lines), len(lines))
 
     def start(self, rows: int, length: int, positions: int) -> State:
-        """Return the state before the first of `length` slabs, of `rows` rows in all, `positions` rows an example."""
-        _check("rows of whole examples", rows % positions, 0)
-        self._check_lines(length, positions)
+        """See `interface.SlabLayers.start`."""
+        self._check_lines(rows, length, positions)
         part = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
-        of_part = ceil(part / SIDE) * ceil(length / PLACES) * LANES * self._dim
-        size = self._masked * ceil(rows / part) * of_part + LANES
+        numbers = ceil(part / SIDE) * ceil(length / PLACES) * LANES * self._dim
+        size = self._masked * ceil(rows / part) * numbers + LANES
         return State(part, aligned_zeros(size), aligned_zeros(size), rows, length)
 
-    def _check_lines(self, length: int, positions: int) -> None:
-        for most, line in zip(self._lengths, self._lines):
-            if line == MASKED:
-                _check("slabs that rotations are for", length <= most)
-            else:
-                _check("whole lines in an example", positions % (line.length * line.stride), 0)
+    def _check_lines(self, rows: int, length: int, positions: int) -> None:
+        _require(rows % positions == 0, f"{rows} rows are no whole examples of {positions}")
+        _require(length <= self._max_length, f"rotations must be for {length} slabs")
+        for line in self._lines:
+            inside = line == MASKED or positions % (line.length * line.stride) == 0
+            _require(inside, f"an example of {positions} rows has no whole lines {line}")
 
     def step(self, u: Array, i: int, state: State) -> Array:
-        """Return slab i of the output for slab i of the input, u [rows, D]; add it to the state."""
+        """See `interface.SlabLayers.step`."""
         _check("a slab", u.shape, (state.rows, self._dim))
-        _check("the number of the slab", 0 <= i < state.length)
+        _require(0 <= i < state.length, f"slab {i} is not one of {state.length}")
         x = np.array(u, np.float32, order="C")
         after = state.part, i, state.keys, state.values, state.rows, state.length
-        _in_parts(state.part, state.rows, lambda first, last: _call("step", self._step, x, first, last, *after))
+        _in_parts(state.part, state.rows, lambda *part: _call("step", self._through_cache, x, *part, *after))
         return x
 
     def add_upper(self, context: Array, values: Integers, table: Array | Features, length: int, positions: int) -> None:
-        """Add to the context of each slab the output for the slab before, see `reference.Slabs.add_upper`.
-
-        All values are known. So masked layers attend along the slabs inside x, one layer after the other.
-        """
+        """See `interface.SlabLayers.add_upper`. Masked layers attend along the slabs, one layer after the other."""
         example = length * positions
         packed = Packed()
         embedding = packed.embedding(table)
-        _check("context", context.shape, (len(values), self._dim))
-        _check_written("context", context, "float32")
-        _check("rows of whole examples", len(values) % example, 0)
         _check("the width of the embedding", embedding.dim, self._dim)
-
-        self._check_lines(length, positions)
+        _check_written("context", context, (len(values), self._dim), np.float32)
+        _require(len(values) % example == 0, f"{len(values)} rows are no whole examples of {example}")
+        self._check_lines(example, length, positions)
         _check_codes(values, embedding)
-        before = self._along(Line(length, positions)), context, np.ascontiguousarray(values, np.int64), embedding
-        examples = len(values) // example
-        size = examples_at_once(examples, max(1, KNOWN_AT_ONCE // example)) * example
 
-        _in_parts(size, len(values), lambda first, last: _call("add_upper", *before, first, last, example, positions))
+        before = self._along(Line(length, positions)), context, np.ascontiguousarray(values, np.int64), embedding
+        size = examples_at_once(len(values) // example, max(1, KNOWN_AT_ONCE // example)) * example
+        _in_parts(size, len(values), lambda *part: _call("add_upper", *before, *part, example, positions))
 
 
 class Rows(Packed):
-    """Inner decoder and head of a row of positions, see `reference.Rows`."""
+    """See `interface.RowLayers`."""
 
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         super().__init__()
         self._embedding = self.embedding(output.features or output.table)
         dim = self._embedding.dim
         head = self.linear(output.head)
-        of_lstm = C_LSTM()
-        blocks: list[Any] = []
+        lstm = c.Lstm()
+        blocks: Sequence[Block] = []
         if isinstance(inner, Lstm):
             layers = self.linear(inner.of_input), self.linear(inner.of_hidden)
-            _check("an LSTM", [(layer.inputs, layer.outputs) for layer in layers], [(dim, 4 * dim)] * 2)
-            of_lstm = C_LSTM(self.norm(inner.norm, dim), *layers)
+            _check("layers of an LSTM", [(layer.inputs, layer.outputs) for layer in layers], [(dim, 4 * dim)] * 2)
+            lstm = c.Lstm(self.norm(inner.norm, dim), *layers)
         else:
-            blocks = [self.block(block, heads) for block in inner]
-            _check("the width of blocks", {(block.dim, block.hidden) for block in blocks}, {(dim, blocks[0].hidden)})
-        self._most = 1 << 62 if isinstance(inner, Lstm) else min(len(block.rotations) or 1 << 62 for block in inner)
+            blocks = inner
+        self._max_length = max_length(blocks)
+        packed = [self.block(block, heads) for block in blocks]
+        for block in packed:
+            _check("widths of blocks", (block.dim, block.hidden), (dim, packed[0].hidden))
         ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), np.float32(0), centred=False)
         _check("outputs of the head", head.outputs, 3 * ordinal.mixtures if ordinal.mixtures else ordinal.num_values)
         _check("inputs of the head", head.inputs, dim)
-        _check("mixtures", ordinal.mixtures <= 256)
-        _check("values", 2 <= ordinal.num_values <= 1 << 16)
-        self.ordinal, table = ordinal, self.array(logistic_table(), np.int64)
-        mixture = C_MIXTURE(ordinal.num_values, ordinal.mixtures, ordinal.unit, ordinal.max_log_precision, table)
+        _require(ordinal.mixtures <= 256, f"a head has at most 256 mixtures, not {ordinal.mixtures}")
+        _require(2 <= ordinal.num_values <= 1 << 16, f"a position has 2 to 65,536 values, not {ordinal.num_values}")
+        self._ordinal = ordinal
+        table = self.array(logistic_table(), np.int64)
+        mixture = c.Mixture(ordinal.num_values, ordinal.mixtures, ordinal.unit, ordinal.max_log_precision, table)
         norm = self.norm(output.norm, dim)
-        self._rows = C_ROWS(self._embedding, self.many(C_BLOCK, blocks), len(blocks), of_lstm, norm, head, mixture)
+        self._rows = c.Rows(self._embedding, self.many(c.Block, packed), len(packed), lstm, norm, head, mixture)
 
-    def read(self, context: Array, centring: Centring, values: Integers, stream: Stream) -> None:
-        """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, in one thread."""
-        context, (batch, length) = self._context(context, values)
-        own = _stream(stream)
+    def read(self, context: Array, centring: Centring | None, values: Integers, stream: Stream) -> None:
+        """See `interface.RowLayers.read`: in one thread."""
+        context = self._checked(context, values)
+        _check_written("values", values, values.shape)
         packed = Packed()
-        _check_written("values", values)
-        _call("read_rows", self._rows, context, batch, length, _centring(centring, values, packed), values, own)
+        own = _stream(stream)
+        _call("read_rows", self._rows, context, *values.shape, _centring(centring, values, packed), values, own)
         _advance(stream, own)
 
-    def sample(self, context: Array, centring: Centring, values: Integers, choice: RowSampling) -> None:
-        """Write sampled values, or codes, [B, L] of a row with context [B, L, D]; the reference cannot."""
-        context, (batch, length) = self._context(context, values)
-        packed = Packed()
-        count = self.ordinal.num_values
-        noise = packed.array(choice.noise) if choice.noise.size else None
-        uniforms = packed.array(choice.uniforms, np.float64) if choice.uniforms.size else None
+    def sample(self, context: Array, centring: Centring | None, values: Integers, choice: RowSampling) -> None:
+        """See `interface.RowLayers.sample`."""
+        context = self._checked(context, values)
+        _check_written("values", values, values.shape)
+        batch, length = values.shape
+        count = self._ordinal.num_values
+        gumbel = choice.noise.ndim > values.ndim
+        _check("noise", choice.noise.shape, (batch, length, count) if gumbel else values.shape)
+        _require(not (gumbel and self._ordinal.mixtures), "ordinal values need uniform noise")
         _check("known values", choice.known.shape, values.shape)
-        _check("known values below V", not choice.known.size or choice.known.max() < count)
-        shape = (batch, length) if uniforms else (batch, length, count)
-        _check("noise", choice.uniforms.shape if uniforms else choice.noise.shape, shape)
-        _check("uniform numbers for ordinal values", bool(uniforms) or not self.ordinal.mixtures)
-        _check("top_k", choice.top_k >= 1)
-        _check_written("values", values)
-        known = packed.array(choice.known, np.int64)
-        sampling = C_SAMPLING(noise, uniforms, known, choice.temperature, choice.top_p, min(choice.top_k, count))
+        _require(choice.known.max(initial=-1) < count, f"known values must be below {count}")
+        _require(choice.top_k >= 1, f"top_k must be at least 1, not {choice.top_k}")
 
+        packed = Packed()
+        noise = packed.array(choice.noise, np.float32 if gumbel else np.float64)
+        noises = (noise, None) if gumbel else (None, noise)
+        known = packed.array(choice.known, np.int64)
+        sampling = c.Sampling(*noises, known, choice.temperature, choice.top_p, min(choice.top_k, count))
         after = length, _centring(centring, values, packed), values, sampling
-        _in_parts(
-            examples_at_once(batch),
-            batch,
-            lambda first, last: _call("sample_rows", self._rows, context, first, last, *after),
-        )
+        size = examples_at_once(batch)
+        _in_parts(size, batch, lambda *part: _call("sample_rows", self._rows, context, *part, *after))
 
     def take_known(self, context: Array, known: Known) -> None:
-        """Write what `known` asks of the known values of rows with context [B, L, D]."""
-        values = np.ascontiguousarray(known.values, np.int64)
-        context, (batch, length) = self._context(context, values)
-        _check_codes(values, self._embedding)
-        nats = known.nats
-        intervals = known.intervals
-        if nats.size:
-            _check("nats", nats.shape, values.shape)
-        if intervals.size:
-            _check("intervals", intervals.shape, (*values.shape, 2))
-        _check_written("nats", nats, "float32")
-        _check_written("intervals", intervals)
+        """See `interface.RowLayers.take_known`."""
+        codes = np.ascontiguousarray(known.values, np.int64)
+        context = self._checked(context, codes)
+        _check_codes(codes, self._embedding)
+        if known.nats is not None:
+            _check_written("nats", known.nats, codes.shape, np.float32)
+        if known.intervals is not None:
+            _check_written("intervals", known.intervals, (*codes.shape, 2))
 
-        after = length, values, nats if nats.size else None, intervals if intervals.size else None
+        batch, length = codes.shape
+        after = length, codes, known.nats, known.intervals
         size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
-        _in_parts(size, batch, lambda first, last: _call("known_rows", self._rows, context, first, last, *after))
+        _in_parts(size, batch, lambda *part: _call("known_rows", self._rows, context, *part, *after))
 
-    def _context(self, context: Array, values: Integers) -> tuple[Array, tuple[int, int]]:
-        _check("values", (values.ndim, values.dtype.name, values.flags.c_contiguous), (2, "int64", True))
-        _check("context", context.shape, (*values.shape, self._embedding.dim))
-        _check("positions that rotations are for", values.shape[1] <= self._most)
-        return np.ascontiguousarray(context, np.float32), (values.shape[0], values.shape[1])
+    def _checked(self, context: Array, values: Integers) -> Array:
+        """Return the context [B, L, D] in C order, if it fits the values [B, L]."""
+        batch, length = values.shape
+        _check("context", context.shape, (batch, length, self._embedding.dim))
+        _require(length <= self._max_length, f"rotations must be for {length} positions")
+        return np.ascontiguousarray(context, np.float32)
 
 
 def examples_at_once(examples: int, most: int = GROUP) -> int:
@@ -346,23 +319,24 @@ def _in_parts(size: int, count: int, work: Callable[[int, int], None]) -> None:
 
 
 def read_from(starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:
-    """Read values [n] of one distribution, see `reference.read_from`."""
+    """See `interface.Arithmetic.read_from`."""
     starts = np.ascontiguousarray(starts, np.int32)
+    _check_written("values", values, values.shape)
+    _check("the ends of all intervals", (starts[0], starts[-1]), (0, 1 << PRECISION))
+    _require((np.diff(starts) > 0).all(), "an interval of a value is empty")
     own = _stream(stream)
-    _check_written("values", values)
-    _check("starts", (int(starts[0]), int(starts[-1]), bool((np.diff(starts) > 0).all())), (0, 1 << 28, True))
     _call("read_from", starts, len(starts) - 1, own, values, len(values))
     _advance(stream, own)
 
 
 def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
-    """Return the words of a stream, see `reference.write_stream`."""
+    """See `interface.Arithmetic.write_stream`."""
     intervals = np.ascontiguousarray(intervals, np.int64)
     at = c_uint64()
     words = np.empty(len(intervals) + 2, np.uint32)
     starts, frequencies = intervals.reshape(-1, 2).T
-    inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << 28)
-    _check("intervals", bool(inside.all()))
+    inside = (starts >= 0) & (frequencies > 0) & (starts + frequencies <= 1 << PRECISION)
+    _require(inside.all(), "an interval is empty, or not within those of all values")
     _call("write_stream", intervals, len(intervals), state, words, byref(at))
     return words[at.value :]
 
@@ -388,29 +362,32 @@ def _for_c(argument: Any) -> Any:
     return byref(argument) if isinstance(argument, Structure) else argument
 
 
-def _check(what: str, found: object, expected: object = True) -> None:
+def _require(holds: object, problem: str) -> None:
     """Refuse what C would not check."""
-    if found != expected:
-        raise ValueError(f"{what}: {found} where {expected} is expected")
+    if not holds:
+        raise ValueError(problem)
 
 
-def _check_written(what: str, array: NDArray[Any], dtype: str = "int64") -> None:
-    flags = array.flags
-    _check(f"{what}, in C order, to be written", (array.dtype.name, flags.c_contiguous, flags.writeable),
-           (dtype, True, True))  # fmt: skip
+def _check(what: str, actual: object, expected: object) -> None:
+    _require(actual == expected, f"{what}: {actual} where {expected} is expected")
 
 
-def _check_codes(values: Integers, embedding: Any) -> None:
+def _check_written(what: str, array: NDArray[Any], shape: tuple[int, ...], dtype: Any = np.int64) -> None:
+    _check(what, (array.shape, array.dtype), (shape, np.dtype(dtype)))
+    _require(array.flags.carray, f"{what} must be in C order and writable")
+
+
+def _check_codes(codes: Integers, embedding: Any) -> None:
     count = embedding.count ** (2 if embedding.centred else 1)
-    if values.size and not 0 <= values.min() <= values.max() < count:
+    if codes.size and not 0 <= codes.min() <= codes.max() < count:
         raise ValueError(f"known values must be in 0..{count - 1}")
 
 
 def _stream(stream: Stream) -> Any:
     words = stream.words
-    _check("words of a stream", (words.dtype.name, words.flags.c_contiguous), ("uint32", True))
+    _require(words.dtype == np.uint32 and words.flags.c_contiguous, "words of a stream must be uint32, in C order")
     state, at, _ = stream.state.tolist()
-    return C_STREAM(_for_c(words), len(words), at, state, 0)
+    return c.Stream(_for_c(words), len(words), at, state, 0)
 
 
 def _advance(stream: Stream, own: Any) -> None:
@@ -418,15 +395,17 @@ def _advance(stream: Stream, own: Any) -> None:
     stream.state[:] = c_int64(own.state).value, own.at, own.status or stream.state[2]
 
 
-def _centring(centring: Centring, values: Integers, packed: Packed) -> Any:
+def _centring(centring: Centring | None, values: Integers, packed: Packed) -> Any:
     """Return the prediction of the values [B, L] of a row, as C takes it."""
-    if not centring.positions.size:
-        return C_CENTRING()
-    (batch, length), size, count = values.shape, centring.values.shape[1], centring.neighbours.shape[1]
-    _check("predictions", [part.shape for part in centring],
-           [(batch, size), (length,), (length, count), (length, count + 1)])  # fmt: skip
-    _check_written("values so far", centring.values)
-    inside = centring.neighbours.max(initial=-1) < size and 0 <= centring.positions.min() <= centring.positions.max()
-    _check("positions of predictions", bool(inside and centring.positions.max() < size))
-    parts = (packed.array(part, np.int64) for part in (centring.positions, centring.neighbours, centring.coefficients))
-    return C_CENTRING(_for_c(centring.values), size, *parts, count)
+    if not centring:
+        return c.Centring()
+    batch, length = values.shape
+    size = centring.values.shape[1]
+    count = centring.neighbours.shape[1]
+    places = centring.positions, centring.neighbours, centring.coefficients
+    _check_written("values so far", centring.values, (batch, size))
+    _check("predictions", [part.shape for part in places], [(length,), (length, count), (length, count + 1)])
+    highest = max(centring.positions.max(initial=0), centring.neighbours.max(initial=0))
+    _require(centring.positions.min(initial=0) >= 0 and highest < size, f"predictions leave the {size} positions")
+    addresses = [packed.array(part, np.int64) for part in places]
+    return c.Centring(_for_c(centring.values), size, *addresses, count)

@@ -156,7 +156,7 @@ OF_PAIRS static void pair_exponentials(int vectors, const float *scores, int64_t
         const float *x = scores + c * WIDE;
         Floats most = filled(-1e30f), total = filled(0);
         for (int64_t key = 0; key < keys; key++)
-            most = greater(vector_at(x + key * PANEL), most);
+            most = larger(vector_at(x + key * PANEL), most);
         for (int64_t key = 0; key < keys; key += 2) {
             Floats first = power(vector_at(x + key * PANEL) - most), second = power(vector_at(x + (key + 1) * PANEL) - most);
             total += first + second;

@@ -1,4 +1,4 @@
-"""The exact network and the coder in NumPy, one rounded operation a line: the definition that C follows.
+"""Exact layers and the coder in NumPy, one rounded operation a line: the definition that C follows.
 
 It needs no compiler and is slow. Arrays are float32 unless they say otherwise, and so are constants. A sum of two
 products with one rounding is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
@@ -36,6 +36,7 @@ from axial_transformers.engine.definition import (
     Norm,
     Ordinal,
     Output,
+    RowSampling,
     Stream,
     logistic_table,
 )
@@ -230,7 +231,7 @@ def rotated(x: Array, angles: Array) -> Array:
 
 @dataclass
 class Dense:
-    """A linear layer: [rows, in] -> [rows, out]."""
+    """See `interface.DenseLayer`."""
 
     layer: Linear
 
@@ -240,19 +241,19 @@ class Dense:
 
 @dataclass
 class Slabs:
-    """Transformer blocks, one slab after the other; those whose line is MASKED attend to the slabs before."""
+    """See `interface.SlabLayers`; the state has a list of keys and values, by slab, for each block."""
 
     blocks: Sequence[Block]
     heads: int
     lines: Sequence[Line]
 
     def start(self, rows: int, length: int, positions: int) -> list[list[tuple[Array, Array]]]:
-        """Return the state before the first slab, of `rows` rows, `positions` an example: keys and values by layer."""
+        """See `interface.SlabLayers.start`."""
         return [[] for _ in self.blocks]
 
-    def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]]) -> Array:
-        """Return slab i of the output for slab i of the input, u [rows, D]; add it to the caches."""
-        for block, line, cache in zip(self.blocks, self.lines, caches):
+    def step(self, u: Array, i: int, state: list[list[tuple[Array, Array]]]) -> Array:
+        """See `interface.SlabLayers.step`."""
+        for block, line, cache in zip(self.blocks, self.lines, state):
             heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self.heads, -1)
             if len(block.rotations):
                 positions = np.full(len(u), i) if line == MASKED else np.arange(len(u)) // line.stride % line.length
@@ -273,12 +274,7 @@ class Slabs:
     def add_upper(
         self, context: Array, values: NDArray[np.int64], table: Array | Features, length: int, positions: int
     ) -> None:
-        """Add to the context of each slab the output for the slab before it, whose values are known.
-
-        Args:
-            context: [rows, D], changed: of each example `length` slabs of `positions` rows.
-            values: [rows], which `table` embeds; with features, codes.
-        """
+        """See `interface.SlabLayers.add_upper`."""
         slabs = context.reshape(-1, length, positions, context.shape[1])
         of_slabs = values.reshape(-1, length, positions)
         caches = self.start(len(slabs) * positions, length, positions)
@@ -303,14 +299,14 @@ def embedded(values: NDArray[np.int64], table: Array | Features) -> Array:
 
 @dataclass
 class Rows:
-    """Inner decoder and head of a row of positions; an LSTM has no heads."""
+    """See `interface.RowLayers`."""
 
     inner: Sequence[Block] | Lstm
     heads: int
     output: Output
 
-    def read(self, context: Array, centring: Centring, values: NDArray[np.int64], stream: Stream) -> None:
-        """Read the values, or codes, [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
+    def read(self, context: Array, centring: Centring | None, values: NDArray[np.int64], stream: Stream) -> None:
+        """See `interface.RowLayers.read`."""
         ordinal = self.output.ordinal
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
@@ -326,18 +322,23 @@ class Rows:
                 if ordinal:
                     values[group, i] = keep_value(centring, group, i, values[group, i], centres, ordinal.num_values)
 
+    def sample(self, context: Array, centring: Centring | None, values: NDArray[np.int64], choice: RowSampling) -> None:
+        """Refuse: `decoding.choices.Sampler` defines samples."""
+        raise NotImplementedError
+
     def take_known(self, context: Array, known: Known) -> None:
-        """Write what `known` asks of the known values of rows with context [B, L, D]."""
+        """See `interface.RowLayers.take_known`."""
         ordinal = self.output.ordinal
         for i, logits in enumerate(self._logits(context, known.values)):
             codes = known.values[:, i]
             values, centres = value_and_centre(codes, ordinal) if ordinal else (codes, codes)
-            if known.nats.size:
+            if known.nats is not None:
                 known.nats[:, i] = nats_of_mixture(logits, codes, ordinal) if ordinal else nats_of(logits, codes)
-            for b in range(len(logits) if known.intervals.size else 0):
-                starts = starts_of(logits[b], int(centres[b]), ordinal)
-                start, end = (0, 0) if starts is None else starts[values[b] : values[b] + 2]
-                known.intervals[b, i] = start, end - start
+            if known.intervals is not None:
+                for b, outputs in enumerate(logits):
+                    starts = starts_of(outputs, int(centres[b]), ordinal)
+                    start, end = (0, 0) if starts is None else starts[values[b] : values[b] + 2]
+                    known.intervals[b, i] = start, end - start
 
     def _logits(self, context: Array, values: NDArray[np.int64]) -> Iterator[Array]:
         """Yield the logits of each position; the values before it must be there by then."""
@@ -367,9 +368,9 @@ class Rows:
         return step
 
 
-def centred_on(centring: Centring, group: slice, i: int, count: int) -> NDArray[np.int64]:
+def centred_on(centring: Centring | None, group: slice, i: int, count: int) -> NDArray[np.int64]:
     """Return the predictions of some examples at position i, in integers; one for all if values are not centred."""
-    if not len(centring.positions):
+    if not centring:
         return np.full(1, (count - 1) // 2, np.int64)
     values = centring.values[group]
     neighbours = centring.neighbours[i]
@@ -380,10 +381,10 @@ def centred_on(centring: Centring, group: slice, i: int, count: int) -> NDArray[
 
 
 def keep_value(
-    centring: Centring, group: slice, i: int, values: NDArray[np.int64], centres: NDArray[np.int64], count: int
+    centring: Centring | None, group: slice, i: int, values: NDArray[np.int64], centres: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
     """Write the values of some examples at position i, and return their codes."""
-    if not len(centring.positions):
+    if not centring:
         return values
     centring.values[group, centring.positions[i]] = values
     return values + count * centres

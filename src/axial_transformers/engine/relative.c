@@ -40,17 +40,14 @@ enum {
 /* The queries first .. first + rows - 1 of a line, with offsets low .. high. */
 typedef struct { int64_t first, rows, low, high, length, distance; } Band;
 
-static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static int64_t row_of_band(int64_t length, int64_t radius) {
-    return 3 * MARGIN + 2 * WIDE + rounded_up(least_of(2 * radius + 1, length + BLOCK), WIDE);
+    return 3 * MARGIN + 2 * WIDE + rounded_up(SMALLER(2 * radius + 1, length + BLOCK), WIDE);
 }
 
 /* Return the band of the block of queries from `first` on. Its lowest offset is that of a whole block. */
 static Band band_at(int64_t first, const Sizes *sizes) {
-    int64_t length = sizes->length, high = least_of(sizes->causal ? 0 : sizes->radius, length - 1 - first);
-    return (Band){first, least_of(BLOCK, length - first), greatest(-sizes->radius, -(first + BLOCK - 1)), high, length,
+    int64_t length = sizes->length, high = SMALLER(sizes->causal ? 0 : sizes->radius, length - 1 - first);
+    return (Band){first, SMALLER(BLOCK, length - first), LARGER(-sizes->radius, -(first + BLOCK - 1)), high, length,
                   row_of_band(length, sizes->radius)};
 }
 
@@ -60,9 +57,9 @@ static int64_t cell(const Band *band, int64_t o, int64_t d) {
 }
 
 /* Return the lowest offset that leads query o to a key, and the number of its keys. */
-static int64_t lowest(const Band *band, int64_t o) { return greatest(band->low, -o); }
+static int64_t lowest(const Band *band, int64_t o) { return LARGER(band->low, -o); }
 static int64_t keys_of(const Band *band, int64_t o) {
-    return least_of(band->high, band->length - 1 - o) - lowest(band, o) + 1;
+    return SMALLER(band->high, band->length - 1 - o) - lowest(band, o) + 1;
 }
 
 enum { QUERIES_BY_KEYS, QUERIES_BY_OFFSETS, KEYS_BY_QUERIES, KEYS_BY_OFFSETS, OFFSETS_BY_QUERIES, OFFSETS_BY_KEYS };
@@ -83,7 +80,7 @@ typedef struct {
        offsets_by_keys        offset    key        drk += d_scores k              */
 static Sum sum_by(const Band *b, int kind) {
     int64_t down = b->distance, o = b->first, end = o + b->rows - 1, low = b->low, high = b->high, p = b->length - 1;
-    int64_t first_key = greatest(0, o + low), last_key = least_of(p, end + high);
+    int64_t first_key = LARGER(0, o + low), last_key = SMALLER(p, end + high);
     switch (kind) {
     case QUERIES_BY_KEYS: return (Sum){down - 1, 1, o, end, 0, p, 1, low, high};
     case QUERIES_BY_OFFSETS: return (Sum){down, 1, o, end, low, high, -1, 0, p};
@@ -99,9 +96,9 @@ static Sum sum_by(const Band *b, int kind) {
 INLINED void add_columns(const int vectors, const Band *band, Sum sum, const float *x, const float *w, float *out,
                          int64_t wide) {
     for (int64_t i = sum.first; i <= sum.last; i += CHUNK) {
-        int64_t end = least_of(i + CHUNK - 1, sum.last);
-        int64_t from = greatest(sum.least, sum.least_of_row + (sum.sign > 0 ? i : -end));
-        int64_t count = least_of(sum.most, sum.most_of_row + (sum.sign > 0 ? end : -i)) - from + 1;
+        int64_t end = SMALLER(i + CHUNK - 1, sum.last);
+        int64_t from = LARGER(sum.least, sum.least_of_row + (sum.sign > 0 ? i : -end));
+        int64_t count = SMALLER(sum.most, sum.most_of_row + (sum.sign > 0 ? end : -i)) - from + 1;
         const float *first = x + (cell(band, 0, 0) + i * sum.x_row + from * sum.x_step);
         if (count > 0 && end - i + 1 == CHUNK)
             product_tile(CHUNK, vectors, 1, first, sum.x_row, sum.x_step, count, w + from * wide, wide, out + i * wide,
@@ -311,10 +308,10 @@ static const uint8_t *load_relative(const Relative *x, int64_t m) {
 INLINED void multiply_lines(const int scores, const float *x, int64_t wide, int64_t width, const float *keys,
                             int64_t keys_row, const float *of_queries, const float *of_keys, int64_t table_row,
                             const Band *band, float *out) {
-    int64_t count = least_of(band->length, band->first + band->rows + band->high), end = band->first + band->rows;
+    int64_t count = SMALLER(band->length, band->first + band->rows + band->high), end = band->first + band->rows;
     for (int64_t key = 0; key < count; key += PANEL)
         for (int64_t o = band->first; o < end; o += PANEL)
-            for (int64_t r = o; r < least_of(o + WIDE, end); r += BESIDE)
+            for (int64_t r = o; r < SMALLER(o + WIDE, end); r += BESIDE)
                 line_tile(scores, x + r * wide, wide, width, keys + BEFORE + key, keys_row, of_queries + (key - r),
                           of_keys + (key - r), table_row, out + cell(band, r, key - r), band->distance - 1);
 }
@@ -331,8 +328,8 @@ static void score_band(const Relative *x, const float *queries, int64_t table, c
     }
     for (int64_t c = 0; c <= band->high - band->low; c += WIDE)
         for (int64_t o = band->first; o < band->first + band->rows; o += HIGH) {
-            int64_t d = greatest(band->low, -(o + HIGH - 1)) + c;
-            if (d <= least_of(band->high, band->length - 1 - o))
+            int64_t d = LARGER(band->low, -(o + HIGH - 1)) + c;
+            if (d <= SMALLER(band->high, band->length - 1 - o))
                 score_tile(queries + o * x->q.wide, x->q.wide, x->q.width, x->keys_transposed + BEFORE + o + d, x->row,
                            x->query.transposed + at + d, x->key.transposed + at + d, columns,
                            x->weights + cell(band, o, d), band->distance);
@@ -350,14 +347,14 @@ static void multiply_band(const Relative *x, const float *grads, const float *va
         return;
     }
     for (int64_t o = band->first; o < end; o += HIGH) {
-        int64_t rows = least_of(HIGH, end - o), p = greatest(0, o + band->low);
-        int64_t keys = least_of(band->length - 1, o + rows - 1 + band->high) - p + 1;
+        int64_t rows = SMALLER(HIGH, end - o), p = LARGER(0, o + band->low);
+        int64_t keys = SMALLER(band->length - 1, o + rows - 1 + band->high) - p + 1;
         product(0, grads + o * wide, wide, 1, width, values_transposed + BEFORE + p, x->row, out + cell(band, o, p - o),
                 band->distance - 1, rows, rounded_up(keys, WIDE));
     }
     for (int64_t o = band->first; o < end; o += HIGH) {
-        int64_t rows = least_of(HIGH, end - o), d = greatest(band->low, -(o + rows - 1));
-        int64_t count = least_of(band->high, band->length - 1 - o) - d + 1;
+        int64_t rows = SMALLER(HIGH, end - o), d = LARGER(band->low, -(o + rows - 1));
+        int64_t count = SMALLER(band->high, band->length - 1 - o) - d + 1;
         product(1, grads + o * wide, wide, 1, width, encodings + d, columns, out + cell(band, o, d), band->distance, rows,
                 rounded_up(count, WIDE));
     }
@@ -391,7 +388,7 @@ INLINED void weigh_rows(const int rows, const Band *band, int64_t o, float *weig
         x[r] = weights + cell(band, o + r, lowest(band, o + r));
         out_of_sight[r] = hidden ? hidden + o + r + lowest(band, o + r) : NULL;
         counts[r] = keys_of(band, o + r);
-        fewest = least_of(fewest, counts[r]), most_keys = greatest(most_keys, counts[r]);
+        fewest = SMALLER(fewest, counts[r]), most_keys = LARGER(most_keys, counts[r]);
         most[r] = filled(-1e30f), total[r] = filled(0);
     }
     for (int64_t j = 0; j < most_keys; j += WIDE) {
@@ -399,7 +396,7 @@ INLINED void weigh_rows(const int rows, const Band *band, int64_t o, float *weig
         for (int r = 0; r < rows; r++) {
             Floats score = j + WIDE <= fewest ? vector_at(x[r] + j) : present_of(x[r], j, counts[r], -INFINITY);
             if (hidden) put(x[r] + j, score += vector_at(out_of_sight[r] + j));
-            most[r] = greater(score, most[r]);
+            most[r] = larger(score, most[r]);
         }
     }
     UNROLLED

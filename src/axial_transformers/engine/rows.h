@@ -36,6 +36,8 @@ typedef struct {
     Cache *caches;   /* [layers] */
     float *cell, *hidden, *logits;
     int32_t *numbers; /* [outputs of the head] */
+    double *powers;   /* as many, to sample */
+    float *ordered;
 } RowMemory;
 
 /* Write the numbers that the network reads of an ordinal code; return how many. */

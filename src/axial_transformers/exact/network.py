@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from axial_transformers.engine import (
     MASKED,
-    NO_CENTRING,
     NOT_FINITE,
+    Arithmetic,
     Array,
     Block,
     Centring,
@@ -100,7 +100,7 @@ class ExactNetwork:
     Steps must run within `arithmetic.ieee_arithmetic`, in each thread.
     """
 
-    def __init__(self, model: AxialTransformer, exact: Any = None):
+    def __init__(self, model: AxialTransformer, exact: Arithmetic | None = None):
         self.model = model
         self.dim = model.config.dim
         self.arithmetic = exact or arithmetic()
@@ -117,26 +117,24 @@ class ExactNetwork:
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
         """Return nats of each value: [B, *A', slices], in model coordinates; x is from `AxialTransformer.check`."""
-        slices = len(self.model.slices)
-        nats = np.empty((slices, len(x) * prod(self.shape[:-1]), self.shape[-1]), np.float32)
-        self._take_known(x, conditioning, nats, np.zeros((slices, 0, 0, 0), np.int64))
-        return np.moveaxis(nats.reshape(slices, len(x), *self.shape), 0, -1)
+        nats = np.empty((len(self.model.slices), len(x) * prod(self.shape[:-1]), self.shape[-1]), np.float32)
+        with self.arithmetic.ieee_arithmetic():
+            for (context, codes), written in zip(self._slices(x, conditioning), nats, strict=True):
+                self.rows.take_known(context, Known(codes, nats=written))
+        return np.moveaxis(nats.reshape(-1, len(x), *self.shape), 0, -1)
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
         """Return start and frequency of each value: [B, rows, L, 2]; x as for `nats`, logits must be finite."""
-        slices = len(self.model.slices)
-        length = self.shape[-1]
-        intervals = np.empty((slices, len(x) * prod(self.shape[:-1]), length, 2), np.int64)
-        self._take_known(x, conditioning, np.zeros((slices, 0, 0), np.float32), intervals)
+        by_slice: list[Values] = []
+        with self.arithmetic.ieee_arithmetic():
+            for context, codes in self._slices(x, conditioning):
+                written = np.empty((*codes.shape, 2), np.int64)
+                self.rows.take_known(context, Known(codes, intervals=written))
+                by_slice.append(written.reshape(len(x), -1, *written.shape[1:]))
+        intervals = np.concatenate(by_slice, axis=1)
         if not intervals[..., 1].all():
             raise ValueError(NOT_FINITE_LOGITS)
-        return np.concatenate([*intervals.reshape(slices, len(x), -1, length, 2)], axis=1)
-
-    def _take_known(self, x: Tensor, conditioning: Conditioning, nats: Array, intervals: Values) -> None:
-        """Write nats or intervals [slices, rows, L, ..] of all values."""
-        with self.arithmetic.ieee_arithmetic():
-            for (context, values), *written in zip(self._slices(x, conditioning), nats, intervals, strict=True):
-                self.rows.take_known(context, Known(values, *written))
+        return intervals
 
     def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values]]:
         model = self.model
@@ -190,17 +188,8 @@ class ExactNetwork:
         return total
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Array | None:
-        self.model.embed_conditioning(batch, conditioning)
-        embedded = None
-        if self.model.labels:
-            table = _array(self.model.labels.embed.table)
-            classes = self.model.labels.classes
-            chosen = np.full(batch, classes) if conditioning.label is None else conditioning.label.long().cpu().numpy()
-            embedded = table[chosen].reshape(batch, *(1,) * len(self.shape), self.dim)
-        if conditioning.cond is not None:
-            cond = _array(self.model.layout.expand_cond(conditioning.cond))
-            embedded = cond if embedded is None else embedded + cond
-        return embedded
+        embedded = self.model.embed_conditioning(batch, conditioning)
+        return None if isinstance(embedded, float) else _array(embedded)
 
     def context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
         context = self._positions
@@ -282,9 +271,9 @@ def _output(model: AxialTransformer) -> Output:
     return Output(_norm(model.head[0]), _linear(model.head[1]), *model.values.in_engine(model.embed_value))
 
 
-def _centring(predictions: RowPredictions | None) -> Centring:
+def _centring(predictions: RowPredictions | None) -> Centring | None:
     """Return predictions as the engine takes them, in the same memory: it writes into it."""
-    return Centring(*(part.numpy() for part in predictions[:-1])) if predictions else NO_CENTRING
+    return Centring(*(tensor.numpy() for tensor in predictions[:-1])) if predictions else None
 
 
 def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:

@@ -1,10 +1,13 @@
-/* Rows of sampled values. A value is chosen by noise, so that a seed gives the same samples on every processor:
+/* A sampled value. It is chosen by noise, so that a seed gives the same samples on every processor:
 
      Gumbel noise [V]   the value with the largest logit + temperature * noise, among those that top_k and top_p allow
      one uniform number first a component of the mixture, then its quantile; or a categorical value, by sums of
                         probabilities. In float64, with an exp and a log of its own: those of libm differ */
 
-#include "door.h"
+#ifndef SAMPLING_H
+#define SAMPLING_H
+
+#include "rows.h"
 
 /* How to sample rows. */
 typedef struct {
@@ -29,7 +32,7 @@ static double power_of_e(double x) {
 }
 
 /* Return the natural logarithm of a normal number x > 0 in float64: x = 2^n m, log m = 2 artanh((m - 1) / (m + 1)). */
-static double log_of(double x) {
+static double natural_logarithm(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof(bits));
     int64_t n = (int64_t)(bits - 0x3fe6a09e667f3bcdu) >> 52;
@@ -41,7 +44,7 @@ static double log_of(double x) {
     return (double)n * 0.6931471805599453 + (2.0 * s + 2.0 * s * sum);
 }
 
-static uint64_t index_of_largest(const float *x, uint64_t count) {
+static uint64_t largest_index(const float *x, uint64_t count) {
     uint64_t best = 0;
     for (uint64_t j = 1; j < count; j++)
         if (x[j] > x[best]) best = j;
@@ -49,7 +52,7 @@ static uint64_t index_of_largest(const float *x, uint64_t count) {
 }
 
 /* Return the number whose part of the sum of the powers contains `uniform` of it, or what it did not use of `rest`. */
-static uint64_t share_of(const double *powers, uint64_t count, uint64_t chosen, double uniform, double *rest) {
+static uint64_t choose_share(const double *powers, uint64_t count, uint64_t chosen, double uniform, double *rest) {
     double sum = 0.0;
     for (uint64_t j = 0; j < count; j++)
         sum += powers[j];
@@ -67,31 +70,31 @@ static uint64_t share_of(const double *powers, uint64_t count, uint64_t chosen, 
    multiplies the spread of each component; at 0, it is the mean of the component with the largest weight. */
 static int64_t choose_ordinal(const float *outputs, const Mixture *mixture, double uniform, float temperature,
                               double *powers) {
-    uint64_t count = mixture->mixtures, chosen = index_of_largest(outputs, count);
+    uint64_t count = mixture->mixtures, chosen = largest_index(outputs, count);
     double found = (double)mixture->centre + 0.5, rest, last = (double)(mixture->count - 1), least = 0x1p-53;
     if (temperature > 0.0f) {
         double most = outputs[chosen];
         for (uint64_t k = 0; k < count; k++)
             powers[k] = power_of_e((outputs[k] - most) / temperature);
-        chosen = share_of(powers, count, chosen, uniform, &rest);
+        chosen = choose_share(powers, count, chosen, uniform, &rest);
         double quantile = rest / powers[chosen];
-        quantile = quantile > least ? quantile : least;
-        quantile = quantile < 1.0 - least ? quantile : 1.0 - least;
-        found += (double)temperature * log_of(quantile / (1.0 - quantile)) / mixture->precisions[chosen];
+        quantile = LARGER(quantile, least);
+        quantile = SMALLER(quantile, 1.0 - least);
+        found += (double)temperature * natural_logarithm(quantile / (1.0 - quantile)) / mixture->precisions[chosen];
     }
     found += (double)mixture->unit * outputs[count + chosen];
     if (!(found >= 0.0)) return 0; /* or not a number, of weights that overflow: a value must stay an index */
-    return (int64_t)(found < last ? found : last);
+    return (int64_t)SMALLER(found, last);
 }
 
 static int64_t choose_by_uniform(const float *logits, uint64_t count, double uniform, float temperature, float least,
                                  double *powers) {
-    uint64_t best = index_of_largest(logits, count);
+    uint64_t best = largest_index(logits, count);
     double most = logits[best], rest;
     if (temperature == 0.0f) return (int64_t)best;
     for (uint64_t j = 0; j < count; j++)
         powers[j] = logits[j] >= least ? power_of_e((logits[j] - most) / temperature) : 0.0;
-    return (int64_t)share_of(powers, count, best, uniform, &rest);
+    return (int64_t)choose_share(powers, count, best, uniform, &rest);
 }
 
 static int64_t choose_by_noise(const float *logits, uint64_t count, const float *noise, float temperature, float least) {
@@ -100,7 +103,7 @@ static int64_t choose_by_noise(const float *logits, uint64_t count, const float 
     for (uint64_t j = 0; j < count; j++) {
         float product = temperature * noise[j], number = logits[j] >= least ? logits[j] + product : -INFINITY;
         if (number > most) best = (int64_t)j;
-        most = number > most ? number : most;
+        most = LARGER(number, most);
     }
     return best;
 }
@@ -122,63 +125,24 @@ static float least_allowed(const float *logits, uint64_t count, const Sampling *
         total += exponential((ordered[j] - ordered[0]) / temperature);
     for (uint64_t j = 0; cuts && j < count; j++) {
         reached += exponential((ordered[j] - ordered[0]) / temperature);
-        if (reached >= sampling->top_p * total || j + 1 == count) return ordered[j] > least ? ordered[j] : least;
+        if (reached >= sampling->top_p * total || j + 1 == count) return LARGER(ordered[j], least);
     }
     return least;
 }
 
-/* Choose the value of example b at position i. */
-static int64_t sample_value(const Rows *rows, float *outputs, const Sampling *sampling, uint64_t at, double *powers,
-                            float *ordered) {
-    Mixture mixture = rows->mixture;
-    uint64_t count = (uint64_t)mixture.count;
+/* Return the value at a position, number `at` of [B, L]: the known one, or a sample by the outputs of the head. */
+static int64_t sample_value(const float *outputs, Mixture *mixture, const Sampling *sampling, uint64_t at,
+                            RowMemory *memory) {
+    uint64_t count = (uint64_t)mixture->count;
+    float temperature = sampling->temperature;
     if (sampling->known[at] >= 0) return sampling->known[at];
-    if (mixture.mixtures) {
-        write_precisions(outputs, &mixture);
-        return choose_ordinal(outputs, &mixture, sampling->uniforms[at], sampling->temperature, powers);
+    if (mixture->mixtures) {
+        write_precisions(outputs, mixture);
+        return choose_ordinal(outputs, mixture, sampling->uniforms[at], temperature, memory->powers);
     }
-    float least = least_allowed(outputs, count, sampling, ordered);
-    if (sampling->noise)
-        return choose_by_noise(outputs, count, sampling->noise + at * count, sampling->temperature, least);
-    return choose_by_uniform(outputs, count, sampling->uniforms[at], sampling->temperature, least, powers);
+    float least = least_allowed(outputs, count, sampling, memory->ordered);
+    if (sampling->noise) return choose_by_noise(outputs, count, sampling->noise + at * count, temperature, least);
+    return choose_by_uniform(outputs, count, sampling->uniforms[at], temperature, least, memory->powers);
 }
 
-NOT_INLINED int sample_rows(const Rows *given, const float *context, uint64_t first, uint64_t last, uint64_t length,
-                            const Centring *centring, int64_t *values, const Sampling *sampling) {
-    RowMemory memory;
-    Rows rows;
-    float *x;
-    uint64_t dim = given->embedding.dim, outputs = given->head.outputs, group = last - first;
-    group = group < GROUP ? group : GROUP;
-    void *block = take_rows(given, group, length, 0, &rows, &memory, &x);
-    double *powers = malloc((size_t)outputs * (sizeof(double) + sizeof(float)));
-    float *ordered = (float *)(powers + outputs);
-    for (; block && powers && first < last; first += group) {
-        uint64_t count = last - first < group ? last - first : group;
-        for (uint64_t i = 0; i < length; i++) {
-            for (uint64_t b = 0; b < count; b++)
-                enter_position(&rows, context, values, first + b, i, length, x + b * dim);
-            position_outputs(&rows, x, count, i, &memory);
-            for (uint64_t b = 0; b < count; b++) {
-                int64_t of_values = rows.mixture.count, centre = rows.mixture.centre =
-                    rows.mixture.mixtures ? centre_of(centring, first + b, i, of_values) : 0;
-                uint64_t at = (first + b) * length + i;
-                int64_t value = sample_value(&rows, memory.logits + b * outputs, sampling, at, powers, ordered);
-                values[at] = keep_value(centring, first + b, i, value, centre, of_values);
-            }
-        }
-    }
-    int result = block && powers ? FINE : NO_MEMORY;
-    free(powers);
-    free(block);
-    return result;
-}
-
-/* Write sampled values, or codes, [B, L] of rows with context [B, L, D], of the examples first .. last - 1. */
-EXPORTED(sample_rows)(const Rows *rows, const float *context, uint64_t first, uint64_t last, uint64_t length,
-                      const Centring *centring, int64_t *values, const Sampling *sampling) {
-    uint64_t before = enter();
-    int result = sample_rows(rows, context, first, last, length, centring, values, sampling);
-    leave(before);
-    return result;
-}
+#endif
