@@ -1,6 +1,7 @@
 """Sources: what a name stands for, what there is, and the examples of its parts."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -158,15 +159,18 @@ class Source:
         if not kind:
             raise self._nothing()
         if kind != "video" and (config.frames, config.stride) != (None, 1):
-            cutters = "which data.frames and data.stride cut: data.size cuts other arrays"
-            raise ValueError(f"{self.name} holds no videos, {cutters}")
+            raise ValueError(
+                f"{self.name} holds no videos, which data.frames and data.stride cut: data.size cuts other arrays"
+            )
         if kind in ("image", "video") and isinstance(config.size, tuple):
             raise ValueError(f"data.size={config.size} cuts arrays and scans: give pictures and videos one size")
 
     def _nothing(self) -> ValueError:
-        if any(file.suffix.lower() in video.SUFFIXES for file in (self.path, *self.listing.others)):
-            return ValueError(f"{self.path} holds videos: set how many frames a clip has, for example data.frames=16")
         for file in (self.path, *self.listing.others):
+            if file.suffix.lower() in video.SUFFIXES:
+                return ValueError(
+                    f"{self.path} holds videos: set how many frames a clip has, for example data.frames=16"
+                )
             if advice := scans.advice_on(file):
                 return ValueError(advice)
         return ValueError(
@@ -187,21 +191,22 @@ class Source:
         Raises:
             ValueError: an array or scan that cannot be read.
         """
-        kind, files = self.listing.kind, self.listing.files
-        if kind == "scan":
-            with warnings.catch_warnings(action="ignore"):  # `part` gives the same ones
+        kind = self.listing.kind
+        files = self.listing.files
+        with warnings.catch_warnings(action="ignore"):  # `part` gives the same ones
+            if kind == "scan":
                 scan = self.scan(files[0])
-            axes = [(letter, length) for letter, length in zip(scan.axes, scan.values.shape) if letter != "C"]
-            return "".join(letter for letter, _ in axes), [tuple(length for _, length in axes)]
-        if kind == "array":
-            with warnings.catch_warnings(action="ignore"):
+                lengths = dict(zip(scan.axes, scan.values.shape, strict=True))
+                lengths.pop("C", None)
+                return "".join(lengths), [tuple(lengths.values())]
+            if kind == "array":
                 shape = example_shape(files[0], self.config)
-            return "", [shape] if len(shape) > 1 else []
-        if kind == "video":
-            files = [frame for folder in files if folder.is_dir() for frame in video.frames_in(folder)]
-        elif kind != "image":
-            return "", []
-        return "", _sizes_of_pictures(files[:: max(1, len(files) // MAX_OPENED)])
+                return "", [shape] if len(shape) > 1 else []
+            if kind == "video":
+                files = [frame for folder in files if folder.is_dir() for frame in video.frames_in(folder)]
+            elif kind != "image":
+                return "", []
+            return "", _sizes_of_pictures(files[:: max(1, len(files) // MAX_OPENED)])
 
     def part(self, split: Split = "train") -> Examples:
         """Return the examples of one split; see `load`."""
@@ -225,35 +230,45 @@ class Source:
                 f"blocks, which {self.name} has not: use data.offsets=fixed"
             )
         if split in ("validation", "test") and len(examples) < FEW:
-            few = f"only {counted(len(examples), 'example')}, too few for a reliable bits/dim"
-            say(f"the {split} part of {self.name} has {few}: use a larger data.{split}_fraction or more data")
+            say(
+                f"the {split} part of {self.name} has only {counted(len(examples), 'example')}, too few for a reliable"
+                f" bits/dim: use a larger data.{split}_fraction or more data"
+            )
         return examples
 
     def _examples_of(self, split: Split) -> Examples:
         """Return the examples of one split, not yet cut into tiles; of blocks in order, whole slabs."""
         if self.listing.is_one_file and split != "all":
             if self.listing.kind == "image":
-                give = "give a folder of pictures, or split=all"
-                raise ValueError(f"{self.path} is one picture without a {split} part: {give}")
+                raise ValueError(
+                    f"{self.path} is one picture without a {split} part: give a folder of pictures, or split=all"
+                )
             if split != "train" and split == part_of_file(self.path.stem):
                 split = "all"
         if split == "all":
-            return self._read([*(self._names or chain(*self._parts.values()))])
-        if self._unstated is not None:
-            advice = "give the file itself, or rename it"
-            raise ValueError(f"{self._unstated} does not name its split (train, validation, test): {advice}")
+            return self._read([*(chain(*self._parts.values()) if self._is_in_order else self._below)])
+        self._require_stated()
         if split in self._parts and split != "train":
             return self._read(self._parts[split])
         train = self._parts.get("train", [])
-        if not train:
-            raise self._empty(split)
-        if self._names is None:
+        if self._is_in_order and train:
             return self._consecutive(self._read(train), split)
-        assigned = hashed_parts([self._names[file] for file in train], self.config.seed, *self._shares)
-        chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
-        if not chosen:
+        names = [self._below[file].as_posix() for file in train]
+        assigned = hashed_parts(names, self.config.seed, *self._shares)
+        files = [file for file, part in zip(train, assigned, strict=True) if part == split]
+        if not files:
             raise self._empty(split)
-        return self._read(chosen)
+        return self._read(files)
+
+    def _require_stated(self) -> None:
+        """Raise ValueError for an array file whose name has to state its part, and does not."""
+        if self.listing.kind != "array" or self.listing.is_one_file:
+            return
+        for file in self.listing.files:
+            if self._stated_part(file) is None:
+                raise ValueError(
+                    f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
+                )
 
     def _consecutive(self, examples: Examples, split: Split) -> Examples:
         bounds = bounds_of(examples.values)
@@ -292,17 +307,6 @@ class Source:
         return part_of_folder(folders[0]) if folders else None
 
     @cached_property
-    def _states_parts(self) -> bool:
-        return not self.listing.is_one_file and any(map(self._stated_part, self.listing.files))
-
-    @property
-    def _unstated(self) -> Path | None:
-        """Return the first array file whose name has to state its part, and does not."""
-        if self.listing.kind != "array" or self.listing.is_one_file:
-            return None
-        return next((file for file in self.listing.files if self._stated_part(file) is None), None)
-
-    @cached_property
     def _below(self) -> dict[Path, Path]:
         """The paths of files in the folder, or in that of their part.
 
@@ -318,17 +322,19 @@ class Source:
         return {file: path.relative_to(path.parts[0]) for file, path in below.items()}
 
     @cached_property
-    def _names(self) -> dict[Path, str] | None:
-        """Names of single files, by whose hash parts are chosen that nothing states; None: these parts are in order."""
-        if self._is_dataset or self.listing.is_one_file or self.listing.kind == "array":
-            return None
-        return {file: path.as_posix() for file, path in self._below.items()}
+    def _states_parts(self) -> bool:
+        return any(map(self._stated_part, self.listing.files))
+
+    @property
+    def _is_in_order(self) -> bool:
+        """True if parts that nothing states follow each other; those of single files are chosen by their names."""
+        return self._is_dataset or self.listing.is_one_file or self.listing.kind == "array"
 
     @property
     def _shares(self) -> tuple[float, float]:
         """The shares of examples that validate and that test, of parts that nothing states."""
         validation = 0.0 if "validation" in self._parts else self.config.validation_fraction
-        usual = 0.1 if self._names and not self._states_parts else 0.0
+        usual = 0.0 if self._is_in_order or self._states_parts else 0.1
         test = usual if self.config.test_fraction is None else self.config.test_fraction
         return validation, 0.0 if "test" in self._parts else test
 
@@ -345,7 +351,11 @@ class Source:
             return load_arrays(items, self.config, self.path if len(self.listing.files) > 1 else None)
         root = scans.parted(self.path)[0].parent if self.listing.is_one_file else self.path
         arrays, names, owners = gather(root, items, self._arrays_in, self.config.skip_bad, self._progress)
-        values_range = self._range_of(arrays, names)
+        values_range = BYTES
+        if not self._of_bytes:
+            grid = self.config.grid
+            ranges = [range_of_array(name, array, grid, rounding=True) for name, array in zip(names, arrays)]
+            values_range = ValueRange.around(ranges)
         values: Values
         names_of_values: Sequence[str] = names
         if self._of_pixels and not self.config.divides:
@@ -392,20 +402,13 @@ class Source:
         else:
             yield "", volume_in(file, self.config)
 
-    def _range_of(self, arrays: Sequence[Sliced], names: Sequence[str]) -> ValueRange:
-        if self._of_bytes:
-            return BYTES
-        grid = self.config.grid
-        ranges = [range_of_array(name, array, grid, rounding=True) for name, array in zip(names, arrays, strict=True)]
-        return ValueRange.around(ranges)
-
     def _labels_of(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return the classes of examples of these files, as fields of `Examples`; nothing without classes."""
         if self._classes is None:
             return {}
         names = sorted({*self._classes.values()})
-        numbers = {name: number for number, name in enumerate(names)}
-        return labelled([numbers[self._classes[file]] for file in files], len(files), self.path, names)
+        numbers = np.searchsorted(names, [self._classes[file] for file in files])
+        return labelled(numbers, len(files), self.path, names)
 
     @cached_property
     def _classes(self) -> dict[Path, str] | None:
@@ -415,8 +418,10 @@ class Source:
         classes = {file: path.parts[0] for file, path in self._below.items() if path.parts[1:]}
         loose = len(self._below) - len(classes)
         if classes and loose:
-            files = counted(loose, "file")
-            say(f"{files} beside sub-folders: no example has a class; for classes, move all files into sub-folders")
+            say(
+                f"{counted(loose, 'file')} beside sub-folders: no example has a class; for classes, move all files into"
+                " sub-folders"
+            )
         return None if loose else classes
 
     def _in_tiles(self, examples: Examples) -> Examples:
@@ -464,18 +469,19 @@ def list_files(source: Path, config: DataConfig) -> Listing:
         say(f"{left_out} in {source}")
     if hugging_face.is_saved(source):
         return Listing("arrow", [file for file in shown if file.suffix == ".arrow"], [])
-    by_kind = dict[str, list[Path]]()
+    by_kind = defaultdict[str, list[Path]](list)
     for file in shown:
-        by_kind.setdefault(_kind_of_file(file, config), []).append(file)
+        if kind := _kind_of_file(file, config):
+            by_kind[kind].append(file)
     pictures = by_kind.pop("image", [])
     if config.frames is not None:
         folders_of_frames = {file.parent for file in pictures}
-        by_kind["video"] = sorted([*by_kind.get("video", []), *folders_of_frames])
+        by_kind["video"] = sorted([*by_kind["video"], *folders_of_frames])
     elif pictures:  # beside images, a TIFF file of several pages is one that is not read
         by_kind["image"] = [file for file in shown if file.suffix.lower() in images.SUFFIXES]
-    by_kind["array"] = [file for file in by_kind.get("array", []) if file.parent == source]
-    kind = next((kind for kind in KINDS_OF_FOLDER if by_kind.get(kind)), "")
-    files = by_kind.get(kind, []) if kind else []
+    by_kind["array"] = [file for file in by_kind["array"] if file.parent == source]
+    kind = next((kind for kind in KINDS_OF_FOLDER if by_kind[kind]), "")
+    files = by_kind[kind]
     if kind in ("array", "parquet", "tar"):
         files.sort(key=lambda file: (file.parent, natural_key(file)))
     read = {*files}
