@@ -194,25 +194,21 @@ def cut(arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, val
         ValueError: arrays of different axes, or smaller than a block.
     """
     block = _block_of_all(arrays, names, options, where)
-    parts = arrays
-    owners = np.arange(len(arrays))
+    parts = list[Sliced]()
+    owners = list[int]()
     indices = list[tuple[int, ...]]()
-    if len(arrays[0].shape) - 1 > len(block):
-        parts, owners_of_views = [], []
-        for number, array in enumerate(arrays):
-            for index in product(*map(range, array.shape[: -len(block) - 1])):
-                parts.append(View(array, index))
-                owners_of_views.append(number)
-                indices.append(index)
-        owners = np.array(owners_of_views)
+    for number, array in enumerate(arrays):
+        for index in product(*map(range, array.shape[: -len(block) - 1])):
+            parts.append(View(array, index) if index else array)
+            owners.append(number)
+            indices.append(index)
     blocks = Blocks(parts, block, values, at_random=options.offsets == "random")
 
     def name(number: int) -> str:
         part, place = blocks.located(number)
-        index = indices[part] if indices else ()
-        return "#".join([names[int(owners[part])], *map(str, index)]) + _name_of_place(place, options)
+        return "#".join([names[owners[part]], *map(str, indices[part])]) + _name_of_place(place, options)
 
-    return Cut(blocks, Names(blocks.numbers, name), owners.repeat(blocks.blocks_of_arrays))
+    return Cut(blocks, Names(blocks.numbers, name), np.repeat(owners, blocks.blocks_of_arrays))
 
 
 def _name_of_place(place: tuple[int, ...], options: DataConfig) -> str:
@@ -232,18 +228,19 @@ def _block_of_all(
         if len(axes) != len(first) - 1 or (block_of(tuple(axes), options), channels) != (block, first[-1]):
             raise ValueError(f"{where}: {differing(names[0], first, name, array.shape)}")
         if len(block) > len(axes) or any(np.less(axes[len(axes) - len(block) :], block)):
-            positions = "x".join(map(str, axes))
             raise ValueError(
-                f"{where}: {name} is of {positions} positions, less than one block of {list(block)}: remove it, or "
-                "lower data.size"
+                f"{where}: {name} is of {axes} positions, less than one block of {list(block)}: remove it, or lower"
+                " data.size"
             )
     return block
 
 
 def differing(name: str, shape: Sequence[int], other: str, other_shape: Sequence[int]) -> str:
     """Return a line about two arrays of different shapes, and what to do."""
-    sizes = f"{name} is {list(shape)}, and {other} is {list(other_shape)}"
-    return f"{sizes}: remove one, or give data.size with data.cut=crop or tiles, data.frames, or blocks by data.size"
+    return (
+        f"{name} is {list(shape)}, and {other} is {list(other_shape)}: remove one, or give data.size with data.cut=crop"
+        " or tiles, data.frames, or blocks by data.size"
+    )
 
 
 def block_of(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:

@@ -22,7 +22,8 @@ def files_below(folder: Path) -> tuple[list[Path], str]:
 
     That is what is hidden, links to folders, empty folders, runs of `axial train`, and what cannot be read.
     """
-    found, left_out = list[Path](), Counter[str]()
+    files = list[Path]()
+    left_out = Counter[str]()
     for root, folders, names in os.walk(folder, onerror=lambda _: left_out.update(["unreadable folder"])):
         here = Path(root)
         left_out["empty folder"] += not folders and not names
@@ -30,16 +31,21 @@ def files_below(folder: Path) -> tuple[list[Path], str]:
             left_out["training run"] += 1
             folders.clear()
             continue
-        hidden = [name for name in (*folders, *names) if name.startswith(".")]
-        links = [name for name in folders if name not in hidden and (here / name).is_symlink()]
-        left_out["hidden name"] += len(hidden)
-        left_out["linked folder"] += len(links)
-        folders[:] = [name for name in folders if name not in (*hidden, *links)]
-        files = [here / name for name in names if name not in hidden]
-        found += [file for file in files if file.is_file()]
-        left_out["broken link"] += sum(file.is_symlink() and not file.exists() for file in files)
-    counts = ", ".join(counted(number, kind) for kind, number in left_out.items() if number)
-    return sorted(found, key=lambda file: file.relative_to(folder).as_posix()), counts and f"left out: {counts}"
+        for name in [*folders]:
+            is_hidden = name.startswith(".")
+            if is_hidden or (here / name).is_symlink():
+                left_out["hidden name" if is_hidden else "linked folder"] += 1
+                folders.remove(name)
+        for name in names:
+            file = here / name
+            if name.startswith("."):
+                left_out["hidden name"] += 1
+            elif file.is_file():
+                files.append(file)
+            elif file.is_symlink():
+                left_out["broken link"] += 1
+    counts = ", ".join(counted(number, kind) for kind, number in sorted(left_out.items()) if number)
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix()), counts and f"left out: {counts}"
 
 
 def natural_key(file: PurePath) -> list[str | int]:
@@ -66,6 +72,7 @@ def gather(
     """
     arrays, names, owners, faults = list[Array](), list[str](), list[int](), list[ValueError]()
     for number, file in enumerate(progress(files)):
+        place = file.relative_to(root).as_posix() if file != root else root.resolve().name
         try:
             named_arrays = [*read(file)]
         except WrongSizeError:
@@ -73,19 +80,22 @@ def gather(
         except ValueError as error:
             faults.append(error)
             continue
-        place = file.relative_to(root).as_posix() if file != root else root.resolve().name
         for suffix, array in named_arrays:
             arrays.append(array)
             names.append(place + suffix)
             owners.append(number)
-    more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
-    line = "; ".join([*map(str, faults[:MAX_NAMED]), *more])
-    if faults and len(files) == 1:
+    if not faults and not arrays:
+        raise ValueError(f"{root} holds no examples")
+    if not faults:
+        return arrays, names, owners
+    if len(files) == 1:
         raise faults[0]
+    line = "; ".join(map(str, faults[:MAX_NAMED]))
+    if len(faults) > MAX_NAMED:
+        line += f"; and {len(faults) - MAX_NAMED:,} more"
     usual = min(max(5, len(files) // 5), (len(files) - 1) // 2)
     if len(faults) > (usual if skip_bad is None else skip_bad) or not arrays:
         advice = f" (data.skip_bad={len(faults)} leaves out {len(faults)} of {len(files)} files)"
         raise ValueError(line + (advice if arrays else ""))
-    if faults:
-        say(f"left out, {len(faults)} of {len(files)} files: {line}")
+    say(f"left out, {len(faults)} of {len(files)} files: {line}")
     return arrays, names, owners

@@ -34,7 +34,9 @@ class _Stated:
     """
 
     def __init__(self, array: Any, dtype: np.dtype[Any], reverse: bool) -> None:
-        self._array, self.dtype, self._reverse = array, dtype, reverse
+        self._array = array
+        self.dtype = dtype
+        self._reverse = reverse
         self.shape: tuple[int, ...] = array.shape[::-1] if reverse else array.shape
         self.ndim = len(self.shape)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
 from axial_transformers.data.arrays import example_shape, is_one_array, load_arrays, volume_in
-from axial_transformers.data.blocks import Blocks, Sliced, channels_last, cut, differing, range_of_array
+from axial_transformers.data.blocks import Blocks, Sliced, View, channels_last, cut, differing, range_of_array
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.errors import ParsingError, say
 from axial_transformers.data.examples import Examples, labelled
@@ -197,7 +197,7 @@ class Source:
             if kind == "scan":
                 scan = self.scan(files[0])
                 lengths = dict(zip(scan.axes, scan.values.shape, strict=True))
-                lengths.pop("C", None)
+                lengths = {letter: length for letter, length in lengths.items() if letter not in "NC"}
                 return "".join(lengths), [tuple(lengths.values())]
             if kind == "array":
                 shape = example_shape(files[0], self.config)
@@ -393,12 +393,18 @@ class Source:
     def _arrays_in(self, file: Path) -> Iterator[tuple[str, Sliced]]:
         """Yield the arrays [*A, C] of a file, with suffixes of their names."""
         if self.listing.kind == "image":
-            yield from images.read_image(file, self._pixel_kind, self.config)
+            image = images.decoded(file, self._pixel_kind, self.config.background, self.config.palette)
+            yield "", images.at_size(file, image, self.config)
         elif self.listing.kind == "video":
             yield from video.read_videos(file, self._pixel_kind, self.config)
         elif self.listing.kind == "scan":
             scan = self.scan(file)
-            yield "", channels_last(scan.values, scan.axes)
+            array = channels_last(scan.values, scan.axes)
+            if "N" not in scan.axes:
+                yield "", array
+                return
+            for number in range(array.shape[0]):
+                yield f"#{number}", View(array, (number,))
         else:
             yield "", volume_in(file, self.config)
 

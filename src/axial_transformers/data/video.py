@@ -17,7 +17,6 @@ from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.folders import natural_key
 from axial_transformers.data.images import MODES, PixelKind, at_size, decoded, kind_of_images
 from axial_transformers.storage import require_extra
-from axial_transformers.wording import counted
 
 MISSING = 0.05
 """Share of a video's length from which on it counts as cut off."""
@@ -35,13 +34,17 @@ def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tu
     for suffix, frames in _videos_in(file, kind, options):
         chosen = islice(frames, 0, None, options.stride)
         values = [at_size(file, frame, options, Image.Resampling.BOX) for frame in chosen]
-        changed = [number for number, frame in enumerate(values) if frame.shape != values[0].shape]
-        if changed:
-            where = f"{file} changes its frames' size at frame {changed[0] * options.stride}, from 0"
-            raise ParsingError(f"{where}: give data.size, and data.cut=crop or stretch")
+        for number, frame in enumerate(values):
+            if frame.shape != values[0].shape:
+                raise ParsingError(
+                    f"{file} changes its frames' size at frame {number * options.stride}, from 0: give data.size, and"
+                    " data.cut=crop or stretch"
+                )
         if len(values) < (options.frames or 1):
-            few = f"{file} has {len(values)} frames at data.stride={options.stride}, too few for a clip"
-            raise ParsingError(f"{few} of data.frames={options.frames}: remove it, or lower these")
+            raise ParsingError(
+                f"{file} has {len(values)} frames at data.stride={options.stride}, too few for a clip of"
+                f" data.frames={options.frames}: remove it, or lower these"
+            )
         yield suffix, np.stack(values)
 
 
@@ -80,8 +83,10 @@ def _decoded(video: Path) -> Iterator[Image.Image]:
     with parsing(video, "is not a whole video"), video.open("rb") as stream, pyav().open(stream) as container:
         if not container.streams.video:
             raise ParsingError(f"{video} holds no video: remove it")
-        track, times = container.streams.video[0], list[float]()
-        track.codec_context.thread_count, stated = 1, _seconds_of(container, track)
+        track = container.streams.video[0]
+        track.codec_context.thread_count = 1
+        times = list[float]()
+        stated = _seconds_of(container, track)
         for number, frame in enumerate(container.decode(track)):
             if frame.is_corrupt:
                 raise ParsingError(f"{video} is damaged at frame {number}: replace or remove it")
@@ -100,8 +105,10 @@ def _say_if_cut_off(video: Path, times: Sequence[float], stated: float) -> None:
     """Say where frames at these seconds are much shorter than a file states."""
     count = len(times)
     if count > 1 and (max(times) - min(times)) * count / (count - 1) < (1 - MISSING) * stated:
-        whole = f"it states {stated:.2f} seconds, and the last frame is at {max(times):.2f}"
-        say(f"{video} has only {counted(count, 'frame')} ({whole}), as a file that is cut off")
+        say(
+            f"{video} has only {count:,} frames (it states {stated:.2f} seconds, and the last frame is at"
+            f" {max(times):.2f}), as a file that is cut off"
+        )
 
 
 def _seconds_of(container: Any, track: Any) -> float:
