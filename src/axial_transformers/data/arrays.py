@@ -28,7 +28,7 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None = 
 
     They are named by their positions in a file. Of files in the folder `root`, FILE# comes before these.
     """
-    of_files = list[Examples]()
+    of_files: list[Examples] = []
     for file in files:
         examples = _read(file, options)
         _check_image(file, examples.values, options)
@@ -168,7 +168,7 @@ def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> ND
         raise ValueError(
             f"{path} has {channels} channels of {videos.dtype}: only gray and RGB videos of 8 bits are resized"
         )
-    frames = list[NDArray[np.integer]]()
+    frames: list[NDArray[np.integer]] = []
     for frame in videos.reshape(-1, *videos.shape[2:]):
         image = Image.fromarray(frame if channels == 3 else frame[..., 0])
         frames.append(at_size(path, image, options, Image.Resampling.BOX))

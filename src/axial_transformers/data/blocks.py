@@ -103,7 +103,7 @@ class Blocks(LazyArray):
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         """Return the blocks of arrays in which these are, at places within the part that `uniforms` choose."""
-        corners = list[tuple[int, NDArray[np.int64]]]()
+        corners: list[tuple[int, NDArray[np.int64]]] = []
         for index, uniform in zip(indices, uniforms, strict=True):
             array, _ = self.located(self.numbers[int(index)])
             first, last = self._corners_of_part(array)
@@ -118,7 +118,7 @@ class Blocks(LazyArray):
         A slab is what lies at one index of an array's first axis with several blocks. Parts made of whole slabs share
         no position, wherever `cut` cuts their blocks.
         """
-        starts = list[int]()
+        starts: list[int] = []
         for array in range(len(self.arrays)):
             starts += range(int(self._starts[array]), int(self._starts[array + 1]), self._blocks_of_slab(array))
         return [*starts, len(self.numbers)]
@@ -194,9 +194,9 @@ def cut(arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, val
         ValueError: arrays of different axes, or smaller than a block.
     """
     block = _block_of_all(arrays, names, options, where)
-    parts = list[Sliced]()
-    owners = list[int]()
-    indices = list[tuple[int, ...]]()
+    parts: list[Sliced] = []
+    owners: list[int] = []
+    indices: list[tuple[int, ...]] = []
     for number, array in enumerate(arrays):
         for index in product(*map(range, array.shape[: -len(block) - 1])):
             parts.append(View(array, index) if index else array)

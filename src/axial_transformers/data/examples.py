@@ -234,8 +234,8 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         raise TypeError(f"dataset must have a length, as a torch Dataset has, not be a {type(dataset).__name__}")
     if not len(dataset):
         raise ValueError("dataset has no items")
-    parts = list[NDArray[Any]]()
-    labels = list[Any]()
+    parts: list[NDArray[Any]] = []
+    labels: list[Any] = []
     allowed = ValueRange(lowest, lowest + num_values - 1)
     for i in range(len(dataset)):
         item = dataset[i]

@@ -22,8 +22,8 @@ def files_below(folder: Path) -> tuple[list[Path], str]:
 
     That is what is hidden, links to folders, empty folders, runs of `axial train`, and what cannot be read.
     """
-    files = list[Path]()
-    left_out = Counter[str]()
+    files: list[Path] = []
+    left_out: Counter[str] = Counter()
     for root, folders, names in os.walk(folder, onerror=lambda _: left_out.update(["unreadable folder"])):
         here = Path(root)
         left_out["empty folder"] += not folders and not names
@@ -70,7 +70,10 @@ def gather(
     Raises:
         ValueError: one line about the files that cannot be read, if they are more or all.
     """
-    arrays, names, owners, faults = list[Array](), list[str](), list[int](), list[ValueError]()
+    arrays: list[Array] = []
+    names: list[str] = []
+    owners: list[int] = []
+    faults: list[ValueError] = []
     for number, file in enumerate(progress(files)):
         place = file.relative_to(root).as_posix() if file != root else root.resolve().name
         try:

@@ -53,7 +53,8 @@ class _Stated:
 
 def read_hdf5(path: Path, name: str = "") -> Scan:
     """Return the dataset of this name, or the only one that is not the scale of an axis."""
-    h5py, names = package("h5py", path), list[str]()
+    h5py = package("h5py", path)
+    names: list[str] = []
     if not h5py.is_hdf5(path):
         raise ParsingError(f"{path} is no HDF5, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
     file = h5py.File(path, "r")  # open as long as its dataset

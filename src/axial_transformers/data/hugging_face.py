@@ -90,7 +90,7 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
             splits = datasets.load_from_disk(source)
     named = splits if isinstance(splits, Mapping) else {"train": splits}
     files_by_part = _files_by_part(files) if len(files) > 1 else {}
-    parts = dict[Part, PartOfSource]()
+    parts: dict[Part, PartOfSource] = {}
     for name, dataset in named.items():
         part = part_of_folder(str(name))
         if part and len(dataset):
@@ -127,7 +127,7 @@ def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _files_by_part(files: Sequence[Path]) -> dict[Part, list[Path]]:
-    by_part = dict[Part, list[Path]]()
+    by_part: dict[Part, list[Path]] = {}
     for file in files:
         part = part_of_file(file.stem) or part_of_folder(file.parent.name) or "train"
         by_part.setdefault(part, []).append(file)
@@ -148,7 +148,10 @@ def load_dataset(
 
     dataset = concatenate_datasets([part.dataset for part in parts])
     features = dataset.features
-    pictures, arrays, labels_may_be, classes = list[str](), list[str](), list[str](), list[str]()
+    pictures: list[str] = []
+    arrays: list[str] = []
+    labels_may_be: list[str] = []
+    classes: list[str] = []
     for name, feature in features.items():
         if isinstance(feature, Image):
             pictures.append(name)

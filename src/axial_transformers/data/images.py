@@ -123,7 +123,7 @@ def kind_of_images(files: Iterable[Path | Member], options: DataConfig) -> Pixel
     """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     if options.mode in ("rgb", "rgba"):
         return options.mode
-    kinds = Counter[PixelKind]()
+    kinds: Counter[PixelKind] = Counter()
     for file in files:
         with suppress(ParsingError):  # which decoding raises again
             kinds[_kind(file, options, options.background is None and not kinds["rgba"])] += 1

@@ -206,7 +206,7 @@ def _read_fits(path: Path, name: str = "") -> Scan:
     """Return the image of this name, or the only one; integers are without a sign where FITS says so by BZERO."""
     package("astropy", path)
     fits = import_module("astropy.io.fits")
-    images = dict[str, Any]()
+    images: dict[str, Any] = {}
     with fits.open(path, do_not_scale_image_data=True) as file:
         for number, image in enumerate(file):
             if image.is_image and image.shape:

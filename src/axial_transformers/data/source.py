@@ -292,7 +292,7 @@ class Source:
             of_builder = [] if self.listing.kind == "arrow" else files
             datasets = hugging_face.open_parts(str(self.name), of_builder)
             return {part: [dataset] for part, dataset in datasets.items()}
-        parts = dict[Part, list[Any]]()
+        parts: dict[Part, list[Any]] = {}
         for file in files:
             parts.setdefault(self._stated_part(file) or "train", []).append(file)
         return parts
@@ -459,7 +459,7 @@ def joined_alike(
 
 def _sizes_of_pictures(files: Sequence[Path]) -> list[tuple[int, ...]]:
     """Return width and height of each picture that can be opened."""
-    sizes = list[tuple[int, ...]]()
+    sizes: list[tuple[int, ...]] = []
     for file in files:
         with suppress(ParsingError), images.opened(file) as header:
             sizes.append(images.upright_size(header))
@@ -475,7 +475,7 @@ def list_files(source: Path, config: DataConfig) -> Listing:
         say(f"{left_out} in {source}")
     if hugging_face.is_saved(source):
         return Listing("arrow", [file for file in shown if file.suffix == ".arrow"], [])
-    by_kind = defaultdict[str, list[Path]](list)
+    by_kind: defaultdict[str, list[Path]] = defaultdict(list)
     for file in shown:
         if kind := _kind_of_file(file, config):
             by_kind[kind].append(file)

@@ -62,8 +62,8 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     body = cells[titled:]
     kept = np.ones(len(body), np.bool_)
     classes: NDArray[Any] | None = None
-    columns = list[_Column]()
-    others = list[str]()
+    columns: list[_Column] = []
+    others: list[str] = []
     for title, column in zip(titles, body.T, strict=True):
         if title == label_column:
             classes = column

@@ -97,7 +97,7 @@ def range_of(
         ValueError: in one line, for floats on no grid, and for other numbers than integers.
     """
     different = np.zeros(0)
-    ranges = list[ValueRange]()
+    ranges: list[ValueRange] = []
     loss = 0.0
     for values in parts:
         if values.dtype.kind in "bui":

@@ -85,7 +85,7 @@ def _decoded(video: Path) -> Iterator[Image.Image]:
             raise ParsingError(f"{video} holds no video: remove it")
         track = container.streams.video[0]
         track.codec_context.thread_count = 1
-        times = list[float]()
+        times: list[float] = []
         stated = _seconds_of(container, track)
         for number, frame in enumerate(container.decode(track)):
             if frame.is_corrupt:
