@@ -65,13 +65,16 @@ class Examples:
 
     def __getitem__(self, indices: Indices) -> "Examples":
         """Return the chosen examples; a slice shares memory."""
-        labels = None if self.labels is None else self.labels[indices]
-        return replace(self, values=self.values[indices], names=as_names(self.names)[indices], labels=labels)
+        return self._with_values(self.values[indices], indices)
 
     def part(self, chosen: slice) -> "Examples":
         """Return consecutive examples; of those in memory, a copy if fewer than half."""
-        labels = None if self.labels is None else self.labels[chosen]
-        return replace(self, values=part_of(self.values, chosen), names=self.names[chosen], labels=labels)
+        return self._with_values(part_of(self.values, chosen), chosen)
+
+    def _with_values(self, values: Values, indices: Indices) -> "Examples":
+        """Return the chosen examples, of which these are the values."""
+        labels = None if self.labels is None else self.labels[indices]
+        return replace(self, values=values, names=as_names(self.names)[indices], labels=labels)
 
     def spread(self, most: int | None) -> "Examples":
         """Return at most `most` examples, evenly spaced; None: all."""
@@ -107,8 +110,10 @@ class Examples:
             say(f"{where} has no titles: its columns are taken as {wanted}")
             return self
         if sorted(self.columns) != sorted(titles) or len({*titles}) < len(titles):
-            found = ", ".join(self.columns)
-            raise ValueError(f"{where} has the columns {found}, not {wanted}: rename its titles, or give other data")
+            raise ValueError(
+                f"{where} has the columns {', '.join(self.columns)}, not {wanted}: rename its titles, or give"
+                " other data"
+            )
         order = [self.columns.index(title) for title in titles]
         return replace(self, values=self.values[:, order], columns=tuple(titles))
 
@@ -230,8 +235,6 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         TypeError: a data set without a length, or values that are no integers.
         ValueError: no items, values out of range, or items that differ in shape or in having labels.
     """
-    if not hasattr(dataset, "__len__"):
-        raise TypeError(f"dataset must have a length, as a torch Dataset has, not be a {type(dataset).__name__}")
     if not len(dataset):
         raise ValueError("dataset has no items")
     parts: list[NDArray[Any]] = []
@@ -240,13 +243,20 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
     for i in range(len(dataset)):
         item = dataset[i]
         x, label = item if isinstance(item, tuple) else (item, None)
-        array = np.asarray(x)[..., None] if hasattr(x, "getbands") and np.ndim(x) == 2 else np.asarray(x)
+        array = np.asarray(x)
+        if array.ndim == 2 and hasattr(x, "getbands"):
+            array = array[..., None]
         if array.dtype.kind not in "bui":
-            advice = "leave out transforms such as ToTensor, or round its values"
-            raise TypeError(f"dataset[{i}] holds {array.dtype} values, not integers: {advice}")
-        if array.ndim < 2 or (parts and array.shape != parts[0].shape[1:]):
-            wanted = f"{list(parts[0].shape[1:])} as dataset[0]" if parts else "[*A, C], channels last"
-            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not {wanted}")
+            raise TypeError(
+                f"dataset[{i}] holds {array.dtype} values, not integers: leave out transforms such as ToTensor, or"
+                " round its values"
+            )
+        if array.ndim < 2:
+            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not [*A, C], channels last")
+        if parts and array.shape != parts[0].shape[1:]:
+            raise ValueError(
+                f"dataset[{i}] has shape {list(array.shape)}, not {list(parts[0].shape[1:])} as dataset[0]"
+            )
         if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
             raise ValueError(f"dataset[{i}] has values {ValueRange.of(array)}, not {allowed}")
         parts.append(array.astype(allowed.type)[None])

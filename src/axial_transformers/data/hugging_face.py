@@ -24,7 +24,7 @@ from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
 from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
 from axial_transformers.progress import Progress, renamed
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 from axial_transformers.wording import engineering
 
 BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
@@ -102,8 +102,7 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
 
 
 def _library(source: str) -> Any:
-    require_extra("datasets", "datasets", source)
-    return import_module("datasets")  # takes seconds
+    return import_extra("datasets", "datasets", source)  # takes seconds
 
 
 def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
@@ -185,16 +184,12 @@ def _chosen(
     """Return the name of a column: the one that is asked for, or the only usual one."""
     if asked in possible or (asked is None and len(usual) == 1):
         return asked or usual[0]
-    if asked in features:
-        wrong = f"a column {asked} of {_type_of(features[asked])}, which cannot be it"
-    elif asked:
+    wrong = "several columns" if usual else "no column"
+    if asked:
         wrong = f"no column {asked}"
-    else:
-        wrong = "several columns that can be it" if usual else "no column that can be it"
-    if possible:
-        raise ValueError(f"{source} has {wrong}: set {setting} to one of {', '.join(possible)}")
     columns = ", ".join(f"{name} ({_type_of(feature)})" for name, feature in features.items())
-    raise ValueError(f"{source} has {wrong}: images and arrays of numbers are read; there are {columns}")
+    advice = f"; set {setting} to one of {', '.join(possible)}" if possible else ""
+    raise ValueError(f"{source} has {wrong} that can be it: there are {columns}{advice}")
 
 
 def _type_of(feature: Any) -> str:
@@ -267,7 +262,8 @@ class Rows(LazyArray):
         cells = self.column[rows].column(0).combine_chunks()
         if hasattr(cells, "field"):
             return [self._file(cell or {}, row) for row, cell in zip(rows, cells.to_pylist(), strict=True)]
-        shape, cells = [len(cells)], getattr(cells, "storage", cells)
+        shape = [len(cells)]
+        cells = getattr(cells, "storage", cells)
         while hasattr(cells, "value_lengths"):  # the numpy format of `datasets` takes 700 times as long
             lengths = cells.value_lengths().unique().to_pylist() or [0]
             if len(lengths) > 1 or None in lengths:
@@ -278,7 +274,8 @@ class Rows(LazyArray):
 
     def _file(self, cell: dict[str, Any], row: int) -> Member:
         """Return the image file in a cell, or the one of its path if `datasets` has downloaded it."""
-        content, path = cell.get("bytes"), cell.get("path") or ""
+        content = cell.get("bytes")
+        path = cell.get("path") or ""
         name = f"{self.source}: {path or f'row {row}'}"
         if content is None and path:
             from datasets import config

@@ -90,10 +90,12 @@ def open_source(name: str | Path, config: DataConfig | None = None, progress: Pr
     config = config or DataConfig()
     path = DIGITS if name == "digits" else source_path(name)
     if is_hub_dataset(name):
-        return Source(name, path, Listing("arrow", [], []), config, progress)
-    if not (path.exists() or scans.is_scan(path)):
+        listing = Listing("arrow", [], [])
+    elif path.exists() or scans.is_scan(path):
+        listing = list_files(path, config)
+    else:
         raise FileNotFoundError(f"{path}: no such file or folder (the bundled digits are called digits)")
-    return Source(name, path, list_files(path, config), config, progress)
+    return Source(name, path, listing, config, progress)
 
 
 def name_of(source: str | Path) -> str:
@@ -129,12 +131,10 @@ class Source:
         config: how they are read.
     """
 
-    def __init__(
-        self, name: str | Path, path: Path, listing: Listing, config: DataConfig, progress: Progress = iter
-    ) -> None:
+    def __init__(self, name: str | Path, path: Path, listing: Listing, config: DataConfig, progress: Progress) -> None:
         if name == "digits":
-            config = replace(config, num_values=config.num_values or 17)
-            config = replace(config, validation_fraction=150 / 1797, test_fraction=297 / 1797)
+            values = config.num_values or 17
+            config = replace(config, num_values=values, validation_fraction=150 / 1797, test_fraction=297 / 1797)
         self.name = name
         self.path = path
         self.listing = listing
@@ -155,7 +155,8 @@ class Source:
         return scans.with_axes(file, self._read_stored(file), self.config.axes)
 
     def _check_options(self) -> None:
-        config, kind = self.config, self.listing.kind
+        config = self.config
+        kind = self.listing.kind
         if not kind:
             raise self._nothing()
         if kind != "video" and (config.frames, config.stride) != (None, 1):

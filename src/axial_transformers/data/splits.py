@@ -39,11 +39,17 @@ def part_of_file(stem: str) -> Part | None:
 def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float) -> list[Part]:
     """Return the splits of named examples, each by its own name and the seed; at least one validates."""
     shares = [_fraction(name, seed) for name in names]
-    parts: list[Part] = [
-        "test" if share < test else "validation" if share < test + validation else "train" for share in shares
-    ]
+    parts: list[Part] = []
+    for share in shares:
+        if share < test:
+            parts.append("test")
+        elif share < test + validation:
+            parts.append("validation")
+        else:
+            parts.append("train")
     if validation > 0 and "validation" not in parts and parts.count("train") > 1:
-        parts[min((share, i) for i, share in enumerate(shares) if parts[i] == "train")[1]] = "validation"
+        _, first = min((share, i) for i, share in enumerate(shares) if parts[i] == "train")
+        parts[first] = "validation"
     return parts
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import ParsingError, parsing, say
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 from axial_transformers.wording import counted
 
 SUFFIXES = (".csv", ".tsv")
@@ -124,13 +123,13 @@ def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, s
 
 def _cells_of(path: Path, decimal: str | None) -> tuple[str, NDArray[Any]]:
     """Return the marks that may stand before decimals, and the text of all cells [rows, columns]."""
-    require_extra("tables", "pandas", str(path))
+    pandas = import_extra("tables", "pandas", str(path))
     text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     end = "\n" if "\n" in text else "\r"
     lines = text.strip("\r\n").split(end)
     separator = _separator_of(path, lines[0], lines[-1])
     options = {"header": None, "dtype": object, "keep_default_na": False}  # pandas would guess types by parts
-    cells = import_module("pandas").read_csv(io.StringIO(text), sep=separator, lineterminator=end, **options)
+    cells = pandas.read_csv(io.StringIO(text), sep=separator, lineterminator=end, **options)
     marks = decimal or ("." if separator == "," else ".,")
     return marks, np.vectorize(str.strip, otypes=[object])(cells.to_numpy())
 

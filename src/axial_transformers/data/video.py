@@ -1,10 +1,8 @@
 """Videos: files, folders of frames and TFRecord files, cut into clips; movies written."""
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,17 +14,16 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.folders import natural_key
 from axial_transformers.data.images import MODES, PixelKind, at_size, decoded, kind_of_images
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 
 MISSING = 0.05
 """Share of a video's length from which on it counts as cut off."""
 SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif")
 
 
-def pyav() -> ModuleType:
+def pyav() -> Any:
     """Return the package av; raise ValueError if it is missing."""
-    require_extra("video", "av", "a video")
-    return import_module("av")
+    return import_extra("video", "av", "a video")
 
 
 def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, NDArray[np.integer]]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 from axial_transformers.storage.byte_reader import ByteReader
 
 _MASK = 0xA282EAD8
@@ -24,10 +24,7 @@ class FormatError(ValueError):
 
 def masked_crc32c(octets: bytes) -> int:
     """Return the CRC-32C of bytes, as LevelDB and TensorFlow store it; needs the extra `tensorflow`."""
-    require_extra("tensorflow", "google_crc32c", "a TensorFlow file")
-    import google_crc32c
-
-    checksum = google_crc32c.value(octets)
+    checksum = import_extra("tensorflow", "google_crc32c", "a TensorFlow file").value(octets)
     return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF
 
 
