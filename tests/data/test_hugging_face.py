@@ -189,7 +189,7 @@ REFUSED = {
                   r"1.png is \[3, 5, 3\] where the first row is \[4, 5, 3\]: give data.size and data.cut"),
     "deep.tar": (lambda path: write(path, [("a.png", deep_png(0, 1))]), {}, "16 bits: save their values as arrays"),
     "names.parquet": (lambda path: rows().to_parquet(path), {"column": "x"}, "no column x.* one of image$"),
-    "kinds.parquet": (lambda path: rows().to_parquet(path), {"label_column": "image"}, "no column image that can be it"),
+    "kinds.parquet": (lambda path: rows().to_parquet(path), {"label_column": "image"}, "no column image that can"),
     "tiles.parquet": (lambda path: rows().to_parquet(path), {"size": 4, "cut": "tiles"}, "is not cut into tiles"),
     "numbers.parquet": (of_arrays(1, 2), {}, "has no column that can be it.* there are "),
     "ragged.parquet": (of_arrays([1, 2], [1]), {}, "arrays of different shapes"),

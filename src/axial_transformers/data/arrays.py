@@ -112,11 +112,6 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     return tuple(length for letter, length in zip(axes, shape, strict=True) if letter not in "NC")
 
 
-def is_one_array(options: DataConfig) -> bool:
-    """Return True if a file holds one array that is cut, and not an array of examples."""
-    return isinstance(options.size, tuple) or "N" not in (options.axes or "N")
-
-
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
     """Return the array of a file [*A, C], to be cut into blocks."""
     values = read_array(path, chosen_array(path, array_names(path), options), options.decimal)

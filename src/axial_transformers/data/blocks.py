@@ -5,7 +5,7 @@ from copy import copy
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,13 +84,9 @@ class Blocks(LazyArray):
         lengths = np.array([array.shape[:-1] for array in arrays])
         self._grids = -(-lengths // block) if repeats_edges else lengths // block
         self._axes = (self._grids > 1).argmax(axis=1)  # the first one with several blocks
-        self._starts = np.cumsum([0, *self._grids.prod(axis=1)])
+        self.counts = self._grids.prod(axis=1)  # of blocks, by array
+        self._starts = np.cumsum([0, *self.counts])
         super().__init__(range(int(self._starts[-1])), (*block, arrays[0].shape[-1]), values.type)
-
-    @property
-    def blocks_of_arrays(self) -> NDArray[np.int64]:
-        """Return how many blocks each array has."""
-        return np.diff(self._starts)
 
     def in_order(self) -> Self:
         """Return the blocks that are cut in order, in training too."""
@@ -171,17 +167,9 @@ class Blocks(LazyArray):
         return blocks
 
 
-class Cut(NamedTuple):
-    """Arrays, cut into blocks."""
-
-    blocks: Blocks
-    names: Names
-    """ARRAY#i,j,.. of a block, ARRAY#row,column of a tile, ARRAY#0012 of a clip."""
-    owners: NDArray[np.int64]
-    """The number of the array of each block."""
-
-
-def cut(arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, values: ValueRange, where: object) -> Cut:
+def cut(
+    arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, values: ValueRange, where: object
+) -> tuple[Blocks, Names, NDArray[np.int64]]:
     """Cut named arrays [*A, C] into blocks; without a size, each is one.
 
     Several sizes are those of the last axes: what lies on the axes before them are arrays of their own, ARRAY#i.
@@ -189,6 +177,10 @@ def cut(arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, val
     Args:
         values: the range of all values.
         where: what errors call the source.
+
+    Returns:
+        The blocks; their names, ARRAY#i,j,.. of a block, ARRAY#row,column of a tile, ARRAY#0012 of a clip; and the
+        number of the array of each.
 
     Raises:
         ValueError: arrays of different axes, or smaller than a block.
@@ -208,7 +200,7 @@ def cut(arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, val
         part, place = blocks.located(number)
         return "#".join([names[owners[part]], *map(str, indices[part])]) + _name_of_place(place, options)
 
-    return Cut(blocks, Names(blocks.numbers, name), np.repeat(owners, blocks.blocks_of_arrays))
+    return blocks, Names(blocks.numbers, name), np.repeat(owners, blocks.counts)
 
 
 def _name_of_place(place: tuple[int, ...], options: DataConfig) -> str:

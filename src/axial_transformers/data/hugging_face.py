@@ -241,8 +241,7 @@ class Rows(LazyArray):
     def _example(self, cell: Any) -> NDArray[np.integer]:
         if self.kind is None:
             return example_of(integers(cell, self.range), self.source, self.options)[0]
-        image = decoded(cell, self.kind, self.options.background, self.options.palette)
-        return at_size(cell, image, self.options)
+        return at_size(cell, decoded(cell, self.kind, self.options), self.options)
 
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield how the rows are read, and what they hold: images are not decoded."""

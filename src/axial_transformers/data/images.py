@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, ImageOps
 
-from axial_transformers.data.config import DataConfig, Palette
+from axial_transformers.data.config import DataConfig
 from axial_transformers.data.errors import ParsingError, WrongSizeError, parsing, say
 from axial_transformers.data.npy import read_array
 
@@ -148,9 +148,7 @@ def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelK
         return "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
 
 
-def decoded(
-    file: Path | Member, kind: PixelKind, background: str | None = None, palette: Palette = "colours"
-) -> Image.Image:
+def decoded(file: Path | Member, kind: PixelKind, options: DataConfig) -> Image.Image:
     """Return the upright image in mode I (16-bit), L, RGB or RGBA, before the background."""
     deep = kind == "gray16"
     with opened(file) as header:
@@ -161,15 +159,15 @@ def decoded(
             )
         say_conversion(header)
         image = upright(header)
-        if palette == "indices" and image.mode in ("P", "PA"):
+        if options.palette == "indices" and image.mode in ("P", "PA"):
             if kind != "gray":
                 raise ParsingError(f"{file} has a palette, and others colours: use data.palette=colours")
             return Image.frombytes("L", image.size, image.getchannel(0).tobytes())
         if kind != "rgba" and is_transparent(image):
-            if background is None or deep:
+            if options.background is None or deep:
                 raise ParsingError(f"{file} is transparent in places: data.background=white flattens it")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, background), image.convert("RGBA"))
-        return image if image.mode == MODES[kind] else image.convert(MODES[kind])
+            image = Image.alpha_composite(Image.new("RGBA", image.size, options.background), image.convert("RGBA"))
+        return image.convert(MODES[kind])
 
 
 def at_size(

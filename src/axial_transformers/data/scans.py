@@ -63,12 +63,13 @@ def read_stored(path: str | Path) -> Scan:
     if suffix != ".zarr" and (source_path(file).is_dir() or is_dicom(file)):
         suffix = ".dcm"
     file.stat()  # names a missing file
-    if suffix not in _ROWS:
+    row = _ROWS.get(suffix)
+    if row is None:
         raise ParsingError(
             advice_on(file) or f"{file} is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files"
         )
     with parsing(file), saying_once(file):
-        return _ROWS[suffix].read(file, name) if name else _ROWS[suffix].read(file)
+        return row.read(file, name) if row.of_arrays else row.read(file)
 
 
 def with_axes(path: str | Path, scan: Scan, axes: str | None) -> Scan:
@@ -226,7 +227,6 @@ def _read_fits(path: Path, name: str = "") -> Scan:
 class _Format(NamedTuple):
     """A row of the table of formats."""
 
-    name: str
     suffixes: tuple[str, ...]
     read: Callable[..., Scan]
     of_arrays: bool = False
@@ -234,19 +234,19 @@ class _Format(NamedTuple):
 
 
 FORMATS = (
-    _Format("NIfTI", (".nii", ".nii.gz"), _read_nibabel),
-    _Format("NIfTI or Analyze in two files", (".hdr",), _read_nibabel),
-    _Format("FreeSurfer", (".mgz", ".mgh"), _read_nibabel),
-    _Format("AFNI", (".head",), _read_nibabel),
-    _Format("NRRD", (".nrrd", ".nhdr"), _read_itk),
-    _Format("MetaImage", (".mha", ".mhd"), _read_itk),
-    _Format("DICOM", (".dcm",), read_dicom),
-    _Format("TIFF", (".tif", ".tiff"), _read_tiff),
-    _Format("FITS", (".fits", ".fit", ".fts", ".fits.gz"), _read_fits, of_arrays=True),
-    _Format("HDF5", (".h5", ".hdf5", ".he5"), read_hdf5, of_arrays=True),
-    _Format("NetCDF 4", (".nc", ".nc4"), read_hdf5, of_arrays=True),
-    _Format("MATLAB 7.3", (".mat",), read_hdf5, of_arrays=True),
-    _Format("Zarr", (".zarr",), read_zarr, of_arrays=True),
+    _Format((".nii", ".nii.gz"), _read_nibabel),
+    _Format((".hdr",), _read_nibabel),  # NIfTI or Analyze in two files
+    _Format((".mgz", ".mgh"), _read_nibabel),  # FreeSurfer
+    _Format((".head",), _read_nibabel),  # AFNI
+    _Format((".nrrd", ".nhdr"), _read_itk),
+    _Format((".mha", ".mhd"), _read_itk),  # MetaImage
+    _Format((".dcm",), read_dicom),
+    _Format((".tif", ".tiff"), _read_tiff),
+    _Format((".fits", ".fit", ".fts", ".fits.gz"), _read_fits, of_arrays=True),
+    _Format((".h5", ".hdf5", ".he5"), read_hdf5, of_arrays=True),
+    _Format((".nc", ".nc4"), read_hdf5, of_arrays=True),  # NetCDF 4
+    _Format((".mat",), read_hdf5, of_arrays=True),  # MATLAB 7.3
+    _Format((".zarr",), read_zarr, of_arrays=True),
 )
 """The table of formats: a row for each; what NIfTI does not hold returns from archives as HDF5."""
 _ROWS = {suffix: row for row in FORMATS for suffix in row.suffixes}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
-from axial_transformers.data.arrays import example_shape, is_one_array, load_arrays, volume_in
+from axial_transformers.data.arrays import example_shape, load_arrays, volume_in
 from axial_transformers.data.blocks import Blocks, Sliced, View, channels_last, cut, differing, range_of_array
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.errors import ParsingError, say
@@ -374,7 +374,8 @@ class Source:
     @property
     def _holds_examples(self) -> bool:
         """True if array files hold [N, *A, C], and not one array each that is cut."""
-        return self.listing.kind == "array" and not is_one_array(self.config)
+        is_cut = isinstance(self.config.size, tuple) or "N" not in (self.config.axes or "N")
+        return self.listing.kind == "array" and not is_cut
 
     @property
     def _of_pixels(self) -> bool:
@@ -394,7 +395,7 @@ class Source:
     def _arrays_in(self, file: Path) -> Iterator[tuple[str, Sliced]]:
         """Yield the arrays [*A, C] of a file, with suffixes of their names."""
         if self.listing.kind == "image":
-            image = images.decoded(file, self._pixel_kind, self.config.background, self.config.palette)
+            image = images.decoded(file, self._pixel_kind, self.config)
             yield "", images.at_size(file, image, self.config)
         elif self.listing.kind == "video":
             yield from video.read_videos(file, self._pixel_kind, self.config)

@@ -30,7 +30,8 @@ def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tu
     """Yield the videos [T, H, W, C] of a file or a folder of frames, each with a suffix: #record of a TFRecord file."""
     for suffix, frames in _videos_in(file, kind, options):
         chosen = islice(frames, 0, None, options.stride)
-        values = [at_size(file, frame, options, Image.Resampling.BOX) for frame in chosen]
+        images_of_kind = (frame.convert(MODES[kind]) for frame in chosen)
+        values = [at_size(file, frame, options, Image.Resampling.BOX) for frame in images_of_kind]
         for number, frame in enumerate(values):
             if frame.shape != values[0].shape:
                 raise ParsingError(
@@ -66,14 +67,14 @@ def frames_in(folder: Path) -> list[Path]:
 
 
 def _videos_in(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, Iterator[Image.Image]]]:
-    """Yield the frames of each video of a file or folder, as images of a kind, with a suffix of the video's name."""
+    """Yield the frames of each video of a file or folder, with a suffix of the video's name."""
     if file.is_dir():
-        yield "", (decoded(frame, kind, options.background, options.palette) for frame in frames_in(file))
+        yield "", (decoded(frame, kind, options) for frame in frames_in(file))
     elif file.suffix.lower() in bair_videos.SUFFIXES:
         for number, frames in enumerate(bair_videos.read_videos(file)):
-            yield f"#{number:04d}", (frame.convert(MODES[kind]) for frame in frames)
+            yield f"#{number:04d}", iter(frames)
     else:
-        yield "", (frame.convert(MODES[kind]) for frame in _decoded(file))
+        yield "", _decoded(file)
 
 
 def _decoded(video: Path) -> Iterator[Image.Image]:
