@@ -23,7 +23,7 @@ from axial_transformers.storage.files import written_whole
 _KEYS = ("images", "values", "videos", "arr_0")
 
 
-def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None = None) -> Examples:
+def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -> Examples:
     """Return all examples of array files.
 
     They are named by their positions in a file. Of files in the folder `root`, FILE# comes before these.

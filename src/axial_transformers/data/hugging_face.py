@@ -67,7 +67,7 @@ def pinned(source: str) -> str:
         return f"{source.partition('@')[0]}@{_builder(datasets, source, ()).hash}"
 
 
-def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSource]:
+def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
     """Return the parts of a data set that its splits, or the names of its files, state.
 
     Args:
@@ -133,9 +133,7 @@ def _files_by_part(files: Sequence[Path]) -> dict[Part, list[Path]]:
     return by_part
 
 
-def load_dataset(
-    parts: Sequence[PartOfSource], source: str, options: DataConfig, progress: Progress = iter
-) -> Examples:
+def load_dataset(parts: Sequence[PartOfSource], source: str, options: DataConfig, progress: Progress) -> Examples:
     """Return all rows of some parts of a data set, which are read when they are selected.
 
     Raises:

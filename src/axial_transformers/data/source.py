@@ -207,7 +207,11 @@ class Source:
                 files = [frame for folder in files if folder.is_dir() for frame in video.frames_in(folder)]
             elif kind != "image":
                 return "", []
-            return "", _sizes_of_pictures(files[:: max(1, len(files) // MAX_OPENED)])
+        sizes: list[tuple[int, ...]] = []
+        for file in files[:: max(1, len(files) // MAX_OPENED)]:
+            with suppress(ParsingError), images.opened(file) as header:
+                sizes.append(images.upright_size(header))
+        return "", sizes
 
     def part(self, split: Split = "train") -> Examples:
         """Return the examples of one split; see `load`."""
@@ -265,8 +269,8 @@ class Source:
         """Raise ValueError for an array file whose name has to state its part, and does not."""
         if self.listing.kind != "array" or self.listing.is_one_file:
             return
-        for file in self.listing.files:
-            if self._stated_part(file) is None:
+        for file, part in self._stated.items():
+            if part is None:
                 raise ValueError(
                     f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
                 )
@@ -275,31 +279,32 @@ class Source:
         bounds = bounds_of(examples.values)
         chosen = consecutive_part(len(bounds) - 1, split, *self._shares)
         if chosen.start == chosen.stop:
-            raise self._empty(split, ", or smaller blocks by data.size" * isinstance(examples.values, Blocks))
+            raise self._empty(split, "give more examples, or smaller blocks by data.size")
         return examples.part(slice(bounds[chosen.start], bounds[chosen.stop]))
 
-    def _empty(self, split: Split, smaller: str = "") -> EmptySplitError:
-        share = ""
+    def _empty(self, split: Split, advice: str = "give more examples") -> EmptySplitError:
         if split != "train":
-            share = f", raise data.{split}_fraction, or give that part as a source with split=all"
-        none = f"{self.name} has no {split} examples (it states {', '.join(self._parts)})"
-        return EmptySplitError(f"{none}: give more examples{smaller}{share}")
+            advice += f", raise data.{split}_fraction, or give that part as a source with split=all"
+        return EmptySplitError(f"{self.name} has no {split} examples (it states {', '.join(self._parts)}): {advice}")
 
     @cached_property
     def _parts(self) -> dict[Part, list[Any]]:
         """Files, or data sets, by the part that their names or folders state. What states none trains."""
-        files = self.listing.files
         if self._is_dataset:
-            of_builder = [] if self.listing.kind == "arrow" else files
+            of_builder = [] if self.listing.kind == "arrow" else self.listing.files
             datasets = hugging_face.open_parts(str(self.name), of_builder)
             return {part: [dataset] for part, dataset in datasets.items()}
         parts: dict[Part, list[Any]] = {}
-        for file in files:
-            parts.setdefault(self._stated_part(file) or "train", []).append(file)
+        for file, part in self._stated.items():
+            parts.setdefault(part or "train", []).append(file)
         return parts
 
+    @cached_property
+    def _stated(self) -> dict[Path, Part | None]:
+        """The part that the name of each file states, or its folder below that of the source."""
+        return {file: self._stated_part(file) for file in self.listing.files}
+
     def _stated_part(self, file: Path) -> Part | None:
-        """Return the part that a file's name, or its folder below that of the source, states."""
         if self.listing.is_one_file:
             return None
         if self.listing.kind == "array":
@@ -317,14 +322,14 @@ class Source:
         below = {file: file.relative_to(self.path) for file in self.listing.files}
         if not self._states_parts:
             return below
-        for file in below:
-            if self._stated_part(file) is None:
+        for file, part in self._stated.items():
+            if part is None:
                 raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
         return {file: path.relative_to(path.parts[0]) for file, path in below.items()}
 
-    @cached_property
+    @property
     def _states_parts(self) -> bool:
-        return any(map(self._stated_part, self.listing.files))
+        return any(self._stated.values())
 
     @property
     def _is_in_order(self) -> bool:
@@ -358,9 +363,9 @@ class Source:
             ranges = [range_of_array(name, array, grid, rounding=True) for name, array in zip(names, arrays)]
             values_range = ValueRange.around(ranges)
         values: Values
-        names_of_values: Sequence[str] = names
+        names_of_values: Sequence[str]
         if self._of_pixels and not self.config.divides:
-            values = joined_alike(arrays, names, values_range, self.path)
+            values, names_of_values = joined_alike(arrays, names, values_range, self.path), names
         else:
             values, names_of_values, owners_of_blocks = cut(arrays, names, self.config, values_range, self.path)
             owners = [owners[number] for number in owners_of_blocks]
@@ -457,15 +462,6 @@ def joined_alike(
         last = np.asarray(arrays.pop())
         values[len(arrays)] = integers(last, values_range)
     return values
-
-
-def _sizes_of_pictures(files: Sequence[Path]) -> list[tuple[int, ...]]:
-    """Return width and height of each picture that can be opened."""
-    sizes: list[tuple[int, ...]] = []
-    for file in files:
-        with suppress(ParsingError), images.opened(file) as header:
-            sizes.append(images.upright_size(header))
-    return sizes
 
 
 def list_files(source: Path, config: DataConfig) -> Listing:
