@@ -52,7 +52,7 @@ class Examples:
     def __post_init__(self) -> None:
         if self.values.dtype not in TYPES or self.values.ndim < 3:
             raise ValueError(
-                f"an array of values must be [N, *A, C] of {', '.join(kind.__name__ for kind in TYPES)}, not"
+                "an array of values must be [N, *A, C] of uint8, int16, uint16 or int32, not"
                 f" {self.values.dtype} {list(self.values.shape)}"
             )
         if len(self.names) != len(self.values):

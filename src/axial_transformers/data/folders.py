@@ -5,13 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import TypeVar
+from typing import Any
 
 from axial_transformers.data.errors import WrongSizeError, say
 from axial_transformers.progress import Progress
 from axial_transformers.wording import counted
-
-Array = TypeVar("Array")
 
 RUN = {"train.json", "metrics.jsonl"}
 MAX_NAMED = 5
@@ -56,10 +54,10 @@ def natural_key(file: PurePath) -> list[str | int]:
 def gather(
     root: Path,
     files: Sequence[Path],
-    read: Callable[[Path], Iterable[tuple[str, Array]]],
+    read: Callable[[Path], Iterable[tuple[str, Any]]],
     skip_bad: int | None,
     progress: Progress,
-) -> tuple[list[Array], list[str], list[int]]:
+) -> tuple[list[Any], list[str], list[int]]:
     """Return the arrays that `read` makes of files, their names, and the numbers of their files.
 
     Args:
@@ -70,7 +68,7 @@ def gather(
     Raises:
         ValueError: one line about the files that cannot be read, if they are more or all.
     """
-    arrays: list[Array] = []
+    arrays: list[Any] = []
     names: list[str] = []
     owners: list[int] = []
     faults: list[ValueError] = []
@@ -98,7 +96,7 @@ def gather(
         line += f"; and {len(faults) - MAX_NAMED:,} more"
     usual = min(max(5, len(files) // 5), (len(files) - 1) // 2)
     if len(faults) > (usual if skip_bad is None else skip_bad) or not arrays:
-        advice = f" (data.skip_bad={len(faults)} leaves out {len(faults)} of {len(files)} files)"
-        raise ValueError(line + (advice if arrays else ""))
+        advice = f" (data.skip_bad={len(faults)} leaves them out, of {len(files)} files)" if arrays else ""
+        raise ValueError(line + advice)
     say(f"left out, {len(faults)} of {len(files)} files: {line}")
     return arrays, names, owners

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +143,8 @@ def integers(values: NDArray[Any], values_range: ValueRange) -> NDArray[np.integ
     """Return values of a range in its type: of floats, their integers on the grid."""
     if values.dtype.kind == "f":
         values = (values_range.grid or Grid(1.0, 0.0)).integers(values)
-    return cast(NDArray[np.integer], values.astype(values_range.type, copy=False))
+    whole: NDArray[np.integer] = values.astype(values_range.type, copy=False)
+    return whole
 
 
 def _described(values: NDArray[np.floating], known: Grid | None) -> str:

@@ -103,10 +103,7 @@ def _say_if_cut_off(video: Path, times: Sequence[float], stated: float) -> None:
     """Say where frames at these seconds are much shorter than a file states."""
     count = len(times)
     if count > 1 and (max(times) - min(times)) * count / (count - 1) < (1 - MISSING) * stated:
-        say(
-            f"{video} has only {count:,} frames (it states {stated:.2f} seconds, and the last frame is at"
-            f" {max(times):.2f}), as a file that is cut off"
-        )
+        say(f"{video} has only {count:,} frames, of the {stated:.2f} seconds that it states, as a file that is cut off")
 
 
 def _seconds_of(container: Any, track: Any) -> float:

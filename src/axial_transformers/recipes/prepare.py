@@ -131,6 +131,7 @@ def prepare(
             "data only, wherever it lies; for other data begin another run with --out"
         )
     others = _other_parts(source, examples)
+    check_shape(others["validation"], run.model, f"{run.source}, validation")
     run = know_values(run, asked, others)
     return decide_costs(run, source, examples, others["validation"], others.get("test"), begun, progress)
 
@@ -239,11 +240,6 @@ def begin_with(run: RunConfig, start: str) -> RunConfig:
 def _other_parts(source: Source, examples: Examples) -> dict[str, Examples]:
     """Return the validation part and, if there is one, the test part."""
     validation = source.part("validation")
-    if validation.shape != examples.shape:
-        raise ValueError(
-            f"validation examples of {source.name} are {[*validation.shape]}, and training examples"
-            f" {[*examples.shape]}: give data.size and data.cut"
-        )
     parts = {"validation": validation.with_columns(examples.columns, f"{source.name}, validation")}
     with suppress(EmptySplitError):
         parts["test"] = source.part("test")
