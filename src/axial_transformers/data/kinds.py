@@ -29,7 +29,7 @@ def kind_of(model: Any, letters: str | None = None) -> str:
     """Return what an example is called, one of `KINDS`.
 
     Args:
-        model: the configuration of a model of the data: its shape, channels, num_values, and whether they have an order.
+        model: the configuration of a model of the data: its shape, channels, num_values and has_order.
         letters: of the axes, as in `DataConfig.axes`.
     """
     stated, shape, axes = {*(letters or "")} - {*"NC"}, model.shape, len(model.shape)

@@ -19,13 +19,14 @@ from axial_transformers.engine import (
     Arithmetic,
     Array,
     Block,
+    Categorical,
     Centring,
-    Features,
     Known,
     Line,
     Linear,
     Lstm,
     Norm,
+    Ordinal,
     Output,
     RowSampling,
     Stream,
@@ -141,11 +142,10 @@ class ExactNetwork:
         length = self.shape[-1]
         y = model.layout.to_model(model.values.codes(x)).cpu()
         embedded = self.embed_conditioning(len(y), conditioning)
-        embedding = self._output.features or self._output.table
         for c in model.slices:
             context = np.array(self.context(y, c, embedded), order="C")
             for outer in self.outer_decoders:
-                outer.add_upper(context, y[..., c], embedding)
+                outer.add_upper(context, y[..., c], self._output.values)
             yield context.reshape(-1, length, self.dim), y[..., c].reshape(-1, length).numpy()
 
     def read_row(self, context: Array, predictions: RowPredictions | None, stream: Stream) -> Tensor:
@@ -229,13 +229,13 @@ class _Outer:
         numbers = torch.from_numpy(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)))
         return self._convolved(convolution, convolution.windows(numbers, 1))[:, 0]
 
-    def add_upper(self, context: Array, values: Tensor, table: Array | Features) -> None:
+    def add_upper(self, context: Array, codes: Tensor, kind: Categorical | Ordinal) -> None:
         if self._convolution:
-            numbers = torch.from_numpy(self._numbers(values))
+            numbers = torch.from_numpy(self._numbers(codes))
             context += self._convolved(self._convolution, self._convolution.windows_before(numbers))
         if self._slabs:
             rows = context.reshape(-1, context.shape[-1])
-            self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._positions)
+            self._slabs.add_upper(rows, codes.numpy().reshape(-1), kind, self._length, self._positions)
 
     def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
         return convolution.of_channels(torch.from_numpy(self._linear(_array(windows)))).numpy()
@@ -268,7 +268,7 @@ class _Encoder:
 
 
 def _output(model: AxialTransformer) -> Output:
-    return Output(_norm(model.head[0]), _linear(model.head[1]), *model.values.in_engine(model.embed_value))
+    return Output(_norm(model.head[0]), _linear(model.head[1]), model.values.in_engine(model.embed_value))
 
 
 def _centring(predictions: RowPredictions | None) -> Centring | None:

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.engine import Array
+from axial_transformers.engine import Array, Categorical
 from axial_transformers.layers.embeddings import Embedding
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.values.kind import InEngine, Values
+from axial_transformers.models.values.kind import Values
 
 MAX_GUMBEL = 256
 """Values up to which samples take Gumbel noise: beyond, it would take most of the memory and time of sampling."""
@@ -53,8 +53,8 @@ class CategoricalValues(Values):
         # With classes in a strided dimension, it is ten times slower.
         return F.cross_entropy(outputs.flatten(0, -2), codes.flatten(), reduction="none").view(codes.shape)
 
-    def in_engine(self, embedding: nn.Module) -> InEngine:
-        return InEngine(table_of(embedding))
+    def in_engine(self, embedding: nn.Module) -> Categorical:
+        return Categorical(table_of(embedding))
 
     def embed_exactly(
         self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]

@@ -2,13 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.engine import Array, Features, Ordinal
+from axial_transformers.engine import Array, Categorical, Ordinal
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.values.linear_prediction import LinearPrediction
@@ -35,15 +35,6 @@ class NumbersOfCodes(Protocol):
 
     def __call__(self, codes: Integer[Tensor, "*s"], dtype: torch.dtype) -> Float[Tensor, "*s f"]:
         """Return the numbers of codes."""
-
-
-class InEngine(NamedTuple):
-    """Values as the engine has them: how it embeds codes, and what the head's outputs stand for."""
-
-    table: Array
-    """[V, D]; of size 0 with features."""
-    features: Features | None = None
-    ordinal: Ordinal | None = None
 
 
 class Values(nn.Module, ABC):
@@ -113,7 +104,7 @@ class Values(nn.Module, ABC):
         """
 
     @abstractmethod
-    def in_engine(self, embedding: nn.Module) -> InEngine:
+    def in_engine(self, embedding: nn.Module) -> Categorical | Ordinal:
         """Return these values, embedded by `embedding`, as the engine has them."""
 
     @abstractmethod

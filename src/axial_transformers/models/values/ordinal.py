@@ -14,7 +14,7 @@ from axial_transformers import engine
 from axial_transformers.engine import MIN_LOG_PRECISION, Array
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.values.kind import InEngine, Values
+from axial_transformers.models.values.kind import Values
 from axial_transformers.models.values.linear_prediction import LinearPrediction
 
 FIRST_WIDTHS = 0.25, 8.0
@@ -105,7 +105,7 @@ class OrdinalValues(Values):
             return False
         return torch.allclose(last.bias.detach().to(self.spread.dtype), self._first_bias(), rtol=1e-6, atol=0)
 
-    def in_engine(self, embedding: nn.Module) -> InEngine:
+    def in_engine(self, embedding: nn.Module) -> engine.Ordinal:
         assert isinstance(embedding, FeatureEmbedding)
         last = self.num_values - 1
         values = self.features.of_values(torch.arange(last + 1, device="cpu"))
@@ -113,8 +113,7 @@ class OrdinalValues(Values):
         weight, bias = (part.detach().to("cpu", torch.float32).numpy() for part in embedding.linear.parameters())
         features = engine.Features(values.float().numpy(), differences.float().numpy(), engine.Linear(weight.T, bias))
         unit, most = np.float32(self.spread.item()), np.float32(self.max_log_precision)
-        ordinal = engine.Ordinal(self.num_values, self.mixtures, unit, most, centred=self.prediction is not None)
-        return InEngine(np.zeros((0, len(bias)), np.float32), features, ordinal)
+        return engine.Ordinal(features, self.mixtures, unit, most)
 
     def embed_exactly(
         self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]
