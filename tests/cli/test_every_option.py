@@ -101,6 +101,7 @@ APART = {
     "model.channels": "3 --model.encoder-layers 2", "model.inner": "lstm --model.inner-layers 1",
     "training.shard": " --training.optimizer adam",
     "data.cut": "crop --data.size 8", "data.stride": "2 --data.frames 2", "data.offsets": "random --data.frames 2",
+    "model.levels": "-1 0 9 --model.lowest -1 --model.num-values 3",
     "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2",
     "model.values": "ordinal", "model.centred": "--model.values ordinal",
 }  # fmt: skip

@@ -35,6 +35,7 @@ JOIN = Path(__file__).parents[2] / "tools" / "axl" / "join.py"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 FLAGS = ["-std=c99", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 MORE = {
+    "few values": small_config((3, 4), 2, "columns", lowest=-70, levels=(-70, -3, 0, 41, 40_000), **CENTRED),
     "eight axes": small_config((1, 2, 1, 2, 1, 2, 1, 3), 2, "axis"),
     "eight axes with an encoder": small_config((2, 1, 2, 1, 1, 2, 1, 2), 2),
     "wide": small_config((3, 18), dim=76, heads=2, mlp_ratio=1.7, rotary=50.0, convolution=1, inner_layers=2),
@@ -108,7 +109,7 @@ def restored(axl, tmp_path, archive, *words, **options):
 def test_the_program_restores_random_values_of_random_models(kind, axl, tmp_path):
     model = random_model({**VARIANTS, **MORE}[kind], torch.float32)
     count = 150 if kind == "two values" else 3 if kind in MORE else GROUP + 2  # several chunks, one, several groups
-    x = random_values(model, count) + model.config.lowest
+    x = model.to_data(random_values(model, count))
     label = torch.arange(count) % (model.config.num_classes + 1) if model.config.num_classes else None
     for given in (label, None)[: 1 + (label is not None)]:
         with CHUNKS_OF_64:

@@ -100,20 +100,6 @@ def test_nifti_is_mapped_and_never_written_and_axes_of_length_one_are_dropped(tm
     _agree(read_scan(dicom_series(tmp_path / "b", one[None].astype(np.uint16))), one.astype(np.uint16), "HW")
 
 
-def test_few_numbers_of_many_are_said(tmp_path, recwarn):
-    values = np.random.default_rng(0).integers(0, 300, (20, 30, 40))
-    nibabel.save(nibabel.Nifti1Image(values.astype(np.int16), np.eye(4)), tmp_path / "a.nii")
-    nibabel.save(nibabel.Nifti1Image(values.astype(np.int16) * 100, np.eye(4)), tmp_path / "b.nii")
-    image = nibabel.load(tmp_path / "a.nii")
-    nibabel.save(nibabel.Nifti1Image(image.get_fdata(), image.affine, image.header), tmp_path / "again.nii")
-    nibabel.save(nibabel.Nifti1Image(values[:1, :1].astype(np.int16) * 100, np.eye(4)), tmp_path / "short.nii")
-    for name, few in (("a.nii", False), ("b.nii", True), ("again.nii", True), ("short.nii", False)):
-        recwarn.clear()
-        read_scan(tmp_path / name)
-        said = [str(each.message) for each in recwarn]
-        assert [": only 300 of the numbers from " in line for line in said] == [True] * few, name
-
-
 @pytest.mark.parametrize(("suffix", "dtype"), [(".dcm", "int16"), ("", "uint16"), (".840", "uint8")])
 @pytest.mark.filterwarnings("ignore:.*DICOMDIR holds no image")
 def test_a_dicom_series_among_other_files_is_sorted_by_position_and_becomes_nifti(tmp_path, suffix, dtype):

@@ -1,10 +1,11 @@
-"""A model of values from `lowest` on is the model of values from 0 on, moved: callers see values of the data."""
+"""A model of values from `lowest` on, or of `levels`, is that of values from 0 on: callers see values of the data."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
+from axial_transformers import compress, decompress
 from axial_transformers.decoding import NoiseChoice, decode, decode_naively
 from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
@@ -59,3 +60,43 @@ def test_values_of_others_are_refused():
     model = small_model((2, 3), lowest=-1024, num_values=4096)
     with pytest.raises(ValueError, match=r"-1024.*-1025"):
         bits_per_dim(model, torch.tensor([-1025, 3071, 0, 0, 0, 0]).view(1, 2, 3, 1))
+
+
+LEVELS = (-70, -3, 0, 41, 40_000)
+FEW = {"lowest": -70, "levels": LEVELS}
+
+
+@pytest.mark.parametrize("fields", [{}, CENTRED])
+@pytest.mark.parametrize("compile", [False, True])
+def test_a_model_of_few_values_codes_their_ranks(fields, compile):
+    config = small_config((2, 3), 2, "columns", **fields)
+    plain, few = (random_model(each, torch.float32) for each in (config, replace(config, **FEW)))
+    ranks = random_values(plain, 3)
+    x = torch.tensor(LEVELS)[ranks]
+    assert torch.equal(few(x), plain(ranks))
+    assert torch.equal(bits_map(few, x), bits_map(plain, ranks))
+    noise = noise_for(config, 4, seed=0)
+    sampled = [sample(model, noise=noise, compile=compile).long() for model in (plain, few)]
+    assert torch.equal(sampled[1], torch.tensor(LEVELS)[sampled[0]])
+    known = torch.tensor(LEVELS)[sampled[0]]
+    filled = [complete(model, values, rows=1, noise=noise) for model, values in ((plain, sampled[0]), (few, known))]
+    assert torch.equal(filled[1], torch.tensor(LEVELS)[filled[0].long()])
+    assert torch.equal(decompress(few, compress(few, x)), x)
+
+
+@pytest.mark.parametrize("value", [-71, -4, 1, 39_999, 40_001])
+def test_values_between_the_levels_are_refused(value):
+    model = small_model((2, 3), 2, "columns", **FEW)
+    x = torch.full((1, 2, 3, 2), 41)
+    x[0, 1, 1, 0] = value
+    with pytest.raises(ValueError, match=str(value)):
+        bits_per_dim(model, x)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"levels": LEVELS[:4]}, {"levels": (-70, 0, -3, 41, 42)}, {"lowest": 0}, {"levels": (-70, -3, -3, 41, 42)}],
+)
+def test_levels_are_ascending_and_as_many_as_values(fields):
+    with pytest.raises(ValueError, match=r"model\.levels"):
+        small_config((2, 3), **FEW | fields)

@@ -287,3 +287,47 @@ def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples()
         assert run.training.head_learning_rate == pytest.approx(0.04 / dim)
         assert training_flops(run.model) * batch <= 12e9
         assert sum(parameters(run.model).values()) <= x.size or dim == 16
+
+
+def few_of_many(count: int) -> np.ndarray:
+    """Values [12, 8, 8, 1] of a smooth picture, of which `count` occur between -20,000 and 20,000."""
+    row = np.linspace(0, 1, 8)
+    smooth = row[:, None] * row + np.random.default_rng(0).normal(0, 0.1, (12, 8, 8))
+    ranks = (smooth.clip(0, 1) * (count - 1)).round()
+    return (ranks * (40_000 / (count - 1)) - 20_000).round().astype(np.int16)[..., None]
+
+
+def test_few_of_many_values_are_coded_by_their_ranks(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    values = few_of_many(30)
+    np.save("few.npy", values)
+    caplog.set_level("INFO")
+    model = prepare("few.npy").run.model
+    assert model.levels == tuple(np.unique(values).tolist())
+    assert (model.num_values, model.lowest, model.highest) == (30, -20_000, 20_000)
+    assert any("30" in record.message and "ranks" in record.message for record in caplog.records)
+    asked = requested(["few.npy", "--model.lowest", "-20000", "--model.num-values", "40001"])[0]
+    assert prepare(asked).run.model.levels is None
+    assert prepare(requested(["few.npy", "--data.num-values", "45000"])[0]).run.model.levels is None
+
+
+@pytest.mark.parametrize("count", [120, 400])
+def test_values_that_are_seldom_seen_again_are_coded_as_they_are(count, tmp_path, monkeypatch):
+    """A new file would hold others."""
+    monkeypatch.chdir(tmp_path)
+    np.save("some.npy", few_of_many(count))
+    assert prepare("some.npy").run.model.levels is None
+
+
+def test_a_scan_that_a_tool_saved_again_is_coded_by_ranks(tmp_path, monkeypatch):
+    """nibabel spreads 300 values over 65,536 numbers where the header is that of 16 bits."""
+    nibabel = pytest.importorskip("nibabel")
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(0).integers(0, 300, (8, 30, 40)).astype(np.int16)
+    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), "a.nii")
+    image = nibabel.load("a.nii")
+    nibabel.save(nibabel.Nifti1Image(image.get_fdata(), image.affine, image.header), "again.nii")
+    model = prepare("again.nii").run.model
+    assert model.num_values == len(model.levels or ()) == 300
+    assert model.highest - model.lowest > 60_000
+    assert prepare("a.nii").run.model.levels is None

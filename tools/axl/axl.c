@@ -450,7 +450,8 @@ static struct {
     uint64_t positions;                                 /* the product of *A' */
     uint64_t dim, heads, hidden;
     enum { CHANNELS, RASTER, COLUMNS, AXIS, LAYOUT_ROWS, FRAMES } layout;
-    int64_t lowest;
+    int64_t lowest, highest;
+    int64_t *levels; /* the values of codes; NULL: from the lowest on */
     double step, offset; /* of floats; a step of 0: there are none */
     int num_values, num_classes, divisor, convolution, mixtures;
     float max_log_precision;
@@ -515,6 +516,7 @@ static void apply_layout(void) {
 static void read_config(Bytes text) {
     fields = read_json(text, "the configuration");
     const Json *shape = field("shape"), *outer = field("outer_layers"), *grid = field("grid");
+    const Json *levels = field("levels");
     if (!is(field("model"), "axial_transformer")) fail("the archive's model is no axial_transformer");
     if (!shape || shape->kind != ARRAY || shape->length < 1 || shape->length > MAX_AXES)
         fail("shape must have 1 to %d axes", MAX_AXES);
@@ -526,6 +528,18 @@ static void read_config(Bytes text) {
     apply_layout();
     config.lowest = whole_of("lowest", -2147483648.0, 2147483647.0, 0);
     config.num_values = whole_of("num_values", 2, 1 << 16, 256);
+    config.highest = config.lowest + config.num_values - 1;
+    if (levels) {
+        config.levels = take((uint64_t)config.num_values, sizeof(int64_t));
+        const Json *each = levels->first;
+        for (int i = 0; i < config.num_values; i++, each = each->next) {
+            if (!each) fail("levels must be num_values numbers");
+            double number = number_in(each, i ? (double)config.highest + 1 : (double)config.lowest, 2147483647.0, "levels");
+            config.levels[i] = config.highest = (int64_t)number;
+            if ((double)config.highest != number) fail("levels must be whole numbers");
+        }
+        if (each) fail("levels must be num_values numbers");
+    }
     config.num_classes = whole_of("num_classes", 1, MAX_SIZE, 0);
     config.dim = whole_of("dim", 1, MAX_SIZE, 128);
     config.heads = whole_of("heads", 1, MAX_SIZE, 4);
@@ -558,7 +572,7 @@ static void read_config(Bytes text) {
         (config.centred && !config.ordinal) || (config.rotary && config.dim / config.heads % 2))
         fail("the fields of the model's configuration do not fit each other");
     number_of("dropout", 0, 1, 0);
-    if (config.lowest + config.num_values > (int64_t)1 << 31 || config.hidden < 1 || fields_known != fields->length)
+    if (config.highest >= (int64_t)1 << 31 || config.hidden < 1 || fields_known != fields->length)
         fail("the archive's model is of no kind that this program knows");
 }
 
@@ -1400,7 +1414,7 @@ static void put_image(const uint16_t *image) {
     if (target.tile) return;
     if (target.images) open_file(target.image->first, ".raw");
     for (uint64_t i = 0; i < target.values; i++) {
-        int64_t value = config.lowest + target.example[i];
+        int64_t value = config.levels ? config.levels[target.example[i]] : config.lowest + target.example[i];
         put_little(bits_of_value(value), target.bytes, buffer + filled);
         filled += (uint64_t)target.bytes;
         if (filled > sizeof(buffer) - 8 || i + 1 == target.values) {
@@ -1593,8 +1607,7 @@ static void read_archive(const char *name, const char *limit) {
         fits = little(sizes + 4 * axis, 4) == config.data_shape[axis];
     if (!fits) fail("%s: the header states sizes that are not those of its model", name);
     const int *classes = read_classes(first_file > 1 ? &chunks[1].content : NULL, images);
-    int64_t beyond = config.lowest + config.num_values;
-    target.bytes = config.lowest < 0 || beyond > 65536 ? 4 : beyond > 256 ? 2 : 1;
+    target.bytes = config.lowest < 0 || config.highest >= 65536 ? 4 : config.highest >= 256 ? 2 : 1;
     memcpy(target.type, target.bytes == 1 ? "|u1" : target.bytes == 2 ? "<u2" : "<i4", 4);
     uint64_t stored = count > first_file && !chunks[count - 1].images, first = first_file;
     read_description(metadata, images);

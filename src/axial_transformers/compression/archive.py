@@ -20,13 +20,14 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from axial_transformers.compression import container
-from axial_transformers.compression.codec import check_model, decode_chunk, dtype_of, encode_chunk, work_on_chunks
+from axial_transformers.compression.codec import check_model, decode_chunk, encode_chunk, work_on_chunks
 from axial_transformers.compression.container import ArchiveError, ChunkEntry, DamagedError, Header
 from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.compression.embedded_model import fingerprint
 from axial_transformers.compression.reader import ArchiveReader
 from axial_transformers.compression.rounding import rounded
 from axial_transformers.data import DataConfig, open_source, scans
+from axial_transformers.data.value_range import ValueRange
 from axial_transformers.exact.network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
@@ -65,7 +66,7 @@ UNLIMITED = Limit(inf)
 
 def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int = 0) -> Limit:
     """Return what zlib makes of the values of examples [*A, C], in the type of archives, and `stored` bytes."""
-    packer, dtype = zlib.compressobj(9), dtype_of(config)
+    packer, dtype = zlib.compressobj(9), ValueRange(0, config.highest - config.lowest).type
     parts = (packer.compress((np.asarray(each, np.int64) - config.lowest).astype(dtype).tobytes()) for each in examples)
     return Limit(stored + sum(map(len, parts)) + len(packer.flush()), "its values by zlib")
 

@@ -21,8 +21,6 @@ from axial_transformers.storage.files import source_path, written_whole
 WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", SUFFIX, ".npy")
 """Suffixes of what `write_scan` writes."""
 _TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
-_FEW = 16
-"""Few numbers occur if the range, and the number of values, are this many times as large."""
 _MANY_CHANNELS = 5
 """From here on, an axis of channels may be one of slices."""
 
@@ -121,8 +119,6 @@ def _read_nibabel(path: Path) -> Scan:
             raise ParsingError(f"{path} is {_ENVI}")
     image = nibabel.load(path)
     values = _without_short_axes(mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T)
-    if values.dtype.kind in "iu" and values.dtype.itemsize == 2:
-        _say_if_few_occur(values)
     scale, offset = _scaling_of(path, image.dataobj)
     if isinstance(image, nibabel.Nifti1Image):
         header, suffix = bytes(image.header.binaryblock), suffix_of(path)
@@ -158,17 +154,6 @@ def _without_short_axes(values: NDArray[Any]) -> NDArray[Any]:
     while values.ndim > 2 and len(values) == 1:
         values = values[0]
     return values
-
-
-def _say_if_few_occur(values: NDArray[Any]) -> None:
-    """Say that few numbers of 16 bits occur, as in a file that a tool has scaled to all of them."""
-    numbers = np.unique(np.concatenate([np.unique(part) for part in values]))
-    low, high = int(numbers[0]), int(numbers[-1])
-    if _FEW * len(numbers) < min(high - low, values.size):
-        say(
-            f"only {len(numbers):,} of the numbers from {low} to {high} occur, as where a tool has scaled them: a model"
-            " of the original file, or of their ranks (numpy.unique), knows fewer values"
-        )
 
 
 def _read_tiff(path: Path) -> Scan:

@@ -10,6 +10,7 @@ logits  = head(inner(shift(h, last axis) + context))     masked over the last ax
 With `convolution`, every outer decoder first adds one of earlier values to the context. Ordinal values: see `values`.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
@@ -211,9 +212,10 @@ class AxialTransformer(nn.Module):
         return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return values of the data from 0, x - lowest, int64 on the model's device; checked on the CPU only.
+        """Return values of the data from 0, int64 on the model's device: x - lowest, or ranks among `levels`.
 
-        All that is inside counts values from 0; `to_data` returns them.
+        All that is inside counts values from 0; `to_data` returns those of the data. Values without levels are checked
+        on the CPU only.
         """
         config = self.config
         if not x.is_meta:
@@ -230,10 +232,14 @@ class AxialTransformer(nn.Module):
             found = f"{values.min().item()}..{values.max().item()}"
             raise ValueError(f"x must be in {config.lowest}..{config.highest}; found {found}")
         values = values if values.device == device else x.to(device).long()
+        if config.levels and not values.is_meta:
+            return ranks_among(config.levels, values)
         return values - config.lowest if config.lowest else values
 
     def to_data(self, values: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
         """Return values that count from 0 as those of the data: the inverse of `check`."""
+        if self.config.levels:
+            return torch.tensor(self.config.levels, device=values.device)[values]
         return values + self.config.lowest
 
     def save_pretrained(self, folder: str | Path, overwrite: bool = False) -> None:
@@ -318,6 +324,16 @@ class AxialTransformer(nn.Module):
             model = cls(config)
         model.load_state_dict(model_folders.load_tensors(folder, model.state_dict()), assign=True)
         return model.requires_grad_().eval()
+
+
+def ranks_among(levels: Sequence[int], values: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
+    """Return the ranks of values among ascending levels, int64; ValueError for a value that is none of them."""
+    known = torch.tensor(levels, device=values.device)
+    ranks = torch.searchsorted(known, values.contiguous()).clamp_(max=len(levels) - 1)
+    others = values[known[ranks] != values]
+    if len(others):
+        raise ValueError(f"x holds {others[0].item()}, which is none of the {len(levels):,} values in model.levels")
+    return ranks
 
 
 def _slice(x: Tensor, channel: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -45,7 +46,8 @@ class AxialTransformerConfig:
     """Number of values V that a position can take."""
     lowest: int = 0
     """The smallest value of the data; values are lowest .. lowest + V - 1."""
-
+    levels: Annotated[tuple[int, ...] | None, Bounds(least=-(1 << 31), most=(1 << 31) - 1)] = None
+    """The V values that occur, in ascending order, if these are few of a wide range: the model codes their ranks."""
     grid: tuple[float, float] | None = None
     """Step and offset of the floats that values are of: offset + step * value. None: values are those of the data."""
     num_classes: Annotated[int | None, SIZE] = None
@@ -113,6 +115,12 @@ class AxialTransformerConfig:
         width = self.dim // self.heads
         odd = self.dim // self.heads % 2
         ends = f"{self.lowest}..{self.highest}"
+        if self.levels is not None:
+            ascending = all(low < high for low, high in pairwise(self.levels))
+            _require(
+                len(self.levels) == self.num_values and self.levels[0] == self.lowest and ascending,
+                "model.levels must be model.num_values values in ascending order, from model.lowest on",
+            )
         _require(self.lowest >= -(1 << 31) and self.highest < 1 << 31, f"model.lowest: {ends} are beyond 32 bits")
         _require(self.dim % self.heads == 0, f"model.dim {self.dim} must be a multiple of model.heads {self.heads}")
         _require(self.dim * self.mlp_ratio >= 1, f"model.mlp_ratio {self.mlp_ratio} is below 1 / model.dim")
@@ -190,7 +198,7 @@ class AxialTransformerConfig:
 
     @property
     def highest(self) -> int:
-        return self.lowest + self.num_values - 1
+        return self.levels[-1] if self.levels else self.lowest + self.num_values - 1
 
     @property
     def range(self) -> "ValueRange":
@@ -246,10 +254,11 @@ class AxialTransformerConfig:
         known = f", the first {self.known_channels} channels given" if self.known_channels else ""
         needed = ", one of which is needed" if self.needs_label else ""
         classes = f", {self.num_classes} classes{needed}" if self.num_classes else ""
+        few = f", {self.num_values:,} of which occur" if self.levels else ""
         inner = str(self.inner_layers) if self.inner == "attention" else "LSTM"
         outer = " + ".join(map(str, self.layers_of_outer_decoders)) or "none"
         return {
-            "data": f"{data}, values {self.lowest}..{self.highest}{known}{classes}",
+            "data": f"{data}, values {self.lowest}..{self.highest}{few}{known}{classes}",
             "width": f"{self.dim} in {counted(self.heads, 'head')} of {self.dim // self.heads}",
             "layers": f"encoder {self.encoder_layers}, outer {outer}, inner {inner}",
             "layout": self.layout,

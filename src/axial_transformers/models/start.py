@@ -39,7 +39,8 @@ def start_from(
     for field in mine.keys() - MAY_DIFFER:
         if mine[field] != others.get(field):
             same = "both models must have the same"
-            raise ValueError(f"{name} has model.{field}={others.get(field)}, not {mine[field]}: {same}")
+            theirs, own = (shorten(str(each.get(field)), MAX_LISTED) for each in (others, mine))
+            raise ValueError(f"{name} has model.{field}={theirs}, not {own}: {same}")
     weights = model.state_dict()
     learned = dict(model.named_parameters())
     changed = []

@@ -66,7 +66,8 @@ class Look:
         """Return the look of the values of a model's configuration."""
         grid = getattr(described, "grid", None)
         series = kind_of(described, axes) == "series"
-        return cls(described.num_values, described.lowest, axes=axes, grid=grid and Grid(*grid), series=series)
+        width = described.highest - described.lowest + 1
+        return cls(width, described.lowest, axes=axes, grid=grid and Grid(*grid), series=series)
 
     def over_time(self, positions: NDArray[Any]) -> NDArray[Any]:
         """Return a series [N, *A, 1] of two axes as sequences [N, L, channels]; other positions as they are."""

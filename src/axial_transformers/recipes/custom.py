@@ -1,6 +1,7 @@
 """The recipe for any other data: its model has the shape of the data."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -17,6 +18,10 @@ if TYPE_CHECKING:  # recipes are listed without torch
     from numpy.typing import NDArray
 
     from axial_transformers.data import Examples
+    from axial_transformers.data.lazy_array import Values
+    from axial_transformers.data.value_range import ValueRange
+
+log = logging.getLogger("axial_transformers")
 
 MAX_WHOLE, MAX_CLIP = 64, 63
 """Longest side of images, and of the frames of clips, that are modelled whole."""
@@ -39,6 +44,9 @@ BYTES_OF_WEIGHT = 0.5
 """Bytes that a rounded weight takes in an archive, about: 0.25 to 0.8 in those that were measured."""
 SHARE_OF_MODEL = 0.05
 """What the weights of a model for an archive may take, of the bytes of the best other codec. Chosen from few runs."""
+MIN_RANGE, MAX_LEVELS, WIDER, OFTEN = 256, 4096, 4, 16
+"""Values are coded by their ranks in a range of more than MIN_RANGE values, if at most MAX_LEVELS and 1 / WIDER of the
+range occur, and each OFTEN times on average. Not measured."""
 LOOKED_AT = 1 << 18
 """Values by which their kind is chosen, at most."""
 
@@ -64,7 +72,7 @@ class ModelOfData(AxialTransformerConfig):
 
 OF_DATA = (
     "data.size", "data.cut", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
-    "model.lowest", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
+    "model.lowest", "model.levels", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
     "model.convolution", "model.outer_layers", "model.dim", "model.heads", "training.steps", "training.batch_size",
     "training.head_learning_rate", "training.label_dropout", "validate_on", "samples",
 )  # fmt: skip
@@ -269,6 +277,48 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
     if share < NEAR:
         return "ordinal", f"values are numbers: {why}"
     return "categorical", f"values are symbols: {why}"
+
+
+def with_levels(run: RunConfig, asked: RunConfig, parts: "Iterable[Examples]") -> RunConfig:
+    """Return the run whose model codes ranks, where few of a wide range of values occur, and say so.
+
+    Args:
+        parts: all examples of the source.
+    """
+    known = run.model.range
+    is_open = {"model.lowest", "model.num_values", "model.levels"} <= {*asked.open} and asked.data.num_values is None
+    if known.num_values <= MIN_RANGE or not is_open:
+        return run
+    levels = few_values([examples.values for examples in parts], known)
+    if levels is None:
+        return run
+    few = f"{len(levels):,} of the values {known} occur in {run.source}"
+    log.info("%s: the model codes their ranks, and knows no others", few)
+    return replace(run, model=replace(run.model, lowest=levels[0], num_values=len(levels), levels=levels))
+
+
+def few_values(parts: "Iterable[Values]", known: "ValueRange") -> tuple[int, ...] | None:
+    """Return the values that occur, ascending, if they are few of a wide range and occur often.
+
+    None also where values are read on demand, since all would have to be read.
+    """
+    import numpy as np
+
+    from axial_transformers.data.lazy_array import LazyArray, contents_of
+
+    occurs = np.zeros(known.num_values, np.bool_)
+    count = 0
+    for values in parts:
+        if isinstance(values, LazyArray) and not values.in_memory:
+            return None
+        for content in contents_of(values):
+            if isinstance(content, memoryview):
+                numbers = np.asarray(content).astype(np.int64).ravel()
+                occurs[numbers - known.low] = True
+                count += numbers.size
+    levels = np.flatnonzero(occurs) + known.low
+    most = min(MAX_LEVELS, known.num_values // WIDER, count // OFTEN)
+    return tuple(levels.tolist()) if 2 <= len(levels) <= most else None
 
 
 def _some_codes(examples: "Examples") -> "NDArray[np.int64]":

@@ -19,7 +19,14 @@ from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import Display, NamedProgress, silent
-from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, block_of, narrow_for_archive, of_own_data
+from axial_transformers.recipes.custom import (
+    BYTES_OF_WEIGHT,
+    MAX_WHOLE,
+    block_of,
+    narrow_for_archive,
+    of_own_data,
+    with_levels,
+)
 from axial_transformers.recipes.prepare import Prepared, begin_with, decide_costs, decide_cut, decide_model
 from axial_transformers.training import RunConfig, RunState, read_run
 from axial_transformers.training.fit import Evaluate
@@ -103,7 +110,7 @@ def prepare_for_archive(
     run, opened = decide_cut(run, opened)
     with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
         examples = opened.part("all")
-    run = decide_model(run, examples)
+    run = with_levels(decide_model(run, examples), run, [examples])
     if begun is not None and examples.fingerprint != begun.facts.fingerprint:
         raise ValueError(f"{folder} was trained on other data: remove it, or name another archive")
     contents = read_contents(opened, run.model, only_data)

@@ -6,6 +6,7 @@ part("train")        read it
 decide_model         the model and the training that suit these examples
 part("validation")   read the others
 know_values          the model knows the values of all parts
+with_levels          of few values in a wide range, the model codes the ranks
 decide_costs         the precision, and what a step needs
 """
 
@@ -24,7 +25,15 @@ from axial_transformers.data.source import Listing, name_of
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Display, NamedProgress, silent
-from axial_transformers.recipes.custom import check_start, in_blocks, kind_of_values, of_own_data, suited, tiled
+from axial_transformers.recipes.custom import (
+    check_start,
+    in_blocks,
+    kind_of_values,
+    of_own_data,
+    suited,
+    tiled,
+    with_levels,
+)
 from axial_transformers.recipes.watching import evaluation_of, examples_to_watch, fault_of, pictures_of
 from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, read_run, train
 from axial_transformers.training.costs import StepCosts, check_memory, step_costs
@@ -133,6 +142,7 @@ def prepare(
     others = _other_parts(source, examples)
     check_shape(others["validation"], run.model, f"{run.source}, validation")
     run = know_values(run, asked, others)
+    run = with_levels(run, asked, [examples, *others.values()])
     return decide_costs(run, source, examples, others["validation"], others.get("test"), begun, progress)
 
 
