@@ -133,7 +133,7 @@ def test_nats_are_those_of_the_definition_and_the_integers_cost_less_than_a_thou
         probabilities = np.exp(-exact)
         assert abs(probabilities.sum() - 1) < 1e-9
         some = some_values(count)
-        nats = reference.nats_of_mixture(np.tile(outputs, (len(some), 1)), some, ordinal)
+        nats = reference.mixture_nats(np.tile(outputs, (len(some), 1)), some, ordinal)
         np.testing.assert_allclose(nats, exact[some], rtol=1e-5, atol=1e-5)
         frequencies = np.diff(starts_of(outputs, centre, ordinal))
         assert frequencies.sum() == 1 << PRECISION

@@ -187,7 +187,7 @@ INLINED float log_logistic(float x) {
 }
 
 /* Return log(1 - e^-x), x > 0, without cancellation: from x (e^-x - 1) / -x up to log(2) / 2. */
-INLINED float log_of_rest(float x) {
+INLINED float log_one_minus_power(float x) {
     int is_near = x < 0.3465735912322998f;
     float near = is_near ? x : 0.0f, r = -near, p = fused(0.0013751150108873844f, r, 0.00836898759007454f);
     p = fused(p, r, 0.04166954383254051f);
@@ -215,7 +215,7 @@ static float categorical_nats(const float *logits, uint64_t count, uint64_t valu
     return logarithm(sum_of_powers(logits, count, most)) - (logits[value] - most);
 }
 
-/* Return -log of the probability of a value; NaN if the outputs cannot be used. See `reference.nats_of_mixture`. */
+/* Return -log of the probability of a value; NaN if the outputs cannot be used. See `reference.mixture_nats`. */
 static float mixture_nats(const float *outputs, Mixture *mixture, int64_t value) {
     float terms[256], distance = (float)(value - mixture->centre), most = largest(outputs, mixture->mixtures);
     if (!write_precisions(outputs, mixture)) return NAN;
@@ -223,7 +223,7 @@ static float mixture_nats(const float *outputs, Mixture *mixture, int64_t value)
         float precision = mixture->precisions[k], mean = mixture->means[k];
         float upper = log_logistic(fused(mean, -mixture->unit, distance + 0.5f) * precision);
         float lower = log_logistic(-(fused(mean, -mixture->unit, distance - 0.5f) * precision));
-        float inner = upper + lower + log_of_rest(precision);
+        float inner = upper + lower + log_one_minus_power(precision);
         terms[k] = outputs[k] - most + (value == 0 ? upper : value == mixture->count - 1 ? lower : inner);
     }
     float whole = logarithm(sum_of_powers(outputs, mixture->mixtures, most));

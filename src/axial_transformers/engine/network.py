@@ -241,8 +241,7 @@ class Rows(Packed):
         ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), np.float32(0), centred=False)
         _check("outputs of the head", head.outputs, 3 * ordinal.mixtures if ordinal.mixtures else ordinal.num_values)
         _check("inputs of the head", head.inputs, dim)
-        _require(ordinal.mixtures <= 256, f"a head has at most 256 mixtures, not {ordinal.mixtures}")
-        _require(2 <= ordinal.num_values <= 1 << 16, f"a position has 2 to 65,536 values, not {ordinal.num_values}")
+        assert ordinal.mixtures <= 256, "`AxialTransformerConfig` checks it"
         self._ordinal = ordinal
         table = self.array(logistic_table(), np.int64)
         mixture = c.Mixture(ordinal.num_values, ordinal.mixtures, ordinal.unit, ordinal.max_log_precision, table)
