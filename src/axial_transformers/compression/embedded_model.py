@@ -137,21 +137,27 @@ def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
     """Return the model of `pack` on the meta device, and the stream of its weights; errors as of `unpack`."""
     reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
     text = reader.take(min(reader.varint(), MAX_TEXT + 1))
-    most = NUMBERS_OF_A_BYTE * len(content)
     try:
         described = json.loads(text) if len(text) <= MAX_TEXT else None
         if not isinstance(described, dict) or described.pop("model", None) != AxialTransformer.name:
             raise ValueError("it names no model")
         config = from_json(AxialTransformerConfig, described, "the model in the archive")
-        # Building many layers takes seconds.
-        if config.layers * 4 * config.dim**2 <= most and config.layers * BYTES_OF_A_LAYER <= len(content):
-            with torch.device("meta"):
-                model = AxialTransformer(config)
-            if sum(tensor.numel() // kind(name).repeats for name, tensor in model.state_dict().items()) <= most:
-                return model, reader.rest()
+        model = _model_within(config, len(content))
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the model in the archive is damaged: {error}") from error
-    raise DamagedError("the model in the archive is damaged: its configuration needs more weights than it holds")
+    return model, reader.rest()
+
+
+def _model_within(config: AxialTransformerConfig, size: int) -> AxialTransformer:
+    """Return a model on the meta device; ValueError if so many bytes cannot hold its weights."""
+    most = NUMBERS_OF_A_BYTE * size
+    # Building many layers takes seconds.
+    if config.layers * 4 * config.dim**2 <= most and config.layers * BYTES_OF_A_LAYER <= size:
+        with torch.device("meta"):
+            model = AxialTransformer(config)
+        if sum(tensor.numel() // kind(name).repeats for name, tensor in model.state_dict().items()) <= most:
+            return model
+    raise ValueError("its configuration needs more weights than it holds")
 
 
 def _transfer_weights(values: NDArray[np.float32], codes: Codes | None, stream: "_Stream") -> None:

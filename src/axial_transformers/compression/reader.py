@@ -66,9 +66,9 @@ class ArchiveReader:
                 raise WrongModelError(f"the archive does not carry its model, {name}: give the one it was written with")
             _check_header(self.header, model)
             self.model = model  # in place of reading it
-        needed = self.header.labels and not self.header.carries_model
-        if needed != (label is not None) or (label is not None and len(label) != self.header.images):
-            was = f"with the labels of its {self.header.images} images" if needed else "without labels"
+        needed = self.header.images if self.header.labels and not self.header.carries_model else None
+        if needed != (None if label is None else len(label)):
+            was = "without labels" if needed is None else f"with the labels of its {needed} images"
             raise WrongConditionsError(f"the archive was written {was}: give the same again")
 
     def __enter__(self) -> Self:

@@ -268,7 +268,6 @@ class Rows(Packed):
         _require(not (gumbel and self._ordinal.mixtures), "ordinal values need uniform noise")
         _check("known values", choice.known.shape, values.shape)
         _require(choice.known.max(initial=-1) < count, f"known values must be below {count}")
-        _require(choice.top_k >= 1, f"top_k must be at least 1, not {choice.top_k}")
 
         packed = Packed()
         noise = packed.array(choice.noise, np.float32 if gumbel else np.float64)
