@@ -23,7 +23,7 @@ from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.linear_prediction import LinearPrediction
+from axial_transformers.models.values.linear_prediction import LinearPrediction
 
 Choose = Callable[[Tensor, tuple[int, int, int]], Tensor]
 """Takes log-probabilities [B, V] of a position (row, column, channel), returns values [B]."""

@@ -13,8 +13,7 @@ from axial_transformers.compression.rounding import Rounded
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
-from axial_transformers.models.linear_prediction import LinearPrediction
-from axial_transformers.models.values import OrdinalValues
+from axial_transformers.models.values.linear_prediction import LinearPrediction
 
 Shape = tuple[int, ...]
 
@@ -52,7 +51,7 @@ def small_config(shape: Shape, channels: int = 1, layout: str = "channels", **fi
 def random_model(config: AxialTransformerConfig, dtype: torch.dtype = torch.float64, seed: int = 0) -> AxialTransformer:
     model = AxialTransformer(config)
     randomise(model, torch.Generator().manual_seed(seed))
-    if isinstance(model.values, OrdinalValues) and (prediction := model.values.prediction) is not None:
+    if (prediction := model.values.prediction) is not None:
         random_coefficients(prediction, seed)
     return model.to(dtype).eval()
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.models.linear_prediction import LinearPrediction
+from axial_transformers.models.values.linear_prediction import LinearPrediction
 from experiments.dependencies import check
 from tests import benchmark_commands  # noqa: F401  the path of the scripts
 from tests.small_models import random_coefficients

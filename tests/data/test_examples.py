@@ -188,7 +188,7 @@ def test_any_data_set_with_a_length_becomes_examples():
 @pytest.mark.parametrize(
     ("dataset", "error", "says"),
     [
-        ((x for x in ()), TypeError, "dataset must have a length"),
+        ((x for x in ()), TypeError, "has no len"),
         ([], ValueError, "no items"),
         (np.zeros((2, 3, 3, 1), np.float32), TypeError, r"dataset\[0\] holds float32 values, not integers"),
         (np.full((2, 3, 1), 256), ValueError, r"dataset\[0\] has values 256..256, not 0..255"),

@@ -318,7 +318,7 @@ def test_links_to_folders_hidden_and_empty_ones_are_left_out_in_one_line(tmp_pat
     with pytest.warns(UserWarning, match="left out: ") as said:
         assert data.load(source, split="all").names == ["a.png", "link.png"]
     assert [str(warning.message).partition(" in ")[0] for warning in said] == [
-        "left out: 1 empty folder, 2 hidden names, 1 linked folder, 1 broken link"
+        "left out: 1 broken link, 1 empty folder, 2 hidden names, 1 linked folder"
     ]
 
 

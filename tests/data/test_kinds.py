@@ -9,8 +9,7 @@ from axial_transformers.wording import counted, plural
 
 
 def kind(*shape: int, channels: int = 1, num_values: int = 256, ordered: bool = False, axes: str | None = None) -> str:
-    values = "ordinal" if ordered else "categorical"
-    return kind_of(SimpleNamespace(shape=shape, channels=channels, num_values=num_values, values=values), axes)
+    return kind_of(SimpleNamespace(shape=shape, channels=channels, num_values=num_values, has_order=ordered), axes)
 
 
 @pytest.mark.parametrize(

@@ -419,14 +419,35 @@ def test_many_channels_of_gray_are_asked_about(tmp_path, options):
 def test_axes_that_are_stated_replace_those_of_the_file_and_all_have_letters(tmp_path):
     path, values = tmp_path / "a.nii", _values(3, 4, 5)
     make_scan(path, values)
-    for axes, expected in (("THW", "THW"), ("CHW", "CHW"), ("HWC", "HWC"), ("HW", "DHW"), ("NHW", "DHW")):
-        _agree(read_scan(path, axes), values, expected)
+    for axes in ("THW", "CHW", "HWC", "NHW"):
+        _agree(read_scan(path, axes), values, axes)
     assert load(path, DataConfig(axes="CHW", size=(4, 5)), "all").values.shape == (1, 4, 5, 3)
-    for axes in ("TDHW", "HC", "TH"):
+    for axes in ("TDHW", "HC", "TH", "HW"):
         with pytest.raises(
             ValueError, match=rf"a\.nii has shape \[3, 4, 5\] and axes DHW, not those of data.axes={axes}"
         ):
             load(path, DataConfig(axes=axes, size=(4, 5)), "all")
+
+
+def test_channels_of_the_file_need_no_letter(tmp_path):
+    import tifffile
+
+    tifffile.imwrite(tmp_path / "a.tif", _values(3, 4, 5, 2), metadata={"axes": "ZYXC"})
+    for axes in ("DHW", "DHWC"):
+        assert read_scan(tmp_path / "a.tif", axes).axes == "DHWC"
+
+
+@pytest.mark.parametrize("config", [DataConfig(axes="NHW"), DataConfig(axes="NHW", size=2, cut="tiles")])
+def test_an_axis_of_a_scan_that_is_called_n_is_one_of_examples(tmp_path, config):
+    values = _values(3, 4, 5)
+    make_scan(tmp_path / "a.nii", values)
+    side = config.size or 5
+    examples = load(tmp_path / "a.nii", config, "all")
+    assert examples.shape == (config.size or 4, side)
+    for name, example in zip(examples.names, examples.values[:, ..., 0], strict=True):
+        _, number, place = name.split("#")
+        row, column = (int(word) * side for word in place.split(","))
+        np.testing.assert_array_equal(example, values[int(number), row : row + len(example), column : column + side])
 
 
 @pytest.mark.parametrize("at_once", [1 << 28, 1000])

@@ -78,7 +78,7 @@ def test_a_video_that_is_cut_off_says_how_many_frames_it_has(tmp_path, recwarn, 
     examples = data.load(path, DataConfig(frames=1), "all")
     said = "".join(str(each.message) for each in recwarn)
     assert 1 < len(examples) < 24
-    assert f"a.{suffix} has only {len(examples)} frames (it states 3.00 seconds, and the last frame is at" in said
+    assert f"a.{suffix} has only {len(examples)} frames, of the 3.00 seconds" in said
 
 
 def test_webm_and_gif_are_read(tmp_path):

@@ -18,6 +18,7 @@ from axial_transformers.engine.definition import (
     MIN_STATE,
     PRECISION,
     Block,
+    Categorical,
     Known,
     Line,
     Linear,
@@ -60,11 +61,11 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     for i in range(LENGTH):
         u = slabs.step(random_numbers(20, D, seed=i), i, state)
     context = random_numbers(2 * LENGTH * 10, D)
-    slabs.add_upper(context, np.arange(len(context)) % VALUES, random_numbers(VALUES, D), LENGTH, 10)
+    kind = Categorical(random_numbers(VALUES, D))
+    slabs.add_upper(context, np.arange(len(context)) % VALUES, kind, LENGTH, 10)
     found = [u, context]
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
-    output = Output(blocks[0].attention_norm, Linear(random_numbers(D, VALUES), random_numbers(VALUES)),
-                    random_numbers(VALUES, D))  # fmt: skip
+    output = Output(blocks[0].attention_norm, Linear(random_numbers(D, VALUES), random_numbers(VALUES)), kind)
     for inner, heads in (blocks[:2], 2), (Lstm(blocks[1].attention_norm, wide, wide), 0):
         known = np.random.default_rng(5).integers(0, VALUES, (26, 3))
         nats, intervals = np.zeros((26, 3), np.float32), np.zeros((26, 3, 2), np.int64)
@@ -260,6 +261,7 @@ def read_into(starts: list[int], values: np.ndarray) -> None:
     network.read_from(np.array(starts, np.int32), Stream(np.zeros(9, np.uint32), np.array([MIN_STATE, 0, 0])), values)
 
 
+TABLE = Categorical(random_numbers(VALUES, D))
 BLOCK = random_block(1)
 READ_ONLY = np.frombuffer(bytes(8), np.int64)
 WRONG = {
@@ -271,7 +273,7 @@ WRONG = {
     "lines": lambda: slabs(BLOCK, 2, Line(5, 1)).start(12, 3, 6),
     "rotations": lambda: slabs(BLOCK).start(2, LENGTH + 1, 1),
     "the number of a slab": lambda: slabs(BLOCK).step(random_numbers(2, D), 3, slabs(BLOCK).start(2, 3, 1)),
-    "codes": lambda: slabs(BLOCK).add_upper(random_numbers(4, D), np.full(4, VALUES), random_numbers(VALUES, D), 2, 1),
+    "codes": lambda: slabs(BLOCK).add_upper(random_numbers(4, D), np.full(4, VALUES), TABLE, 2, 1),
     "intervals": lambda: network.write_stream(np.array([[0, 0]]), MIN_STATE),
     "starts": lambda: read_into([0, 5, 5], np.zeros(1, np.int64)),
 }

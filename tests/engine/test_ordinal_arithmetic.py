@@ -30,7 +30,7 @@ from axial_transformers.engine.definition import (
     Stream,
     logistic_table,
 )
-from axial_transformers.models.values import Features as FeaturesOfValues
+from axial_transformers.models.values.ordinal import Features as FeaturesOfValues
 from tests.engine.levels import door, levels
 from tests.engine.test_exact_arithmetic import (
     D,
@@ -51,13 +51,18 @@ def random_outputs(ordinal: Ordinal, rows: int, scale: float, seed: int = 0) -> 
 
 
 def ordinal_of(count: int, mixtures: int, centred: bool = False, most: float = 1.5) -> Ordinal:
-    return Ordinal(count, mixtures, np.float32(max(count / 16.5, 1)), np.float32(most), centred)
+    """Ordinal values whose embeddings [4] are zeros."""
+    values, differences = features_of(count, centred)
+    inputs = values.shape[1] + (differences.shape[1] if centred else 0)
+    linear = Linear(np.zeros((inputs, 4), np.float32), np.zeros(4, np.float32))
+    features = Features(values, differences, linear)
+    return Ordinal(features, mixtures, np.float32(max(count / 16.5, 1)), np.float32(most))
 
 
 def exact_nats(outputs: np.ndarray, codes: np.ndarray, ordinal: Ordinal) -> np.ndarray:
     """The definition in float64, for outputs [R, 3 K] and codes [R]."""
     weights, means, log_precisions = np.split(outputs.astype(np.float64), 3, axis=1)
-    values, centres = reference.value_and_centre(codes, ordinal)
+    values, centres = reference.OrdinalValues(ordinal).value_and_centre(codes)
     precisions = np.exp(log_precisions.clip(MIN_LOG_PRECISION, ordinal.max_log_precision))
     middle = (values - centres)[:, None] - float(ordinal.unit) * means
     upper, lower = -np.logaddexp(0, -(middle + 0.5) * precisions), -np.logaddexp(0, (middle - 0.5) * precisions)
@@ -68,7 +73,7 @@ def exact_nats(outputs: np.ndarray, codes: np.ndarray, ordinal: Ordinal) -> np.n
 
 
 def starts_of(outputs: np.ndarray, centre: int, ordinal: Ordinal) -> np.ndarray:
-    return reference.counts_below(np.arange(ordinal.num_values + 1), centre, outputs, ordinal)
+    return reference.OrdinalValues(ordinal).counts_below(np.arange(ordinal.num_values + 1), centre, outputs)
 
 
 @cache
@@ -86,9 +91,7 @@ def plain_output(ordinal: Ordinal, outputs: np.ndarray) -> Output:
     dim = 4
     head = Linear(np.zeros((dim, len(outputs)), np.float32), outputs)
     zeros = np.zeros(dim, np.float32)
-    features = features_of(ordinal.num_values, ordinal.centred)
-    linear = Linear(np.zeros((features[0].shape[1], dim), np.float32), zeros)
-    return Output(Norm(zeros, zeros), head, np.zeros((0, dim), np.float32), Features(*features, linear), ordinal)
+    return Output(Norm(zeros, zeros), head, ordinal)
 
 
 def rows_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray):
@@ -133,7 +136,7 @@ def test_nats_are_those_of_the_definition_and_the_integers_cost_less_than_a_thou
         probabilities = np.exp(-exact)
         assert abs(probabilities.sum() - 1) < 1e-9
         some = some_values(count)
-        nats = reference.mixture_nats(np.tile(outputs, (len(some), 1)), some, ordinal)
+        nats = reference.OrdinalValues(ordinal).nats(np.tile(outputs, (len(some), 1)), some)
         np.testing.assert_allclose(nats, exact[some], rtol=1e-5, atol=1e-5)
         frequencies = np.diff(starts_of(outputs, centre, ordinal))
         assert frequencies.sum() == 1 << PRECISION
@@ -214,14 +217,14 @@ def codes_of(centring: Centring, values: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("centred", [False, True])
 def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_written(centred, inner, monkeypatch):
     """At every level of this processor."""
-    ordinal, blocks = ordinal_of(COUNT, 3, centred), [random_block(1), random_block(2)]
-    features = random_features(COUNT, D, centred)
+    ordinal = ordinal_of(COUNT, 3, centred)._replace(features=random_features(COUNT, D, centred))
+    blocks = [random_block(1), random_block(2)]
     norm = blocks[0].attention_norm
     head = Linear(random_numbers(D, 9) / np.float32(D**0.5), random_numbers(9))
     head.bias[6:] -= 3
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
     of_inner: tuple = (blocks, 2) if inner == "blocks" else (Lstm(norm, wide, wide), 0)
-    output = Output(norm, head, np.zeros((0, D), np.float32), features, ordinal)
+    output = Output(norm, head, ordinal)
     values = np.random.default_rng(2).integers(0, COUNT, (BATCH, LENGTH))
     codes = codes_of(centring_of(0), values) if centred else values
     context, found = random_numbers(BATCH, LENGTH, D), []
@@ -239,7 +242,7 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
             assert np.array_equal(centring.values[:, LENGTH:], values)
         found[-1].append(random_numbers(60, D))
         slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED])
-        slabs.add_upper(found[-1][-1], codes.ravel()[:60], features, 3, 10)
+        slabs.add_upper(found[-1][-1], codes.ravel()[:60], ordinal, 3, 10)
     door.library.cache_clear()
     for other in found[1:]:
         assert_same_bits(found[0], other)

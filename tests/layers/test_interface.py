@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.layers.position_sensitive import _normalised_over
+from axial_transformers.layers.position_sensitive import ScoreNorm
 from axial_transformers.ops.axial_attention import axial_attention, full_attention, position_sensitive_attention
 from axial_transformers.ops.positions import rotation_table
 from tests.layers.test_attention import normal, randomised
@@ -98,9 +98,9 @@ def test_absent_positions_do_not_count_in_position_sensitive_attention(extent, n
 
 
 def test_statistics_of_scores_are_of_the_pairs_whose_key_is_present():
-    ours, theirs = (torch.nn.BatchNorm1d(2).double() for _ in range(2))
+    ours, theirs = ScoreNorm(2).double(), torch.nn.BatchNorm1d(2).double()
     scores, allowed = normal(3, 2, 4, 5), torch.rand(3, 1, 4, 5) > 0.4
-    found, chosen = _normalised_over(ours, scores, allowed).movedim(1, -1), allowed[:, 0]
+    found, chosen = ours(scores, allowed).movedim(1, -1), allowed[:, 0]
     torch.testing.assert_close(found[chosen], theirs(scores.movedim(1, -1)[chosen]))
     for name, statistic in theirs.named_buffers():
         torch.testing.assert_close(ours.get_buffer(name), statistic)

@@ -19,6 +19,7 @@ from axial_transformers.compression import container
 from axial_transformers.decoding.sampling import has_gumbel_noise, noise_for
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.models.values import values_class
 from experiments.dependencies import check, influence
 from tests.small_models import random_given, random_model, random_values
 
@@ -85,7 +86,7 @@ def values_of(model: AxialTransformer) -> Tensor:
 
 def outputs_of(config: AxialTransformerConfig) -> int:
     """Numbers that the head gives for one example."""
-    return config.num_logits * prod(config.shape) * config.channels
+    return values_class(config).outputs_of(config) * prod(config.shape) * config.channels
 
 
 class Parameters(nn.Module):
@@ -96,10 +97,11 @@ class Parameters(nn.Module):
         self.model, self.order, self.config = model, model.order, model.config
 
     def forward(self, x: Tensor, label: Tensor | None) -> Tensor:
+        x = self.model.check(x)
         outputs, values = self.model.outputs(x, label), self.model.values
         if self.config.values == "categorical":
             return outputs
-        centres = values.centres(values.codes(self.model.check(x)))
+        centres = values.centres(values.codes(x))
         return torch.cat([outputs, centres.unsqueeze(-1).to(outputs)], dim=-1)
 
 
@@ -131,10 +133,9 @@ def test_probabilities_of_all_values_sum_to_one(seed):
             same = {name: tensor.expand(len(every), *tensor.shape[1:]) for name, tensor in given.items()}
             probabilities = torch.exp2(-axial.bits_map(model, candidates, **same)[here].double())
         else:
-            outputs, codes = model.outputs(x, **given)[here], model.values.codes(model.check(x))[here]
-            of_all = model.values.log_probabilities(outputs, codes)
-            of_all = of_all.log_softmax(-1) if config.values == "categorical" else of_all
-            probabilities = of_all.double().exp()
+            outputs, codes = model.outputs(model.check(x), **given)[here], model.values.codes(model.check(x))[here]
+            of_all = model.values.distribution(outputs, model.values.centres(codes)).log_probabilities()
+            probabilities = of_all.log_softmax(-1).double().exp() if not config.has_order else of_all.double().exp()
         assert abs(float(probabilities.sum()) - 1) < 1e-5
 
 

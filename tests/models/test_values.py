@@ -9,8 +9,9 @@ import torch
 import axial_transformers as axial
 from axial_transformers.engine import COEFFICIENT_BITS
 from axial_transformers.likelihood import random_slice_loss
-from axial_transformers.models.linear_prediction import LinearPrediction
-from axial_transformers.models.values import Features, Mixture, features_of
+from axial_transformers.models.values import values_class
+from axial_transformers.models.values.linear_prediction import LinearPrediction
+from axial_transformers.models.values.ordinal import Features, Mixture
 from tests.small_models import (
     CENTRED,
     VARIANTS,
@@ -119,7 +120,8 @@ def test_features_tell_neighbouring_values_of_16_bits_apart():
 
 @pytest.mark.parametrize(("num_values", "scales"), [(16, (1, 4)), (17, (1, 4, 16))])
 def test_differences_have_features_at_the_scales_below_the_number_of_values(num_values, scales):
-    assert features_of(small_config((3, 2), num_values=num_values, **CENTRED)).scales == scales
+    config = small_config((3, 2), num_values=num_values, **CENTRED)
+    assert values_class(config)(config).features.scales == scales
 
 
 def test_samples_of_ordinal_values_are_not_restricted_to_likely_values():

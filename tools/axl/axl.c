@@ -868,7 +868,7 @@ static void read_network(void) {
             if (config.ordinal)
                 read_linear(&outer->of_codes.of_features, text_of("%s.of_codes.linear", prefix), network.features, 4);
             else
-                outer->of_codes.table = matrix(text_of("%s.features", prefix), (uint64_t)config.num_values, 1);
+                outer->of_codes.table = matrix(text_of("%s.of_codes.table", prefix), (uint64_t)config.num_values, 1);
         }
         rows = network.slab[level + 1] > rows ? network.slab[level + 1] : rows;
     }

@@ -89,11 +89,9 @@ def main(options: Compress) -> None:
     name, source, archive = options.words
     require_free(archive, source, options.force)
     contents = None
-    model: str | Path
-    if name is None:
+    model = name
+    if model is None:
         model, contents = _train(options, source, archive)
-    else:
-        model = name
     trained = open_model(model, options.weights, "cpu")
     trained.require_columns(source)
     if contents is None:
@@ -120,7 +118,7 @@ def main(options: Compress) -> None:
         }  # fmt: skip
         print(json.dumps(metrics))
         return
-    _print(written, archive, _kind_of(written, trained.kind), rate)
+    _print(written, archive, trained.kind, rate)
     print_rows({codec: f"{size:>13,} bytes  {8 * size / values:.4f} bits/dim" for codec, size in codecs.items()})
 
 
@@ -128,14 +126,6 @@ def _reading(options: Compress) -> dict[str, Any]:
     """Return the settings of data that are given."""
     settings = {"axes": options.axes, "key": options.key, "decimal": options.decimal}
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def _kind_of(written: "Written", kind: str) -> str:
-    """Return what an example of an archive is called; `kind` is that of the model."""
-    array = written.contents.description.array
-    if array is None:
-        return "image"
-    return "volume" if array.axes else kind
 
 
 def _train(options: Compress, source: str | Path, archive: Path) -> "tuple[Path, Contents]":
@@ -179,7 +169,14 @@ def _compared(written: "Written", model: str | Path) -> dict[str, int]:
 
 
 def _print(written: "Written", archive: Path, kind: str, rate: float) -> None:
-    tiles, examples = len(written.contents.tiles), len(written.contents.tiles.arrays)
+    contents = written.contents
+    array = contents.description.array
+    if array is None:
+        kind = "image"
+    elif array.axes:
+        kind = "volume"
+    tiles = len(contents.tiles)
+    examples = len(contents.tiles.arrays)
     count = counted(examples, kind)
     if tiles > examples:
         count += f" in {counted(tiles, 'tile' if kind == 'image' else 'block')}"
@@ -187,8 +184,8 @@ def _print(written: "Written", archive: Path, kind: str, rate: float) -> None:
     print(f"{rate:.4f} bits/dim")
     if written.model_size:
         print(f"holds its model, with rounded weights: {written.model_size:,} bytes")
-    if written.contents.stored:
-        stored = len(written.contents.description.stored)
-        print(f"stored, not coded by the model: {counted(stored, 'file')}, {len(written.contents.stored):,} bytes")
-    ratio = written.contents.input_size / written.size
-    print(f"input {written.contents.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
+    if contents.stored:
+        stored = len(contents.description.stored)
+        print(f"stored, not coded by the model: {counted(stored, 'file')}, {len(contents.stored):,} bytes")
+    ratio = contents.input_size / written.size
+    print(f"input {contents.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")

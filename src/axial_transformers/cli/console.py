@@ -51,7 +51,7 @@ def rank_zero_output() -> Iterator[None]:
 
 def show_log() -> None:
     """Print warnings and the package's log records, INFO or above, on stderr: each text once, in the first process."""
-    said = set[str]()
+    said: set[str] = set()
 
     def say_once(text: str, style: str | None = None) -> None:
         text = in_options(text)

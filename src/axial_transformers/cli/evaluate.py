@@ -1,8 +1,6 @@
 """axial evaluate: exact bits/dim of a data set."""
 
-import json
 from dataclasses import KW_ONLY, dataclass
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -43,6 +41,7 @@ def main(options: Evaluate) -> None:
     import torch
 
     from axial_transformers.likelihood.evaluation import evaluate
+    from axial_transformers.storage.typed_json import line_of
     from axial_transformers.training.processes import processes_on
 
     with rank_zero_output():
@@ -79,7 +78,7 @@ def main(options: Evaluate) -> None:
     if len(examples) < len(whole):
         conditions["of_images"] = len(whole)
     if options.json:
-        print_json({**result.to_json(), **conditions})
+        print(line_of({**result.to_json(), **conditions}))
     else:
         print_result(result, plural(trained.kind), conditions)
 
@@ -89,14 +88,6 @@ def known_frames(config: "AxialTransformerConfig") -> int:
     if config.layout != "frames":
         return 0
     return config.known_channels // config.channels
-
-
-def print_json(metrics: dict[str, Any]) -> None:
-    """Print metrics as one object; what is not finite as null, because JSON has no NaN."""
-    finite = {
-        name: None if isinstance(value, float) and not isfinite(value) else value for name, value in metrics.items()
-    }
-    print(json.dumps(finite))
 
 
 def print_result(result: "Evaluation", kind: str, conditions: dict[str, Any]) -> None:

@@ -92,7 +92,8 @@ def inspect_data(name: str, run: RunConfig, as_json: bool) -> None:
     from axial_transformers.cli.plan import plan
     from axial_transformers.recipes.prepare import prepare
 
-    data, facts = dict[str, str](), None
+    data: dict[str, str] = {}
+    facts = None
     if run.source or run.open:
         prepared = prepare(run, progress=bar)
         run, costs, facts = prepared.run, prepared.costs, prepared.facts

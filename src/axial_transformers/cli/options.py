@@ -42,7 +42,7 @@ READING = ("size", "cut", "frames", "mode", "axes", "key", "column", "decimal")
 def _reading_class() -> type[DataConfig]:
     """Return a class of settings of data that are None where they are not given; only those of READING are options."""
     of_training = Parameter(show_default=lambda _: "as when the model was trained")
-    members = list[tuple[str, Any, Any]]()
+    members: list[tuple[str, Any, Any]] = []
     for name, hint in get_type_hints(DataConfig).items():
         parameter = of_training if name in READING else NO_OPTION
         members.append((name, Annotated[hint | None, parameter], None))

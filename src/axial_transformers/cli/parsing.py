@@ -49,7 +49,8 @@ def parse_known(options: Callable[..., Options], words: Sequence[str]) -> tuple[
 
 def with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> type[Any]:
     """Return the class of a dataclass with the values of `value` as defaults; `undecided` ones suit the data."""
-    hints, members = get_type_hints(type(value), include_extras=True), list[tuple[str, Any, Any]]()
+    hints = get_type_hints(type(value), include_extras=True)
+    members: list[tuple[str, Any, Any]] = []
     for name, default in vars(value).items():
         hint = hints[name]
         if int in (kinds := get_args(next(iter(get_args(hint)), None))) and tuple[int, ...] in kinds:

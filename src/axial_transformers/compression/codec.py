@@ -145,11 +145,9 @@ def _decode_stream(
             raise DamagedError("a stream ends before its last symbol, or was not written with this model")
         return codes
 
-    lowest = network.model.config.lowest
-    blank = torch.tensor(lowest, device="cpu").expand(shape)
+    blank = torch.tensor(0, device="cpu").expand(shape)
     with network.arithmetic.ieee_arithmetic():
-        images = decode_by(exact_backend(network, row), network.model, blank, conditioning)
-    return (images - lowest).cpu()
+        return decode_by(exact_backend(network, row), network.model, blank, conditioning).cpu()
 
 
 def _first_state(network: ExactNetwork, images: Int64[Tensor, "n *a c"]) -> int:

@@ -142,7 +142,7 @@ class ArchiveReader:
             conditioning = Conditioning(self.labels).of(slice(first, last))
             try:
                 images = decode_chunk(self._network, last - first, self.content(chunk), conditioning)
-                return (images + self.model.config.lowest).to(self._dtype)
+                return self.model.to_data(images).to(self._dtype)
             except ArchiveError:
                 if not salvage:
                     raise

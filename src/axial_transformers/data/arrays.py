@@ -14,7 +14,7 @@ from axial_transformers.data import tables
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.images import at_size
-from axial_transformers.data.lazy_array import joined
+from axial_transformers.data.lazy_array import Values, joined
 from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
@@ -23,14 +23,15 @@ from axial_transformers.storage.files import written_whole
 _KEYS = ("images", "values", "videos", "arr_0")
 
 
-def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None = None) -> Examples:
+def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -> Examples:
     """Return all examples of array files.
 
     They are named by their positions in a file. Of files in the folder `root`, FILE# comes before these.
     """
-    of_files = list[Examples]()
+    of_files: list[Examples] = []
     for file in files:
         examples = _read(file, options)
+        _check_image(file, examples.values, options)
         first = of_files[0] if of_files else examples
         if examples.shape != first.shape or examples.channels != first.channels:
             raise ValueError(f"{file} differs from {files[0]} in its shape: give one of the files")
@@ -40,8 +41,8 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None = 
     values_range = ValueRange.around([examples.range for examples in of_files])
     prefixes = ["" if root is None else f"{file.relative_to(root).as_posix()}#" for file in files]
     names = joined_names([(prefix, examples.names) for prefix, examples in zip(prefixes, of_files, strict=True)])
-    labels = _labels_of(of_files, files)
-    columns = of_files[0].columns
+    labels = _labels_of(of_files, files[0])
+    columns = first.columns
     arrays = [np.asarray(examples.values) for examples in of_files]
     del of_files, examples, first  # `joined` frees what it has copied
     values = joined(arrays) if len(arrays) > 1 else arrays[0]
@@ -50,23 +51,19 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None = 
         names=names,
         range=values_range.modelled(files[0], options.num_values),
         columns=columns,
-        **({} if labels is None else labelled(labels, len(names), files[0])),
+        **labelled(labels, len(names), files[0]),
     )
 
 
-def _labels_of(of_files: Sequence[Examples], files: Sequence[Path]) -> NDArray[Any] | None:
+def _labels_of(of_files: Sequence[Examples], where: Path) -> NDArray[Any] | None:
     """Return the labels of files as they are stored, numbers or names."""
-    stored = list[NDArray[Any]]()
-    for examples in of_files:
-        if examples.labels is None or examples.class_names is None:
-            return None
-        names = np.array(examples.class_names)
-        stored.append(examples.labels if examples.has_numbered_classes else names[examples.labels])
-    if len({labels.dtype.kind for labels in stored}) > 1:
-        raise ValueError(
-            f"some of {files[0]} and the files beside it have names as labels, others numbers: convert them"
-        )
-    return np.concatenate(stored)
+    if of_files[0].labels is None:
+        return None
+    have_numbers = {examples.has_numbered_classes for examples in of_files}
+    if len(have_numbers) > 1:
+        raise ValueError(f"some of {where} and the files beside it have names as labels, others numbers: convert them")
+    names = [np.array(examples.class_names)[examples.labels] for examples in of_files]
+    return np.concatenate(names).astype(np.int64 if have_numbers.pop() else str)
 
 
 def save_arrays(
@@ -90,7 +87,7 @@ def save_arrays(
     arrays: dict[str, Any] = {key: stored} if labels is None else {key: stored, "labels": labels}
     with written_whole(path) as aside:
         if path.suffix == ".npy":
-            np.save(aside, arrays[key])
+            np.save(aside, stored)
         else:
             np.savez_compressed(aside, **arrays)
 
@@ -115,11 +112,6 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     return tuple(length for letter, length in zip(axes, shape, strict=True) if letter not in "NC")
 
 
-def is_one_array(options: DataConfig) -> bool:
-    """Return True if a file holds one array that is cut, and not an array of examples."""
-    return isinstance(options.size, tuple) or "N" not in (options.axes or "N")
-
-
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
     """Return the array of a file [*A, C], to be cut into blocks."""
     values = read_array(path, chosen_array(path, array_names(path), options), options.decimal)
@@ -135,44 +127,47 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
 
 def _read(path: Path, options: DataConfig) -> Examples:
     """Return all examples of a file, named by their positions."""
-    names, labels = array_names(path), None
+    if path.suffix.lower() in tables.SUFFIXES:
+        table = tables.read_table(path, options.label_column, options.decimal)
+        values, values_range = _integers(path, table.values, options)
+        return Examples(
+            values=values,
+            names=Names(table.numbers),
+            range=values_range,
+            columns=table.titles,
+            **labelled(table.classes, len(values), path),
+        )
+    names = array_names(path)
     batch = options.key is None and is_batch(path, names)
-    is_table = path.suffix.lower() in tables.SUFFIXES
-    table = tables.read_table(path, options.label_column, options.decimal) if is_table else None
     if batch:
-        values, found = read_batch(path), BYTES
-    elif table:
-        values, found = _integers(path, table.values, options)
-        labels = table.classes
+        values, values_range = read_batch(path), BYTES
     else:
-        values, found = _integers(path, read_array(path, chosen_array(path, names, options)), options)
-    if "labels" in names:
-        labels = read_array(path, "labels")
+        values, values_range = _integers(path, read_array(path, chosen_array(path, names, options)), options)
     values = _resized(path, values, options)
-    _check_image(path, values, options)
+    labels = read_array(path, "labels") if "labels" in names else None
     return Examples(
         values=values,
-        names=Names(table.numbers if table else range(len(values))),
-        range=found,
-        columns=table.titles if table else None,
-        **({} if labels is None else labelled(labels, len(values), path, first=int(batch))),  # a batch begins at 1
+        names=Names(range(len(values))),
+        range=values_range,
+        **labelled(labels, len(values), path, first=int(batch)),  # those of a batch begin at 1
     )
 
 
 def _resized(path: Path, videos: NDArray[np.integer], options: DataConfig) -> NDArray[np.integer]:
-    size, channels = options.size, videos.shape[-1]
-    assert not isinstance(size, tuple)
+    """Return videos [N, T, H, W, C] at the options' size, and other arrays as they are."""
+    size = options.size
     if options.cut not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
         return videos
+    channels = videos.shape[-1]
     if channels not in (1, 3) or videos.dtype != np.uint8:
         raise ValueError(
             f"{path} has {channels} channels of {videos.dtype}: only gray and RGB videos of 8 bits are resized"
         )
-    clips = list[NDArray[np.integer]]()
-    for video in videos:
-        frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
-        clips.append(np.stack([at_size(path, frame, options, Image.Resampling.BOX) for frame in frames])[None])
-    return joined(clips)
+    frames: list[NDArray[np.integer]] = []
+    for frame in videos.reshape(-1, *videos.shape[2:]):
+        image = Image.fromarray(frame if channels == 3 else frame[..., 0])
+        frames.append(at_size(path, image, options, Image.Resampling.BOX))
+    return np.reshape(frames, (*videos.shape[:2], size, size, channels))
 
 
 def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
@@ -183,10 +178,10 @@ def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
     others = [name for name in names if name != "labels"]
     if options.key is None and (known or len(others) == 1):
         return (known or others)[0]
-    wanted = f"no array {options.key}" if options.key else f"none of the arrays {', '.join(_KEYS)}"
-    if not names:
-        raise ValueError(f"{path} holds no arrays")
-    raise ValueError(f"{path} has {wanted}; it holds {', '.join(names)}: choose one with data.key")
+    wanted = options.key or " or ".join(_KEYS)
+    raise ValueError(
+        f"{path}: there is no array {wanted}; it holds {', '.join(names) or 'no arrays'}: choose one with data.key"
+    )
 
 
 def _integers(path: Path | str, values: NDArray[Any], options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
@@ -197,15 +192,17 @@ def _integers(path: Path | str, values: NDArray[Any], options: DataConfig) -> tu
     return integers(values, values_range), BYTES if images else values_range
 
 
-def _check_image(path: Path | str, values: NDArray[np.integer], options: DataConfig) -> None:
+def _check_image(path: Path | str, values: Values, options: DataConfig) -> None:
     *axes, channels = values.shape[1:]
     if options.size is not None and options.cut != "tiles" and axes[-2:] != [options.size, options.size]:
-        ways = "arrays in files are cut with data.cut=tiles, only folders and videos are resized"
-        raise ValueError(f"{path} holds {axes} positions, not data.size={options.size}: {ways}")
-    wanted = {"auto": channels, "rgb": 3, "rgba": 4, "gray": 1}[options.mode]
-    if channels != wanted:
-        wrong = f"{path} has {channels} channels, not those of data.mode={options.mode}"
-        raise ValueError(f"{wrong}: only folders are converted")
+        raise ValueError(
+            f"{path} holds {axes} positions, not data.size={options.size}: arrays in files are cut with data.cut=tiles,"
+            " only folders and videos are resized"
+        )
+    if channels != {"rgb": 3, "rgba": 4, "gray": 1}.get(options.mode, channels):
+        raise ValueError(
+            f"{path} has {channels} channels, not those of data.mode={options.mode}: only folders are converted"
+        )
 
 
 KEY = "data"
@@ -232,25 +229,25 @@ def axes_of(where: Path | str, shape: Sequence[int], options: DataConfig) -> str
     Raises:
         ValueError: another number of axes, or several likely readings.
     """
-    none = f"{where} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] is needed, no length 0"
-    if 0 in shape:
-        raise ValueError(none)
-    if options.axes is not None:
-        if len(options.axes) != len(shape):
-            raise ValueError(f"{where} has shape {list(shape)}, not the axes of data.axes={options.axes}")
-        axes = options.axes
-    elif isinstance(options.size, tuple):
-        of_colour = len(shape) > len(options.size) and shape[-1] <= min(4, options.size[-1] - 1)
-        return "?" * (len(shape) - of_colour) + "C" * of_colour
-    elif readings := _two_readings(shape):
+    axes = _axes_by_shape(where, shape, options) if options.axes is None else options.axes
+    if 0 in shape or ("N" in axes and not 2 <= len(axes.replace("C", "")) <= 5):
+        raise ValueError(
+            f"{where} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] is needed, no length 0"
+        )
+    if len(axes) != len(shape):
+        raise ValueError(f"{where} has shape {list(shape)}, not the axes of data.axes={axes}")
+    return axes
+
+
+def _axes_by_shape(where: Path | str, shape: Sequence[int], options: DataConfig) -> str:
+    if isinstance(options.size, tuple):
+        has_channels = len(shape) > len(options.size) and shape[-1] <= min(4, options.size[-1] - 1)
+        return "?" * (len(shape) - has_channels) + "C" * has_channels
+    if readings := _two_readings(shape):
         ways = " or ".join(f"data.axes={reading}" for reading in readings)
         raise ValueError(f"{where} has shape {list(shape)}: say what its axes are, as by {ways}")
-    else:
-        of_channels = len(shape) >= 5 or (len(shape) == 4 and 1 <= shape[-1] <= 4)
-        axes = "N" + "?" * (len(shape) - 1 - of_channels) + "C" * of_channels
-    if "N" in axes and not 2 <= len(axes.replace("C", "")) <= 5:
-        raise ValueError(none)
-    return axes
+    has_channels = len(shape) >= 5 or (len(shape) == 4 and shape[-1] <= 4)
+    return "N" + "?" * (len(shape) - 1 - has_channels) + "C" * has_channels
 
 
 def _channels_last(values: NDArray[Any], axes: str) -> NDArray[Any]:
@@ -258,7 +255,7 @@ def _channels_last(values: NDArray[Any], axes: str) -> NDArray[Any]:
 
 
 def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
-    few = 3, 4  # channels of pictures, with alpha
+    few = (3, 4)  # channels of pictures, with alpha
     if len(shape) == 3 and shape[2] <= 16 and 32 <= max(shape[:2]) <= 2 * min(shape[:2]):
         return "NHW", "HWC with data.size=(32, 32)"
     if len(shape) == 4:

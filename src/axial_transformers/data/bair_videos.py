@@ -41,8 +41,8 @@ def _frame(feature: bytes, where: str) -> Image.Image:
     """Return the one value of Feature.bytes_list (1) . value (1)."""
     values = _nested(_nested([feature], where), where)
     if [len(value) for value in values] != [_SIDE * _SIDE * 3]:
-        found = ", ".join(f"{len(value):,}" for value in values[:8]) or "no"
-        raise FormatError(f"{where} has {found} bytes, not the {_SIDE * _SIDE * 3:,} of one {_SIDE}x{_SIDE} frame")
+        sizes = [len(value) for value in values[:8]]
+        raise FormatError(f"{where} has {sizes} bytes, not the 12,288 of one 64x64 frame")
     return Image.frombytes("RGB", (_SIDE, _SIDE), values[0])
 
 

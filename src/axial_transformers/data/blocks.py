@@ -5,7 +5,7 @@ from copy import copy
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,13 +84,9 @@ class Blocks(LazyArray):
         lengths = np.array([array.shape[:-1] for array in arrays])
         self._grids = -(-lengths // block) if repeats_edges else lengths // block
         self._axes = (self._grids > 1).argmax(axis=1)  # the first one with several blocks
-        self._starts = np.cumsum([0, *self._grids.prod(axis=1)])
+        self.counts = self._grids.prod(axis=1)  # of blocks, by array
+        self._starts = np.cumsum([0, *self.counts])
         super().__init__(range(int(self._starts[-1])), (*block, arrays[0].shape[-1]), values.type)
-
-    @property
-    def blocks_of_arrays(self) -> NDArray[np.int64]:
-        """Return how many blocks each array has."""
-        return np.diff(self._starts)
 
     def in_order(self) -> Self:
         """Return the blocks that are cut in order, in training too."""
@@ -103,7 +99,7 @@ class Blocks(LazyArray):
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         """Return the blocks of arrays in which these are, at places within the part that `uniforms` choose."""
-        corners = list[tuple[int, NDArray[np.int64]]]()
+        corners: list[tuple[int, NDArray[np.int64]]] = []
         for index, uniform in zip(indices, uniforms, strict=True):
             array, _ = self.located(self.numbers[int(index)])
             first, last = self._corners_of_part(array)
@@ -118,7 +114,7 @@ class Blocks(LazyArray):
         A slab is what lies at one index of an array's first axis with several blocks. Parts made of whole slabs share
         no position, wherever `cut` cuts their blocks.
         """
-        starts = list[int]()
+        starts: list[int] = []
         for array in range(len(self.arrays)):
             starts += range(int(self._starts[array]), int(self._starts[array + 1]), self._blocks_of_slab(array))
         return [*starts, len(self.numbers)]
@@ -171,17 +167,9 @@ class Blocks(LazyArray):
         return blocks
 
 
-class Cut(NamedTuple):
-    """Arrays, cut into blocks."""
-
-    blocks: Blocks
-    names: Names
-    """ARRAY#i,j,.. of a block, ARRAY#row,column of a tile, ARRAY#0012 of a clip."""
-    owners: NDArray[np.int64]
-    """The number of the array of each block."""
-
-
-def cut(arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, values: ValueRange, where: object) -> Cut:
+def cut(
+    arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, values: ValueRange, where: object
+) -> tuple[Blocks, Names, NDArray[np.int64]]:
     """Cut named arrays [*A, C] into blocks; without a size, each is one.
 
     Several sizes are those of the last axes: what lies on the axes before them are arrays of their own, ARRAY#i.
@@ -190,29 +178,29 @@ def cut(arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, val
         values: the range of all values.
         where: what errors call the source.
 
+    Returns:
+        The blocks; their names, ARRAY#i,j,.. of a block, ARRAY#row,column of a tile, ARRAY#0012 of a clip; and the
+        number of the array of each.
+
     Raises:
         ValueError: arrays of different axes, or smaller than a block.
     """
     block = _block_of_all(arrays, names, options, where)
-    parts = arrays
-    owners = np.arange(len(arrays))
-    indices = list[tuple[int, ...]]()
-    if len(arrays[0].shape) - 1 > len(block):
-        parts, owners_of_views = [], []
-        for number, array in enumerate(arrays):
-            for index in product(*map(range, array.shape[: -len(block) - 1])):
-                parts.append(View(array, index))
-                owners_of_views.append(number)
-                indices.append(index)
-        owners = np.array(owners_of_views)
+    parts: list[Sliced] = []
+    owners: list[int] = []
+    indices: list[tuple[int, ...]] = []
+    for number, array in enumerate(arrays):
+        for index in product(*map(range, array.shape[: -len(block) - 1])):
+            parts.append(View(array, index) if index else array)
+            owners.append(number)
+            indices.append(index)
     blocks = Blocks(parts, block, values, at_random=options.offsets == "random")
 
     def name(number: int) -> str:
         part, place = blocks.located(number)
-        index = indices[part] if indices else ()
-        return "#".join([names[int(owners[part])], *map(str, index)]) + _name_of_place(place, options)
+        return "#".join([names[owners[part]], *map(str, indices[part])]) + _name_of_place(place, options)
 
-    return Cut(blocks, Names(blocks.numbers, name), owners.repeat(blocks.blocks_of_arrays))
+    return blocks, Names(blocks.numbers, name), np.repeat(owners, blocks.counts)
 
 
 def _name_of_place(place: tuple[int, ...], options: DataConfig) -> str:
@@ -232,18 +220,19 @@ def _block_of_all(
         if len(axes) != len(first) - 1 or (block_of(tuple(axes), options), channels) != (block, first[-1]):
             raise ValueError(f"{where}: {differing(names[0], first, name, array.shape)}")
         if len(block) > len(axes) or any(np.less(axes[len(axes) - len(block) :], block)):
-            positions = "x".join(map(str, axes))
             raise ValueError(
-                f"{where}: {name} is of {positions} positions, less than one block of {list(block)}: remove it, or "
-                "lower data.size"
+                f"{where}: {name} is of {axes} positions, less than one block of {list(block)}: remove it, or lower"
+                " data.size"
             )
     return block
 
 
 def differing(name: str, shape: Sequence[int], other: str, other_shape: Sequence[int]) -> str:
     """Return a line about two arrays of different shapes, and what to do."""
-    sizes = f"{name} is {list(shape)}, and {other} is {list(other_shape)}"
-    return f"{sizes}: remove one, or give data.size with data.cut=crop or tiles, data.frames, or blocks by data.size"
+    return (
+        f"{name} is {list(shape)}, and {other} is {list(other_shape)}: remove one, or give data.size with data.cut=crop"
+        " or tiles, data.frames, or blocks by data.size"
+    )
 
 
 def block_of(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:

@@ -73,8 +73,8 @@ class DataConfig:
     axes: str | None = None
     """Axes of an array, one letter each: N (examples), C (channels), T (frames), D, H, W (depth, height, width), L
     (length), such as NCHW; for blocks (`size`) also without N, such as DHW. Of a scan: all of its axes, in place of
-    those that its file states. None: the last axis is channels if there are 5 axes or more, or 4 and it is at most 4
-    long; a scan has the axes of its file."""
+    those that its file states, such as NHW for slices that are examples. None: the last axis is channels if there are 5
+    axes or more, or 4 and it is at most 4 long; a scan has the axes of its file."""
 
     decimal: Literal[",", "."] | None = None
     """What stands before the decimals of a table. None: a point; or a comma in whole columns, if the separator is
@@ -98,11 +98,11 @@ class DataConfig:
         check_settings(self, "data.")
         check_axes(self.axes)
         check_grid(self.grid, "data.")
-        shares = self.validation_fraction, self.test_fraction or 0.0
-        if sum(shares) >= 1:
-            validation, test = shares
-            sizes = f"data.validation_fraction={validation} and data.test_fraction={test}"
-            raise ValueError(f"{sizes} must be less than 1 together")
+        if self.validation_fraction + (self.test_fraction or 0.0) >= 1:
+            raise ValueError(
+                f"data.validation_fraction={self.validation_fraction} and data.test_fraction={self.test_fraction} must"
+                " be less than 1 together"
+            )
         if isinstance(self.size, tuple) and len(self.size) == 1:
             object.__setattr__(self, "size", self.size[0])
         if self.size is None and self.cut != "exact":
@@ -114,8 +114,10 @@ class DataConfig:
         if isinstance(self.size, tuple) and self.frames is not None:
             raise ValueError(f"data.size={self.size} cuts blocks, of which data.frames is one side: give one size")
         if self.offsets == "random" and not self.divides:
-            ways = "for example data.frames=16, data.cut=tiles for pictures, or blocks: data.size=(16, 16, 16)"
-            raise ValueError(f"data.offsets=random needs the frames of a clip, {ways}")
+            raise ValueError(
+                "data.offsets=random needs the frames of a clip, for example data.frames=16, data.cut=tiles for"
+                " pictures, or blocks: data.size=(16, 16, 16)"
+            )
 
     @property
     def divides(self) -> bool:

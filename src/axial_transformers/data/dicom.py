@@ -24,8 +24,9 @@ _Slices = list[tuple[Any, NDArray[Any]]]
 
 def read_dicom(path: Path) -> Scan:
     """Return the slices of a series in the order of their positions, or a file; one slice has no depth."""
-    slices, header = _slices(path), b""
+    slices = _slices(path)
     tags, pixels = slices[0]
+    header = b""
     scale, offset = _only_scaling(path, slices)
     placed = all(each.get("ImagePositionPatient") and each.get("ImageOrientationPatient") for each, _ in slices)
     if placed and int(tags.get("NumberOfFrames") or 1) == 1:
@@ -46,7 +47,8 @@ def read_dicom(path: Path) -> Scan:
 
 def _slices(path: Path) -> _Slices:
     """Return the files of a series, in the order of their names."""
-    pydicom, slices = package("pydicom", path), _Slices()
+    pydicom = package("pydicom", path)
+    slices = _Slices()
     for file in [path] if path.is_file() else sorted(filter(is_dicom, path.rglob("*"))):
         with parsing(file):
             tags = pydicom.dcmread(file)
@@ -60,9 +62,11 @@ def _slices(path: Path) -> _Slices:
     first, _ = slices[0]
     for (tags, _), name in product(slices, _ALIKE):
         if tags.get(name) != first.get(name):
-            both = " and ".join(str(Path(each.filename).relative_to(path)) for each in (first, tags))
-            unlike = f"more than one series of slices ({both} differ in {name})"
-            raise ParsingError(f"{path} holds {unlike}: give a folder or file of one")
+            names = [Path(file_tags.filename).relative_to(path) for file_tags in (first, tags)]
+            raise ParsingError(
+                f"{path} holds more than one series of slices ({names[0]} and {names[1]} differ in {name}): give a"
+                " folder or file of one"
+            )
     return slices
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import shorten
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.errors import say
 from axial_transformers.data.lazy_array import Values, contents_of, joined, part_of
-from axial_transformers.data.names import Names, positions_of
+from axial_transformers.data.names import Names, as_names
 from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
 MAX_CLASSES = 1 << 16
 MAX_LISTED = 200
 """Characters of a list of classes in a message."""
-NAMES_AT_A_TIME = 1 << 16
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
 
@@ -52,8 +51,10 @@ class Examples:
 
     def __post_init__(self) -> None:
         if self.values.dtype not in TYPES or self.values.ndim < 3:
-            found, types = f"{self.values.dtype} {list(self.values.shape)}", ", ".join(each.__name__ for each in TYPES)
-            raise ValueError(f"an array of values must be [N, *A, C] of {types}, not {found}")
+            raise ValueError(
+                "an array of values must be [N, *A, C] of uint8, int16, uint16 or int32, not"
+                f" {self.values.dtype} {list(self.values.shape)}"
+            )
         if len(self.names) != len(self.values):
             raise ValueError(f"{len(self.names)} names for {len(self.values)} examples")
         if self.labels is not None and self.labels.shape != (len(self.values),):
@@ -64,17 +65,16 @@ class Examples:
 
     def __getitem__(self, indices: Indices) -> "Examples":
         """Return the chosen examples; a slice shares memory."""
-        names = self.names[indices] if isinstance(self.names, Names) else self._listed(indices)
-        labels = None if self.labels is None else self.labels[indices]
-        return replace(self, values=self.values[indices], names=names, labels=labels)
-
-    def _listed(self, indices: Indices) -> list[str]:
-        return [self.names[i] for i in positions_of(indices, len(self))]
+        return self._with_values(self.values[indices], indices)
 
     def part(self, chosen: slice) -> "Examples":
         """Return consecutive examples; of those in memory, a copy if fewer than half."""
-        labels = None if self.labels is None else self.labels[chosen]
-        return replace(self, values=part_of(self.values, chosen), names=self.names[chosen], labels=labels)
+        return self._with_values(part_of(self.values, chosen), chosen)
+
+    def _with_values(self, values: Values, indices: Indices) -> "Examples":
+        """Return the chosen examples, of which these are the values."""
+        labels = None if self.labels is None else self.labels[indices]
+        return replace(self, values=values, names=as_names(self.names)[indices], labels=labels)
 
     def spread(self, most: int | None) -> "Examples":
         """Return at most `most` examples, evenly spaced; None: all."""
@@ -110,8 +110,10 @@ class Examples:
             say(f"{where} has no titles: its columns are taken as {wanted}")
             return self
         if sorted(self.columns) != sorted(titles) or len({*titles}) < len(titles):
-            found = ", ".join(self.columns)
-            raise ValueError(f"{where} has the columns {found}, not {wanted}: rename its titles, or give other data")
+            raise ValueError(
+                f"{where} has the columns {', '.join(self.columns)}, not {wanted}: rename its titles, or give"
+                " other data"
+            )
         order = [self.columns.index(title) for title in titles]
         return replace(self, values=self.values[:, order], columns=tuple(titles))
 
@@ -176,25 +178,19 @@ class Examples:
         if self.range.grid:
             facts["grid"] = self.range.grid
         digest = hashlib.sha256(b'{"names": [')
-        for names in self._names_in_json():
-            digest.update(names)
+        for number, name in enumerate(self.names):
+            digest.update((", " * (number > 0) + json.dumps(name)).encode())
         digest.update(b"], " + json.dumps(facts)[1:].encode() + b"\0")
         for content in contents_of(self.values):
             digest.update(content)
         return digest.hexdigest()
 
-    def _names_in_json(self) -> Iterator[bytes]:
-        """Yield the names as the inside of a list in JSON, some at a time."""
-        for start in range(0, len(self), NAMES_AT_A_TIME):
-            names = json.dumps([*self.names[start : start + NAMES_AT_A_TIME]])[1:-1]
-            yield (", " * (start > 0) + names).encode()
-
 
 def labelled(labels: Any, count: int, where: object, names: Sequence[str] = (), first: int = 0) -> dict[str, Any]:
-    """Return the labels of examples and the names of all classes, as fields of `Examples`.
+    """Return the labels of examples and the names of all classes, as fields of `Examples`; nothing without labels.
 
     Args:
-        labels: an integer or a name for each example, [N] or [N, 1].
+        labels: an integer or a name for each example, [N] or [N, 1]; None: there are none.
         count: the number of examples N.
         where: what errors call the source.
         names: of the first classes; class i is else called i.
@@ -203,34 +199,26 @@ def labelled(labels: Any, count: int, where: object, names: Sequence[str] = (), 
     Raises:
         ValueError: other labels than `first` .. `first` + 65535, or more names; an example without a label.
     """
-    numbers, last = np.asarray(labels), first + MAX_CLASSES - 1
-    if _holds_names(numbers):
-        return _named_classes(numbers, count, where)
-    fits = numbers.dtype.kind in "ui" and numbers.size == count and numbers.shape[:1] == (count,)
-    if not fits or not first <= numbers.min() <= numbers.max() <= last:
-        found = f"{numbers.dtype} {list(numbers.shape)}" + (f" from {numbers.min()} to {numbers.max()}" if fits else "")
-        raise ValueError(f"{where} has labels {found}: {count} integers {first}..{last} are needed")
-    classes = numbers.reshape(-1).astype(np.int64) - first
-    return {"labels": classes, "class_names": tuple(map(str, [*names, *range(len(names), int(classes.max()) + 1)]))}
-
-
-def _holds_names(labels: NDArray[Any]) -> bool:
-    if labels.dtype.kind in "SU":
-        return True
-    return labels.dtype.kind == "O" and any(isinstance(each, str) for each in labels.flat)
-
-
-def _named_classes(labels: NDArray[Any], count: int, where: object) -> dict[str, Any]:
-    """Return what `labelled` does, of the names of classes, [N] or [N, 1]."""
-    words = labels.reshape(-1)
-    gaps = sum(not isinstance(each, str | bytes) for each in words)
-    if gaps:
-        raise ValueError(f"{where} has {gaps:,} of {len(words):,} labels that are no names: give each example one")
-    names, numbers = np.unique(words.astype(str), return_inverse=True)
-    if labels.shape not in ((count,), (count, 1)) or len(names) > MAX_CLASSES:
-        found = f"{len(names):,} names in an array of {list(labels.shape)}"
-        raise ValueError(f"{where} has labels of {found}: one of at most {MAX_CLASSES:,} for each example is needed")
-    return {"labels": numbers, "class_names": tuple(names.tolist())}
+    if labels is None:
+        return {}
+    stored = np.asarray(labels)
+    kind = stored.dtype.kind
+    labels_of_examples = stored.reshape(-1)
+    if kind == "O" and all(isinstance(label, str | bytes) for label in labels_of_examples):
+        kind = "U"
+    wanted = f"{count} integers {first}..{first + MAX_CLASSES - 1} are needed, or names"
+    if stored.shape not in ((count,), (count, 1)) or kind not in "uiSU":
+        raise ValueError(f"{where} has labels {stored.dtype} {list(stored.shape)}: {wanted}")
+    if kind in "SU":
+        classes, numbers = np.unique(labels_of_examples.astype(str), return_inverse=True)
+        names = classes.tolist()
+    else:
+        numbers = labels_of_examples.astype(np.int64) - first
+    lowest, highest = int(numbers.min()), int(numbers.max())
+    if lowest < 0 or highest >= MAX_CLASSES:
+        raise ValueError(f"{where} has labels from {lowest + first} to {highest + first}: {wanted}")
+    class_names = map(str, [*names, *range(len(names), highest + 1)])
+    return {"labels": numbers, "class_names": tuple(class_names)}
 
 
 def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examples:
@@ -247,21 +235,28 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         TypeError: a data set without a length, or values that are no integers.
         ValueError: no items, values out of range, or items that differ in shape or in having labels.
     """
-    if not hasattr(dataset, "__len__"):
-        raise TypeError(f"dataset must have a length, as a torch Dataset has, not be a {type(dataset).__name__}")
     if not len(dataset):
         raise ValueError("dataset has no items")
-    parts, labels, allowed = list[NDArray[Any]](), list[Any](), ValueRange(lowest, lowest + num_values - 1)
+    parts: list[NDArray[Any]] = []
+    labels: list[Any] = []
+    allowed = ValueRange(lowest, lowest + num_values - 1)
     for i in range(len(dataset)):
         item = dataset[i]
         x, label = item if isinstance(item, tuple) else (item, None)
-        array = np.asarray(x)[..., None] if hasattr(x, "getbands") and np.ndim(x) == 2 else np.asarray(x)
+        array = np.asarray(x)
+        if array.ndim == 2 and hasattr(x, "getbands"):
+            array = array[..., None]
         if array.dtype.kind not in "bui":
-            advice = "leave out transforms such as ToTensor, or round its values"
-            raise TypeError(f"dataset[{i}] holds {array.dtype} values, not integers: {advice}")
-        if array.ndim < 2 or (parts and array.shape != parts[0].shape[1:]):
-            wanted = f"{list(parts[0].shape[1:])} as dataset[0]" if parts else "[*A, C], channels last"
-            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not {wanted}")
+            raise TypeError(
+                f"dataset[{i}] holds {array.dtype} values, not integers: leave out transforms such as ToTensor, or"
+                " round its values"
+            )
+        if array.ndim < 2:
+            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not [*A, C], channels last")
+        if parts and array.shape != parts[0].shape[1:]:
+            raise ValueError(
+                f"dataset[{i}] has shape {list(array.shape)}, not {list(parts[0].shape[1:])} as dataset[0]"
+            )
         if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
             raise ValueError(f"dataset[{i}] has values {ValueRange.of(array)}, not {allowed}")
         parts.append(array.astype(allowed.type)[None])
@@ -271,5 +266,5 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         values=joined(parts),
         names=Names(range(len(labels))),
         range=allowed,
-        **(labelled(labels, len(labels), "dataset", getattr(dataset, "classes", ())) if has_labels else {}),
+        **labelled(labels if has_labels else None, len(labels), "dataset", getattr(dataset, "classes", ())),
     )

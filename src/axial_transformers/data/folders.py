@@ -5,13 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import TypeVar
+from typing import Any
 
 from axial_transformers.data.errors import WrongSizeError, say
 from axial_transformers.progress import Progress
 from axial_transformers.wording import counted
-
-Array = TypeVar("Array")
 
 RUN = {"train.json", "metrics.jsonl"}
 MAX_NAMED = 5
@@ -22,7 +20,8 @@ def files_below(folder: Path) -> tuple[list[Path], str]:
 
     That is what is hidden, links to folders, empty folders, runs of `axial train`, and what cannot be read.
     """
-    found, left_out = list[Path](), Counter[str]()
+    files: list[Path] = []
+    left_out: Counter[str] = Counter()
     for root, folders, names in os.walk(folder, onerror=lambda _: left_out.update(["unreadable folder"])):
         here = Path(root)
         left_out["empty folder"] += not folders and not names
@@ -30,16 +29,21 @@ def files_below(folder: Path) -> tuple[list[Path], str]:
             left_out["training run"] += 1
             folders.clear()
             continue
-        hidden = [name for name in (*folders, *names) if name.startswith(".")]
-        links = [name for name in folders if name not in hidden and (here / name).is_symlink()]
-        left_out["hidden name"] += len(hidden)
-        left_out["linked folder"] += len(links)
-        folders[:] = [name for name in folders if name not in (*hidden, *links)]
-        files = [here / name for name in names if name not in hidden]
-        found += [file for file in files if file.is_file()]
-        left_out["broken link"] += sum(file.is_symlink() and not file.exists() for file in files)
-    counts = ", ".join(counted(number, kind) for kind, number in left_out.items() if number)
-    return sorted(found, key=lambda file: file.relative_to(folder).as_posix()), counts and f"left out: {counts}"
+        for name in [*folders]:
+            is_hidden = name.startswith(".")
+            if is_hidden or (here / name).is_symlink():
+                left_out["hidden name" if is_hidden else "linked folder"] += 1
+                folders.remove(name)
+        for name in names:
+            file = here / name
+            if name.startswith("."):
+                left_out["hidden name"] += 1
+            elif file.is_file():
+                files.append(file)
+            elif file.is_symlink():
+                left_out["broken link"] += 1
+    counts = ", ".join(counted(number, kind) for kind, number in sorted(left_out.items()) if number)
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix()), counts and f"left out: {counts}"
 
 
 def natural_key(file: PurePath) -> list[str | int]:
@@ -50,10 +54,10 @@ def natural_key(file: PurePath) -> list[str | int]:
 def gather(
     root: Path,
     files: Sequence[Path],
-    read: Callable[[Path], Iterable[tuple[str, Array]]],
+    read: Callable[[Path], Iterable[tuple[str, Any]]],
     skip_bad: int | None,
     progress: Progress,
-) -> tuple[list[Array], list[str], list[int]]:
+) -> tuple[list[Any], list[str], list[int]]:
     """Return the arrays that `read` makes of files, their names, and the numbers of their files.
 
     Args:
@@ -64,8 +68,12 @@ def gather(
     Raises:
         ValueError: one line about the files that cannot be read, if they are more or all.
     """
-    arrays, names, owners, faults = list[Array](), list[str](), list[int](), list[ValueError]()
+    arrays: list[Any] = []
+    names: list[str] = []
+    owners: list[int] = []
+    faults: list[ValueError] = []
     for number, file in enumerate(progress(files)):
+        place = file.relative_to(root).as_posix() if file != root else root.resolve().name
         try:
             named_arrays = [*read(file)]
         except WrongSizeError:
@@ -73,19 +81,22 @@ def gather(
         except ValueError as error:
             faults.append(error)
             continue
-        place = file.relative_to(root).as_posix() if file != root else root.resolve().name
         for suffix, array in named_arrays:
             arrays.append(array)
             names.append(place + suffix)
             owners.append(number)
-    more = [f"and {len(faults) - MAX_NAMED:,} more"] if len(faults) > MAX_NAMED else []
-    line = "; ".join([*map(str, faults[:MAX_NAMED]), *more])
-    if faults and len(files) == 1:
+    if not faults and not arrays:
+        raise ValueError(f"{root} holds no examples")
+    if not faults:
+        return arrays, names, owners
+    if len(files) == 1:
         raise faults[0]
+    line = "; ".join(map(str, faults[:MAX_NAMED]))
+    if len(faults) > MAX_NAMED:
+        line += f"; and {len(faults) - MAX_NAMED:,} more"
     usual = min(max(5, len(files) // 5), (len(files) - 1) // 2)
     if len(faults) > (usual if skip_bad is None else skip_bad) or not arrays:
-        advice = f" (data.skip_bad={len(faults)} leaves out {len(faults)} of {len(files)} files)"
-        raise ValueError(line + (advice if arrays else ""))
-    if faults:
-        say(f"left out, {len(faults)} of {len(files)} files: {line}")
+        advice = f" (data.skip_bad={len(faults)} leaves them out, of {len(files)} files)" if arrays else ""
+        raise ValueError(line + advice)
+    say(f"left out, {len(faults)} of {len(files)} files: {line}")
     return arrays, names, owners

@@ -34,7 +34,9 @@ class _Stated:
     """
 
     def __init__(self, array: Any, dtype: np.dtype[Any], reverse: bool) -> None:
-        self._array, self.dtype, self._reverse = array, dtype, reverse
+        self._array = array
+        self.dtype = dtype
+        self._reverse = reverse
         self.shape: tuple[int, ...] = array.shape[::-1] if reverse else array.shape
         self.ndim = len(self.shape)
 
@@ -46,21 +48,22 @@ class _Stated:
         return np.asarray(self._array[places]).view(self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self[()] if dtype is None else self[()].astype(dtype)
+        return np.asarray(self[()], dtype)
 
 
 def read_hdf5(path: Path, name: str = "") -> Scan:
     """Return the dataset of this name, or the only one that is not the scale of an axis."""
-    h5py, names = package("h5py", path), list[str]()
+    h5py = package("h5py", path)
+    datasets: dict[str, Any] = {}
     if not h5py.is_hdf5(path):
         raise ParsingError(f"{path} is no HDF5, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
     file = h5py.File(path, "r")  # open as long as its dataset
-    file.visit(names.append)
-    datasets = {each: file[each] for each in names if isinstance(file[each], h5py.Dataset)}
-    scales = {each for each, dataset in datasets.items() if dataset.is_scale}
+    file.visititems(lambda place, member: datasets.update({place: member}))
+    datasets = {place: member for place, member in datasets.items() if isinstance(member, h5py.Dataset)}
+    scales = {place for place, dataset in datasets.items() if dataset.is_scale}
     chosen = datasets[chosen_array(path, name, datasets, scales)]
     axes = [] if chosen.shape is None else [_name_of(axis) for axis in chosen.dims]
-    return _scan_of(chosen, axes, chosen.attrs, "MATLAB_class" in chosen.attrs)
+    return _scan_of(chosen, axes, "MATLAB_class" in chosen.attrs)
 
 
 def _name_of(axis: Any) -> str:
@@ -84,7 +87,7 @@ def read_zarr(path: Path, name: str = "") -> Scan:
         if places and not group:
             name = name or places[0]
     chosen = chosen_array(path, name, arrays, left_out)
-    return _scan_of(arrays[chosen], axes[chosen], arrays[chosen].attrs)
+    return _scan_of(arrays[chosen], axes[chosen])
 
 
 def _axes_in_zarr(array: Any) -> list[str]:
@@ -114,14 +117,15 @@ def chosen_array(path: Path, name: str, arrays: Mapping[str, Any], left_out: Col
     return names[0]
 
 
-def _scan_of(array: Any, names: Sequence[str], attributes: Mapping[str, Any], reverse: bool = False) -> Scan:
+def _scan_of(array: Any, names: Sequence[str], reverse: bool = False) -> Scan:
     """Return an array, with what its attributes say about its values.
 
     They are those of NetCDF: stored numbers are kept, and what they mean in another unit is beside them.
     """
-    stated = _Stated(array, _type_of(array.dtype, attributes), reverse)
-    large = array.nbytes > _AT_ONCE
-    values: Any = stated if large else stated[()]
+    attributes = array.attrs
+    values: Any = _Stated(array, _type_of(array.dtype, attributes), reverse)
+    if array.nbytes <= _AT_ONCE:
+        values = values[()]
     _say_missing(values, attributes)
     scale, offset = (float(np.ravel(attributes.get(each, usual))[0]) for each, usual in _SCALING)
     return Scan(values, _axes_of(names, values.shape), scale, offset, SUFFIX)
@@ -143,9 +147,8 @@ _SCALING = (("scale_factor", 1.0), ("add_offset", 0.0))
 
 def _type_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
     """Return the type of stored integers; NetCDF 3 had none without a sign, so an attribute says it."""
-    stated = attributes.get("_Unsigned", "")
-    text = stated.decode() if isinstance(stated, bytes) else str(stated)
-    kind = {"true": "u", "false": "i"}.get(text.lower())
+    stated = np.asarray(attributes.get("_Unsigned", "")).astype(str).item()
+    kind = {"true": "u", "false": "i"}.get(stated.lower())
     return np.dtype(f"{stored.byteorder}{kind}{stored.itemsize}") if kind and stored.kind in "iu" else stored
 
 

@@ -7,6 +7,7 @@ import glob
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +22,9 @@ from axial_transformers.data.images import Member, PixelKind, at_size, decoded, 
 from axial_transformers.data.lazy_array import LazyArray
 from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
-from axial_transformers.data.value_range import ValueRange, integers, range_of
+from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
 from axial_transformers.progress import Progress, renamed
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 from axial_transformers.wording import engineering
 
 BUILDERS = {".parquet": "parquet", ".tar": "webdataset"}
@@ -42,16 +43,16 @@ class PartOfSource(NamedTuple):
     def names(self) -> Sequence[str]:
         """Return the names of rows: their keys, of webdataset, or their numbers, after the name of the file or part."""
         if "__key__" in self.dataset.features:
-            keys, places = self.dataset["__key__"][:], dict[str, str]()
-            if self.files:
-                places = {str(path.resolve()): f"{name}#" for name, path in self.files}
-            urls = self.dataset["__url__"][:] if "__url__" in self.dataset.features else [""] * len(keys)
-            return [places.get(url, self.prefix) + key for url, key in zip(urls, keys, strict=True)]
-        if not self.files:
-            return joined_names([(self.prefix, Names(range(len(self.dataset))))])
-        parquet = import_module("pyarrow.parquet")
-        rows = [(name, parquet.read_metadata(path).num_rows) for name, path in self.files]
-        return joined_names([(f"{name}#", Names(range(count))) for name, count in rows])
+            keys = self.dataset["__key__"][:]
+            if not self.files:
+                return [self.prefix + key for key in keys]
+            places = {str(path.resolve()): name for name, path in self.files}
+            return [f"{places[url]}#{key}" for url, key in zip(self.dataset["__url__"][:], keys, strict=True)]
+        counts = [(self.prefix, len(self.dataset))]
+        if self.files:
+            parquet = import_module("pyarrow.parquet")
+            counts = [(f"{name}#", parquet.read_metadata(path).num_rows) for name, path in self.files]
+        return joined_names([(prefix, Names(range(count))) for prefix, count in counts])
 
 
 def is_saved(folder: Path) -> bool:
@@ -66,7 +67,7 @@ def pinned(source: str) -> str:
         return f"{source.partition('@')[0]}@{_builder(datasets, source, ()).hash}"
 
 
-def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSource]:
+def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
     """Return the parts of a data set that its splits, or the names of its files, state.
 
     Args:
@@ -88,32 +89,28 @@ def open_parts(source: str, files: Sequence[Path] = ()) -> dict[Part, PartOfSour
         else:
             splits = datasets.load_from_disk(source)
     named = splits if isinstance(splits, Mapping) else {"train": splits}
-    found = dict[Part, PartOfSource]()
+    files_by_part = _files_by_part(files) if len(files) > 1 else {}
+    parts: dict[Part, PartOfSource] = {}
     for name, dataset in named.items():
         part = part_of_folder(str(name))
         if part and len(dataset):
-            prefix = f"{name}#" if len(named) > 1 else ""
-            own = _files_by_part(files).get(part, []) if len(files) > 1 else []
-            below = [(file.relative_to(source).as_posix(), file) for file in own]
-            found[part] = PartOfSource(dataset, prefix, below)
-    if not found:
+            below = [(file.relative_to(source).as_posix(), file) for file in files_by_part.get(part, [])]
+            parts[part] = PartOfSource(dataset, f"{name}#" if len(named) > 1 else "", below)
+    if not parts:
         raise ValueError(f"{source} has no split train, validation or test with rows: there are {', '.join(named)}")
-    return found
+    return parts
 
 
 def _library(source: str) -> Any:
-    require_extra("datasets", "datasets", source)
-    return import_module("datasets")  # takes seconds
+    return import_extra("datasets", "datasets", source)  # takes seconds
 
 
 def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
     """Return the builder of a data set, of no other revision than the source names."""
     builder = datasets.load_dataset_builder(**_named(source, files))
-    match = HUB.fullmatch(source)
-    asked = match and match["revision"]
+    name, _, revision = source.partition("@")
     of_cache = type(builder).__module__ == "datasets.packaged_modules.cache.cache"  # the latest there, without the hub
-    if asked and of_cache and builder.hash != asked:
-        name = source.partition("@")[0]
+    if of_cache and revision not in ("", builder.hash):
         raise ParsingError(
             f"{source}: the hub does not answer, and the latest copy is {name}@{builder.hash}: name that"
         )
@@ -129,16 +126,14 @@ def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _files_by_part(files: Sequence[Path]) -> dict[Part, list[Path]]:
-    by_part = dict[Part, list[Path]]()
+    by_part: dict[Part, list[Path]] = {}
     for file in files:
         part = part_of_file(file.stem) or part_of_folder(file.parent.name) or "train"
         by_part.setdefault(part, []).append(file)
     return by_part
 
 
-def load_dataset(
-    parts: Sequence[PartOfSource], source: str, options: DataConfig, progress: Progress = iter
-) -> Examples:
+def load_dataset(parts: Sequence[PartOfSource], source: str, options: DataConfig, progress: Progress) -> Examples:
     """Return all rows of some parts of a data set, which are read when they are selected.
 
     Raises:
@@ -150,26 +145,34 @@ def load_dataset(
 
     dataset = concatenate_datasets([part.dataset for part in parts])
     features = dataset.features
-    pictures = [name for name, each in features.items() if isinstance(each, Image)]
-    arrays = [name for name, each in features.items() if hasattr(each, "feature") or hasattr(each, "shape")]
-    labels_may_be = [name for name, each in features.items() if re.search("int|string", getattr(each, "dtype", ""))]
-    classes = [name for name in labels_may_be if isinstance(features[name], ClassLabel)]
+    pictures: list[str] = []
+    arrays: list[str] = []
+    labels_may_be: list[str] = []
+    classes: list[str] = []
+    for name, feature in features.items():
+        if isinstance(feature, Image):
+            pictures.append(name)
+        elif hasattr(feature, "feature") or hasattr(feature, "shape"):
+            arrays.append(name)
+        elif re.search("int|string", getattr(feature, "dtype", "")):
+            labels_may_be.append(name)
+        if isinstance(feature, ClassLabel):
+            classes.append(name)
     classes = classes or [name for name in labels_may_be if name in ("label", "cls")]
 
     name = _chosen(source, "data.column", options.column, pictures or arrays, [*pictures, *arrays], features)
     rows = Rows(dataset.select_columns([name]).with_format("arrow"), source, options, progress)
-    classified = dict[str, Any]()
+    labels = None
     if classes or options.label_column is not None:
         name = _chosen(source, "data.label_column", options.label_column, classes, labels_may_be, features)
         labels = dataset.select_columns([name]).with_format("arrow")[:].column(0).to_numpy()
-        if labels.dtype.kind not in "ui" or labels.max() >= 0:  # the hub marks classes that are kept secret by -1
-            names = getattr(features[name], "names", None) or ()
-            classified = labelled(labels, len(dataset), f"{source}: {name}", names)
+        if labels.dtype.kind in "ui" and labels.max() < 0:  # the hub marks classes that are kept secret by -1
+            labels = None
     return Examples(
         values=rows,
         names=joined_names([("", part.names()) for part in parts]),
-        range=rows.found.modelled(source, None if rows.kind else options.num_values),
-        **classified,
+        range=rows.range.modelled(source, None if rows.kind else options.num_values),
+        **labelled(labels, len(dataset), f"{source}: {name}", getattr(features[name], "names", None) or ()),
     )
 
 
@@ -179,16 +182,12 @@ def _chosen(
     """Return the name of a column: the one that is asked for, or the only usual one."""
     if asked in possible or (asked is None and len(usual) == 1):
         return asked or usual[0]
-    if asked in features:
-        wrong = f"a column {asked} of {_type_of(features[asked])}, which cannot be it"
-    elif asked:
+    wrong = "several columns" if usual else "no column"
+    if asked:
         wrong = f"no column {asked}"
-    else:
-        wrong = "several columns that can be it" if usual else "no column that can be it"
-    if possible:
-        raise ValueError(f"{source} has {wrong}: set {setting} to one of {', '.join(possible)}")
     columns = ", ".join(f"{name} ({_type_of(feature)})" for name, feature in features.items())
-    raise ValueError(f"{source} has {wrong}: images and arrays of numbers are read; there are {columns}")
+    advice = f"; set {setting} to one of {', '.join(possible)}" if possible else ""
+    raise ValueError(f"{source} has {wrong} that can be it: there are {columns}{advice}")
 
 
 def _type_of(feature: Any) -> str:
@@ -209,35 +208,38 @@ class Rows(LazyArray):
     """The channels of images; None for arrays."""
 
     def __init__(self, column: Any, source: str, options: DataConfig, progress: Progress = iter) -> None:
-        self.column, self.source, self.options = column, source, options
-        (first,), batches = self._cells([0]), self._batches(range(len(column)), progress)
+        self.column = column
+        self.source = source
+        self.options = options
+        (first,) = self._cells([0])
+        batches = self._batches(range(len(column)), progress)
         if isinstance(first, Member):
-            kinds, self.found = {kind_of_images(batch, options) for batch in batches}, ValueRange(0, 255)
-            if "gray16" in kinds:
+            self.range = BYTES
+            self.kind = kind_of_images(chain.from_iterable(batches), options)
+            if self.kind == "gray16":
                 raise ValueError(f"{source} holds pictures of 16 bits: save their values as arrays")
-            self.kind = "rgba" if "rgba" in kinds else "rgb" if "rgb" in kinds else "gray"
         else:
-            self.found = range_of(source, batches, options.grid, rounding=True)
+            self.range = range_of(source, batches, options.grid, rounding=True)
             if first.dtype == np.uint8:  # images in uint8 are 0..255
-                self.found = ValueRange.around([self.found, example_of(first, source, options)[1]])
-        super().__init__(range(len(column)), self._example(first).shape, self.found.type)
+                self.range = ValueRange.around([self.range, example_of(first, source, options)[1]])
+        super().__init__(range(len(column)), self._example(first).shape, self.range.type)
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
         values = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         for value, cell in zip(values, self._cells(numbers.tolist()), strict=True):
             example = self._example(cell)
             if example.shape != value.shape:
-                where = cell if isinstance(cell, Member) else self.source
-                sizes = f"is {list(example.shape)} where the first row is {list(value.shape)}"
-                raise ValueError(f"{where} {sizes}: give data.size and data.cut (crop or stretch)")
+                raise ValueError(
+                    f"{cell if isinstance(cell, Member) else self.source} is {list(example.shape)} where the first row"
+                    f" is {list(value.shape)}: give data.size and data.cut (crop or stretch)"
+                )
             value[...] = example
         return values
 
     def _example(self, cell: Any) -> NDArray[np.integer]:
         if self.kind is None:
-            return example_of(integers(cell, self.found), self.source, self.options)[0]
-        image = decoded(cell, self.kind, self.options.background, self.options.palette)
-        return at_size(cell, image, self.options)
+            return example_of(integers(cell, self.range), self.source, self.options)[0]
+        return at_size(cell, decoded(cell, self.kind, self.options), self.options)
 
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield how the rows are read, and what they hold: images are not decoded."""
@@ -257,7 +259,8 @@ class Rows(LazyArray):
         cells = self.column[rows].column(0).combine_chunks()
         if hasattr(cells, "field"):
             return [self._file(cell or {}, row) for row, cell in zip(rows, cells.to_pylist(), strict=True)]
-        shape, cells = [len(cells)], getattr(cells, "storage", cells)
+        shape = [len(cells)]
+        cells = getattr(cells, "storage", cells)
         while hasattr(cells, "value_lengths"):  # the numpy format of `datasets` takes 700 times as long
             lengths = cells.value_lengths().unique().to_pylist() or [0]
             if len(lengths) > 1 or None in lengths:
@@ -268,7 +271,8 @@ class Rows(LazyArray):
 
     def _file(self, cell: dict[str, Any], row: int) -> Member:
         """Return the image file in a cell, or the one of its path if `datasets` has downloaded it."""
-        content, path = cell.get("bytes"), cell.get("path") or ""
+        content = cell.get("bytes")
+        path = cell.get("path") or ""
         name = f"{self.source}: {path or f'row {row}'}"
         if content is None and path:
             from datasets import config

@@ -6,16 +6,16 @@ What Pillow would read in part is refused, and what it converts is said.
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
+from PIL import ExifTags, Image, ImageFile, ImageOps
 
-from axial_transformers.data.config import DataConfig, Palette
+from axial_transformers.data.config import DataConfig
 from axial_transformers.data.errors import ParsingError, WrongSizeError, parsing, say
 from axial_transformers.data.npy import read_array
 
@@ -56,7 +56,7 @@ def opened(file: Path | Member) -> Iterator[ImageFile.ImageFile]:
 
 def _unread_part(image: ImageFile.ImageFile) -> str | None:
     """Return why Pillow shows only a part of an image, or None."""
-    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
+    tags = getattr(image, "tag_v2", {})
     bits, bands, formats = tags.get(258, (8,)), tags.get(277, 1), tags.get(339, ())
     if image.mode == "F" or (image.mode.startswith("I") and not is_gray16(image)):
         return f"has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first"
@@ -119,17 +119,22 @@ def is_gray16(image: Image.Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
+def kind_of_images(files: Iterable[Path | Member], options: DataConfig) -> PixelKind:
     """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     if options.mode in ("rgb", "rgba"):
         return options.mode
-    kinds = Counter[PixelKind]()
+    kinds: Counter[PixelKind] = Counter()
     for file in files:
         with suppress(ParsingError):  # which decoding raises again
             kinds[_kind(file, options, options.background is None and not kinds["rgba"])] += 1
     if 2 * kinds["gray16"] > kinds.total():
         return "gray16"
-    return "gray" if options.mode == "gray" else "rgba" if kinds["rgba"] else "rgb" if kinds["rgb"] else "gray"
+    if options.mode == "gray":
+        return "gray"
+    for kind in ("rgba", "rgb"):
+        if kinds[kind]:
+            return kind
+    return "gray"
 
 
 def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelKind:
@@ -143,31 +148,26 @@ def _kind(file: Path | Member, options: DataConfig, finds_alpha: bool) -> PixelK
         return "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
 
 
-def decoded(
-    file: Path | Member, kind: PixelKind, background: str | None = None, palette: Palette = "colours"
-) -> Image.Image:
+def decoded(file: Path | Member, kind: PixelKind, options: DataConfig) -> Image.Image:
     """Return the upright image in mode I (16-bit), L, RGB or RGBA, before the background."""
     deep = kind == "gray16"
     with opened(file) as header:
         if is_gray16(header) != deep:
-            bits = "8 bits a channel, not 16" if deep else "16 bits a channel, not 8"
-            raise ParsingError(f"{file} has {bits}: convert or remove it; data.mode=gray reads 16-bit gray images")
+            raise ParsingError(
+                f"{file} has {8 if deep else 16} bits a channel, not {16 if deep else 8}: convert or remove it;"
+                " data.mode=gray reads 16-bit gray images"
+            )
         say_conversion(header)
         image = upright(header)
-        if palette == "indices" and image.mode in ("P", "PA"):
+        if options.palette == "indices" and image.mode in ("P", "PA"):
             if kind != "gray":
                 raise ParsingError(f"{file} has a palette, and others colours: use data.palette=colours")
             return Image.frombytes("L", image.size, image.getchannel(0).tobytes())
         if kind != "rgba" and is_transparent(image):
-            if background is None or deep:
+            if options.background is None or deep:
                 raise ParsingError(f"{file} is transparent in places: data.background=white flattens it")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, background), image.convert("RGBA"))
-        return image if image.mode == MODES[kind] else image.convert(MODES[kind])
-
-
-def read_image(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, NDArray[np.integer]]]:
-    """Yield the values [H, W, C] of an image, with no suffix."""
-    yield "", at_size(file, decoded(file, kind, options.background, options.palette), options)
+            image = Image.alpha_composite(Image.new("RGBA", image.size, options.background), image.convert("RGBA"))
+        return image.convert(MODES[kind])
 
 
 def at_size(
@@ -177,20 +177,22 @@ def at_size(
     resampling: Image.Resampling = Image.Resampling.LANCZOS,
 ) -> NDArray[np.integer]:
     """Return the values [H, W, C] of an image of the options' size, or of what whole tiles cover."""
-    size = options.size
+    size: Any = options.size
     if options.palette == "indices":
         resampling = Image.Resampling.NEAREST
-    if isinstance(size, int) and options.cut == "exact" and image.size != (size, size):
-        sizes = f"{file} is {image.width}x{image.height} pixels, not {size}x{size}"
-        raise WrongSizeError(f"{sizes}: remove it, or use data.cut=crop, stretch or tiles")
-    if isinstance(size, int) and options.cut == "crop":
+    if size and options.cut == "exact" and image.size != (size, size):
+        raise WrongSizeError(
+            f"{file} is {image.width}x{image.height} pixels, not {size}x{size}: remove it, or use data.cut=crop,"
+            " stretch or tiles"
+        )
+    if options.cut == "crop":
         image = ImageOps.fit(image, (size, size), resampling)
-    if isinstance(size, int) and options.cut == "stretch":
+    if options.cut == "stretch":
         image = image.resize((size, size), resampling)
     pixels = np.atleast_3d(np.asarray(image))
     if image.mode == "I":
         pixels = pixels.clip(0, 65535).astype(np.uint16)  # resizing may overshoot
-    if isinstance(size, int) and options.cut == "tiles":
+    if options.cut == "tiles":
         if min(image.size) < size:
             raise ParsingError(f"{file} is smaller than a tile of {size}x{size}: remove it, or lower data.size")
         pixels = pixels[: image.height // size * size, : image.width // size * size]

@@ -29,11 +29,11 @@ def kind_of(model: Any, letters: str | None = None) -> str:
     """Return what an example is called, one of `KINDS`.
 
     Args:
-        model: the configuration of a model of the data: its shape, channels, num_values and values.
+        model: the configuration of a model of the data: its shape, channels, num_values and has_order.
         letters: of the axes, as in `DataConfig.axes`.
     """
     stated, shape, axes = {*(letters or "")} - {*"NC"}, model.shape, len(model.shape)
-    numbers = model.values == "ordinal"
+    numbers = model.has_order
     symbols = not numbers and model.num_values > _BYTE
     if axes > 2 and (stated or not symbols):
         return "clip" if is_clip(axes, model.num_values, letters) else "volume"

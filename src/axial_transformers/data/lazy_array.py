@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +11,8 @@ from numpy.typing import NDArray
 from axial_transformers.data.names import positions_of
 
 _AT_A_TIME = 1024
-
-
-class Values(Protocol):
-    """Integers [N, *A, C], channels last: an array of NumPy, or a `LazyArray`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def ndim(self) -> int: ...
-    def __len__(self) -> int: ...
-    def __getitem__(self, indices: Any, /) -> Any:
-        """Return the examples of a slice, of positions, or where booleans are true, as an array of NumPy."""
-
-    def __array__(self, dtype: Any = None, /) -> NDArray[Any]: ...
+Values: TypeAlias = "NDArray[np.integer] | LazyArray"
+"""Integers [N, *A, C], channels last."""
 
 
 class LazyArray(ABC):

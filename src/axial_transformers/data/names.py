@@ -1,7 +1,7 @@
 """Names of examples, made when they are asked for: a string for each of millions of rows takes more than the rows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,7 @@ class Names(Sequence[str]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: Any) -> "Names": ...
-    def __getitem__(self, index: Any) -> "str | Names":
+    def __getitem__(self, index: Any) -> Any:
         """Return one name, or those of a slice, of positions, or where booleans are true."""
         if isinstance(index, int | np.integer):
             return self._name(int(self._numbers[index]))
@@ -57,6 +53,11 @@ def positions_of(indices: Any, count: int) -> NDArray[np.int64]:
     if positions.size and not -count <= positions.min() <= positions.max() < count:
         raise IndexError(f"positions {positions.min()}..{positions.max()} of {count} examples")
     return positions % max(count, 1)
+
+
+def as_names(names: Sequence[str]) -> Names:
+    """Return names of which some can be selected as of an array."""
+    return names if isinstance(names, Names) else Names(range(len(names)), names.__getitem__)
 
 
 def joined_names(parts: Sequence[tuple[str, Sequence[str]]]) -> Names:

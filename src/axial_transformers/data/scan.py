@@ -1,14 +1,13 @@
 """What a reader of scans returns."""
 
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 
 _AXES = {1: "L", 2: "HW", 3: "DHW", 4: "TDHW"}
 
@@ -33,8 +32,7 @@ class Scan:
 
 def package(name: str, path: Path) -> Any:
     """Return a package of the extra `scientific`, which reads this file."""
-    require_extra("scientific", name, str(path))
-    return import_module(name)
+    return import_extra("scientific", name, str(path))
 
 
 def usual_axes(count: int, channels: bool = False) -> str:

@@ -15,23 +15,9 @@ from axial_transformers.data.errors import ParsingError, parsing, say, saying_on
 from axial_transformers.data.hdf5_and_zarr import SUFFIX, chosen_array, read_hdf5, read_zarr, write_hdf5
 from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
-from axial_transformers.data.scan import Scan, header_of, package, usual_axes
+from axial_transformers.data.scan import Scan as Scan, header_of, package, usual_axes
 from axial_transformers.storage.files import source_path, written_whole
 
-__all__ = [
-    "SUFFIXES",
-    "WRITTEN",
-    "Scan",
-    "advice_on",
-    "is_scan",
-    "moved",
-    "parted",
-    "read_scan",
-    "read_stored",
-    "suffix_of",
-    "with_axes",
-    "write_scan",
-]
 WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", SUFFIX, ".npy")
 """Suffixes of what `write_scan` writes."""
 _TIFF_AXES = str.maketrans("XYZIQS", "WHDDDC")
@@ -59,7 +45,8 @@ def read_scan(path: str | Path, axes: str | None = None) -> Scan:
     """Return the scan in a file, in a folder with one DICOM series, or in `file::dataset` of several arrays.
 
     Args:
-        axes: letters of the axes, in place of those that the file states; or of the last axes, if they are the same.
+        axes: letters of the axes, in place of those that the file states. N is an axis of examples. Channels that the
+            file states may be left out, if the others are the same.
 
     Raises:
         ValueError: one line for files that are damaged, hold no numbers, or are not one scan; for axes that the file
@@ -76,37 +63,35 @@ def read_stored(path: str | Path) -> Scan:
     if suffix != ".zarr" and (source_path(file).is_dir() or is_dicom(file)):
         suffix = ".dcm"
     file.stat()  # names a missing file
-    if suffix not in _ROWS:
-        known = f"is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files"
-        raise ParsingError(advice_on(file) or f"{file} {known}")
+    row = _ROWS.get(suffix)
+    if row is None:
+        raise ParsingError(
+            advice_on(file) or f"{file} is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files"
+        )
     with parsing(file), saying_once(file):
-        return _ROWS[suffix].read(file, name) if name else _ROWS[suffix].read(file)
+        return row.read(file, name) if row.of_arrays else row.read(file)
 
 
 def with_axes(path: str | Path, scan: Scan, axes: str | None) -> Scan:
     """Return a scan with the axes that the user states, or else those of the file; errors as of `read_scan`."""
-    scan = replace(scan, axes=_axes_as_told(path, scan, axes))
     values = scan.values
-    if values.dtype.kind not in "biuf" or min(values.shape, default=0) < 1 or len({*scan.axes}) < values.ndim:
-        found = f"an array of shape {list(values.shape)}, {values.dtype}, with axes {scan.axes}"
-        wanted = "integers or floats on 1 to 4 axes and channels, none of length 0"
-        raise ParsingError(f"{path} holds {found}: give {wanted}, for example as .npy")
-    return scan
-
-
-def _axes_as_told(path: str | Path, scan: Scan, axes: str | None) -> str:
-    """Return the axes of the file, or those that the user states."""
-    stated, letters = scan.axes, (axes or "").removeprefix("N")
-    shape = list(scan.values.shape)
-    same_end = "C" not in letters and stated.replace("C", "").endswith(letters)
-    if letters and not same_end:
-        if len(letters) != len(shape):
-            raise ParsingError(f"{path} has shape {shape} and axes {stated}, not those of data.axes={axes}")
-        return letters
-    if "?" in stated and len(stated) == len(shape):
+    shape = list(values.shape)
+    stated = scan.axes
+    if axes is not None and axes != stated.replace("C", ""):
+        if len(axes) != len(shape):
+            raise ParsingError(
+                f"{path} has shape {shape} and axes {stated}, not those of data.axes={axes}: name all of them"
+            )
+        stated = axes
+    elif "?" in stated and len(stated) == len(shape):
         ways = {"?HW": "DHW or CHW", "T?HW": "TDHW or TCHW"}.get(stated, "TDHWC or TCDHW")
         raise ParsingError(f"{path} has shape {shape}: say what its axes are, as by data.axes={ways}")
-    return stated
+    if values.dtype.kind not in "biuf" or min(shape, default=0) < 1 or len({*stated}) < len(shape):
+        raise ParsingError(
+            f"{path} holds an array of shape {shape}, {values.dtype}, with axes {stated}: give integers or floats on"
+            " 1 to 4 axes and channels, none of length 0, for example as .npy"
+        )
+    return replace(scan, axes=stated)
 
 
 def advice_on(path: Path) -> str | None:
@@ -149,17 +134,17 @@ def _read_nibabel(path: Path) -> Scan:
 def _scaling_of(path: Path, stored: Any) -> tuple[float, float]:
     """Return slope and intercept; AFNI has a slope for each volume."""
     scaling = getattr(stored, "scaling", None)
-    slopes = {*(() if scaling is None else np.ravel(scaling).tolist())} or {1.0}
+    slopes = np.unique(1.0 if scaling is None else scaling)
     if len(slopes) > 1:
         raise ParsingError(f"{path} has volumes of {len(slopes)} factors: convert it, for example by 3dcopy to .nii.gz")
-    return float(stored.slope) * slopes.pop(), float(stored.inter)
+    return float(stored.slope * slopes[0]), float(stored.inter)
 
 
 def _geometry_of(nibabel: Any, path: Path, image: Any) -> bytes:
     """Return the geometry of an image in a pair of files, or of another format than NIfTI."""
     if isinstance(image, nibabel.Nifti1Pair):  # whose header is one of NIfTI but for where its values are
-        second = isinstance(image, nibabel.Nifti2Pair)
-        header = (nibabel.Nifti2Header if second else nibabel.Nifti1Header)(image.header.binaryblock, check=False)
+        kind = nibabel.Nifti2Header if isinstance(image, nibabel.Nifti2Pair) else nibabel.Nifti1Header
+        header = kind(image.header.binaryblock, check=False)
         header["magic"] = header.single_magic
         header["vox_offset"] = 0
         return bytes(header.binaryblock)
@@ -177,11 +162,8 @@ def _without_short_axes(values: NDArray[Any]) -> NDArray[Any]:
 
 def _say_if_few_occur(values: NDArray[Any]) -> None:
     """Say that few numbers of 16 bits occur, as in a file that a tool has scaled to all of them."""
-    occurs = np.zeros(1 << 16, np.bool_)
-    for part in values:
-        occurs[part.astype(np.uint16)] = True
-    numbers = np.flatnonzero(occurs).astype(np.uint16).astype(values.dtype.newbyteorder("="))
-    low, high = int(numbers.min()), int(numbers.max())
+    numbers = np.unique(np.concatenate([np.unique(part) for part in values]))
+    low, high = int(numbers[0]), int(numbers[-1])
     if _FEW * len(numbers) < min(high - low, values.size):
         say(
             f"only {len(numbers):,} of the numbers from {low} to {high} occur, as where a tool has scaled them: a model"
@@ -224,7 +206,8 @@ def _read_itk(path: Path) -> Scan:
 def _read_fits(path: Path, name: str = "") -> Scan:
     """Return the image of this name, or the only one; integers are without a sign where FITS says so by BZERO."""
     package("astropy", path)
-    fits, images = import_module("astropy.io.fits"), dict[str, Any]()
+    fits = import_module("astropy.io.fits")
+    images: dict[str, Any] = {}
     with fits.open(path, do_not_scale_image_data=True) as file:
         for number, image in enumerate(file):
             if image.is_image and image.shape:
@@ -244,7 +227,6 @@ def _read_fits(path: Path, name: str = "") -> Scan:
 class _Format(NamedTuple):
     """A row of the table of formats."""
 
-    name: str
     suffixes: tuple[str, ...]
     read: Callable[..., Scan]
     of_arrays: bool = False
@@ -252,34 +234,31 @@ class _Format(NamedTuple):
 
 
 FORMATS = (
-    _Format("NIfTI", (".nii", ".nii.gz"), _read_nibabel),
-    _Format("NIfTI or Analyze in two files", (".hdr",), _read_nibabel),
-    _Format("FreeSurfer", (".mgz", ".mgh"), _read_nibabel),
-    _Format("AFNI", (".head",), _read_nibabel),
-    _Format("NRRD", (".nrrd", ".nhdr"), _read_itk),
-    _Format("MetaImage", (".mha", ".mhd"), _read_itk),
-    _Format("DICOM", (".dcm",), read_dicom),
-    _Format("TIFF", (".tif", ".tiff"), _read_tiff),
-    _Format("FITS", (".fits", ".fit", ".fts", ".fits.gz"), _read_fits, of_arrays=True),
-    _Format("HDF5", (".h5", ".hdf5", ".he5"), read_hdf5, of_arrays=True),
-    _Format("NetCDF 4", (".nc", ".nc4"), read_hdf5, of_arrays=True),
-    _Format("MATLAB 7.3", (".mat",), read_hdf5, of_arrays=True),
-    _Format("Zarr", (".zarr",), read_zarr, of_arrays=True),
+    _Format((".nii", ".nii.gz"), _read_nibabel),
+    _Format((".hdr",), _read_nibabel),  # NIfTI or Analyze in two files
+    _Format((".mgz", ".mgh"), _read_nibabel),  # FreeSurfer
+    _Format((".head",), _read_nibabel),  # AFNI
+    _Format((".nrrd", ".nhdr"), _read_itk),
+    _Format((".mha", ".mhd"), _read_itk),  # MetaImage
+    _Format((".dcm",), read_dicom),
+    _Format((".tif", ".tiff"), _read_tiff),
+    _Format((".fits", ".fit", ".fts", ".fits.gz"), _read_fits, of_arrays=True),
+    _Format((".h5", ".hdf5", ".he5"), read_hdf5, of_arrays=True),
+    _Format((".nc", ".nc4"), read_hdf5, of_arrays=True),  # NetCDF 4
+    _Format((".mat",), read_hdf5, of_arrays=True),  # MATLAB 7.3
+    _Format((".zarr",), read_zarr, of_arrays=True),
 )
 """The table of formats: a row for each; what NIfTI does not hold returns from archives as HDF5."""
 _ROWS = {suffix: row for row in FORMATS for suffix in row.suffixes}
 SUFFIXES = (*_ROWS,)
 _ENVI = "ENVI: convert it, for example by gdal_translate -of GTiff"
-_BIO = "for example by bfconvert to .ome.tif"
 _CONVERTED = {
     **dict.fromkeys((".bil", ".bip", ".bsq"), _ENVI),
-    **dict.fromkeys(
-        (".grb", ".grb2", ".grib", ".grib2"), "GRIB: convert it, for example by grib_to_netcdf -k 4 to .nc"
-    ),
+    **dict.fromkeys((".grb", ".grb2", ".grib", ".grib2"), "GRIB: convert it, as by grib_to_netcdf -k 4 to .nc"),
     **dict.fromkeys((".sgy", ".segy"), "SEG-Y: convert it, for example by segyio.tools.cube to .npy"),
     **dict.fromkeys((".img", ".brik"), "the values of a file beside it: give that, which ends in .hdr or .HEAD"),
-    ".czi": f"CZI: convert it, {_BIO}",
-    ".nd2": f"ND2: convert it, {_BIO}",
+    ".czi": "CZI: convert it, for example by bfconvert to .ome.tif",
+    ".nd2": "ND2: convert it, for example by bfconvert to .ome.tif",
     ".mnc": "MINC: convert it, for example by mnc2nii",
 }
 """Formats that are not read, and what else a file of this suffix is."""
@@ -303,7 +282,8 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
     Raises:
         ValueError: one line for other suffixes, and for values that the format cannot hold. Nothing is left behind.
     """
-    suffix, axes = suffix_of(path), like.axes if values.ndim == len(like.axes) else ""
+    suffix = suffix_of(path)
+    axes = like.axes if values.ndim == len(like.axes) else ""
     with written_whole(path) as aside, parsing(path, "cannot be written", ""):
         if suffix in (".nii", ".nii.gz"):
             if "C" in axes:
@@ -342,12 +322,13 @@ def moved(scan: Scan, corner: Sequence[int]) -> Scan:
 
 def _as_header(scan: Scan) -> Any:
     nibabel = import_module("nibabel")
-    second = len(scan.header) == nibabel.Nifti2Header.sizeof_hdr
-    return (nibabel.Nifti2Header if second else nibabel.Nifti1Header)(scan.header or None)
+    is_second = len(scan.header) == nibabel.Nifti2Header.sizeof_hdr
+    return (nibabel.Nifti2Header if is_second else nibabel.Nifti1Header)(scan.header or None)
 
 
 def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
-    nibabel, header = package("nibabel", path), _as_header(like)
+    nibabel = package("nibabel", path)
+    header = _as_header(like)
     kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
     header["vox_offset"] = 0  # extensions are not kept
     header.set_data_dtype(values.dtype)

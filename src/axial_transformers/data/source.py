@@ -1,6 +1,7 @@
 """Sources: what a name stands for, what there is, and the examples of its parts."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
-from axial_transformers.data.arrays import example_shape, is_one_array, load_arrays, volume_in
-from axial_transformers.data.blocks import Blocks, Sliced, channels_last, cut, differing, range_of_array
+from axial_transformers.data.arrays import example_shape, load_arrays, volume_in
+from axial_transformers.data.blocks import Blocks, Sliced, View, channels_last, cut, differing, range_of_array
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
 from axial_transformers.data.errors import ParsingError, say
 from axial_transformers.data.examples import Examples, labelled
@@ -89,10 +90,12 @@ def open_source(name: str | Path, config: DataConfig | None = None, progress: Pr
     config = config or DataConfig()
     path = DIGITS if name == "digits" else source_path(name)
     if is_hub_dataset(name):
-        return Source(name, path, Listing("arrow", [], []), config, progress)
-    if not (path.exists() or scans.is_scan(path)):
+        listing = Listing("arrow", [], [])
+    elif path.exists() or scans.is_scan(path):
+        listing = list_files(path, config)
+    else:
         raise FileNotFoundError(f"{path}: no such file or folder (the bundled digits are called digits)")
-    return Source(name, path, list_files(path, config), config, progress)
+    return Source(name, path, listing, config, progress)
 
 
 def name_of(source: str | Path) -> str:
@@ -128,12 +131,10 @@ class Source:
         config: how they are read.
     """
 
-    def __init__(
-        self, name: str | Path, path: Path, listing: Listing, config: DataConfig, progress: Progress = iter
-    ) -> None:
+    def __init__(self, name: str | Path, path: Path, listing: Listing, config: DataConfig, progress: Progress) -> None:
         if name == "digits":
-            config = replace(config, num_values=config.num_values or 17)
-            config = replace(config, validation_fraction=150 / 1797, test_fraction=297 / 1797)
+            values = config.num_values or 17
+            config = replace(config, num_values=values, validation_fraction=150 / 1797, test_fraction=297 / 1797)
         self.name = name
         self.path = path
         self.listing = listing
@@ -154,19 +155,23 @@ class Source:
         return scans.with_axes(file, self._read_stored(file), self.config.axes)
 
     def _check_options(self) -> None:
-        config, kind = self.config, self.listing.kind
+        config = self.config
+        kind = self.listing.kind
         if not kind:
             raise self._nothing()
         if kind != "video" and (config.frames, config.stride) != (None, 1):
-            cutters = "which data.frames and data.stride cut: data.size cuts other arrays"
-            raise ValueError(f"{self.name} holds no videos, {cutters}")
+            raise ValueError(
+                f"{self.name} holds no videos, which data.frames and data.stride cut: data.size cuts other arrays"
+            )
         if kind in ("image", "video") and isinstance(config.size, tuple):
             raise ValueError(f"data.size={config.size} cuts arrays and scans: give pictures and videos one size")
 
     def _nothing(self) -> ValueError:
-        if any(file.suffix.lower() in video.SUFFIXES for file in (self.path, *self.listing.others)):
-            return ValueError(f"{self.path} holds videos: set how many frames a clip has, for example data.frames=16")
         for file in (self.path, *self.listing.others):
+            if file.suffix.lower() in video.SUFFIXES:
+                return ValueError(
+                    f"{self.path} holds videos: set how many frames a clip has, for example data.frames=16"
+                )
             if advice := scans.advice_on(file):
                 return ValueError(advice)
         return ValueError(
@@ -187,21 +192,26 @@ class Source:
         Raises:
             ValueError: an array or scan that cannot be read.
         """
-        kind, files = self.listing.kind, self.listing.files
-        if kind == "scan":
-            with warnings.catch_warnings(action="ignore"):  # `part` gives the same ones
+        kind = self.listing.kind
+        files = self.listing.files
+        with warnings.catch_warnings(action="ignore"):  # `part` gives the same ones
+            if kind == "scan":
                 scan = self.scan(files[0])
-            axes = [(letter, length) for letter, length in zip(scan.axes, scan.values.shape) if letter != "C"]
-            return "".join(letter for letter, _ in axes), [tuple(length for _, length in axes)]
-        if kind == "array":
-            with warnings.catch_warnings(action="ignore"):
+                lengths = dict(zip(scan.axes, scan.values.shape, strict=True))
+                lengths = {letter: length for letter, length in lengths.items() if letter not in "NC"}
+                return "".join(lengths), [tuple(lengths.values())]
+            if kind == "array":
                 shape = example_shape(files[0], self.config)
-            return "", [shape] if len(shape) > 1 else []
-        if kind == "video":
-            files = [frame for folder in files if folder.is_dir() for frame in video.frames_in(folder)]
-        elif kind != "image":
-            return "", []
-        return "", _sizes_of_pictures(files[:: max(1, len(files) // MAX_OPENED)])
+                return "", [shape] if len(shape) > 1 else []
+            if kind == "video":
+                files = [frame for folder in files if folder.is_dir() for frame in video.frames_in(folder)]
+            elif kind != "image":
+                return "", []
+        sizes: list[tuple[int, ...]] = []
+        for file in files[:: max(1, len(files) // MAX_OPENED)]:
+            with suppress(ParsingError), images.opened(file) as header:
+                sizes.append(images.upright_size(header))
+        return "", sizes
 
     def part(self, split: Split = "train") -> Examples:
         """Return the examples of one split; see `load`."""
@@ -225,82 +235,82 @@ class Source:
                 f"blocks, which {self.name} has not: use data.offsets=fixed"
             )
         if split in ("validation", "test") and len(examples) < FEW:
-            few = f"only {counted(len(examples), 'example')}, too few for a reliable bits/dim"
-            say(f"the {split} part of {self.name} has {few}: use a larger data.{split}_fraction or more data")
+            say(
+                f"the {split} part of {self.name} has only {counted(len(examples), 'example')}, too few for a reliable"
+                f" bits/dim: use a larger data.{split}_fraction or more data"
+            )
         return examples
 
     def _examples_of(self, split: Split) -> Examples:
         """Return the examples of one split, not yet cut into tiles; of blocks in order, whole slabs."""
         if self.listing.is_one_file and split != "all":
             if self.listing.kind == "image":
-                give = "give a folder of pictures, or split=all"
-                raise ValueError(f"{self.path} is one picture without a {split} part: {give}")
+                raise ValueError(
+                    f"{self.path} is one picture without a {split} part: give a folder of pictures, or split=all"
+                )
             if split != "train" and split == part_of_file(self.path.stem):
                 split = "all"
         if split == "all":
-            return self._read([*(self._names or chain(*self._parts.values()))])
-        if self._unstated is not None:
-            advice = "give the file itself, or rename it"
-            raise ValueError(f"{self._unstated} does not name its split (train, validation, test): {advice}")
+            return self._read([*(chain(*self._parts.values()) if self._is_in_order else self._below)])
+        self._require_stated()
         if split in self._parts and split != "train":
             return self._read(self._parts[split])
         train = self._parts.get("train", [])
-        if not train:
-            raise self._empty(split)
-        if self._names is None:
+        if self._is_in_order and train:
             return self._consecutive(self._read(train), split)
-        assigned = hashed_parts([self._names[file] for file in train], self.config.seed, *self._shares)
-        chosen = [file for file, part in zip(train, assigned, strict=True) if part == split]
-        if not chosen:
+        names = [self._below[file].as_posix() for file in train]
+        assigned = hashed_parts(names, self.config.seed, *self._shares)
+        files = [file for file, part in zip(train, assigned, strict=True) if part == split]
+        if not files:
             raise self._empty(split)
-        return self._read(chosen)
+        return self._read(files)
+
+    def _require_stated(self) -> None:
+        """Raise ValueError for an array file whose name has to state its part, and does not."""
+        if self.listing.kind != "array" or self.listing.is_one_file:
+            return
+        for file, part in self._stated.items():
+            if part is None:
+                raise ValueError(
+                    f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
+                )
 
     def _consecutive(self, examples: Examples, split: Split) -> Examples:
         bounds = bounds_of(examples.values)
         chosen = consecutive_part(len(bounds) - 1, split, *self._shares)
         if chosen.start == chosen.stop:
-            raise self._empty(split, ", or smaller blocks by data.size" * isinstance(examples.values, Blocks))
+            raise self._empty(split, "give more examples, or smaller blocks by data.size")
         return examples.part(slice(bounds[chosen.start], bounds[chosen.stop]))
 
-    def _empty(self, split: Split, smaller: str = "") -> EmptySplitError:
-        share = ""
+    def _empty(self, split: Split, advice: str = "give more examples") -> EmptySplitError:
         if split != "train":
-            share = f", raise data.{split}_fraction, or give that part as a source with split=all"
-        none = f"{self.name} has no {split} examples (it states {', '.join(self._parts)})"
-        return EmptySplitError(f"{none}: give more examples{smaller}{share}")
+            advice += f", raise data.{split}_fraction, or give that part as a source with split=all"
+        return EmptySplitError(f"{self.name} has no {split} examples (it states {', '.join(self._parts)}): {advice}")
 
     @cached_property
     def _parts(self) -> dict[Part, list[Any]]:
         """Files, or data sets, by the part that their names or folders state. What states none trains."""
-        files = self.listing.files
         if self._is_dataset:
-            of_builder = [] if self.listing.kind == "arrow" else files
+            of_builder = [] if self.listing.kind == "arrow" else self.listing.files
             datasets = hugging_face.open_parts(str(self.name), of_builder)
             return {part: [dataset] for part, dataset in datasets.items()}
-        parts = dict[Part, list[Any]]()
-        for file in files:
-            parts.setdefault(self._stated_part(file) or "train", []).append(file)
+        parts: dict[Part, list[Any]] = {}
+        for file, part in self._stated.items():
+            parts.setdefault(part or "train", []).append(file)
         return parts
 
+    @cached_property
+    def _stated(self) -> dict[Path, Part | None]:
+        """The part that the name of each file states, or its folder below that of the source."""
+        return {file: self._stated_part(file) for file in self.listing.files}
+
     def _stated_part(self, file: Path) -> Part | None:
-        """Return the part that a file's name, or its folder below that of the source, states."""
         if self.listing.is_one_file:
             return None
         if self.listing.kind == "array":
             return part_of_file(file.stem)
         folders = file.relative_to(self.path).parts[:-1]
         return part_of_folder(folders[0]) if folders else None
-
-    @cached_property
-    def _states_parts(self) -> bool:
-        return not self.listing.is_one_file and any(map(self._stated_part, self.listing.files))
-
-    @property
-    def _unstated(self) -> Path | None:
-        """Return the first array file whose name has to state its part, and does not."""
-        if self.listing.kind != "array" or self.listing.is_one_file:
-            return None
-        return next((file for file in self.listing.files if self._stated_part(file) is None), None)
 
     @cached_property
     def _below(self) -> dict[Path, Path]:
@@ -312,23 +322,25 @@ class Source:
         below = {file: file.relative_to(self.path) for file in self.listing.files}
         if not self._states_parts:
             return below
-        for file in below:
-            if self._stated_part(file) is None:
+        for file, part in self._stated.items():
+            if part is None:
                 raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
         return {file: path.relative_to(path.parts[0]) for file, path in below.items()}
 
-    @cached_property
-    def _names(self) -> dict[Path, str] | None:
-        """Names of single files, by whose hash parts are chosen that nothing states; None: these parts are in order."""
-        if self._is_dataset or self.listing.is_one_file or self.listing.kind == "array":
-            return None
-        return {file: path.as_posix() for file, path in self._below.items()}
+    @property
+    def _states_parts(self) -> bool:
+        return any(self._stated.values())
+
+    @property
+    def _is_in_order(self) -> bool:
+        """True if parts that nothing states follow each other; those of single files are chosen by their names."""
+        return self._is_dataset or self.listing.is_one_file or self.listing.kind == "array"
 
     @property
     def _shares(self) -> tuple[float, float]:
         """The shares of examples that validate and that test, of parts that nothing states."""
         validation = 0.0 if "validation" in self._parts else self.config.validation_fraction
-        usual = 0.1 if self._names and not self._states_parts else 0.0
+        usual = 0.0 if self._is_in_order or self._states_parts else 0.1
         test = usual if self.config.test_fraction is None else self.config.test_fraction
         return validation, 0.0 if "test" in self._parts else test
 
@@ -345,11 +357,15 @@ class Source:
             return load_arrays(items, self.config, self.path if len(self.listing.files) > 1 else None)
         root = scans.parted(self.path)[0].parent if self.listing.is_one_file else self.path
         arrays, names, owners = gather(root, items, self._arrays_in, self.config.skip_bad, self._progress)
-        values_range = self._range_of(arrays, names)
+        values_range = BYTES
+        if not self._of_bytes:
+            grid = self.config.grid
+            ranges = [range_of_array(name, array, grid, rounding=True) for name, array in zip(names, arrays)]
+            values_range = ValueRange.around(ranges)
         values: Values
-        names_of_values: Sequence[str] = names
+        names_of_values: Sequence[str]
         if self._of_pixels and not self.config.divides:
-            values = joined_alike(arrays, names, values_range, self.path)
+            values, names_of_values = joined_alike(arrays, names, values_range, self.path), names
         else:
             values, names_of_values, owners_of_blocks = cut(arrays, names, self.config, values_range, self.path)
             owners = [owners[number] for number in owners_of_blocks]
@@ -363,7 +379,8 @@ class Source:
     @property
     def _holds_examples(self) -> bool:
         """True if array files hold [N, *A, C], and not one array each that is cut."""
-        return self.listing.kind == "array" and not is_one_array(self.config)
+        is_cut = isinstance(self.config.size, tuple) or "N" not in (self.config.axes or "N")
+        return self.listing.kind == "array" and not is_cut
 
     @property
     def _of_pixels(self) -> bool:
@@ -383,29 +400,28 @@ class Source:
     def _arrays_in(self, file: Path) -> Iterator[tuple[str, Sliced]]:
         """Yield the arrays [*A, C] of a file, with suffixes of their names."""
         if self.listing.kind == "image":
-            yield from images.read_image(file, self._pixel_kind, self.config)
+            image = images.decoded(file, self._pixel_kind, self.config)
+            yield "", images.at_size(file, image, self.config)
         elif self.listing.kind == "video":
             yield from video.read_videos(file, self._pixel_kind, self.config)
         elif self.listing.kind == "scan":
             scan = self.scan(file)
-            yield "", channels_last(scan.values, scan.axes)
+            array = channels_last(scan.values, scan.axes)
+            if "N" not in scan.axes:
+                yield "", array
+                return
+            for number in range(array.shape[0]):
+                yield f"#{number}", View(array, (number,))
         else:
             yield "", volume_in(file, self.config)
-
-    def _range_of(self, arrays: Sequence[Sliced], names: Sequence[str]) -> ValueRange:
-        if self._of_bytes:
-            return BYTES
-        grid = self.config.grid
-        ranges = [range_of_array(name, array, grid, rounding=True) for name, array in zip(names, arrays, strict=True)]
-        return ValueRange.around(ranges)
 
     def _labels_of(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return the classes of examples of these files, as fields of `Examples`; nothing without classes."""
         if self._classes is None:
             return {}
         names = sorted({*self._classes.values()})
-        numbers = {name: number for number, name in enumerate(names)}
-        return labelled([numbers[self._classes[file]] for file in files], len(files), self.path, names)
+        numbers = np.searchsorted(names, [self._classes[file] for file in files])
+        return labelled(numbers, len(files), self.path, names)
 
     @cached_property
     def _classes(self) -> dict[Path, str] | None:
@@ -415,8 +431,10 @@ class Source:
         classes = {file: path.parts[0] for file, path in self._below.items() if path.parts[1:]}
         loose = len(self._below) - len(classes)
         if classes and loose:
-            files = counted(loose, "file")
-            say(f"{files} beside sub-folders: no example has a class; for classes, move all files into sub-folders")
+            say(
+                f"{counted(loose, 'file')} beside sub-folders: no example has a class; for classes, move all files into"
+                " sub-folders"
+            )
         return None if loose else classes
 
     def _in_tiles(self, examples: Examples) -> Examples:
@@ -446,15 +464,6 @@ def joined_alike(
     return values
 
 
-def _sizes_of_pictures(files: Sequence[Path]) -> list[tuple[int, ...]]:
-    """Return width and height of each picture that can be opened."""
-    sizes = list[tuple[int, ...]]()
-    for file in files:
-        with suppress(ParsingError), images.opened(file) as header:
-            sizes.append(images.upright_size(header))
-    return sizes
-
-
 def list_files(source: Path, config: DataConfig) -> Listing:
     """Return what is read of a file or a folder, and what is not."""
     if scans.is_scan(source) or not source.is_dir():
@@ -464,18 +473,19 @@ def list_files(source: Path, config: DataConfig) -> Listing:
         say(f"{left_out} in {source}")
     if hugging_face.is_saved(source):
         return Listing("arrow", [file for file in shown if file.suffix == ".arrow"], [])
-    by_kind = dict[str, list[Path]]()
+    by_kind: defaultdict[str, list[Path]] = defaultdict(list)
     for file in shown:
-        by_kind.setdefault(_kind_of_file(file, config), []).append(file)
+        if kind := _kind_of_file(file, config):
+            by_kind[kind].append(file)
     pictures = by_kind.pop("image", [])
     if config.frames is not None:
         folders_of_frames = {file.parent for file in pictures}
-        by_kind["video"] = sorted([*by_kind.get("video", []), *folders_of_frames])
+        by_kind["video"] = sorted([*by_kind["video"], *folders_of_frames])
     elif pictures:  # beside images, a TIFF file of several pages is one that is not read
         by_kind["image"] = [file for file in shown if file.suffix.lower() in images.SUFFIXES]
-    by_kind["array"] = [file for file in by_kind.get("array", []) if file.parent == source]
-    kind = next((kind for kind in KINDS_OF_FOLDER if by_kind.get(kind)), "")
-    files = by_kind.get(kind, []) if kind else []
+    by_kind["array"] = [file for file in by_kind["array"] if file.parent == source]
+    kind = next((kind for kind in KINDS_OF_FOLDER if by_kind[kind]), "")
+    files = by_kind[kind]
     if kind in ("array", "parquet", "tar"):
         files.sort(key=lambda file: (file.parent, natural_key(file)))
     read = {*files}

@@ -38,18 +38,22 @@ def part_of_file(stem: str) -> Part | None:
 
 def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float) -> list[Part]:
     """Return the splits of named examples, each by its own name and the seed; at least one validates."""
-    shares = [_fraction(name, seed) for name in names]
-    parts: list[Part] = [
-        "test" if share < test else "validation" if share < test + validation else "train" for share in shares
-    ]
+    shares: list[float] = []
+    parts: list[Part] = []
+    for name in names:
+        digest = hashlib.sha256(f"{seed}\0{name}".encode(errors="surrogateescape")).digest()
+        share = int.from_bytes(digest[:8], "big") / 2**64
+        shares.append(share)
+        if share < test:
+            parts.append("test")
+        elif share < test + validation:
+            parts.append("validation")
+        else:
+            parts.append("train")
     if validation > 0 and "validation" not in parts and parts.count("train") > 1:
-        parts[min((share, i) for i, share in enumerate(shares) if parts[i] == "train")[1]] = "validation"
+        _, first = min((share, i) for i, share in enumerate(shares) if parts[i] == "train")
+        parts[first] = "validation"
     return parts
-
-
-def _fraction(name: str, seed: int) -> float:
-    digest = hashlib.sha256(f"{seed}\0{name}".encode(errors="surrogateescape")).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def consecutive_part(count: int, split: Split, validation: float, test: float) -> slice:

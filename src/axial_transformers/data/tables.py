@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import ParsingError, parsing, say
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 from axial_transformers.wording import counted
 
 SUFFIXES = (".csv", ".tsv")
@@ -31,23 +30,14 @@ class Table(NamedTuple):
     """Title and type of each, int or float; the titles are empty where the first row has none."""
     numbers: NDArray[np.int64]
     """The number of each row in the file, from 0, without the titles and empty lines."""
-    titled: bool
-    """True if the first row has the titles."""
-    labels: tuple[str, ...] | None
-    """The class of each row, if a column is named for it."""
+    classes: NDArray[Any] | None
+    """The class of each row, an integer if all are, else a name; None: no column is named for them."""
 
     @property
     def titles(self) -> tuple[str, ...] | None:
         """Return the titles of the columns; None without a first row of them."""
-        return tuple(name for name, _ in self.columns) if self.titled else None
-
-    @property
-    def classes(self) -> NDArray[Any] | None:
-        """Return the class of each row: integers if all are, else names."""
-        if self.labels is None:
-            return None
-        are_numbers = all(map(str.isdecimal, self.labels))
-        return np.array(self.labels, np.int64 if are_numbers else str)
+        titles = tuple(title for title, _ in self.columns)
+        return titles if any(titles) else None
 
 
 def read_table(path: Path, label_column: str | None = None, decimal: str | None = None) -> Table:
@@ -69,25 +59,40 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     titled = not any(_NUMBER.fullmatch(_with_point(cell, mark)) for cell in cells[0] for mark in marks)
     titles = cells[0].tolist() if titled else [f"column {i + 1}" for i in range(cells.shape[1])]
     body = cells[titled:]
-    if label_column is not None and label_column not in titles:
+    kept = np.ones(len(body), np.bool_)
+    classes: NDArray[Any] | None = None
+    columns: list[_Column] = []
+    others: list[str] = []
+    for title, column in zip(titles, body.T, strict=True):
+        if title == label_column:
+            classes = column
+            kept &= _is_known(column)
+            continue
+        numbers = None if _TIMES.search(title) else _numbers_of(f"{path}: column {title}", column, marks)
+        if numbers is None:
+            others.append(title)
+        else:
+            columns.append(_Column(title if titled else "", *numbers))
+            kept &= np.isfinite(columns[-1].numbers)
+    if label_column is not None and classes is None:
         say(f"{path} has no column {label_column}, which data.label_column names: its rows have no classes")
-    labels = body[:, titles.index(label_column)] if label_column in titles else None
-    columns = _columns_of_numbers(path, titles, body, marks, label_column)
-    numbers = [column.numbers for column in columns]
-    kept = np.isfinite(np.array(numbers)).all(axis=0)
-    if labels is not None:
-        kept = kept & ~np.vectorize(_is_gap, otypes=[bool])(labels)
-    if not numbers or not kept.any():
+    if not columns or not kept.any():
         raise ParsingError(f"{path} has no column of numbers, or a gap in each row: its shape is {list(cells.shape)}")
+    if others:
+        say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
     if not kept.all():
         say(f"{path}: left out, {counted(len(body) - int(kept.sum()), 'row')} with a gap")
+    if classes is not None:
+        are_numbers = all(map(str.isdecimal, classes[kept]))
+        classes = classes[kept].astype(np.int64 if are_numbers else str)
     is_whole = all(column.kind == "int" for column in columns)
     return Table(
-        values=np.stack(numbers, axis=1)[kept].astype(np.int64 if is_whole else np.float64),
-        columns=tuple((column.title if titled else "", column.kind) for column in columns),
+        values=np.stack([column.numbers for column in columns], axis=1)[kept].astype(
+            np.int64 if is_whole else np.float64
+        ),
+        columns=tuple((column.title, column.kind) for column in columns),
         numbers=np.flatnonzero(kept),
-        titled=titled,
-        labels=None if labels is None else tuple(labels[kept]),
+        classes=classes,
     )
 
 
@@ -97,27 +102,6 @@ class _Column(NamedTuple):
     """int or float."""
     numbers: NDArray[np.float64]
     """NaN for gaps."""
-
-
-def _columns_of_numbers(
-    path: Path, titles: Sequence[str], body: NDArray[Any], marks: str, label_column: str | None
-) -> list[_Column]:
-    """Return the columns of numbers but that of classes; a warning says which others there are."""
-    columns = list[_Column]()
-    others = list[str]()
-    for title, cells in zip(titles, body.T, strict=True):
-        if title == label_column:
-            continue
-        kind, numbers = "", np.empty(0)
-        if not _TIMES.search(title):
-            kind, numbers = _numbers_of(f"{path}: column {title}", cells, marks)
-        if kind:
-            columns.append(_Column(title, kind, numbers))
-        else:
-            others.append(title)
-    if columns and others:
-        say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
-    return columns
 
 
 def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, str]]) -> None:
@@ -139,13 +123,13 @@ def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, s
 
 def _cells_of(path: Path, decimal: str | None) -> tuple[str, NDArray[Any]]:
     """Return the marks that may stand before decimals, and the text of all cells [rows, columns]."""
-    require_extra("tables", "pandas", str(path))
+    pandas = import_extra("tables", "pandas", str(path))
     text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     end = "\n" if "\n" in text else "\r"
     lines = text.strip("\r\n").split(end)
     separator = _separator_of(path, lines[0], lines[-1])
     options = {"header": None, "dtype": object, "keep_default_na": False}  # pandas would guess types by parts
-    cells = import_module("pandas").read_csv(io.StringIO(text), sep=separator, lineterminator=end, **options)
+    cells = pandas.read_csv(io.StringIO(text), sep=separator, lineterminator=end, **options)
     marks = decimal or ("." if separator == "," else ".,")
     return marks, np.vectorize(str.strip, otypes=[object])(cells.to_numpy())
 
@@ -160,21 +144,22 @@ def _separator_of(path: Path, first: str, last: str) -> str:
     return ","
 
 
-def _numbers_of(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDArray[np.float64]]:
-    """Return int or float, and the numbers of cells, NaN for gaps; "" for text, or where half of them are gaps."""
-    known = np.array([not _is_gap(cell) for cell in column], np.bool_)
+def _numbers_of(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDArray[np.float64]] | None:
+    """Return int or float, and the numbers of cells, NaN for gaps; None for text, or where half of them are gaps."""
+    known = _is_known(column)
     cells = column[known].tolist()
     if 2 * len(cells) <= len(column):
-        return "", np.empty(0)
+        return None
     for mark in marks:
         plain = [_with_point(cell, mark) for cell in cells]
         if not all(map(_NUMBER.fullmatch, plain)):
             continue
         with_comma = [cell for cell in cells if "," in cell]
         if len(marks) > 1 and with_comma and all(map(_THOUSANDS.fullmatch, with_comma)):
-            ways = f"{with_comma[0].replace(',', '.')} or {with_comma[0].replace(',', '')}"
+            cell = with_comma[0]
             raise ParsingError(
-                f"{where} holds {with_comma[0]}, {ways}: set data.decimal to , for the first; . leaves the column out"
+                f"{where} holds {cell}, {cell.replace(',', '.')} or {cell.replace(',', '')}: set data.decimal to , for"
+                " the first; . leaves the column out"
             )
         numbers = np.full(len(column), np.nan)
         numbers[known] = list(map(float, plain))
@@ -182,11 +167,12 @@ def _numbers_of(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDAr
         if (np.abs(numbers[known][whole]) >= 1 << 53).any():
             continue
         return "int" if whole.all() else "float", numbers
-    return "", np.empty(0)
+    return None
 
 
-def _is_gap(cell: str) -> bool:
-    return cell.lower() in _GAPS
+def _is_known(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which cells are no gaps."""
+    return np.array([cell.lower() not in _GAPS for cell in column], np.bool_)
 
 
 def _with_point(cell: str, mark: str) -> str:

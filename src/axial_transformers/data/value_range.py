@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,9 @@ class ValueRange(NamedTuple):
         if self.grid != known.grid:
             raise ValueError(f"{where} holds {self.grid or 'integers'}, but the model knows {known.grid or 'integers'}")
         if not known.low <= self.low <= self.high <= known.high:
-            said, both = f"values {self} of {where}, but the model knows {known}", ValueRange.around([self, known])
-            if not advise:
-                raise ValueError(said)
-            raise ValueError(f"{said}: give model.lowest={both.low} and model.num_values={both.num_values}")
+            both = ValueRange.around([self, known])
+            advice = f": give model.lowest={both.low} and model.num_values={both.num_values}" if advise else ""
+            raise ValueError(f"values {self} of {where}, but the model knows {known}{advice}")
 
     def __str__(self) -> str:
         return f"{self.low}..{self.high}"
@@ -66,14 +65,15 @@ class ValueRange(NamedTuple):
             ValueError: more than 65,536 values, or more than the given number.
         """
         if self.high - self.low >= MAX_VALUES:
-            hint = "divide and round them, or cut off the outermost"
             raise ValueError(
-                f"{where} holds values {self}: at most {MAX_VALUES:,} values in a row are modelled, {hint}"
+                f"{where} holds values {self}: at most {MAX_VALUES:,} values in a row are modelled, divide and round"
+                " them, or cut off the outermost"
             )
         if self.low < -(1 << 31) or self.high >= 1 << 31:
             raise ValueError(f"{where} holds values {self}, of more than 32 bits: subtract the smallest one first")
         if num_values is not None:
-            allowed = self._replace(low=min(self.low, 0), high=min(self.low, 0) + num_values - 1)
+            low = min(self.low, 0)
+            allowed = self._replace(low=low, high=low + num_values - 1)
             if self.high > allowed.high:
                 raise ValueError(f"{where} holds values {self}, not {allowed}: correct data.num_values")
             return allowed
@@ -97,7 +97,7 @@ def range_of(
         ValueError: in one line, for floats on no grid, and for other numbers than integers.
     """
     different = np.zeros(0)
-    ranges = list[ValueRange]()
+    ranges: list[ValueRange] = []
     loss = 0.0
     for values in parts:
         if values.dtype.kind in "bui":
@@ -106,8 +106,9 @@ def range_of(
         if values.dtype.kind != "f":
             raise ValueError(f"{where} holds {values.dtype} values: numbers are modelled; save uint8, int16 or int32")
         if not np.isfinite(values).all():
-            faults = f"{values.dtype} values with NaN or infinity"
-            raise ValueError(f"{where} holds {faults}: replace these, or cut them off")
+            raise ValueError(
+                f"{where} holds {values.dtype} values with NaN or infinity: replace these, or cut them off"
+            )
         if rounding and known:
             grid = Grid(*known)
             rounded = grid.floats(grid.integers(values), values.dtype)
@@ -142,7 +143,8 @@ def integers(values: NDArray[Any], values_range: ValueRange) -> NDArray[np.integ
     """Return values of a range in its type: of floats, their integers on the grid."""
     if values.dtype.kind == "f":
         values = (values_range.grid or Grid(1.0, 0.0)).integers(values)
-    return cast(NDArray[np.integer], values.astype(values_range.type, copy=False))
+    whole: NDArray[np.integer] = values.astype(values_range.type, copy=False)
+    return whole
 
 
 def _described(values: NDArray[np.floating], known: Grid | None) -> str:

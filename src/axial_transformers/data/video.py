@@ -1,10 +1,8 @@
 """Videos: files, folders of frames and TFRecord files, cut into clips; movies written."""
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,32 +14,35 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.folders import natural_key
 from axial_transformers.data.images import MODES, PixelKind, at_size, decoded, kind_of_images
-from axial_transformers.storage import require_extra
-from axial_transformers.wording import counted
+from axial_transformers.storage import import_extra
 
 MISSING = 0.05
 """Share of a video's length from which on it counts as cut off."""
 SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif")
 
 
-def pyav() -> ModuleType:
+def pyav() -> Any:
     """Return the package av; raise ValueError if it is missing."""
-    require_extra("video", "av", "a video")
-    return import_module("av")
+    return import_extra("video", "av", "a video")
 
 
 def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, NDArray[np.integer]]]:
     """Yield the videos [T, H, W, C] of a file or a folder of frames, each with a suffix: #record of a TFRecord file."""
     for suffix, frames in _videos_in(file, kind, options):
         chosen = islice(frames, 0, None, options.stride)
-        values = [at_size(file, frame, options, Image.Resampling.BOX) for frame in chosen]
-        changed = [number for number, frame in enumerate(values) if frame.shape != values[0].shape]
-        if changed:
-            where = f"{file} changes its frames' size at frame {changed[0] * options.stride}, from 0"
-            raise ParsingError(f"{where}: give data.size, and data.cut=crop or stretch")
+        images_of_kind = (frame.convert(MODES[kind]) for frame in chosen)
+        values = [at_size(file, frame, options, Image.Resampling.BOX) for frame in images_of_kind]
+        for number, frame in enumerate(values):
+            if frame.shape != values[0].shape:
+                raise ParsingError(
+                    f"{file} changes its frames' size at frame {number * options.stride}, from 0: give data.size, and"
+                    " data.cut=crop or stretch"
+                )
         if len(values) < (options.frames or 1):
-            few = f"{file} has {len(values)} frames at data.stride={options.stride}, too few for a clip"
-            raise ParsingError(f"{few} of data.frames={options.frames}: remove it, or lower these")
+            raise ParsingError(
+                f"{file} has {len(values)} frames at data.stride={options.stride}, too few for a clip of"
+                f" data.frames={options.frames}: remove it, or lower these"
+            )
         yield suffix, np.stack(values)
 
 
@@ -66,22 +67,24 @@ def frames_in(folder: Path) -> list[Path]:
 
 
 def _videos_in(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, Iterator[Image.Image]]]:
-    """Yield the frames of each video of a file or folder, as images of a kind, with a suffix of the video's name."""
+    """Yield the frames of each video of a file or folder, with a suffix of the video's name."""
     if file.is_dir():
-        yield "", (decoded(frame, kind, options.background, options.palette) for frame in frames_in(file))
+        yield "", (decoded(frame, kind, options) for frame in frames_in(file))
     elif file.suffix.lower() in bair_videos.SUFFIXES:
         for number, frames in enumerate(bair_videos.read_videos(file)):
-            yield f"#{number:04d}", (frame.convert(MODES[kind]) for frame in frames)
+            yield f"#{number:04d}", iter(frames)
     else:
-        yield "", (frame.convert(MODES[kind]) for frame in _decoded(file))
+        yield "", _decoded(file)
 
 
 def _decoded(video: Path) -> Iterator[Image.Image]:
     with parsing(video, "is not a whole video"), video.open("rb") as stream, pyav().open(stream) as container:
         if not container.streams.video:
             raise ParsingError(f"{video} holds no video: remove it")
-        track, times = container.streams.video[0], list[float]()
-        track.codec_context.thread_count, stated = 1, _seconds_of(container, track)
+        track = container.streams.video[0]
+        track.codec_context.thread_count = 1
+        times: list[float] = []
+        stated = _seconds_of(container, track)
         for number, frame in enumerate(container.decode(track)):
             if frame.is_corrupt:
                 raise ParsingError(f"{video} is damaged at frame {number}: replace or remove it")
@@ -100,8 +103,7 @@ def _say_if_cut_off(video: Path, times: Sequence[float], stated: float) -> None:
     """Say where frames at these seconds are much shorter than a file states."""
     count = len(times)
     if count > 1 and (max(times) - min(times)) * count / (count - 1) < (1 - MISSING) * stated:
-        whole = f"it states {stated:.2f} seconds, and the last frame is at {max(times):.2f}"
-        say(f"{video} has only {counted(count, 'frame')} ({whole}), as a file that is cut off")
+        say(f"{video} has only {count:,} frames, of the {stated:.2f} seconds that it states, as a file that is cut off")
 
 
 def _seconds_of(container: Any, track: Any) -> float:

@@ -14,7 +14,7 @@ from torch import Tensor
 from axial_transformers.decoding.choices import Choose, choose_at
 from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.models import AxialTransformer, Conditioning
-from axial_transformers.models.values import Mixture
+from axial_transformers.models.values import Distribution
 from axial_transformers.ops.torch_private import has_hooks
 
 Slab = Any
@@ -75,8 +75,8 @@ def eager(model: AxialTransformer, choose: Choose, batch: int = 0) -> Backend:
     def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
         coordinates = [tuple(position) for position in positions.tolist()]
 
-        def choose_in_row(logits: Tensor | Mixture, i: tuple[int]) -> Tensor:
-            return choose_at(choose, logits, coordinates[i[0]])
+        def choose_in_row(distribution: Distribution, i: tuple[int]) -> Tensor:
+            return choose_at(choose, distribution, coordinates[i[0]])
 
         return walk_row(model, context, choose_in_row, predictions)
 
@@ -92,24 +92,25 @@ def eager(model: AxialTransformer, choose: Choose, batch: int = 0) -> Backend:
 def walk_row(
     model: AxialTransformer,
     context: Tensor,
-    choose: Callable[[Tensor | Mixture, tuple[int]], Tensor],
+    choose: Callable[[Distribution, tuple[int]], Tensor],
     predictions: RowPredictions | None,
 ) -> Tensor:
     """Return the codes of a row [B, L], one position after the other.
 
     Args:
         context: [B, L, D], upper context included.
-        choose: logits [B, V] or a mixture, and the index in the row (of one axis) -> values [B].
+        choose: distributions of B positions, and the index in the row (of one axis) -> values [B].
         predictions: written as the row goes on, since the next ones depend on it.
     """
-    middle = model.values.middles(context)
+    no_codes = torch.zeros(len(context), dtype=torch.int64, device=context.device)
+    middle = model.values.centres(no_codes)
     state = model.inner_decoder.start(len(context))
     previous = torch.zeros_like(context[:, 0])
     chosen: list[Tensor] = []
     for i in range(context.shape[1]):
-        found = model.read_out(model.inner_decoder.step(previous + context[:, i], i, state))
+        outputs = model.read_out(model.inner_decoder.step(previous + context[:, i], i, state))
         centres = predictions.at(i) if predictions else middle
-        values = choose(model.values.distribution(found, centres), (i,))
+        values = choose(model.values.distribution(outputs, centres), (i,))
         chosen.append(predictions.keep(i, values, centres) if predictions else values)
         previous = model.embed_value(chosen[-1])
     return torch.stack(chosen, dim=1)

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from axial_transformers.models.values import Mixture
+from axial_transformers.models.values import Distribution
+from axial_transformers.models.values.categorical import Softmax
 
 
 @runtime_checkable
@@ -44,35 +45,13 @@ class Sampler:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
 
-    def __call__(self, logits: Float[Tensor, "b v"] | Mixture, noise: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] and noise, Gumbel [B, V] or uniform [B] -> values [B]; of a mixture, uniform noise [B]."""
-        if isinstance(logits, Mixture):
-            assert self.top_k is self.top_p is None, "`sample` refuses them"
-            return logits.sample(noise, self.temperature)
-        if self.top_k or self.top_p:
-            logits = logits.masked_fill(logits < self._least(logits), -torch.inf)
-        if noise.ndim == logits.ndim:
-            return (logits + self.temperature * noise).argmax(dim=-1)
-        if self.temperature == 0:
-            return logits.argmax(dim=-1)
-        wide = logits.double()
-        reached = ((wide - wide.amax(dim=-1, keepdim=True)) / self.temperature).exp().cumsum(dim=-1)
-        total = reached[:, -1]
-        # Where noise is near 1, the product may be rounded up to the total, which no value exceeds.
-        least = torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
-        return (reached > least[:, None]).to(torch.uint8).argmax(dim=-1)
+    def __call__(self, logits: Float[Tensor, "b v"], noise: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
+        """Logits [B, V] and noise, Gumbel [B, V] or uniform [B] -> values [B]."""
+        return self.draw(Softmax(logits), noise)
 
-    def _least(self, logits: Tensor) -> Tensor:
-        """Return the least allowed logit [B, 1]: a threshold, so that tied values are kept together."""
-        least = torch.full_like(logits[:, :1], -torch.inf)
-        if self.top_k and self.top_k < logits.shape[-1]:
-            least = logits.topk(self.top_k).values[:, -1:]
-        if self.top_p and self.top_p < 1 and self.temperature > 0:
-            ordered = logits.sort(dim=-1, descending=True).values
-            reached = ((ordered - ordered[:, :1]) / self.temperature).exp().cumsum(dim=-1)
-            before = (reached < self.top_p * reached[:, -1:]).sum(dim=-1, keepdim=True)
-            least = torch.maximum(least, ordered.gather(-1, before))
-        return least
+    def draw(self, distribution: Distribution, noise: Float[Tensor, "b ..."]) -> Integer[Tensor, " b"]:
+        """Distributions of B positions and the noise that they take -> values [B]."""
+        return distribution.sample(noise, self.temperature, self.top_k, self.top_p)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +67,13 @@ class NoiseChoice:
     known: Integer[Tensor, "b ..."] | None = None
     """Known values from 0, [B, *A, C] or of a row [B, L]; -1 where values are sampled. None: nowhere."""
 
-    def __call__(self, logits: Float[Tensor, "b v"] | Mixture, position: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] of a position, or a mixture -> values [B]."""
-        sampled = self.sampler(logits, _at(self.noise, position))
+    def __call__(self, logits: Float[Tensor, "b v"], position: tuple[int, ...]) -> Integer[Tensor, " b"]:
+        """Logits [B, V] of a position -> values [B]."""
+        return self.draw(Softmax(logits), position)
+
+    def draw(self, distribution: Distribution, position: tuple[int, ...]) -> Integer[Tensor, " b"]:
+        """Distributions of a position -> values [B]."""
+        sampled = self.sampler.draw(distribution, _at(self.noise, position))
         if self.known is None:
             return sampled
         known = _at(self.known, position)
@@ -104,13 +87,11 @@ class NoiseChoice:
         return replace(self, noise=noise, known=unknown if self.known is None else _at(self.known, row).long())
 
 
-def choose_at(
-    choose: Choose, logits: Float[Tensor, "b v"] | Mixture, position: tuple[int, ...]
-) -> Integer[Tensor, " b"]:
-    """Return the choice at one position: values [B]. Only `NoiseChoice` takes a mixture as it is."""
+def choose_at(choose: Choose, distribution: Distribution, position: tuple[int, ...]) -> Integer[Tensor, " b"]:
+    """Return the choice at one position: values [B]. Only `NoiseChoice` takes distributions as they are."""
     if isinstance(choose, NoiseChoice):
-        return choose(logits, position)
-    return choose(logits.log_probabilities() if isinstance(logits, Mixture) else logits, position)
+        return choose.draw(distribution, position)
+    return choose(distribution.log_probabilities(), position)
 
 
 def _at(tensor: Tensor, positions: tuple[int | Tensor, ...]) -> Tensor:

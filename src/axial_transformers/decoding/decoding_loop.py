@@ -69,7 +69,8 @@ def decode(
     Returns:
         int64 [B, *A, C], on the model's device.
     """
-    return decode_by(backend(model, choose, len(x)), model, x, conditioning, progress)
+    values = decode_by(backend(model, choose, len(x)), model, model.check(x), conditioning, progress)
+    return model.to_data(values)
 
 
 @torch.no_grad()
@@ -80,8 +81,10 @@ def decode_by(
     conditioning: Conditioning,
     progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
-    """Return x with every value of `model.order` chosen by `parts.row`; see `decode`."""
-    x = model.check(x)
+    """Return x with every value of `model.order` chosen by `parts.row`; see `decode`.
+
+    x and the result count values from 0.
+    """
     # y is what the network reads: codes, in model coordinates.
     y = model.layout.to_model(model.values.codes(x)).to(parts.device).clone()
     embedded = parts.embed_conditioning(len(y), conditioning)
@@ -91,7 +94,7 @@ def decode_by(
         for c in model.slices:
             y[..., c] = walk.slab(0, parts.context(y, c, embedded))
     next(walk.rows, None)  # ends a progress bar
-    return model.values.values(model.layout.to_data(y)).to(x.device) + model.config.lowest
+    return model.values.values(model.layout.to_data(y)).to(x.device)
 
 
 class _Walk(NamedTuple):
@@ -138,6 +141,6 @@ def decode_naively(
         for position in model.order.tolist():
             here = (slice(None), *position)
             centres = model.values.centres(model.values.codes(x))[here]
-            outputs = model.outputs(x + model.config.lowest, *conditioning)[here]
+            outputs = model.outputs(x, *conditioning)[here]
             x[here] = choose_at(choose, model.values.distribution(outputs, centres), tuple(position))
-    return x + model.config.lowest
+    return model.to_data(x)

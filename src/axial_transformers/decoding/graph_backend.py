@@ -103,7 +103,7 @@ def graphs(model: AxialTransformer, choose: NoiseChoice, batch: int) -> Backend:
 
         def work(context: Tensor, noise: Tensor, known: Tensor, *held: Tensor) -> Tensor:
             own = predictions and RowPredictions._make([*held, predictions.num_values])
-            return walk_row(recorded.network, context, replace(choice, noise=noise, known=known), own)
+            return walk_row(recorded.network, context, replace(choice, noise=noise, known=known).draw, own)
 
         inputs = context, choice.noise, choice.known, *(predictions[:-1] if predictions else ())
         recorded.row = recorded.row or Graph(work, *inputs)

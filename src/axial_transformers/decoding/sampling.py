@@ -21,6 +21,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig, 
 from axial_transformers.models.arguments import accepts_arrays, labels_of
 from axial_transformers.models.axial_transformer import require_whole
 from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.models.values import values_class
 from axial_transformers.ops.torch_private import is_wrapper
 from axial_transformers.progress import Item, Progress
 from axial_transformers.wording import engineering
@@ -30,8 +31,6 @@ MAX_NUMBERS = 1 << 27
 
 The noise of a single example may be more. Not measured; chosen so that sampling fits beside a model on a small machine.
 """
-MAX_GUMBEL = 256
-"""Values up to which samples take Gumbel noise: beyond, it would take most of the memory and time of sampling."""
 CHOICE = 8
 """Numbers that a choice takes for each value: logits in two precisions, and their sums."""
 MIN_AT_ONCE = 16
@@ -238,8 +237,10 @@ class Numbers(NamedTuple):
 def numbers_per_example(config: AxialTransformerConfig) -> Numbers:
     """Return the numbers that decoding needs for one example."""
     positions = prod(config.shape) * config.channels
-    noise = config.num_values if has_gumbel_noise(config) else 2  # of 8 bytes
-    return Numbers(positions * noise, cache_numbers(config) + positions * config.dim + CHOICE * config.num_logits)
+    kind = values_class(config)
+    noise = kind.gumbel_numbers(config) or 2  # a uniform number has 8 bytes
+    choice = CHOICE * kind.outputs_of(config)
+    return Numbers(positions * noise, cache_numbers(config) + positions * config.dim + choice)
 
 
 def noise_for(
@@ -252,13 +253,14 @@ def noise_for(
 
 def noise_shape(config: AxialTransformerConfig) -> tuple[int, ...]:
     """Return the shape of the noise of one sample."""
-    values = (config.num_values,) if has_gumbel_noise(config) else ()
-    return (*config.shape, config.channels, *values)
+    shape = (*config.shape, config.channels)
+    numbers = values_class(config).gumbel_numbers(config)
+    return (*shape, numbers) if numbers else shape
 
 
 def has_gumbel_noise(config: AxialTransformerConfig) -> bool:
     """Return True if samples take Gumbel noise, one number a value; else they take one uniform number a position."""
-    return config.values == "categorical" and config.num_values <= MAX_GUMBEL
+    return values_class(config).gumbel_numbers(config) > 0
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
@@ -331,7 +333,7 @@ def _sampled(  # noqa: PLR0913
 
 
 def _check_options(config: AxialTransformerConfig, sampler: Sampler, seed: int, first: int) -> None:
-    if (sampler.top_k or sampler.top_p) and config.values == "ordinal":
+    if (sampler.top_k or sampler.top_p) and not values_class(config).takes_top_k:
         raise ValueError("top_k and top_p need values without an order: take a temperature below 1")
     if not -(2**63) <= seed < 2**64 or not 0 <= first < 2**63:
         raise ValueError(f"seed must be in -2^63..2^64 - 1, and first in 0..2^63 - 1, not {seed} and {first}")

@@ -76,6 +76,13 @@ class Lstm(NamedTuple):
     of_hidden: Linear
 
 
+class Categorical(NamedTuple):
+    """Values without an order: a table embeds them, and the head has an output for each."""
+
+    table: Array
+    """[V, D]."""
+
+
 class Features(NamedTuple):
     """What the network reads of an ordinal value: numbers of the value and of its difference, and a linear layer.
 
@@ -96,28 +103,33 @@ class Ordinal(NamedTuple):
     The head has 3 * mixtures outputs: weights, means, log precisions.
     """
 
-    num_values: int
+    features: Features
     mixtures: int
-    """0: values are categorical, and the head has an output for each."""
     unit: np.float32
     """Means are multiples of it, counted from the prediction."""
     max_log_precision: np.float32
     """Log precisions are at most this."""
-    centred: bool
-    """True if codes hold predictions. Otherwise each value is predicted as (V - 1) // 2."""
+
+    @property
+    def num_values(self) -> int:
+        return len(self.features.values)
+
+    @property
+    def centred(self) -> bool:
+        """Return True if codes hold predictions. Otherwise each value is predicted as (V - 1) // 2."""
+        return self.features.differences.size > 0
+
+
+Kind = Categorical | Ordinal
+"""What values are: how they are embedded, and what the outputs of the head stand for."""
 
 
 class Output(NamedTuple):
-    """The head, and what embeds values: a table [V, D], or features of ordinal values."""
+    """The head, and what it predicts."""
 
     norm: Norm
     head: Linear
-    table: Array
-    """Not used with features."""
-    features: Features | None = None
-    """Given together with `ordinal`."""
-    ordinal: Ordinal | None = None
-    """None: values are categorical."""
+    values: Kind
 
 
 class Line(NamedTuple):

@@ -14,7 +14,7 @@ from axial_transformers.engine.definition import (
     Array,
     Block,
     Centring,
-    Features,
+    Kind,
     Known,
     Line,
     Linear,
@@ -43,12 +43,12 @@ class SlabLayers(Protocol):
     def step(self, u: Array, i: int, state: Any) -> Array:
         """Return slab i of the output for slab i of the input, u [rows, D]; add it to the state."""
 
-    def add_upper(self, context: Array, values: Integers, table: Array | Features, length: int, positions: int) -> None:
+    def add_upper(self, context: Array, values: Integers, kind: Kind, length: int, positions: int) -> None:
         """Add to the context of each slab the output for the slab before it, whose values are known.
 
         Args:
             context: [rows, D], changed: of each example `length` slabs of `positions` rows.
-            values: codes [rows], which `table` embeds.
+            values: codes [rows], which `kind` embeds.
         """
 
 

@@ -27,14 +27,14 @@ from axial_transformers.engine.definition import (
     PRECISION,
     Array,
     Block,
+    Categorical,
     Centring,
-    Features,
+    Kind,
     Known,
     Line,
     Linear,
     Lstm,
     Norm,
-    Ordinal,
     Output,
     RowSampling,
     Stream,
@@ -106,14 +106,18 @@ class Packed:
         norms = self.norm(block.attention_norm, dim), self.norm(block.feedforward_norm, dim)
         return c.Block(dim, heads, hidden, *norms, *map(self.linear, layers), rotations)
 
-    def embedding(self, table: Array | Features) -> Any:
-        """Return what embeds values: a table, or a linear layer of the features that C computes of codes."""
-        if not isinstance(table, Features):
-            return c.Embedding(table.shape[1], len(table), 0, self.array(table), c.Linear())
-        count = len(table.values)
-        centred = table.differences.size > 0
-        _check("inputs of features", len(table.linear.weight), feature_count(count, centred))
-        return c.Embedding(len(table.linear.bias), count, centred, None, self.linear(table.linear))
+    def values(self, kind: Kind) -> tuple[Any, Any]:
+        """Return what embeds values, and what predicts them: of ordinal ones, C computes features, and a mixture."""
+        if isinstance(kind, Categorical):
+            count, dim = kind.table.shape
+            return c.Embedding(dim, count, 0, self.array(kind.table), c.Linear()), c.Mixture(count)
+        count = kind.num_values
+        linear = kind.features.linear
+        _check("inputs of features", len(linear.weight), feature_count(count, kind.centred))
+        _require(1 <= kind.mixtures <= 256, f"a head has 1 to 256 mixtures, not {kind.mixtures}")
+        table = self.array(logistic_table(), np.int64)
+        mixture = c.Mixture(count, kind.mixtures, kind.unit, kind.max_log_precision, table)
+        return c.Embedding(len(linear.bias), count, kind.centred, None, self.linear(linear)), mixture
 
 
 def feature_count(count: int, centred: bool) -> int:
@@ -202,11 +206,11 @@ class Slabs(Packed):
         _in_parts(state.part, state.rows, lambda *part: _call("step", self._through_cache, x, *part, *after))
         return x
 
-    def add_upper(self, context: Array, values: Integers, table: Array | Features, length: int, positions: int) -> None:
+    def add_upper(self, context: Array, values: Integers, kind: Kind, length: int, positions: int) -> None:
         """See `interface.SlabLayers.add_upper`. Masked layers attend along the slabs, one layer after the other."""
         example = length * positions
         packed = Packed()
-        embedding = packed.embedding(table)
+        embedding, _ = packed.values(kind)
         _check("the width of the embedding", embedding.dim, self._dim)
         _check_written("context", context, (len(values), self._dim), np.float32)
         _require(len(values) % example == 0, f"{len(values)} rows are no whole examples of {example}")
@@ -223,7 +227,8 @@ class Rows(Packed):
 
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         super().__init__()
-        self._embedding = self.embedding(output.features or output.table)
+        self._embedding, mixture = self.values(output.values)
+        self._count, self._mixtures = mixture.count, mixture.mixtures
         dim = self._embedding.dim
         head = self.linear(output.head)
         lstm = c.Lstm()
@@ -238,13 +243,9 @@ class Rows(Packed):
         packed = [self.block(block, heads) for block in blocks]
         for block in packed:
             _check("widths of blocks", (block.dim, block.hidden), (dim, packed[0].hidden))
-        ordinal = output.ordinal or Ordinal(len(output.table), 0, np.float32(0), np.float32(0), centred=False)
-        _check("outputs of the head", head.outputs, 3 * ordinal.mixtures if ordinal.mixtures else ordinal.num_values)
+        _check("outputs of the head", head.outputs, 3 * self._mixtures or self._count)
         _check("inputs of the head", head.inputs, dim)
-        assert ordinal.mixtures <= 256, "`AxialTransformerConfig` checks it"
-        self._ordinal = ordinal
-        table = self.array(logistic_table(), np.int64)
-        mixture = c.Mixture(ordinal.num_values, ordinal.mixtures, ordinal.unit, ordinal.max_log_precision, table)
+        _require(2 <= self._count <= 1 << 16, f"a position has 2 to 65,536 values, not {self._count}")
         norm = self.norm(output.norm, dim)
         self._rows = c.Rows(self._embedding, self.many(c.Block, packed), len(packed), lstm, norm, head, mixture)
 
@@ -262,10 +263,10 @@ class Rows(Packed):
         context = self._checked(context, values)
         _check_written("values", values, values.shape)
         batch, length = values.shape
-        count = self._ordinal.num_values
+        count = self._count
         gumbel = choice.noise.ndim > values.ndim
         _check("noise", choice.noise.shape, (batch, length, count) if gumbel else values.shape)
-        _require(not (gumbel and self._ordinal.mixtures), "ordinal values need uniform noise")
+        _require(not (gumbel and self._mixtures), "ordinal values need uniform noise")
         _check("known values", choice.known.shape, values.shape)
         _require(choice.known.max(initial=-1) < count, f"known values must be below {count}")
 

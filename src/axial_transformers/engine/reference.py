@@ -29,8 +29,9 @@ from axial_transformers.engine.definition import (
     WORD,
     Array,
     Block,
+    Categorical,
     Centring,
-    Features,
+    Kind,
     Known,
     Line,
     Linear,
@@ -273,30 +274,17 @@ class Slabs:
             u = u + linear(hidden, block.contract)
         return u
 
-    def add_upper(
-        self, context: Array, values: NDArray[np.int64], table: Array | Features, length: int, positions: int
-    ) -> None:
+    def add_upper(self, context: Array, values: NDArray[np.int64], kind: Kind, length: int, positions: int) -> None:
         """See `interface.SlabLayers.add_upper`."""
         slabs = context.reshape(-1, length, positions, context.shape[1])
         of_slabs = values.reshape(-1, length, positions)
         caches = self.start(len(slabs) * positions, length, positions)
         upper = np.zeros_like(slabs[:, 0])
         for i in range(length):
-            u = embedded(of_slabs[:, i], table) + slabs[:, i]
+            u = kind_of(kind).embedded(of_slabs[:, i]) + slabs[:, i]
             if i:
                 slabs[:, i] += upper
             upper = self.step(u.reshape(-1, u.shape[-1]), i, caches).reshape(u.shape)
-
-
-def embedded(values: NDArray[np.int64], table: Array | Features) -> Array:
-    """Return the rows of a table [V, D] at values [..], or a linear layer of the features of codes: [.., D]."""
-    if not isinstance(table, Features):
-        return table[values]
-    prediction, value = divmod(values, len(table.values))
-    features = table.values[value]
-    if table.differences.size:
-        features = np.concatenate([features, table.differences[value - prediction + len(table.values) - 1]], axis=-1)
-    return linear(features, table.linear)
 
 
 @dataclass
@@ -315,20 +303,17 @@ class Rows:
             self._read_group(context[group], own, values[group], stream)
 
     def _read_group(self, context: Array, centring: Centring | None, values: NDArray[np.int64], stream: Stream) -> None:
-        ordinal = self.output.ordinal
-        count = ordinal.num_values if ordinal else 0
+        kind = kind_of(self.output.values)
         for i, logits in enumerate(self._logits(context, values)):
-            centres = predicted_values(centring, i, count) if centring else np.full(len(values), (count - 1) // 2)
+            centres = kind.centres(centring, len(values), i)
             for b, outputs in enumerate(logits):
-                starts = interval_starts(outputs, int(centres[b]), ordinal)
+                starts = kind.starts(outputs, int(centres[b]))
                 if starts is None:
                     stream.state[2] = NOT_FINITE
                     values[b, i] = 0
                 else:
                     read_from(starts, stream, values[b, i : i + 1])
-            if centring:
-                centring.values[:, centring.positions[i]] = values[:, i]
-                values[:, i] += count * centres
+            values[:, i] = kind.keep(centring, i, values[:, i], centres)
 
     def sample(self, context: Array, centring: Centring | None, values: NDArray[np.int64], choice: RowSampling) -> None:
         """Refuse: `decoding.choices.Sampler` defines samples."""
@@ -336,25 +321,26 @@ class Rows:
 
     def take_known(self, context: Array, known: Known) -> None:
         """See `interface.RowLayers.take_known`."""
-        ordinal = self.output.ordinal
+        kind = kind_of(self.output.values)
         for i, logits in enumerate(self._logits(context, known.values)):
             codes = known.values[:, i]
-            values, centres = value_and_centre(codes, ordinal) if ordinal else (codes, codes)
+            values, centres = kind.value_and_centre(codes)
             if known.nats is not None:
-                known.nats[:, i] = mixture_nats(logits, codes, ordinal) if ordinal else categorical_nats(logits, codes)
+                known.nats[:, i] = kind.nats(logits, codes)
             if known.intervals is not None:
                 for b, outputs in enumerate(logits):
-                    starts = interval_starts(outputs, int(centres[b]), ordinal)
+                    starts = kind.starts(outputs, int(centres[b]))
                     start, end = (0, 0) if starts is None else starts[values[b] : values[b] + 2]
                     known.intervals[b, i] = start, end - start
 
     def _logits(self, context: Array, values: NDArray[np.int64]) -> Iterator[Array]:
         """Yield the logits of each position; the values before it must be there by then."""
         step = self._start(len(context))
+        kind = kind_of(self.output.values)
         for i in range(context.shape[1]):
             x = context[:, i]
             if i:
-                x = x + embedded(values[:, i - 1], self.output.features or self.output.table)
+                x = x + kind.embedded(values[:, i - 1])
             yield linear(layer_norm(step(x, i), self.output.norm), self.output.head)
 
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
@@ -376,76 +362,142 @@ class Rows:
         return step
 
 
-def predicted_values(centring: Centring, i: int, count: int) -> NDArray[np.int64]:
-    """Return the predictions [B] of position i, in integers."""
-    neighbours = centring.neighbours[i]
-    coefficients = centring.coefficients[i]
-    is_there = neighbours >= 0
-    total = centring.values[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
-    return np.clip(total >> COEFFICIENT_BITS, 0, count - 1)
+@dataclass
+class CategoricalValues:
+    """Values without an order, by a softmax; they are their codes, and have no centres."""
+
+    kind: Categorical
+
+    def embedded(self, codes: NDArray[np.int64]) -> Array:
+        """Return the rows of the table at codes [..]: [.., D]."""
+        return self.kind.table[codes]
+
+    def value_and_centre(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the values of codes, and any numbers."""
+        return codes, codes
+
+    def centres(self, centring: Centring | None, examples: int, i: int) -> NDArray[np.int64]:
+        """Return any numbers."""
+        return np.zeros(examples, np.int64)
+
+    def keep(
+        self, centring: Centring | None, i: int, values: NDArray[np.int64], centres: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the codes of values."""
+        return values
+
+    def nats(self, logits: Array, values: NDArray[np.int64]) -> Array:
+        """Return -log softmax(logits)[value]; NaN if logits are not finite."""
+        top = largest(logits)
+        chosen = np.take_along_axis(logits, values[:, None], axis=1)[:, 0]
+        return log(total(exp(logits - top[:, None]))) - (chosen - top)
+
+    def starts(self, logits: Array, centre: int) -> NDArray[np.int64] | None:
+        """Return the lower ends of the intervals of all values, and 2^PRECISION; None if logits [V] are not finite."""
+        if not (logits - largest(logits) <= 0).all():
+            return None
+        return boundaries(fixed_points(logits))
 
 
-def value_and_centre(codes: NDArray[np.int64], ordinal: Ordinal) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return values and predictions, which are (V - 1) // 2 if values are not centred."""
-    centres, values = divmod(codes, ordinal.num_values)
-    return values, centres if ordinal.centred else np.full_like(values, (ordinal.num_values - 1) // 2)
+@dataclass
+class OrdinalValues:
+    """Values with an order, by a mixture of logistic distributions."""
+
+    kind: Ordinal
+
+    def embedded(self, codes: NDArray[np.int64]) -> Array:
+        """Return a linear layer of the features of codes [..]: [.., D]."""
+        tables = self.kind.features
+        prediction, value = divmod(codes, self.kind.num_values)
+        features = tables.values[value]
+        if self.kind.centred:
+            difference = tables.differences[value - prediction + self.kind.num_values - 1]
+            features = np.concatenate([features, difference], axis=-1)
+        return linear(features, tables.linear)
+
+    def value_and_centre(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return values and predictions, which are (V - 1) // 2 if values are not centred."""
+        centres, values = divmod(codes, self.kind.num_values)
+        return values, centres if self.kind.centred else np.full_like(values, (self.kind.num_values - 1) // 2)
+
+    def centres(self, centring: Centring | None, examples: int, i: int) -> NDArray[np.int64]:
+        """Return the predictions [B] at position i; the middle if values are not centred."""
+        count = self.kind.num_values
+        if not centring:
+            return np.full(examples, (count - 1) // 2, np.int64)
+        neighbours = centring.neighbours[i]
+        coefficients = centring.coefficients[i]
+        is_there = neighbours >= 0
+        total = centring.values[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
+        return np.clip(total >> COEFFICIENT_BITS, 0, count - 1)
+
+    def keep(
+        self, centring: Centring | None, i: int, values: NDArray[np.int64], centres: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Write the values [B] of position i, and return their codes."""
+        if not centring:
+            return values
+        centring.values[:, centring.positions[i]] = values
+        return values + self.kind.num_values * centres
+
+    def nats(self, outputs: Array, codes: NDArray[np.int64]) -> Array:
+        """Return -log of the probability of each value [R], from outputs [R, 3 K]; NaN where these cannot be used.
+
+        The probability is the sum of w_k (F(u) - F(l)), F(x) = 1 / (1 + e^-x), w = softmax of the weights. Component k
+        has the bounds u, l = (value - prediction +- 1/2 - unit mean) precision. Since u - l is the precision,
+        F(u) - F(l) = F(u) F(-l) (1 - e^-precision). Without a bound below value 0, it is F(u); above the last value,
+        F(-l).
+        """
+        weights, means, precisions = self._split(np.where(usable(outputs)[:, None], outputs, np.float32(0)))
+        values, centres = self.value_and_centre(codes)
+        unit = self.kind.unit
+        distance = (values - centres).astype(np.float32)[:, None]
+        from_upper = log_logistic(fma(means, -unit, distance + np.float32(0.5)) * precisions)
+        from_lower = log_logistic(-(fma(means, -unit, distance - np.float32(0.5)) * precisions))
+        is_first = (values == 0)[:, None]
+        is_last = (values == self.kind.num_values - 1)[:, None]
+        powers = weights - largest(weights)[:, None]
+        inner = from_upper + from_lower + log_one_minus_power(precisions)
+        terms = powers + np.where(is_first, from_upper, np.where(is_last, from_lower, inner))
+        most = largest(terms)
+        nats = log(total(exp(powers))) - (most + log(total(exp(terms - most[:, None]))))
+        return np.where(usable(outputs), nats, np.float32(np.nan))
+
+    def starts(self, outputs: Array, centre: int) -> NDArray[np.int64] | None:
+        """Return the lower ends of the intervals of all values, and 2^PRECISION; None if outputs cannot be used."""
+        values = np.arange(self.kind.num_values + 1)
+        return self.counts_below(values, centre, outputs) if usable(outputs) else None
+
+    def counts_below(self, values: NDArray[np.int64], centre: int, outputs: Array) -> NDArray[np.int64]:
+        """Return the starts of the intervals of values [n], each from 0 to V; that of V is 2^PRECISION.
+
+        Each operation on z is monotone in the value, and so is each integer. So a start is at least 1 above the one
+        before.
+        """
+        count = self.kind.num_values
+        weights, means, precisions = self._split(outputs)
+        shares = integer_weights(weights, count)
+        below = (values - centre).astype(np.float32)[:, None] - np.float32(0.5)
+        logistics = integer_logistic(fma(means, -self.kind.unit, below) * precisions)
+        starts = values + ((logistics @ shares) >> LOGISTIC_BITS)
+        starts[values == 0] = 0
+        starts[values == count] = 1 << PRECISION
+        return starts
+
+    def _split(self, outputs: Array) -> tuple[Array, Array, Array]:
+        """Return weights, means and precisions [.., K] from outputs [.., 3 K]."""
+        weights, means, log_precisions = np.split(outputs, 3, axis=-1)
+        return weights, means, exp(clip(log_precisions, MIN_LOG_PRECISION, float(self.kind.max_log_precision)))
 
 
-def split(outputs: Array, ordinal: Ordinal) -> tuple[Array, Array, Array]:
-    """Return weights, means and precisions [.., K] from outputs [.., 3 K]."""
-    weights, means, log_precisions = np.split(outputs[..., : 3 * ordinal.mixtures], 3, axis=-1)
-    return weights, means, exp(clip(log_precisions, MIN_LOG_PRECISION, float(ordinal.max_log_precision)))
+def kind_of(kind: Kind) -> CategoricalValues | OrdinalValues:
+    """Return the functions of a kind of values."""
+    return CategoricalValues(kind) if isinstance(kind, Categorical) else OrdinalValues(kind)
 
 
 def usable(outputs: Array) -> NDArray[np.bool_]:
     """Return True for rows of outputs that are all finite, and not huge."""
     return np.asarray((np.abs(outputs) < MAX_OUTPUT).all(axis=-1))
-
-
-def mixture_nats(outputs: Array, codes: NDArray[np.int64], ordinal: Ordinal) -> Array:
-    """Return -log of the probability of each value [R], from outputs [R, 3 K]; NaN where these cannot be used.
-
-    The probability is the sum of w_k (F(u) - F(l)), F(x) = 1 / (1 + e^-x), w = softmax of the weights. Component k has
-    the bounds u, l = (value - prediction +- 1/2 - unit mean) precision. Since u - l is the precision, F(u) - F(l) =
-    F(u) F(-l) (1 - e^-precision). Without a bound below value 0, it is F(u); above the last value, F(-l).
-    """
-    weights, means, precisions = split(np.where(usable(outputs)[:, None], outputs, np.float32(0)), ordinal)
-    values, centres = value_and_centre(codes, ordinal)
-    distance = (values - centres).astype(np.float32)[:, None]
-    from_upper = log_logistic(fma(means, -ordinal.unit, distance + np.float32(0.5)) * precisions)
-    from_lower = log_logistic(-(fma(means, -ordinal.unit, distance - np.float32(0.5)) * precisions))
-    is_first = (values == 0)[:, None]
-    is_last = (values == ordinal.num_values - 1)[:, None]
-    powers = weights - largest(weights)[:, None]
-    inner = from_upper + from_lower + log_one_minus_power(precisions)
-    terms = powers + np.where(is_first, from_upper, np.where(is_last, from_lower, inner))
-    most = largest(terms)
-    nats = log(total(exp(powers))) - (most + log(total(exp(terms - most[:, None]))))
-    return np.where(usable(outputs), nats, np.float32(np.nan))
-
-
-def interval_starts(outputs: Array, centre: int, ordinal: Ordinal | None) -> NDArray[np.int64] | None:
-    """Return the lower ends of the intervals of all values, and 2^PRECISION; None if outputs [n] cannot be used."""
-    if ordinal:
-        values = np.arange(ordinal.num_values + 1)
-        return counts_below(values, centre, outputs, ordinal) if usable(outputs) else None
-    is_finite = (outputs - largest(outputs) <= 0).all()
-    return boundaries(fixed_points(outputs)) if is_finite else None
-
-
-def counts_below(values: NDArray[np.int64], centre: int, outputs: Array, ordinal: Ordinal) -> NDArray[np.int64]:
-    """Return the starts of the intervals of values [n], each from 0 to V; that of V is 2^PRECISION.
-
-    Each operation on z is monotone in the value, and so is each integer. So a start is at least 1 above the one before.
-    """
-    weights, means, precisions = split(outputs, ordinal)
-    shares = integer_weights(weights, ordinal.num_values)
-    below = (values - centre).astype(np.float32)[:, None] - np.float32(0.5)
-    logistics = integer_logistic(fma(means, -ordinal.unit, below) * precisions)
-    starts = values + ((logistics @ shares) >> LOGISTIC_BITS)
-    starts[values == 0] = 0
-    starts[values == ordinal.num_values] = 1 << PRECISION
-    return starts
 
 
 def integer_weights(weights: Array, count: int) -> NDArray[np.int64]:
@@ -463,13 +515,6 @@ def integer_logistic(z: Array) -> NDArray[np.int64]:
     lower = table[row + 1]
     below = upper - ((upper - lower) * between >> BETWEEN_BITS)
     return np.where(z < 0, below, (1 << LOGISTIC_BITS) - below)
-
-
-def categorical_nats(logits: Array, values: NDArray[np.int64]) -> Array:
-    """Return -log softmax(logits)[value]; NaN if logits are not finite."""
-    top = largest(logits)
-    chosen = np.take_along_axis(logits, values[:, None], axis=1)[:, 0]
-    return log(total(exp(logits - top[:, None]))) - (chosen - top)
 
 
 def fixed_points(logits: Array) -> NDArray[np.int64]:

@@ -19,8 +19,8 @@ from axial_transformers.engine import (
     Arithmetic,
     Array,
     Block,
+    Categorical,
     Centring,
-    Features,
     Known,
     Line,
     Linear,
@@ -35,12 +35,11 @@ from axial_transformers.engine import (
 )
 from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
-from axial_transformers.layers.embeddings import Embedding, Positions
+from axial_transformers.layers.embeddings import Positions
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.stacks import ChannelEncoder, InnerLSTM, OuterDecoder
-from axial_transformers.models.values import FeatureEmbedding, OrdinalValues
 from axial_transformers.ops.torch_private import is_bare, is_wrapper
 
 Values = NDArray[np.int64]
@@ -143,11 +142,10 @@ class ExactNetwork:
         length = self.shape[-1]
         y = model.layout.to_model(model.values.codes(x)).cpu()
         embedded = self.embed_conditioning(len(y), conditioning)
-        embedding = self._output.features or self._output.table
         for c in model.slices:
             context = np.array(self.context(y, c, embedded), order="C")
             for outer in self.outer_decoders:
-                outer.add_upper(context, y[..., c], embedding)
+                outer.add_upper(context, y[..., c], self._output.values)
             yield context.reshape(-1, length, self.dim), y[..., c].reshape(-1, length).numpy()
 
     def read_row(self, context: Array, predictions: RowPredictions | None, stream: Stream) -> Tensor:
@@ -173,14 +171,9 @@ class ExactNetwork:
         linear = self.arithmetic.Dense(_linear(layer))
         return lambda x: linear(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
 
-    def embedding(self, embedding: Embedding | FeatureEmbedding) -> Callable[[Tensor], Array]:
+    def embedding(self, embedding: nn.Module) -> Callable[[Tensor], Array]:
         """Return what embeds codes [..] as [.., D]."""
-        if isinstance(embedding, FeatureEmbedding):
-            features = embedding.features
-            linear = self.dense(embedding.linear)
-            return lambda codes: linear(features(codes, torch.float32).numpy())
-        table = _array(embedding.table)
-        return lambda codes: table[codes.numpy()]
+        return self.model.values.embed_exactly(embedding, self.dense)
 
     def slabs(self, blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> Any:
         lines = [_line(block, slab) for block in blocks]
@@ -217,11 +210,7 @@ class _Outer:
         self._convolution = outer.convolution
         if outer.convolution:
             self._linear = network.dense(outer.convolution.linear)
-            self._numbers = (
-                network.embedding(outer.convolution.of_codes)
-                if outer.convolution.of_codes
-                else outer.convolution.numbers
-            )
+            self._numbers = network.embedding(outer.convolution.of_codes)
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
@@ -237,16 +226,16 @@ class _Outer:
         convolution = self._convolution
         if not convolution or not slabs:
             return 0.0
-        numbers = torch.as_tensor(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)), device="cpu")
+        numbers = torch.from_numpy(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)))
         return self._convolved(convolution, convolution.windows(numbers, 1))[:, 0]
 
-    def add_upper(self, context: Array, values: Tensor, table: Array | Features) -> None:
+    def add_upper(self, context: Array, codes: Tensor, kind: Categorical | Ordinal) -> None:
         if self._convolution:
-            numbers = torch.as_tensor(self._numbers(values), device="cpu")
+            numbers = torch.from_numpy(self._numbers(codes))
             context += self._convolved(self._convolution, self._convolution.windows_before(numbers))
         if self._slabs:
             rows = context.reshape(-1, context.shape[-1])
-            self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._positions)
+            self._slabs.add_upper(rows, codes.numpy().reshape(-1), kind, self._length, self._positions)
 
     def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
         return convolution.of_channels(torch.from_numpy(self._linear(_array(windows)))).numpy()
@@ -279,22 +268,7 @@ class _Encoder:
 
 
 def _output(model: AxialTransformer) -> Output:
-    norm = _norm(model.head[0])
-    head = _linear(model.head[1])
-    embedding = model.embed_value
-    if not isinstance(embedding, FeatureEmbedding):
-        return Output(norm, head, _array(embedding.table))
-    values = model.values
-    config = model.config
-    assert isinstance(values, OrdinalValues)
-    last = config.num_values - 1
-    of_values = embedding.features.of_values(torch.arange(last + 1, device="cpu"))
-    of_differences = embedding.features.of_differences(torch.arange(-last, last + 1, device="cpu"))
-    features = Features(_array(of_values), _array(of_differences), _linear(embedding.linear))
-    unit = np.float32(values.spread.item())
-    most = np.float32(config.max_log_precision)
-    ordinal = Ordinal(config.num_values, config.mixtures, unit, most, config.centred)
-    return Output(norm, head, np.zeros((0, config.dim), np.float32), features, ordinal)
+    return Output(_norm(model.head[0]), _linear(model.head[1]), model.values.in_engine(model.embed_value))
 
 
 def _centring(predictions: RowPredictions | None) -> Centring | None:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from axial_transformers.engine import COEFFICIENT_BITS
 from axial_transformers.models import AxialTransformer
-from axial_transformers.models.values import CategoricalValues
 
 
 class RowPredictions(NamedTuple):
@@ -45,7 +44,7 @@ def row_predictions(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -> It
 
     All rows have the same tensor of values, which begins as a copy of x.
     """
-    prediction = None if isinstance(model.values, CategoricalValues) else model.values.prediction
+    prediction = model.values.prediction
     if not prediction:
         yield from repeat(None)
         return

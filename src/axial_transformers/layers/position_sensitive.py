@@ -7,15 +7,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.layers.lines import widths
-from axial_transformers.ops import engine_relative
+from axial_transformers.ops import torch_relative
 from axial_transformers.ops.argument_checks import check_odd, input_axis
 from axial_transformers.ops.attention_call import AttentionCall, Tables, finite_where_absent, packed_call
-from axial_transformers.ops.backends import attend, choose
-from axial_transformers.ops.line_groups import from_lines, mask_of_lines, to_lines
+from axial_transformers.ops.backends import attend
 from axial_transformers.ops.torch_private import is_bare, is_forward_mode
-from axial_transformers.ops.torch_relative import Window, similarities, softmax_over, weighted_values
 
 
 class PositionSensitiveAxialAttention(nn.Module):
@@ -88,59 +87,27 @@ class PositionSensitiveAxialAttention(nn.Module):
 
         With "batch", statistics of q, k and v cover all positions; those of scores cover present keys.
         """
-        axis = self._check_length(x)
-        x = finite_where_absent(x, key_mask)
-        qkv = self._normalised(x)
-        shift = None
-        tables: Tables = self.query_table, self.key_table, self.value_table
-        if self.normalise and self.normalise.folds() and self._is_compiled(qkv, axis, tables):
-            qkv, tables, shift = self.normalise.folded(qkv, self.widths, tables)
-        elif self.normalise:
-            q, k, v, window = self._lines(qkv, axis, key_mask)
-            weights = self._weights(q, k, window).to(v.dtype)
-            lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
-            return self.out(from_lines(lines, x.unsqueeze(-1), axis).flatten(-2))
-        packing = self.heads, *self.widths
-        call = packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=self.factor)
-        out = attend(call).flatten(-2)
-        return self.out(out if shift is None else out + shift)
+        return self.out(attend(self._call(x, key_mask)).flatten(-2))
 
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a n w"]:
         """Return the attention weights: [B, *A, heads, positions of the line or window]."""
-        axis = self._check_length(x)
-        x = finite_where_absent(x, key_mask)
-        q, k, _, window = self._lines(self._normalised(x), axis, key_mask)
-        return from_lines(self._weights(q, k, window), x.unsqueeze(-1), axis)
+        return torch_relative.weights(self._call(x, key_mask))
 
-    def _lines(self, qkv: Tensor, axis: int, key_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Window]:
-        parts = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self.widths, dim=-1))
-        q, k, v = (to_lines(part, axis) for part in parts)
-        present = mask_of_lines(key_mask, axis)
-        return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device, present)
-
-    def _is_compiled(self, qkv: Tensor, axis: int, tables: Tables) -> bool:
-        """Return True if the compiled backend takes a call of folded statistics."""
-        q = qkv.unsqueeze(-2).expand(*qkv.shape[:-1], self.heads, -1)  # of the right sizes but the last
-        return choose(AttentionCall(q, q, q, axis, self.causal, tables=tables)) is engine_relative
-
-    def _check_length(self, x: Tensor) -> int:
+    def _call(self, x: Tensor, key_mask: Tensor | None) -> AttentionCall:
         axis = input_axis(x, self.axis, self.dim)
         if self.size and x.shape[axis] > self.size:
             raise ValueError(
                 f"axis {self.axis} of {list(x.shape)} has {x.shape[axis]} positions, more than size={self.size}"
             )
-        return axis
-
-    def _weights(self, q: Tensor, k: Tensor, window: Window) -> Tensor:
-        terms = similarities(q, k, self.query_table, self.key_table, window)
+        qkv = self.qkv(finite_where_absent(x, key_mask))
         if self.normalise:
-            return softmax_over(self.normalise.scores(terms, window), window)
-        return softmax_over((terms[0] + terms[1] + terms[2]) * self.factor, window)
-
-    def _normalised(self, x: Tensor) -> Tensor:
-        return self.normalise.of_qkv(self.qkv(x)) if self.normalise else self.qkv(x)
+            qkv = self.normalise.of_qkv(qkv)
+        packing = self.heads, *self.widths
+        tables = self.query_table, self.key_table, self.value_table
+        call = packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=self.factor)
+        return call._replace(norms=self.normalise)
 
 
 def _rows(size: int | None, span: int | None) -> int:
@@ -153,27 +120,63 @@ def _rows(size: int | None, span: int | None) -> int:
     raise ValueError(f"give one of size and span, at least 1, not size={size} and span={span}")
 
 
-class ChannelsLastBatchNorm(nn.BatchNorm1d):
+MIN_GAIN = 1e-20
+
+
+class Norm(nn.BatchNorm1d):
+    """Batch normalisation by channel; by a formula where only some pairs count, and in forward mode.
+
+    Derivatives of torch's tangents are wrong in 2.13 (see `LayerNorm`).
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+
+    def gain_and_shift(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the factor of each channel, and what is added to it."""
+        gain = self.weight * (variance + self.eps).rsqrt()
+        return gain, self.bias - mean * gain
+
+    def over(self, x: Float[Tensor, "m c l w"], allowed: Bool[Tensor, "*m l w"]) -> Float[Tensor, "m c l w"]:
+        """Normalise over the allowed pairs; to index by a mask, a CPU would wait for the GPU."""
+        mean = self.running_mean
+        variance = self.running_var
+        wide = x if x.dtype == torch.float64 else x.float()
+        if self.training:
+            count = allowed.expand(x.shape[0], 1, -1, -1).sum().clamp(min=1)
+            mean = (wide * allowed).sum((0, 2, 3)) / count
+            squares = ((wide - mean[:, None, None]) * allowed).square().sum((0, 2, 3))
+            variance = squares / count
+            self._count(self.running_mean, mean)
+            self._count(self.running_var, squares / (count - 1).clamp(min=1))
+            self.get_buffer("num_batches_tracked").add_(1)
+        gain, shift = self.gain_and_shift(mean, variance)
+        return (wide * gain[:, None, None] + shift[:, None, None]).to(x.dtype)
+
+    def _count(self, average: Tensor, new: Tensor) -> None:
+        average.lerp_(new.detach().to(average.dtype), self.momentum)
+
+
+class ChannelsLastBatchNorm(Norm):
     """Batch normalisation of [.., C] over all other dimensions."""
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)
         if self.training and is_forward_mode():
-            return _normalised_in_forward_mode(self, rows[..., None]).view(x.shape)
+            everywhere = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=x.device)
+            return self.over(rows[..., None, None], everywhere).view(x.shape)
         return super().forward(rows).view(x.shape)
 
 
-MIN_GAIN = 1e-20
+class ScoreNorm(Norm):
+    """Batch normalisation of scores [M, heads, L, W] by head, over the pairs that attend; None: all."""
 
-
-class ScoreNorm(nn.BatchNorm1d):
-    """Batch normalisation of scores [M, heads, L, W] by head, over the pairs that attend."""
-
-    def forward(self, term: Tensor, window: Window) -> Tensor:  # type: ignore[override]
-        if not window.complete:
-            return _normalised_over(self, term, window.allowed)
-        if self.training and is_forward_mode():
-            return _normalised_in_forward_mode(self, term.flatten(2)).view(term.shape)
+    def forward(self, term: Tensor, allowed: Tensor | None) -> Tensor:  # type: ignore[override]
+        if allowed is None and self.training and is_forward_mode():
+            allowed = torch.ones_like(term[:1, :1], dtype=torch.bool)
+        if allowed is not None:
+            return self.over(term, allowed)
         return super().forward(term.flatten(2)).view(term.shape)
 
 
@@ -183,71 +186,38 @@ class BatchNormalise(nn.Module):
     def __init__(self, qkv_dim: int, heads: int, value_dim: int):
         super().__init__()
         self.of_qkv = ChannelsLastBatchNorm(qkv_dim)
-        self.of_terms = nn.ModuleList(ScoreNorm(heads) for _ in range(3))
+        self.of_terms = ModuleListOf(ScoreNorm(heads) for _ in range(3))
         self.of_content = ChannelsLastBatchNorm(value_dim)
         self.of_position = ChannelsLastBatchNorm(value_dim)
 
-    def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
-        first, second, third = (norm(term, window) for norm, term in zip(self.of_terms, terms))
-        return first + second + third
-
-    def folds(self) -> bool:
+    def fold(self) -> bool:
         """Return True if `folded` computes what calls of the modules would."""
         norms = *self.of_terms, self.of_content, self.of_position
         return not self.training and all(is_bare(norm, ScoreNorm, ChannelsLastBatchNorm) for norm in norms)
 
-    def folded(
-        self, qkv: Tensor, widths: tuple[int, int, int], tables: Tables
-    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+    def folded(self, qkv: Tensor, tables: Tables) -> tuple[Tensor, Tables, Tensor]:
         """Turn running statistics into factors of equation 4, and a shift of the output.
 
         A softmax ignores shifts of the scores.
         """
-        of_product, of_query, of_key = (_gain_and_shift(norm)[0] for norm in self.of_terms)
-        of_product = torch.where(of_product.abs() < MIN_GAIN, MIN_GAIN, of_product)
-        (of_content, shift), (of_position, more) = (
-            _gain_and_shift(norm) for norm in (self.of_content, self.of_position)
-        )
-        heads = len(of_product)
-        of_keys = of_product.repeat_interleave(widths[1] // heads)
-        qkv = qkv * torch.cat([torch.ones_like(of_keys), of_keys, of_content]).to(qkv.dtype)
+        norms = *self.of_terms, self.of_content, self.of_position
+        gains, shifts = zip(*(norm.gain_and_shift(norm.running_mean, norm.running_var) for norm in norms))
+        product_gain, query_gain, key_gain, content_gain, position_gain = gains
+        product_gain = torch.where(product_gain.abs() < MIN_GAIN, MIN_GAIN, product_gain)
         query, key, value = tables
-        per_head = query * of_query[:, None], key * (of_key / of_product)[:, None], value * of_position.view(heads, -1)
-        return qkv, per_head, shift + more
+        keys = product_gain.repeat_interleave(key.shape[-1])
+        qkv = qkv * torch.cat([torch.ones_like(keys), keys, content_gain]).to(qkv.dtype)
+        query = query * query_gain[:, None]
+        key = key * (key_gain / product_gain)[:, None]
+        value = value * position_gain.view(len(product_gain), -1)
+        return qkv, (query, key, value), shifts[3] + shifts[4]
 
-    def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
-        heads = of_content.shape[1]
-        of_content, of_position = (part.transpose(1, 2).flatten(2) for part in (of_content, of_position))
-        total = self.of_content(of_content) + self.of_position(of_position)
+    def scores(self, terms: tuple[Tensor, Tensor, Tensor], allowed: Tensor | None) -> Tensor:
+        first, second, third = (norm(term, allowed) for norm, term in zip(self.of_terms, terms))
+        return first + second + third
+
+    def output(self, content: Tensor, position: Tensor) -> Tensor:
+        heads = content.shape[1]
+        content, position = (x.transpose(1, 2).flatten(2) for x in (content, position))
+        total = self.of_content(content) + self.of_position(position)
         return total.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def _gain_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
-    assert isinstance(norm, nn.BatchNorm1d)
-    gain = norm.weight * (norm.get_buffer("running_var") + norm.eps).rsqrt()
-    return gain, norm.bias - norm.get_buffer("running_mean") * gain
-
-
-def _normalised_in_forward_mode(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
-    """Normalise x [M, C, L] by a formula: derivatives of torch's tangents are wrong in 2.13 (see `LayerNorm`)."""
-    everywhere = torch.ones(1, 1, x.shape[-1], 1, dtype=torch.bool, device=x.device)
-    return _normalised_over(norm, x[..., None], everywhere)[..., 0]
-
-
-def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
-    """Normalise over the allowed pairs; to index by a mask, a CPU would wait for the GPU."""
-    mean = norm.get_buffer("running_mean")
-    variance = norm.get_buffer("running_var")
-    wide = x if x.dtype == torch.float64 else x.float()
-    if norm.training:
-        assert norm.momentum is not None
-        averages = (mean, variance)
-        count = allowed.expand(x.shape[0], 1, -1, -1).sum().clamp(min=1)
-        mean = (wide * allowed).sum((0, 2, 3)) / count
-        squares = ((wide - mean[:, None, None]) * allowed).square().sum((0, 2, 3))
-        variance = squares / count
-        for average, new in zip(averages, (mean, squares / (count - 1).clamp(min=1))):
-            average.lerp_(new.detach().to(average.dtype), norm.momentum)
-        norm.get_buffer("num_batches_tracked").add_(1)
-    gain = norm.weight * (variance + norm.eps).rsqrt()
-    return (wide * gain[:, None, None] + (norm.bias - mean * gain)[:, None, None]).to(x.dtype)

@@ -34,9 +34,14 @@ def slice_nats(
     Raises:
         ValueError: the model does not take x, label or cond.
     """
-    values, logits = model.slice_and_outputs(x, channel, label, cond)
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    return model.values.nats(logits, values)
+    return _slice_nats(model, model.check(x), channel, Conditioning(labels_of(label, len(x)), cond))
+
+
+def _slice_nats(model: AxialTransformer, x: Tensor, channel: Tensor, conditioning: Conditioning) -> Tensor:
+    """Return the nats of `slice_nats`; x counts values from 0."""
+    codes, outputs = model.slice_and_outputs(x, channel, *conditioning)
+    outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
+    return model.values.nats(outputs, codes)
 
 
 @accepts_arrays("x", "label", "cond", "channel")
@@ -90,9 +95,9 @@ def bits_map(
 
 
 def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditioning) -> Tensor:
-    x, channels = x + model.config.lowest, (torch.full((len(x),), c, device=x.device) for c in model.slices)
+    channels = (torch.full((len(x),), c, device=x.device) for c in model.slices)
     with without_dropout(model):
-        return torch.stack([slice_nats(model, x, channel, *conditioning) for channel in channels], dim=-1)
+        return torch.stack([_slice_nats(model, x, channel, conditioning) for channel in channels], dim=-1)
 
 
 def _parts(

@@ -25,7 +25,7 @@ from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder, axis_attention
-from axial_transformers.models.values import OrdinalValues, values_of
+from axial_transformers.models.values import values_class
 from axial_transformers.ops.elementwise import shift
 from axial_transformers.ops.torch_private import COMPILED, is_shard, is_wrapper
 from axial_transformers.storage import hub, model_folders
@@ -52,7 +52,7 @@ class AxialTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.layout = config.bijection
-        self.values = values_of(config)
+        self.values = values_class(config)(config)
         self.encoder = ChannelEncoder(config, self.values) if config.encoder_layers else None
         self.labels = Labels(config.num_classes, config.dim) if config.num_classes else None
         self.embed_value = self.values.embedding(config.dim)
@@ -61,8 +61,7 @@ class AxialTransformer(nn.Module):
         self.outer_decoders = ModuleListOf(OuterDecoder(config, level, self.values) for level in levels)
         self.inner_decoder = self.build_inner(config)
         last = Dense(config.dim, self.values.outputs, residual=True)
-        if isinstance(self.values, OrdinalValues):
-            self.values.first(last)
+        self.values.start_head(last)
         self.head = nn.Sequential(LayerNorm(config.dim), last)
 
     @staticmethod
@@ -117,8 +116,10 @@ class AxialTransformer(nn.Module):
         Raises:
             ValueError: a shape, dtype or value that the model does not take.
         """
+        x = self.check(x)
         outputs = self.outputs(x, label, cond)
-        logits = self.layout.to_model(self.values.log_probabilities(outputs, self.values.codes(self.check(x))))
+        centres = self.values.centres(self.values.codes(x))
+        logits = self.layout.to_model(self.values.distribution(outputs, centres).log_probabilities())
         known = torch.arange(self.layout.channels, device=logits.device) < self.config.known_channels
         return self.layout.to_data(logits.masked_fill(known.unsqueeze(-1), 0.0))
 
@@ -128,7 +129,10 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *a c o"]:
-        """Return what the head gives for every position, from which `values` makes distributions; see `forward`."""
+        """Return what the head gives for every position, from which `values` makes distributions; see `forward`.
+
+        x is from `check`.
+        """
         channels = (torch.full((len(x),), c, device=x.device) for c in self.slices)
         slices = [self.slice_and_outputs(x, channel, label, cond)[1] for channel in channels]
         known = [torch.zeros_like(slices[0])] * self.config.known_channels
@@ -141,8 +145,10 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> tuple[Integer[Tensor, " b *s"], Float[Tensor, "b *s o"]]:
-        """Return the codes [B, *A'] of one slice per example, and what the head gives for it [B, *A', O]."""
-        x = self.check(x)
+        """Return the codes [B, *A'] of one slice per example, and what the head gives for it [B, *A', O].
+
+        x is from `check`.
+        """
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
         y = self.layout.to_model(self.values.codes(x))
@@ -157,10 +163,11 @@ class AxialTransformer(nn.Module):
         """Return what the head gives for last states, in the dtype of its weights, also under autocast.
 
         Logits of bfloat16 tie at the top: the most likely value would depend on the device. Steps of training leave
-        categorical logits to autocast.
+        some kinds of values to autocast.
         """
-        learns = self.training and torch.is_grad_enabled() and self.config.values == "categorical"
-        if learns or state.is_meta or not torch.is_autocast_enabled(state.device.type):  # on meta nothing is rounded
+        learns = self.training and torch.is_grad_enabled()
+        left = learns and self.values.trains_in_autocast
+        if left or state.is_meta or not torch.is_autocast_enabled(state.device.type):  # on meta nothing is rounded
             return self.head(state)
         with torch.autocast(state.device.type, enabled=False):
             return self.head(state.to(next(self.head.parameters()).dtype))
@@ -170,11 +177,9 @@ class AxialTransformer(nn.Module):
 
         A model whose values were fitted or trained keeps them.
         """
-        if isinstance(self.values, OrdinalValues):
-            last = self.head[1]
-            assert isinstance(last, Dense)
-            if self.values.is_new(last):
-                self.values.fit(self.check(x), last)
+        last = self.head[1]
+        assert isinstance(last, Dense)
+        self.values.fit(self.check(x), last)
 
     def context(
         self,
@@ -206,7 +211,10 @@ class AxialTransformer(nn.Module):
         return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return x - lowest, as int64 on the model's device: 0..V-1; values are checked on the CPU only."""
+        """Return values of the data from 0, x - lowest, int64 on the model's device; checked on the CPU only.
+
+        All that is inside counts values from 0; `to_data` returns them.
+        """
         config = self.config
         if not x.is_meta:
             self.require_values()
@@ -223,6 +231,10 @@ class AxialTransformer(nn.Module):
             raise ValueError(f"x must be in {config.lowest}..{config.highest}; found {found}")
         values = values if values.device == device else x.to(device).long()
         return values - config.lowest if config.lowest else values
+
+    def to_data(self, values: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
+        """Return values that count from 0 as those of the data: the inverse of `check`."""
+        return values + self.config.lowest
 
     def save_pretrained(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write the model folder: config.json and model.safetensors.

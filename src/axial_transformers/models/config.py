@@ -19,6 +19,8 @@ MAXIMUM = 1 << 20
 MAX_VALUES = 1 << 16
 MAX_AXES = 8
 MAX_LAYERS = 1024
+ORDERED = ("ordinal",)
+"""Kinds of values with an order; `models.values` has all kinds."""
 MAX_WINDOW = 4096
 """Positions in the window of a convolution."""
 SIZE = Bounds(least=1, most=MAXIMUM)
@@ -120,7 +122,7 @@ class AxialTransformerConfig:
         )
         _require(self.layout in LAYOUTS, f"model.layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
         _require(
-            self.values == "ordinal" or not self.centred,
+            self.has_order or not self.centred,
             "model.centred needs values with an order: choose model.values=ordinal or model.centred=False",
         )
         _require(
@@ -220,9 +222,9 @@ class AxialTransformerConfig:
         return (*names[:count], *map(str, range(len(names), count)))
 
     @property
-    def num_logits(self) -> int:
-        """Return how many numbers the head gives for a position."""
-        return 3 * self.mixtures if self.values == "ordinal" else self.num_values
+    def has_order(self) -> bool:
+        """Return True if the values have an order."""
+        return self.values in ORDERED
 
     @property
     def layers(self) -> int:
@@ -234,10 +236,9 @@ class AxialTransformerConfig:
         return round(self.mlp_ratio * self.dim)
 
     def _describe_values(self) -> str:
-        if self.values == "categorical":
-            return self.values
+        mixtures = f", mixtures of {self.mixtures}" if self.has_order else ""
         centred = ", centred on a linear prediction" if self.centred else ""
-        return f"ordinal, mixtures of {self.mixtures}{centred}"
+        return f"{self.values}{mixtures}{centred}"
 
     def describe(self) -> dict[str, str]:
         """Return rows (name, value)."""

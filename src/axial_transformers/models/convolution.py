@@ -13,10 +13,7 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.values import CategoricalValues, FeatureEmbedding, Features, OrdinalValues
-
-FEATURES = 4
-"""Of an ordinal value, learned."""
+from axial_transformers.models.values import Values
 
 
 class CausalConvolution(nn.Module):
@@ -25,17 +22,14 @@ class CausalConvolution(nn.Module):
     A pixel is all the channels that alternate along the last axis; each of them has weights of its own.
     """
 
-    def __init__(self, config: AxialTransformerConfig, level: int, values: CategoricalValues | OrdinalValues):
+    def __init__(self, config: AxialTransformerConfig, level: int, values: Values):
         super().__init__()
         self.reach = config.convolution
         self.inside = len(config.bijection.shape) - level - 1
         self.channels = _channels_of_a_pixel(config)
-        features = values.features
-        self.of_codes = FeatureEmbedding(features, FEATURES) if isinstance(features, Features) else None
-        if not self.of_codes:
-            values_from_0_to_2 = 2 * torch.arange(config.num_values, dtype=torch.float32) / (config.num_values - 1)
-            self.features = nn.Parameter(values_from_0_to_2[:, None])
-        self.linear = Dense(inputs(config, level), self.channels * config.dim, bias=False)
+        self.of_codes, numbers = values.neighbour_numbers()
+        pixels = self.reach * (2 * self.reach + 1) ** self.inside
+        self.linear = Dense(pixels * self.channels * numbers, self.channels * config.dim, bias=False)
 
     def forward(self, values: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a d"]:
         """Return what every slab takes; zeros for the first."""
@@ -48,8 +42,7 @@ class CausalConvolution(nn.Module):
 
     def numbers(self, codes: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a f"]:
         """Return what a window takes of each position."""
-        codes = codes.to(next(self.parameters()).device)
-        return self.of_codes(codes) if self.of_codes else F.embedding(codes, self.features)
+        return self.of_codes(codes.to(next(self.parameters()).device))
 
     def windows_before(self, numbers: Float[Tensor, "b *a f"]) -> Float[Tensor, "b *pixels n"]:
         axis = numbers.ndim - 2 - self.inside
@@ -72,13 +65,6 @@ class CausalConvolution(nn.Module):
                 copy = copy.narrow(axis, start, padded.shape[axis] - width + 1)
             copies.append(copy)
         return torch.cat(copies, dim=-1)
-
-
-def inputs(config: AxialTransformerConfig, level: int) -> int:
-    """Return how many numbers a window has."""
-    inside = len(config.bijection.shape) - level - 1
-    features = FEATURES if config.values == "ordinal" else 1
-    return config.convolution * (2 * config.convolution + 1) ** inside * _channels_of_a_pixel(config) * features
 
 
 def _channels_of_a_pixel(config: AxialTransformerConfig) -> int:

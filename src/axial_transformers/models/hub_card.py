@@ -10,7 +10,7 @@ from torch import nn
 
 from axial_transformers.data.kinds import KINDS, kind_of
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 
 PICTURES = "unconditional-image-generation"
 
@@ -62,7 +62,7 @@ def model_card(
     settings: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the text of README.md; `licence` is of the hub's list, such as apache-2.0."""
-    require_extra("hub", "huggingface_hub", "a model card")
+    import_extra("hub", "huggingface_hub", "a model card")
     from huggingface_hub import ModelCardData
 
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -13,7 +13,7 @@ from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
-from axial_transformers.models.values import CategoricalValues, OrdinalValues
+from axial_transformers.models.values import Values
 from axial_transformers.ops.elementwise import shift, shifted_copies
 from axial_transformers.ops.positions import rotation_table
 from axial_transformers.ops.torch_private import is_bare
@@ -33,7 +33,7 @@ class ChannelEncoder(nn.Module):
     x[channels < c] / divisor, planes of c -> 3-wide convolution -> + position + conditioning -> blocks -> e
     """
 
-    def __init__(self, config: AxialTransformerConfig, values: CategoricalValues | OrdinalValues):
+    def __init__(self, config: AxialTransformerConfig, values: Values):
         super().__init__()
         shape = config.bijection.shape
         self.channels = config.bijection.channels
@@ -82,7 +82,7 @@ class OuterDecoder(nn.Module):
     For an image: unmasked rows, masked columns, ShiftDown.
     """
 
-    def __init__(self, config: AxialTransformerConfig, level: int, values: CategoricalValues | OrdinalValues):
+    def __init__(self, config: AxialTransformerConfig, level: int, values: Values):
         super().__init__()
         shape = config.bijection.shape
         inside = len(shape) - level - 1

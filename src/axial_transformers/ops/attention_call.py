@@ -4,7 +4,7 @@ Functions such as `axial_attention` check their arguments and build a call. Laye
 linear layer, by `packed_call`. `normalised` brings it into its form, and `ops.backends.attend` computes it.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,22 @@ Tables = tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r 
 
 SHORTEST_BLOCK = 16
 """Fewer queries do not fill vector registers."""
+
+
+class Norms(Protocol):
+    """Batch normalisations of equation 4, as the authors' code has them."""
+
+    def fold(self) -> bool:
+        """Return True if `folded` computes what `scores` and `output` do."""
+
+    def folded(self, qkv: Tensor, tables: Tables) -> tuple[Tensor, Tables, Tensor]:
+        """Return a packed tensor and tables that need no norms, and what is to add to each position: [heads w]."""
+
+    def scores(self, terms: tuple[Tensor, Tensor, Tensor], allowed: Tensor | None) -> Tensor:
+        """Return the sum of the normalised terms [M, heads, L, W], over allowed pairs; None: over all."""
+
+    def output(self, content: Tensor, position: Tensor) -> Tensor:
+        """Return the sum of the normalised sums of values and of their encodings: [M, heads, L, w]."""
 
 
 class AttentionCall(NamedTuple):
@@ -54,6 +70,8 @@ class AttentionCall(NamedTuple):
     """With them, the call is equation 4 of Axial-DeepLab."""
     scale: float = 1.0
     """Factor of the scores of equation 4. Without tables it has no effect: scores are divided by sqrt(K)."""
+    norms: Norms | None = None
+    """With tables and `packing`: normalisations of the terms of the scores, and of both sums."""
     full: bool = False
     """True if all positions of a grid are one line, q [B, L, heads, K]. Keys may be those of another grid."""
     length: int | None = None

@@ -5,7 +5,6 @@ y_o = sum_p softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-
 A table has 2R + 1 rows, for the offsets p - o = -R .. R; 2L - 1 rows or more give global attention.
 """
 
-from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.ops.attention_call import AttentionCall, Tables, without_absent
+from axial_transformers.ops.attention_call import AttentionCall, without_absent
 from axial_transformers.ops.line_groups import from_lines, mask_of_lines, piece, to_lines
 from axial_transformers.ops.positions import offsets
 from axial_transformers.ops.torch_attention import softmax
@@ -29,33 +28,57 @@ def refuses(call: AttentionCall) -> str | None:
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call."""
-    return from_lines(_in_pieces(without_absent(call)), call.q, call.axis)
+    if call.norms:
+        return from_lines(_attend_lines(call, *_lines(call)), call.q, call.axis)
+    call = without_absent(call)
+    return from_lines(_attend_in_pieces(call, *_lines(call)), call.q, call.axis)
 
 
-def _in_pieces(call: AttentionCall) -> Tensor:
-    assert call.tables
-    attend = partial(_attend_lines, tables=call.tables, causal=call.causal, scale=call.scale)
-    present = mask_of_lines(call.key_mask, call.axis)
+def weights(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
+    """Return the attention weights of a call: [B, *A, heads, positions of the line or window]."""
+    q, k, _, present = _lines(call)
+    return from_lines(_weights(call, q, k, present)[0], call.q, call.axis)
+
+
+def _lines(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     q, k, v = (to_lines(x, call.axis) for x in (call.q, call.k, call.v))
+    return q, k, v, mask_of_lines(call.key_mask, call.axis)
+
+
+def _attend_in_pieces(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, present: Tensor | None) -> Tensor:
+    assert call.tables
     if is_recorded():  # it would unroll the loop
-        return attend(q, k, v, present)
+        return _attend_lines(call, q, k, v, present)
     scores = q.shape[1:-1].numel() * min(len(call.tables[0]), q.shape[-2])
     step = max(1, piece(q.device) // max(1, scores))
     if q.shape[0] <= step:
-        return attend(q, k, v, present)
-    parts = zip(*(x.split(step) for x in (q, k, v)), repeat(None) if present is None else present.split(step))
-    return torch.cat([checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=False) for part in parts])
+        return _attend_lines(call, q, k, v, present)
+    masks = repeat(None) if present is None else present.split(step)
+    pieces = []
+    for lines in zip(q.split(step), k.split(step), v.split(step), masks):
+        pieces.append(checkpoint(_attend_lines, call, *lines, use_reentrant=False, preserve_rng_state=False))
+    return torch.cat(pieces)
 
 
-def _attend_lines(
-    q: Tensor, k: Tensor, v: Tensor, present: Tensor | None, tables: Tables, causal: bool, scale: float
-) -> Tensor:
-    query_table, key_table, value_table = tables
-    window = Window.of(q.shape[-2], len(query_table), causal, q.device, present)
+def _attend_lines(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, present: Tensor | None) -> Tensor:
+    assert call.tables
+    weights, window = _weights(call, q, k, present)
+    content, position = weighted_values(weights.to(v.dtype), v, call.tables[2], window)
+    if call.norms:
+        return call.norms.output(content, position)
+    return content + position
+
+
+def _weights(call: AttentionCall, q: Tensor, k: Tensor, present: Tensor | None) -> tuple[Tensor, "Window"]:
+    assert call.tables
+    query_table, key_table, _ = call.tables
+    window = Window.of(q.shape[-2], len(query_table), call.causal, q.device, present)
     terms = similarities(q, k, query_table, key_table, window)
-    weights = softmax_over((terms[0] + terms[1] + terms[2]) * scale, window).to(v.dtype)
-    of_content, of_position = weighted_values(weights, v, value_table, window)
-    return of_content + of_position
+    if call.norms:
+        scores = call.norms.scores(terms, None if window.complete else window.allowed)
+    else:
+        scores = (terms[0] + terms[1] + terms[2]) * call.scale
+    return softmax_over(scores, window), window
 
 
 class Window(NamedTuple):

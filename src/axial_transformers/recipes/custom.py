@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from axial_transformers.data.config import is_hub_dataset
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.config import ORDERED
 from axial_transformers.training import RunConfig, TrainConfig
 
 if TYPE_CHECKING:  # recipes are listed without torch
@@ -167,7 +168,7 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
         {
             **_model_of(examples),
             "model.values": kind,
-            "model.centred": kind == "ordinal",
+            "model.centred": kind in ORDERED,
             "training.label_dropout": 0.1 if examples.num_classes else 0.0,
             "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
         }
@@ -215,7 +216,7 @@ def _sized(run: RunConfig, values: int) -> RunConfig:
         is_small = sum(parameters(sized.model).values()) <= values
         if is_small and training_flops(sized.model) * sized.training.batch_size <= FLOPS_OF_STEP:
             break
-    if sized.model.values != "ordinal":
+    if not sized.model.has_order:
         return sized
     return sized.decided({"training.head_learning_rate": REACH_OF_STEP / sized.model.dim})
 

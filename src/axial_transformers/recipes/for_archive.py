@@ -20,7 +20,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import Display, NamedProgress, silent
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, block_of, narrow_for_archive, of_own_data
-from axial_transformers.recipes.prepare import Prepared, begin_with, decide_costs, decide_cut, decide_model, facts_of
+from axial_transformers.recipes.prepare import Prepared, begin_with, decide_costs, decide_cut, decide_model
 from axial_transformers.training import RunConfig, RunState, read_run
 from axial_transformers.training.fit import Evaluate
 from axial_transformers.training.metrics import Metric
@@ -110,24 +110,16 @@ def prepare_for_archive(
     tell(contents)
     if begun is None and not run.start_from:
         run = narrow_for_archive(run, _bytes_of_value(examples, progress) * contents.values)
-    run, costs = decide_costs(run, begun)
-    prepared = Prepared(
-        run=run,
-        costs=costs,
-        examples=examples,
-        validation=examples,
-        facts=facts_of(run, examples, examples),
-        listing=opened.listing,
-        begun=begun,
-        progress=progress,
-    )
+    prepared = decide_costs(run, opened, examples, examples, None, begun, progress)
     limit = UNLIMITED if force else input_limit(contents, run.model)
     ready = PreparedArchive(prepared=prepared, contents=contents, limit=limit)
     if begun is None:
         limit.check(ready.other_bytes)
-        of_model = BYTES_OF_WEIGHT * costs.parameters
-        weights = f"{costs.parameters:,} weights, about {of_model:,.0f} bytes"
-        log.info("a model of %s, width %d: %s", source, run.model.dim, weights)
+        weights = prepared.costs.parameters
+        log.info(
+            f"a model of {source}, width {run.model.dim}: {weights:,} weights, about"
+            f" {BYTES_OF_WEIGHT * weights:,.0f} bytes"
+        )
     return ready
 
 
@@ -169,8 +161,9 @@ def _foreseeing(values: int, others: float, limit: Limit, usual: Evaluate) -> Ev
     def evaluate(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
         metrics = usual(model, step, fill)
         expected = float(metrics["bits_per_dim"]) * values / 8 + others
-        sizes = f"about {expected:,.0f} bytes expected, {others:,.0f} of them for the model and stored files"
-        log.info("step %d: %s", step, sizes)
+        log.info(
+            f"step {step}: about {expected:,.0f} bytes expected, {others:,.0f} of them for the model and stored files"
+        )
         if expected > LEARNS * limit.size:
             limit.check(expected)
         return metrics

@@ -27,7 +27,7 @@ from axial_transformers.progress import Display, NamedProgress, silent
 from axial_transformers.recipes.custom import check_start, in_blocks, kind_of_values, of_own_data, suited, tiled
 from axial_transformers.recipes.watching import evaluation_of, examples_to_watch, fault_of, pictures_of
 from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, read_run, train
-from axial_transformers.training.costs import StepCosts, check_memory, parameters, step_costs
+from axial_transformers.training.costs import StepCosts, check_memory, step_costs
 from axial_transformers.training.fit import Evaluate, decide_needs_label
 from axial_transformers.training.trained_model import check_shape, check_values, range_of_examples
 
@@ -131,20 +131,9 @@ def prepare(
             "data only, wherever it lies; for other data begin another run with --out"
         )
     others = _other_parts(source, examples)
+    check_shape(others["validation"], run.model, f"{run.source}, validation")
     run = know_values(run, asked, others)
-    validation = others["validation"]
-    facts = facts_of(run, examples, validation, others.get("test"))
-    run, costs = decide_costs(run, begun)
-    return Prepared(
-        run=run,
-        costs=costs,
-        examples=examples,
-        validation=validation,
-        facts=facts,
-        listing=source.listing,
-        begun=begun,
-        progress=progress,
-    )
+    return decide_costs(run, source, examples, others["validation"], others.get("test"), begun, progress)
 
 
 def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
@@ -197,7 +186,15 @@ def know_values(run: RunConfig, asked: RunConfig, parts: Mapping[str, Examples])
     return run
 
 
-def decide_costs(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunConfig, StepCosts]:
+def decide_costs(
+    run: RunConfig,
+    source: Source,
+    examples: Examples,
+    validation: Examples,
+    test: Examples | None,
+    begun: RunRecord | None,
+    progress: NamedProgress,
+) -> Prepared:
     """Return the run with nothing open, and what a step needs.
 
     Raises:
@@ -207,19 +204,24 @@ def decide_costs(run: RunConfig, begun: RunRecord | None = None) -> tuple[RunCon
     costs = step_costs(run.model, training, int(os.environ.get("WORLD_SIZE", 1)))
     check_memory(costs, training)
     model = decide_needs_label(run.model, training, begun)
-    return replace(run, model=model, training=training, open=()), costs
-
-
-def facts_of(run: RunConfig, examples: Examples, validation: Examples, test: Examples | None = None) -> Facts:
-    """Return what was found in the parts of the data."""
-    return Facts(
+    facts = Facts(
         fingerprint=examples.fingerprint,
         train=len(examples),
         validation=len(validation),
         test=None if test is None else len(test),
-        parameters=sum(parameters(run.model).values()),
+        parameters=costs.parameters,
         class_names=examples.class_names,
         columns=examples.columns,
+    )
+    return Prepared(
+        run=replace(run, model=model, training=training, open=()),
+        costs=costs,
+        examples=examples,
+        validation=validation,
+        facts=facts,
+        listing=source.listing,
+        begun=begun,
+        progress=progress,
     )
 
 
@@ -238,9 +240,6 @@ def begin_with(run: RunConfig, start: str) -> RunConfig:
 def _other_parts(source: Source, examples: Examples) -> dict[str, Examples]:
     """Return the validation part and, if there is one, the test part."""
     validation = source.part("validation")
-    if validation.shape != examples.shape:
-        shapes = f"are {[*validation.shape]}, and training examples {[*examples.shape]}"
-        raise ValueError(f"validation examples of {source.name} {shapes}: give data.size and data.cut")
     parts = {"validation": validation.with_columns(examples.columns, f"{source.name}, validation")}
     with suppress(EmptySplitError):
         parts["test"] = source.part("test")
@@ -254,9 +253,12 @@ def _in_order(examples: Examples, run: RunConfig, begun: RunRecord | None) -> Ex
     if titles is None or examples.columns is None or sorted(titles) == sorted(examples.columns):
         return examples.with_columns(titles, run.source)
     if begun is None:
-        own = ", ".join(examples.columns)
-        there = ", ".join(titles)
-        log.info("%s was trained on the columns %s, not %s: it only gives first weights", run.start_from, there, own)
+        log.info(
+            "%s was trained on the columns %s, not %s: it only gives first weights",
+            run.start_from,
+            ", ".join(titles),
+            ", ".join(examples.columns),
+        )
     return examples
 
 

@@ -38,13 +38,17 @@ def examples_to_watch(run: RunConfig, begun: RunRecord | None, examples: Example
     return replace(watched, labels=watched.classes_among(names, f"{run.source}, validation"))
 
 
+def _in_memory(run: RunConfig) -> int:
+    """Return how many examples are computed together."""
+    return run.training.batch_size // run.training.accumulate
+
+
 def evaluation_of(watched: Examples, run: RunConfig, progress: NamedProgress) -> Evaluate:
     """Return a callback of `train` that evaluates examples, with their labels if they have some."""
     label = label_of(watched)
-    batch = run.training.batch_size // run.training.accumulate
 
     def evaluate(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
-        scores = score(model, watched.values, batch, progress("validation: batches"), fill, label)
+        scores = score(model, watched.values, _in_memory(run), progress("validation: batches"), fill, label)
         if rank() == 0:
             require_run(run.out)  # examples may take long
             keep_typical(run.out, scores)
@@ -66,8 +70,7 @@ def pictures_of(
     if not run.samples:
         return None
     known = torch.from_numpy(watched.values[: run.samples]) if config.known_channels else None
-    in_memory = run.training.batch_size // run.training.accumulate
-    most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, in_memory)
+    most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, _in_memory(run))
     shown_examples = watched.spread(most)[:]
     shown = torch.from_numpy(np.asarray(shown_examples.values))
     label = label_of(shown_examples)
@@ -95,8 +98,7 @@ def fault_of(run: RunConfig, watched: Examples, bits: float, progress: NamedProg
         bits: their bits/dim by the EMA weights.
     """
     raw = open_model(run.out, "raw", run.training.device).model
-    batch = run.training.batch_size // run.training.accumulate
-    scores = score(raw, watched.values, batch, progress("raw weights: batches"), label=label_of(watched))
+    scores = score(raw, watched.values, _in_memory(run), progress("raw weights: batches"), label=label_of(watched))
     of_raw = float(scores.bits.mean())
     if bits > LAG * of_raw:
         return (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 
 CARD = "README.md"
 LOGIN = "log in by the command `hf auth login`, or set HF_TOKEN"
@@ -17,17 +17,15 @@ _ID = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[^@\s]+))?", re
 
 def split_id(name: str) -> tuple[str, str | None] | None:
     """Return repository and revision of "owner/name" or "owner/name@revision", or None."""
-    found = _ID.fullmatch(name)
-    return (found["repository"], found["revision"]) if found and not name.startswith(".") else None
+    match = _ID.fullmatch(name)
+    return None if match is None or name.startswith(".") else (match["repository"], match["revision"])
 
 
 def download(repository: str, revision: str | None, files: Sequence[str]) -> Path:
     """Return the local copy of a repository's files; without a network, the last copy."""
-    require_extra("hub", "huggingface_hub", f"{repository}, a model of the hub,")
-    from huggingface_hub import snapshot_download
-
+    hub = import_extra("hub", "huggingface_hub", f"{repository}, a model of the hub,")
     with _one_line_errors(repository, revision):
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=[*files]))
+        return Path(hub.snapshot_download(repository, revision=revision, allow_patterns=[*files]))
 
 
 def upload(
@@ -40,12 +38,10 @@ def upload(
         revision: the branch; None: main.
     """
     require_repository(repository)
-    require_extra("hub", "huggingface_hub", "an upload to the hub")
-    from huggingface_hub import CommitOperationAdd, HfApi, get_token
-
-    if not get_token():
+    hub = import_extra("hub", "huggingface_hub", "an upload to the hub")
+    if not hub.get_token():
         raise PermissionError(f"{repository} was not uploaded, since no token of the hub is known: {LOGIN}")
-    api = HfApi()
+    api = hub.HfApi()
     with _one_line_errors(repository, revision):
         api.create_repo(repository, private=private, exist_ok=True)
         is_public = not api.model_info(repository).private
@@ -54,22 +50,19 @@ def upload(
     with _one_line_errors(repository, revision):
         if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
-        additions = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=path) for name, path in files.items()]
+        additions = [hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=path) for name, path in files.items()]
         return str(api.create_commit(repository, additions, commit_message=message, revision=revision).commit_url)
 
 
 def require_repository(name: str) -> None:
     """Raise ValueError where a name is not "owner/name"."""
-    if (found := split_id(name)) is None or found[1] is not None:
+    if split_id(name) != (name, None):
         raise ValueError(f"{name!r:.200} is no repository of the hub: these are called owner/name")
 
 
 def address(repository: str) -> str:
     """Return the web address of a repository, by HF_ENDPOINT."""
-    require_extra("hub", "huggingface_hub", "the hub")
-    from huggingface_hub import constants
-
-    return f"{constants.ENDPOINT}/{repository}"
+    return f"{import_extra('hub', 'huggingface_hub', 'the hub').constants.ENDPOINT}/{repository}"
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def _holds_a_model_only(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir() or {file.name for file in folder.iterdir()} - {CONFIG, WEIGHTS}:
         return False
     try:
-        return stored_name(folder) is not None
+        return "model" in _stored_config(folder)
     except (ValueError, OSError):
         return False
 
@@ -89,12 +89,11 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
         ValueError: a revision of a folder.
         OSError: the hub refuses.
     """
-    shipped = SHIPPED / folder if str(folder) in shipped_names() else None
-    if shipped and is_shipped(folder):
+    if is_shipped(folder):
         log.info("%s: the model that comes with the package", folder)
-        return shipped
+        return SHIPPED / folder
     if (Path(folder) / CONFIG).is_file():
-        if shipped:
+        if str(folder) in shipped_names():
             log.info("%s: the folder here, not the model that comes with the package", folder)
         if revision is not None:
             raise ValueError(f"{folder} is a folder, which has no revision {revision}: only models on the hub have")
@@ -136,16 +135,14 @@ def shipped_names() -> list[str]:
 
 def load_config(folder: Path, name: str) -> dict[str, Any]:
     """Read the configuration of the model `name`."""
-    path = require_inside(folder / CONFIG, _home(folder))
-    config = read_object(path, "a model configuration")
+    config = _stored_config(folder)
     if config.pop("model", None) != name:
-        raise ValueError(f"{path}: not the configuration of a model called {name!r}")
+        raise ValueError(f"{folder / CONFIG}: not the configuration of a model called {name!r}")
     return config
 
 
-def stored_name(folder: Path) -> object:
-    """Return the name of the model in config.json."""
-    return read_object(require_inside(folder / CONFIG, _home(folder)), "a model configuration").get("model")
+def _stored_config(folder: Path) -> dict[str, Any]:
+    return read_object(require_inside(folder / CONFIG, _home(folder)), "a model configuration")
 
 
 def count_tensors(folder: Path) -> int:
@@ -177,13 +174,16 @@ def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor
     """Read finite tensors of the expected names, shapes and kinds of dtype."""
     with _opened(path) as file:
         stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        found = {name: tensor.get_shape() for name, tensor in stored.items()}
+        shapes = {name: tensor.get_shape() for name, tensor in stored.items()}
         wanted = {name: [*tensor.shape] for name, tensor in expected.items()}
-        if found != wanted:
-            raise ValueError(f"{path}: these are not the weights of this configuration ({_differences(found, wanted)})")
+        if shapes != wanted:
+            raise ValueError(
+                f"{path}: these are not the weights of this configuration ({_differences(shapes, wanted)})"
+            )
         for name, tensor in expected.items():
-            if (stored[name].get_dtype() in FLOATING_POINT) != tensor.is_floating_point():
-                raise ValueError(f"{path}: {name} holds {stored[name].get_dtype()} values, not {tensor.dtype}")
+            dtype = stored[name].get_dtype()
+            if (dtype in FLOATING_POINT) != tensor.is_floating_point():
+                raise ValueError(f"{path}: {name} holds {dtype} values, not {tensor.dtype}")
         tensors = {name: file.get_tensor(name) for name in wanted}
     for name, tensor in tensors.items():
         require_finite(tensor, f"{path}: {name}")

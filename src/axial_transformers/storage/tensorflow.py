@@ -8,11 +8,11 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 from axial_transformers.storage.byte_reader import ByteReader
 
 _MASK = 0xA282EAD8
@@ -24,16 +24,13 @@ class FormatError(ValueError):
 
 def masked_crc32c(octets: bytes) -> int:
     """Return the CRC-32C of bytes, as LevelDB and TensorFlow store it; needs the extra `tensorflow`."""
-    require_extra("tensorflow", "google_crc32c", "a TensorFlow file")
-    import google_crc32c
-
-    checksum = google_crc32c.value(octets)
+    checksum = import_extra("tensorflow", "google_crc32c", "a TensorFlow file").value(octets)
     return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF
 
 
-def reader(octets: bytes, where: str) -> ByteReader:
-    """Return a reader of bytes that raises the errors of this module."""
-    return ByteReader(octets, where, truncated=FormatError, malformed=FormatError)
+def reader(source: bytes | BinaryIO, where: str) -> ByteReader:
+    """Return a reader of bytes or of a file that raises the errors of this module."""
+    return ByteReader(source, where, truncated=FormatError, malformed=FormatError)
 
 
 def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[bytes]]]:
@@ -69,7 +66,7 @@ def read_records(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
         while stream.tell() < size:
             where = f"{path}: record {number}"
-            record = ByteReader(stream, where, truncated=FormatError, malformed=FormatError)
+            record = reader(stream, where)
             prefix = record.take(8)
             if not _agrees(prefix, record.take(4)):
                 raise FormatError(f"{where}: the checksum of its length disagrees: damaged, or no TFRecord file")
@@ -146,8 +143,6 @@ class TensorBundle:
     Compressed blocks, partitioned variables, and types other than float16/32/64 and int32/64 are a FormatError.
     """
 
-    entries: dict[str, VariableEntry]
-
     def __init__(self, prefix: str | Path) -> None:
         prefix = Path(prefix)
         self.path = prefix.with_name(f"{prefix.name}.index")
@@ -157,20 +152,18 @@ class TensorBundle:
         header, _ = parse(table.pop(b""), f"{self.path}: header")
         if header.get(2, 0) != 0:
             raise FormatError(f"{self.path} says that the tensors are big-endian, which is not supported")
-        self.shards: list[Path] = []
-        sizes: list[int] = []
-        for i in range(header.get(1, 0)):
-            self.shards.append(prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{header[1]:05d}"))
-            sizes.append(self.shards[i].stat().st_size)
+        count = header.get(1, 0)
+        self.shards = [prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{count:05d}") for i in range(count)]
+        sizes = [shard.stat().st_size for shard in self.shards]
         names = {key.decode("utf-8", "backslashreplace"): value for key, value in table.items()}
         self.entries = {name: _entry(value, f"{self.path}: variable {name!r}", sizes) for name, value in names.items()}
 
     def read(self, name: str, *, verify: bool = False) -> np.ndarray:
         """Return the values of `name`; with `verify`, compare their checksum."""
         entry = self.entries[name]
-        values = np.fromfile(self.shards[entry.shard], entry.dtype, math.prod(entry.shape), offset=entry.offset)
+        shard = self.shards[entry.shard]
+        values = np.fromfile(shard, entry.dtype, math.prod(entry.shape), offset=entry.offset)
         if verify and masked_crc32c(values.tobytes()) != entry.checksum:
-            shard = self.shards[entry.shard]
             raise FormatError(f"{shard}: the checksum of the variable {name!r} disagrees; the file is damaged")
         return values.reshape(entry.shape)
 

@@ -48,7 +48,7 @@ from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.machine import machine_facts
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, start
 from axial_transformers.progress import Display
-from axial_transformers.storage import require_extra
+from axial_transformers.storage import import_extra
 from axial_transformers.training.batches import check_matches, some_examples
 from axial_transformers.training.checkpoints import Checkpoints, newest_checkpoint
 from axial_transformers.training.config import RunConfig, TrainConfig
@@ -180,7 +180,7 @@ def decide_needs_label(
 
 def _require_packages(training: TrainConfig) -> None:
     if training.tensorboard:
-        require_extra("tensorboard", "tensorboard", "training.tensorboard=True")
+        import_extra("tensorboard", "tensorboard", "training.tensorboard=True")
     if training.wandb and find_spec("wandb") is None:
         raise ValueError(f"training.wandb={training.wandb} needs the package wandb: pip install wandb")
 
