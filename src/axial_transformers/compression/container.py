@@ -168,18 +168,21 @@ def read_header(file: BinaryIO) -> Header:
         raise DamagedError("the header is damaged: its checksum differs")
     if head.left > sum(chunk.size for chunk in index):
         raise DamagedError("there are bytes behind the last chunk")
-    if any(chunk.images > MAX_IMAGES for chunk in index):
-        raise DamagedError(f"the header is damaged: it claims a chunk of more than {MAX_IMAGES} images")
     header = Header(
         fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
         labels=bool(conditions & _LABELS), carries_model=bool(conditions & _MODEL), metadata=metadata, chunks=index,
     )  # fmt: skip
-    if conditions & ~(_LABELS | _MODEL):
-        raise DamagedError(f"the header is damaged: it claims conditions {conditions}")
-    if len(index) < header.model_chunks or any(chunk.images for chunk in index[: header.model_chunks]):
-        raise DamagedError("the header is damaged: it claims a model that is not there")
-    if not all(index[i].images for i in header.image_chunks):
-        raise DamagedError("the header is damaged: it claims a chunk without images among those of images")
+    without_images = index[: header.model_chunks]
+    claims = {
+        f"conditions {conditions}": conditions & ~(_LABELS | _MODEL),
+        "a model that is not there": len(without_images) < header.model_chunks,
+        "images in the chunks of the model": any(chunk.images for chunk in without_images),
+        "a chunk without images among those of images": not all(index[i].images for i in header.image_chunks),
+        f"a chunk of more than {MAX_IMAGES} images": any(chunk.images > MAX_IMAGES for chunk in index),
+    }
+    for claim, is_damage in claims.items():
+        if is_damage:
+            raise DamagedError(f"the header is damaged: it claims {claim}")
     return header
 
 

@@ -226,7 +226,7 @@ def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
     turn_c, turn_s = np.split(angles.astype(np.float64), 2)
     c = np.ones((1, len(turn_c)))
     s = np.zeros((1, len(turn_s)))
-    with np.errstate(over="ignore", invalid="ignore"):  # of damaged angles
+    with np.errstate(over="ignore", invalid="ignore"):  # damaged angles may grow
         while len(c) < length:
             c, s = np.concatenate([c, c * turn_c - s * turn_s]), np.concatenate([s, s * turn_c + c * turn_s])
             turn_c, turn_s = turn_c * turn_c - turn_s * turn_s, turn_s * turn_c + turn_c * turn_s
@@ -296,7 +296,7 @@ class _Writer(_Stream):
     def row(self, q: NDArray[np.int64]) -> None:
         """Write the numbers of a row, with the precision that takes the fewest bits."""
         values = q + NUMBERS // 2
-        middle = int(nearest_codes(1.4 / max(np.abs(q).mean(), 0.3) * 2.0**17))  # 1.4: of a logistic distribution
+        middle = int(nearest_codes(1.4 / max(np.abs(q).mean(), 0.3) * 2.0**17))  # the mean of logistic |q|
         near = range(max(0, middle - 8), min(PRECISION_CODES, middle + 9))
 
         def bits(code: int) -> float:

@@ -207,10 +207,11 @@ def _stored(
 
 def _unpack(chunk: bytes, target: IO[bytes], size: int) -> None:
     """Unpack the chunk of stored files to an empty file, and rewind it; DamagedError unless that gives `size` bytes."""
-    unpacking, left = zlib.decompressobj(), chunk
+    unpacking = zlib.decompressobj()
+    left = chunk
     try:
-        while target.tell() <= size and (part := unpacking.decompress(left, AT_A_TIME)):
-            target.write(part)
+        while target.tell() <= size and (unpacked := unpacking.decompress(left, AT_A_TIME)):
+            target.write(unpacked)
             left = unpacking.unconsumed_tail
     except zlib.error as error:
         raise DamagedError("the archive's stored files are damaged") from error

@@ -228,8 +228,9 @@ def attend(q: Array, keys: Array, values: Array) -> Array:
 
 def rotated(x: Array, angles: Array) -> Array:
     """Return heads [.., K] with numbers j and j + K/2 rotated as a vector; angles [.., K]: cosines, then sines."""
-    (a, b), (cos, sin) = (np.split(part, 2, axis=-1) for part in (x, angles))
-    return np.concatenate([fma(a, cos, -(b * sin)), fma(b, cos, a * sin)], axis=-1)
+    a, b = np.split(x, 2, axis=-1)
+    cosines, sines = np.split(angles, 2, axis=-1)
+    return np.concatenate([fma(a, cosines, -(b * sines)), fma(b, cosines, a * sines)], axis=-1)
 
 
 @dataclass
@@ -267,7 +268,7 @@ class Slabs:
                 attended = attend(heads[:, 0], keys, values)
             else:
                 q, k, v = np.moveaxis(heads.reshape(-1, *line, *heads.shape[1:]), 3, 0)  # [.., length, stride, N, K]
-                k, v = (np.moveaxis(part, 1, 3)[:, None] for part in (k, v))
+                k, v = (np.moveaxis(heads, 1, 3)[:, None] for heads in (k, v))
                 attended = attend(q, k, v)
             u = u + linear(attended.reshape(u.shape), block.out)
             hidden = quick_gelu(linear(layer_norm(u, block.feedforward_norm), block.expand))
