@@ -71,7 +71,7 @@ def _of_other_parts(content: bytes, other: bytes, draw: Random) -> bytes:
     elif kind == 2:
         head = mutated(header.pack()[:-4], other, draw)
         return head + struct.pack("<I", zlib.crc32(head)) + b"".join(contents)
-    elif header.stored == at:
+    elif header.stored_chunk == at:
         contents[at] = zlib.compress(mutated(zlib.decompress(contents[at]), other, draw))
     else:
         contents[at] = mutated(contents[at], other, draw)

@@ -668,7 +668,7 @@ static void add_to_fingerprint(Sha256 *sha, const Tensor *tensor) {
     sha256_add(sha, "", 1);
     sha256_add(sha, shape, strlen(shape) + 1);
     for (uint64_t i = 0; i < tensor->count; i++) {
-        uint64_t bits = tensor->numbers ? (uint64_t)tensor->numbers[i] : bits_of(tensor->values[i]);
+        uint64_t bits = tensor->numbers ? (uint64_t)tensor->numbers[i] : float_bits(tensor->values[i]);
         unsigned char bytes[8];
         put_little(bits, 8, bytes);
         sha256_add(sha, bytes, tensor->numbers ? 8 : 4);
@@ -1374,7 +1374,7 @@ static uint64_t bits_of_value(int64_t value) {
     double number = divisor > 0 && 1 / divisor == step ? (double)value / divisor : (double)value * step;
     number += config.offset;
     memcpy(&bits, &number, sizeof(bits));
-    return target.bytes == 8 ? bits : target.bytes == 4 ? bits_of((float)number) : half_of(number);
+    return target.bytes == 8 ? bits : target.bytes == 4 ? float_bits((float)number) : half_of(number);
 }
 
 /* Close the output of values, and print their type and shape. */

@@ -168,8 +168,8 @@ def inspect_archive(path: Path, as_json: bool) -> None:
         header = read_header(file)
         model = without_weights(read_chunk(file, header, 0))[0].config.describe() if header.carries_model else None
     chunks = [chunk.size for chunk in header.chunks]
-    stored = 0 if header.stored is None else chunks[header.stored]
-    sizes = {"all": header.starts[-1], "model": sum(chunks[: header.of_model]), "stored files": stored}
+    stored = 0 if header.stored_chunk is None else chunks[header.stored_chunk]
+    sizes = {"all": header.starts[-1], "model": sum(chunks[: header.model_chunks]), "stored files": stored}
     (holds, target), name = _held(header), header.fingerprint.hex()
     to_open = "axial.decompress"
     if target:

@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -64,19 +65,24 @@ class Limit(NamedTuple):
 UNLIMITED = Limit(inf)
 
 
-def by_zlib(config: AxialTransformerConfig, examples: Iterable[Any], stored: int = 0) -> Limit:
+def zlib_limit(config: AxialTransformerConfig, examples: Iterable[Any], stored: int = 0) -> Limit:
     """Return what zlib makes of the values of examples [*A, C], in the type of archives, and `stored` bytes."""
-    packer, dtype = zlib.compressobj(9), ValueRange(0, config.highest - config.lowest).type
-    parts = (packer.compress((np.asarray(each, np.int64) - config.lowest).astype(dtype).tobytes()) for each in examples)
-    return Limit(stored + sum(map(len, parts)) + len(packer.flush()), "its values by zlib")
+    packer = zlib.compressobj(9)
+    dtype = ValueRange(0, config.highest - config.lowest).type
+    size = stored
+    for example in examples:
+        values = (np.asarray(example, np.int64) - config.lowest).astype(dtype)
+        size += len(packer.compress(values.tobytes()))
+    return Limit(size + len(packer.flush()), "its values by zlib")
 
 
-def limit_of(contents: Contents, config: AxialTransformerConfig) -> Limit:
+def input_limit(contents: Contents, config: AxialTransformerConfig) -> Limit:
     """Return the bytes of a source, or those of its values by zlib and of its stored files, if these are fewer."""
     examples = map(contents.example, range(len(contents.tiles.arrays)))
-    of_values = by_zlib(config, examples, len(contents.stored))
-    of_input = Limit(contents.input_size, "the input")
-    return min(of_input, of_values) if contents.input_size else of_values  # none of the hub
+    values_limit = zlib_limit(config, examples, len(contents.stored))
+    if not contents.input_size:  # data of the hub
+        return values_limit
+    return min(Limit(contents.input_size, "the input"), values_limit)
 
 
 @accepts_arrays("images", "label")
@@ -108,7 +114,8 @@ def compress(
         NoGainError: with `embed`, model and images take more bytes than zlib of the values; a ValueError.
         DamagedError: verification failed: the machine computes wrongly.
     """
-    file, limit = io.BytesIO(), by_zlib(model.config, images.cpu()) if embed and not force else UNLIMITED
+    file = io.BytesIO()
+    limit = zlib_limit(model.config, images.cpu()) if embed and not force else UNLIMITED
     write_archive(model, file, images, label, verify, embed=embed, limit=limit, progress=progress)
     return file.getvalue()
 
@@ -184,15 +191,14 @@ def write_archive(  # noqa: PLR0913
     check_model(model)
     if label is not None:
         model.embed_conditioning(len(images), Conditioning(label))  # checks all labels
-    of_model = list[bytes]()
+    without_images = list[tuple[int, bytes]]()
     if embed:
         model, content, expected = rounded(model, images, Conditioning(label), progress)
         limit.check(expected + len(stored))
-        of_model.append(content)
+        without_images.append((0, content))
         if label is not None:
-            of_model.append(b"".join(map(container.varint, label.tolist())))
+            without_images.append((0, b"".join(map(container.varint, label.tolist()))))
     ranges = _even_ranges(len(images), IMAGES_PER_CHUNK)
-    no_entry = ChunkEntry(0, 0, 0)
     header = Header(
         fingerprint=fingerprint(model),
         shape=model.config.shape,
@@ -201,21 +207,14 @@ def write_archive(  # noqa: PLR0913
         labels=label is not None,
         carries_model=embed,
         metadata=metadata,
-        chunks=(no_entry,) * (len(of_model) + len(ranges) + bool(stored)),
+        chunks=(ChunkEntry(0, 0, 0),) * (len(without_images) + len(ranges) + bool(stored)),
     )
     file.write(header.pack())  # of the size that it will have
     entries = list[ChunkEntry]()
-
-    def write(count: int, content: bytes) -> None:
+    coded = _coded_chunks(model, images, Conditioning(label), ranges, verify, progress)
+    for count, content in chain(without_images, coded, [(0, stored)] if stored else []):
         entries.append(container.entry(count, content))
         file.write(content)
-
-    for content in of_model:
-        write(0, content)
-    for count, content in _coded_chunks(model, images, Conditioning(label), ranges, verify, progress):
-        write(count, content)
-    if stored:
-        write(0, stored)
     size = file.tell()
     limit.check(size)
     file.seek(0)
@@ -317,7 +316,7 @@ def write_contents(
     if model.config.needs_label:
         advice = "train one with training.label_dropout above 0, or without classes"
         raise ValueError(f"{target} holds images without labels, which this model needs: {advice}")
-    limit = UNLIMITED if force else limit_of(contents, model.config)
+    limit = UNLIMITED if force else input_limit(contents, model.config)
     with written_whole(target, replace=force) as aside, aside.open("wb") as file:
         size, model_size = write_archive(
             model,

@@ -31,7 +31,7 @@ does not end in the checksum of its pixels has read damage, or has other conditi
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, product
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -77,8 +77,8 @@ def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Ite
     Decoding one chunk has one thread (`engine.network`), so several chunks are decoded side by side.
     """
     left = iter(items)
-    while part := list(islice(left, torch.get_num_threads())):
-        yield from parallel_map(work, part)
+    while side_by_side := list(islice(left, torch.get_num_threads())):
+        yield from parallel_map(work, side_by_side)
 
 
 def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> bytes:
@@ -88,15 +88,19 @@ def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], condition
     return words.astype(WORDS).tobytes()
 
 
-def dtype_of(config: AxialTransformerConfig) -> np.dtype[Any]:
+def archive_dtype(config: AxialTransformerConfig) -> np.dtype[Any]:
     """Return the dtype of values in an archive: uint8 up to 256, else little-endian uint16."""
     return np.dtype(np.uint8 if config.num_values <= 256 else "<u2")
 
 
-def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
+def in_order(intervals: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return intervals [N, rows, L, 2] in the order of a stream, [N rows L, 2]."""
-    places = product(range(found.shape[1]), range(0, len(found), GROUP))
-    return np.concatenate([found[first : first + GROUP, row].swapaxes(0, 1).reshape(-1, 2) for row, first in places])
+    ordered = []
+    for row in range(intervals.shape[1]):
+        for first in range(0, len(intervals), GROUP):
+            group = intervals[first : first + GROUP, row]
+            ordered.append(group.swapaxes(0, 1).reshape(-1, 2))
+    return np.concatenate(ordered)
 
 
 def decode_chunk(
@@ -148,5 +152,5 @@ def _decode_stream(
 
 def _first_state(network: ExactNetwork, images: Int64[Tensor, "n *a c"]) -> int:
     """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels."""
-    pixels = images.cpu().numpy().astype(dtype_of(network.model.config))
+    pixels = images.cpu().numpy().astype(archive_dtype(network.model.config))
     return MIN_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (MIN_STATE - 1)

@@ -93,20 +93,20 @@ class Header:
     chunks: tuple[ChunkEntry, ...] = ()
 
     @property
-    def of_model(self) -> int:
+    def model_chunks(self) -> int:
         """Number of chunks with the model and its labels, which come first."""
         return self.carries_model * (1 + self.labels)
 
     @property
-    def stored(self) -> int | None:
+    def stored_chunk(self) -> int | None:
         """Index of the chunk that holds stored files, the last one; None without."""
         last = len(self.chunks) - 1
-        return last if last >= self.of_model and not self.chunks[last].images else None
+        return last if last >= self.model_chunks and not self.chunks[last].images else None
 
     @property
-    def of_images(self) -> range:
+    def image_chunks(self) -> range:
         """Indices of the chunks of images."""
-        return range(self.of_model, len(self.chunks) - (self.stored is not None))
+        return range(self.model_chunks, len(self.chunks) - (self.stored_chunk is not None))
 
     @property
     def images(self) -> int:
@@ -168,19 +168,21 @@ def read_header(file: BinaryIO) -> Header:
         raise DamagedError("the header is damaged: its checksum differs")
     if head.left > sum(chunk.size for chunk in index):
         raise DamagedError("there are bytes behind the last chunk")
-    for i, chunk in enumerate(index):
-        if chunk.images > MAX_IMAGES:
-            raise DamagedError(f"chunk {i} claims {chunk.images} images")
     header = Header(
         fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
         labels=bool(conditions & _LABELS), carries_model=bool(conditions & _MODEL), metadata=metadata, chunks=index,
     )  # fmt: skip
-    if conditions & ~(_LABELS | _MODEL):
-        raise DamagedError(f"the header is damaged: it claims conditions {conditions}")
-    if len(index) < header.of_model or any(chunk.images for chunk in index[: header.of_model]):
-        raise DamagedError("the header is damaged: it claims a model that is not there")
-    if not all(index[i].images for i in header.of_images):
-        raise DamagedError("the header is damaged: it claims a chunk without images among those of images")
+    without_images = index[: header.model_chunks]
+    claims = {
+        f"conditions {conditions}": conditions & ~(_LABELS | _MODEL),
+        "a model that is not there": len(without_images) < header.model_chunks,
+        "images in the chunks of the model": any(chunk.images for chunk in without_images),
+        "a chunk without images among those of images": not all(index[i].images for i in header.image_chunks),
+        f"a chunk of more than {MAX_IMAGES} images": any(chunk.images > MAX_IMAGES for chunk in index),
+    }
+    for claim, is_damage in claims.items():
+        if is_damage:
+            raise DamagedError(f"the header is damaged: it claims {claim}")
     return header
 
 

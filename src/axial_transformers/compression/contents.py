@@ -89,21 +89,21 @@ def read_contents(source: Source, config: AxialTransformerConfig, only_data: boo
     """
     kind = source.listing.kind
     if kind == "scan" and source.listing.is_one_file:
-        return _of_scan(source, config)
+        return _scan_contents(source, config)
     if kind == "array" and source.listing.is_one_file:
         suffix = source.path.suffix.lower()
         if suffix in tables.SUFFIXES:
-            return _of_table(source.path, config, source.config)
+            return _table_contents(source.path, config, source.config)
         if not is_batch(source.path, array_names(source.path)):
-            return _of_array(source.path, config, source.config)
+            return _array_contents(source.path, config, source.config)
     if kind == "image" and len(config.shape) == 2:
-        return _of_images(source, config, only_data)
-    return _of_examples(source, config)
+        return _image_contents(source, config, only_data)
+    return _other_contents(source, config)
 
 
-def _of_images(source: Source, config: AxialTransformerConfig, only_data: bool) -> Contents:
+def _image_contents(source: Source, config: AxialTransformerConfig, only_data: bool) -> Contents:
     """Return the images of a folder, or one image; other files are stored."""
-    files, said = _files_of(source)
+    files, said = _listed_files(source)
     pictures = _pictures_in(files, config)
     if not pictures:
         modes = ", ".join(MODES.get(config.channels, ())) or "any mode"
@@ -124,7 +124,7 @@ def _of_images(source: Source, config: AxialTransformerConfig, only_data: bool) 
         tiles=_tiles([*pictures.values()], config),
         description=Description(held, stored=names),
         stored=stored,
-        input_size=_size_of(held_files),
+        input_size=_total_size(held_files),
         said=said,
     )
 
@@ -139,13 +139,13 @@ def _pictures_in(files: Mapping[str, Path], config: AxialTransformerConfig) -> d
         image = _image_in(picture.file)
         if image is None or (image.mode, image.height, image.width) != (picture.mode, *picture.shape[:2]):
             raise ValueError(f"{picture.file} has changed since it was first read: compress it again")
-        return _values_of(image, config, picture.file)
+        return _image_values(image, config, picture.file)
 
     for name, file in files.items():
         image = _image_in(file)
         if image is None or image.mode not in MODES.get(config.channels, ()):
             continue
-        values = _values_of(image, config, file)
+        values = _image_values(image, config, file)
         values_of_all += values.size
         kept = values if values_of_all <= MAX_KEPT else None
         pictures[name] = _Picture(file, image.mode, values.shape, kept, decode)
@@ -163,7 +163,7 @@ def _held_images(pictures: Mapping[str, "_Picture"], taken: set[str]) -> tuple[H
     return tuple(held)
 
 
-def _size_of(files: Iterable[Path]) -> int:
+def _total_size(files: Iterable[Path]) -> int:
     return sum(file.stat().st_size for file in files)
 
 
@@ -187,7 +187,7 @@ class _Picture:
         return values[box]
 
 
-def _files_of(source: Source) -> tuple[dict[str, Path], list[str]]:
+def _listed_files(source: Source) -> tuple[dict[str, Path], list[str]]:
     """Return the files of a folder, or one file, by their names in it, and lines about what is left out."""
     if source.listing.is_one_file:
         return {source.path.name: source.path}, []
@@ -213,7 +213,7 @@ def _image_in(file: Path) -> Image.Image | None:
     return None
 
 
-def _values_of(image: Image.Image, config: AxialTransformerConfig, file: Path) -> NDArray[np.integer]:
+def _image_values(image: Image.Image, config: AxialTransformerConfig, file: Path) -> NDArray[np.integer]:
     """Return the values [H, W, C] of an image."""
     mode = {1: image.mode if image.mode == "I;16" else "L", 3: "RGB", 4: "RGBA"}[config.channels]
     return _within(np.atleast_3d(np.asarray(image.convert(mode))), config, file)
@@ -236,15 +236,15 @@ def _returned(name: str, mode: str, taken: set[str]) -> str:
     raise ValueError(f"{name} would return as a .png file whose name is taken or too long: rename it")
 
 
-def _of_array(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
+def _array_contents(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
     """Return one array of an .npy or .npz file; the others of an .npz file are stored."""
     names = array_names(path)
     name = chosen_array(path, names, data if data.key in names else replace(data, key=None))
-    stored = [(f"{each}.npy", _npy(read_array(path, each))) for each in names if each != name]
+    stored = [(f"{other}.npy", _npy(read_array(path, other))) for other in names if other != name]
     return _coded(path, read_array(path, name), data.axes, config, path.name, name, stored)
 
 
-def _of_table(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
+def _table_contents(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
     """Return the columns of numbers of a table; a warning says what is left out."""
     table = tables.read_table(path, decimal=data.decimal)
     names = f": {', '.join(table.titles)}" if table.titles else ""
@@ -259,7 +259,7 @@ def _npy(array: NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def _of_scan(source: Source, config: AxialTransformerConfig) -> Contents:
+def _scan_contents(source: Source, config: AxialTransformerConfig) -> Contents:
     scan, (file, _) = source.scan(source.path), scans.parted(source.path)
     own = "" if file.is_dir() and file.suffix != ".zarr" else suffix_of(file)
     name = file.name[: -len(own) or None] + scan.suffix
@@ -279,7 +279,7 @@ def _of_scan(source: Source, config: AxialTransformerConfig) -> Contents:
     )
 
 
-def _of_examples(source: Source, config: AxialTransformerConfig) -> Contents:
+def _other_contents(source: Source, config: AxialTransformerConfig) -> Contents:
     """Return the examples of any other source, which return as arrays in an .npz file."""
     whole = source.with_config(replace(source.config, size=None, cut="exact", offsets="fixed", skip_bad=0))
     examples = whole.part("all")
@@ -305,7 +305,7 @@ def _coded(
 ) -> Contents:
     """Return the examples of an array whose axes have these letters; `about` are other fields of `HeldArray`."""
     shape = tuple(map(int, array.shape))
-    channels = _axis_of_channels(path, shape, letters, config)
+    channels = _channel_axis(path, shape, letters, config)
     held = HeldArray(name, member, np.asarray(array[:1]).dtype.str, shape, channels, **about)
     values_range = range_of_array(str(path), array, config.grid)
     if values_range.grid and not config.grid:
@@ -319,12 +319,12 @@ def _coded(
         tiles=_tiles([View(last, index) for index in np.ndindex(outer)], config),
         description=Description(array=held, stored=names),
         stored=packed,
-        input_size=_size_of(scans.files_of(path)),
+        input_size=_total_size(scans.files_of(path)),
         said=[said] if said else [],
     )
 
 
-def _axis_of_channels(
+def _channel_axis(
     path: Path, shape: tuple[int, ...], letters: str | None, config: AxialTransformerConfig
 ) -> int | None:
     """Return the axis of channels of an array, by its letters or else by what the model needs; None: there is none.

@@ -137,21 +137,27 @@ def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
     """Return the model of `pack` on the meta device, and the stream of its weights; errors as of `unpack`."""
     reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
     text = reader.take(min(reader.varint(), MAX_TEXT + 1))
-    most = NUMBERS_OF_A_BYTE * len(content)
     try:
         described = json.loads(text) if len(text) <= MAX_TEXT else None
         if not isinstance(described, dict) or described.pop("model", None) != AxialTransformer.name:
             raise ValueError("it names no model")
         config = from_json(AxialTransformerConfig, described, "the model in the archive")
-        # Building many layers takes seconds.
-        if config.layers * 4 * config.dim**2 <= most and config.layers * BYTES_OF_A_LAYER <= len(content):
-            with torch.device("meta"):
-                model = AxialTransformer(config)
-            if sum(tensor.numel() // kind(name).repeats for name, tensor in model.state_dict().items()) <= most:
-                return model, reader.rest()
+        model = _model_within(config, len(content))
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the model in the archive is damaged: {error}") from error
-    raise DamagedError("the model in the archive is damaged: its configuration needs more weights than it holds")
+    return model, reader.rest()
+
+
+def _model_within(config: AxialTransformerConfig, size: int) -> AxialTransformer:
+    """Return a model on the meta device; ValueError if so many bytes cannot hold its weights."""
+    most = NUMBERS_OF_A_BYTE * size
+    # Building many layers takes seconds.
+    if config.layers * 4 * config.dim**2 <= most and config.layers * BYTES_OF_A_LAYER <= size:
+        with torch.device("meta"):
+            model = AxialTransformer(config)
+        if sum(tensor.numel() // kind(name).repeats for name, tensor in model.state_dict().items()) <= most:
+            return model
+    raise ValueError("its configuration needs more weights than it holds")
 
 
 def _transfer_weights(values: NDArray[np.float32], codes: Codes | None, stream: "_Stream") -> None:
@@ -220,7 +226,7 @@ def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
     turn_c, turn_s = np.split(angles.astype(np.float64), 2)
     c = np.ones((1, len(turn_c)))
     s = np.zeros((1, len(turn_s)))
-    with np.errstate(over="ignore", invalid="ignore"):  # of damaged angles
+    with np.errstate(over="ignore", invalid="ignore"):  # damaged angles may grow
         while len(c) < length:
             c, s = np.concatenate([c, c * turn_c - s * turn_s]), np.concatenate([s, s * turn_c + c * turn_s])
             turn_c, turn_s = turn_c * turn_c - turn_s * turn_s, turn_s * turn_c + turn_c * turn_s
@@ -290,7 +296,7 @@ class _Writer(_Stream):
     def row(self, q: NDArray[np.int64]) -> None:
         """Write the numbers of a row, with the precision that takes the fewest bits."""
         values = q + NUMBERS // 2
-        middle = int(nearest_codes(1.4 / max(np.abs(q).mean(), 0.3) * 2.0**17))  # 1.4: of a logistic distribution
+        middle = int(nearest_codes(1.4 / max(np.abs(q).mean(), 0.3) * 2.0**17))  # the mean of logistic |q|
         near = range(max(0, middle - 8), min(PRECISION_CODES, middle + 9))
 
         def bits(code: int) -> float:

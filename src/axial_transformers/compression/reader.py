@@ -66,9 +66,9 @@ class ArchiveReader:
                 raise WrongModelError(f"the archive does not carry its model, {name}: give the one it was written with")
             _check_header(self.header, model)
             self.model = model  # in place of reading it
-        needed = self.header.labels and not self.header.carries_model
-        if needed != (label is not None) or (label is not None and len(label) != self.header.images):
-            was = f"with the labels of its {self.header.images} images" if needed else "without labels"
+        needed = self.header.images if self.header.labels and not self.header.carries_model else None
+        if needed != (None if label is None else len(label)):
+            was = "without labels" if needed is None else f"with the labels of its {needed} images"
             raise WrongConditionsError(f"the archive was written {was}: give the same again")
 
     def __enter__(self) -> Self:
@@ -111,13 +111,18 @@ class ArchiveReader:
 
     def read(self, progress: Progress = iter) -> Integer[Tensor, "n *a c"]:
         """Return all images [N, *A, C]; see `decompress`."""
-        chunks = self.header.of_images
-        for i in chunks:
+        for i in self.header.image_chunks:
             self.content(i)  # before the long work, to find damage early
-        images = [some for _, some in zip(progress(chunks), self.images(chunks), strict=True) if some is not None]
         config = self.model.config
-        dtype = torch.uint8 if config.of_bytes else torch.int64
-        return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=dtype, device="cpu"), *images])
+        images = [torch.zeros(0, *config.shape, config.channels, dtype=self._dtype, device="cpu")]
+        for _, decoded in self._images_by_chunk(False, progress):
+            assert decoded is not None, "only `salvage` leaves out chunks"
+            images.append(decoded)
+        return torch.cat(images)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.uint8 if self.model.config.of_bytes else torch.int64
 
     @cached_property
     def _network(self) -> ExactNetwork:
@@ -130,17 +135,14 @@ class ArchiveReader:
 
     def images(self, chunks: Sequence[int], salvage: bool = False) -> Iterator[Integer[Tensor, "n *a c"] | None]:
         """Yield the images [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
-
-        config = self.model.config
         first_images = self.header.first_images
-        dtype = torch.uint8 if config.of_bytes else torch.int64
 
         def decode(chunk: int) -> Tensor | None:
             first, last = first_images[chunk : chunk + 2]
             conditioning = Conditioning(self.labels).of(slice(first, last))
             try:
                 images = decode_chunk(self._network, last - first, self.content(chunk), conditioning)
-                return self.model.to_data(images).to(dtype)
+                return self.model.to_data(images).to(self._dtype)
             except ArchiveError:
                 if not salvage:
                     raise
@@ -154,9 +156,9 @@ class ArchiveReader:
 
     def stored(self) -> bytes:
         """Return the chunk of stored files; DamagedError without one."""
-        if self.header.stored is None:
+        if self.header.stored_chunk is None:
             raise DamagedError("the archive does not hold the files that it describes")
-        return self.content(self.header.stored)
+        return self.content(self.header.stored_chunk)
 
     def description(self) -> Description:
         """Return what the examples are; DamagedError if they are not those of files."""
@@ -170,14 +172,17 @@ class ArchiveReader:
         """Yield examples [*size, C] of these sizes, joined from all tiles; None for damaged ones."""
         tiles = self._tiles(salvage, progress)
         for size in sizes:
-            parts = [*islice(tiles, prod(tile_grid(size, self.model.config.shape)))]
-            whole = [part for part in parts if part is not None]
-            yield join_tiles(np.stack(whole), size) if len(whole) == len(parts) else None
+            of_example = [*islice(tiles, prod(tile_grid(size, self.model.config.shape)))]
+            whole = [tile for tile in of_example if tile is not None]
+            yield join_tiles(np.stack(whole), size) if len(whole) == len(of_example) else None
 
     def _tiles(self, salvage: bool, progress: Progress) -> Iterator[NDArray[np.integer] | None]:
-        chunks = self.header.of_images
-        for i, images in zip(progress(chunks), self.images(chunks, salvage), strict=True):
+        for i, images in self._images_by_chunk(salvage, progress):
             yield from [None] * self.header.chunks[i].images if images is None else images.numpy()
+
+    def _images_by_chunk(self, salvage: bool, progress: Progress) -> Iterator[tuple[int, Tensor | None]]:
+        chunks = self.header.image_chunks
+        return zip(progress(chunks), self.images(chunks, salvage), strict=True)
 
 
 def _check_header(header: Header, model: AxialTransformer) -> None:
@@ -191,6 +196,6 @@ def _check_header(header: Header, model: AxialTransformer) -> None:
             f"the archive was written with the model {wanted.hex()[:16]}, not with this one,"
             f" {own.hex()[:16]}: give the model folder it was written with"
         )
-    found = (header.shape, header.channels, header.num_values)
-    if found != (config.shape, config.channels, config.num_values):
-        raise DamagedError(f"the header states shape, channels and values {found}: not those of its model")
+    stated = (header.shape, header.channels, header.num_values)
+    if stated != (config.shape, config.channels, config.num_values):
+        raise DamagedError(f"the header states shape, channels and values {stated}: not those of its model")

@@ -70,28 +70,37 @@ def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progr
     require_target(target)
     description = reader.description()
     array, pictures, stored = description.array, description.images, description.stored
+    sizes = description.example_sizes(reader.model.config)
     single = _is_file(target) and (array is not None or (len(pictures) == 1 and not stored))
-    kept = suffix_of(Path(array.name if array else pictures[0][0]))
-    if array and single and suffix_of(target) not in (".npy", ".npz", kept):
-        raise ValueError(f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder")
-    if array and stored and (suffix_of(target) if single else kept) != ".npz":
-        log.info(f"left out, since such files do not hold it: {', '.join(name for name, _ in stored)}")
-    examples = reader.examples(description.example_sizes(reader.model.config), salvage, progress)
+    if array:
+        kept = suffix_of(Path(array.name))
+        suffix = suffix_of(target) if single else kept
+        if suffix not in (".npy", ".npz", kept):
+            raise ValueError(
+                f"the archive holds {array.name!r:.100}: give a target of this suffix, or .npz, or a folder"
+            )
+        if stored and suffix != ".npz":
+            log.info(f"left out, since such files do not hold it: {', '.join(name for name, _ in stored)}")
+    examples = reader.examples(sizes, salvage, progress)
     lost = list[str]()
     with written_whole(target, replace=False) if single else folder_written_whole(target) as place:
-        parts = _stored(reader, description.stored, place.parent, salvage, lost)
-        if array is not None:
-            write_array(place if single else _new(place, array.name), array, reader.model.config, examples, parts, lost)
+
+        def new_path(name: str) -> Path:
+            return place if single else _new(place, name)
+
+        parts = _stored(reader, stored, place.parent, salvage, lost)
+        if array:
+            write_array(new_path(array.name), array, reader.model.config, examples, parts, lost)
         else:
             for (name, mode, *_), values in zip(pictures, examples):
                 if values is None:
                     lost.append(name)
                 else:
-                    write_image(place if single else _new(place, name), values, mode)
+                    write_image(new_path(name), values, mode)
             for name, content in parts:
-                with _new(place, name).open("wb") as file:
+                with new_path(name).open("wb") as file:
                     file.writelines(content)
-        if len(lost) == len(description.example_sizes(reader.model.config)) + len(stored):
+        if len(lost) == len(sizes) + len(stored):
             raise ArchiveError("every chunk is damaged or missing, nothing can be restored")
     return lost
 
@@ -161,17 +170,20 @@ def write_array(
                     with whole.open(name, "w", force_zip64=True) as member:
                         member.writelines(content)
         elif path.suffix != ".npy":
-            try:
-                if path.suffix.lower() in tables.SUFFIXES:
-                    tables.write_table(path, array, held.columns)
-                else:
-                    like = scans.Scan(
-                        array, held.axes, held.scale, held.offset, suffix_of(path), b64decode(held.header)
-                    )
-                    scans.write_scan(path, array, like)
-            except ValueError as error:
-                others = f"what it needs beside its values is lost or damaged ({error})"
-                raise DamagedError(f"{held.name!r:.100} can be restored as .npy only: {others}") from error
+            _write_as(path, array, held)
+
+
+def _write_as(path: Path, array: NDArray[Any], held: HeldArray) -> None:
+    """Write an array in the format of a table or a scan, with what the archive holds about it."""
+    try:
+        if path.suffix.lower() in tables.SUFFIXES:
+            tables.write_table(path, array, held.columns)
+        else:
+            like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), b64decode(held.header))
+            scans.write_scan(path, array, like)
+    except ValueError as error:
+        others = f"what it needs beside its values is lost or damaged ({error})"
+        raise DamagedError(f"{held.name!r:.100} can be restored as .npy only: {others}") from error
 
 
 def _stored(
@@ -195,10 +207,11 @@ def _stored(
 
 def _unpack(chunk: bytes, target: IO[bytes], size: int) -> None:
     """Unpack the chunk of stored files to an empty file, and rewind it; DamagedError unless that gives `size` bytes."""
-    unpacking, left = zlib.decompressobj(), chunk
+    unpacking = zlib.decompressobj()
+    left = chunk
     try:
-        while target.tell() <= size and (part := unpacking.decompress(left, AT_A_TIME)):
-            target.write(part)
+        while target.tell() <= size and (unpacked := unpacking.decompress(left, AT_A_TIME)):
+            target.write(unpacked)
             left = unpacking.unconsumed_tail
     except zlib.error as error:
         raise DamagedError("the archive's stored files are damaged") from error

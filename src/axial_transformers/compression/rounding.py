@@ -103,9 +103,9 @@ class _Tried(NamedTuple):
 
 def _smallest(tried: Sequence[_Tried]) -> _Tried:
     """Return the last of those that are good and about the smallest; without a good one, the last."""
-    good = [each for each in tried if each.is_good] or tried[-1:]
-    least = min(each.size for each in good)
-    return [each for each in good if each.size <= least * (1 + TOLERANCE)][-1]
+    good = [one for one in tried if one.is_good] or tried[-1:]
+    least = min(one.size for one in good)
+    return [one for one in good if one.size <= least * (1 + TOLERANCE)][-1]
 
 
 def _suitable_steps(
@@ -118,9 +118,9 @@ def _suitable_steps(
     positions = prod(model.layout.shape)
     batches = range(0, len(sample), TOGETHER)
     for start in renamed(progress, "rounding the weights: batches of gradients")(batches):
-        part = slice(start, start + TOGETHER)
-        loss = random_slice_loss(model, sample[part], *conditioning.of(part), generator=generator)
-        gradients = torch.autograd.grad(loss * positions * len(sample[part]), [*weights.values()], allow_unused=True)
+        batch = slice(start, start + TOGETHER)
+        loss = random_slice_loss(model, sample[batch], *conditioning.of(batch), generator=generator)
+        gradients = torch.autograd.grad(loss * positions * len(sample[batch]), [*weights.values()], allow_unused=True)
         for square, gradient in zip(squares.values(), gradients):
             if gradient is not None:
                 square += gradient.square()

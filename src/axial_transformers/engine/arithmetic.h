@@ -40,7 +40,7 @@
 enum { LANES = 16, SIDE = 4 };
 
 static float from_bits(uint32_t bits) { return (union { uint32_t bits; float value; }){.bits = bits}.value; }
-static uint32_t bits_of(float value) { return (union { uint32_t bits; float value; }){.value = value}.bits; }
+static uint32_t float_bits(float value) { return (union { uint32_t bits; float value; }){.value = value}.bits; }
 
 /* Return a b + c, rounded once. Without an instruction for that, float64 holds the product, and rounds the sum to odd:
    rounding it again is rounding once. */
@@ -66,7 +66,7 @@ typedef float Side __attribute__((vector_size(16)));
 INLINED Lanes fused_lanes(Lanes a, Lanes b, Lanes c) { return __builtin_elementwise_fma(a, b, c); }
 INLINED Lanes spread(float x) { return (Lanes){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 INLINED Lanes add_lanes(Lanes a, Lanes b) { return a + b; }
-INLINED float sum_of_lanes(Lanes x) {
+INLINED float sum_lanes(Lanes x) {
     x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
     Side y = __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
     y += __builtin_shufflevector(y, y, 2, 3, 2, 3);
@@ -100,7 +100,7 @@ INLINED Lanes add_lanes(Lanes a, Lanes b) {
         a.number[j] += b.number[j];
     return a;
 }
-INLINED float sum_of_lanes(Lanes x) {
+INLINED float sum_lanes(Lanes x) {
     for (int half = LANES / 2; half; half /= 2)
         for (int j = 0; j < half; j++)
             x.number[j] += x.number[j + half];
@@ -145,7 +145,7 @@ INLINED float exponential(float x) {
     p = fused(p, r, 0.166665181517601f);
     p = fused(p, r, 0.49999988079071045f);
     p = fused(fused(p, r, 1.0f), r, 1.0f);
-    p *= from_bits((bits_of(shifted) - 0x4b400000u + 127u) << 23);
+    p *= from_bits((float_bits(shifted) - 0x4b400000u + 127u) << 23);
     p = x < -87.0f ? 0.0f : p;
     return x == x ? p : x;
 }

@@ -17,7 +17,7 @@
 #include "pairs.h"
 
 /* Replace scores [keys, vectors] by their exponentials; write reciprocal sums and the largest scores. */
-INLINED void exponentials_of_columns(const int vectors, float *scores, int64_t keys, float *inverses, float *largest) {
+INLINED void column_exponentials(const int vectors, float *scores, int64_t keys, float *inverses, float *largest) {
     Floats most[2], total[2];
     for (int c = 0; c < vectors; c++)
         most[c] = filled(-1e30f), total[c] = filled(0);
@@ -38,7 +38,7 @@ INLINED void exponentials_of_columns(const int vectors, float *scores, int64_t k
 }
 
 /* Replace scores by weights P, and d_weights dP by dS. */
-INLINED void softmax_backward_of_columns(const int vectors, float *scores, float *d_weights, int64_t keys,
+INLINED void column_softmax_backward(const int vectors, float *scores, float *d_weights, int64_t keys,
                                          const float *inverses, const float *largest) {
     Floats total[2];
     for (int c = 0; c < vectors; c++)
@@ -93,19 +93,19 @@ typedef struct {
     float scale, *queries_transposed, *scores, *inverses, *largest;
 } Attention;
 
-static Lines lines_of(const void *data, Strides by, int64_t heads, int64_t at_once, int64_t width) {
+static Lines make_lines(const void *data, Strides by, int64_t heads, int64_t at_once, int64_t width) {
     return (Lines){(void *)(uintptr_t)data, by, heads, at_once, width, rounded_up(width, WIDE), NULL};
 }
 
 static int64_t copy_size(const Lines *x, int64_t padded) { return rounded_up(x->at_once * padded * x->wide, 16); }
 
-static Attention attention_of(const Sizes *sizes, const Strides *strides, const void *q, const void *k, const void *v,
+static Attention make_attention(const Sizes *sizes, const Strides *strides, const void *q, const void *k, const void *v,
                               const uint8_t *key_mask, const float *bias, const float *rotations) {
     int64_t heads = sizes->heads, shared = sizes->heads / sizes->group, at_once = sizes->at_once;
     Attention x = {.sizes = sizes, .key_mask = key_mask, .bias = bias, .rotations = rotations};
-    x.q = lines_of(q, strides[0], heads, at_once, sizes->width);
-    x.k = lines_of(k, strides[1], shared, at_once / sizes->group, sizes->width);
-    x.v = lines_of(v, strides[2], shared, at_once / sizes->group, sizes->value_width);
+    x.q = make_lines(q, strides[0], heads, at_once, sizes->width);
+    x.k = make_lines(k, strides[1], shared, at_once / sizes->group, sizes->width);
+    x.v = make_lines(v, strides[2], shared, at_once / sizes->group, sizes->value_width);
     x.padded = rounded_up(sizes->length, WIDE);
     x.scale = 1.0f / sqrtf((float)sizes->width);
     return x;
@@ -129,7 +129,7 @@ static void take_attention(Attention *x, float **memory) {
 /* Where work number p is. With a bias, heads count last: successive pieces then find the same bias in cache. */
 typedef struct { int64_t m, head, key_head; const float *bias; int64_t bias_at; const uint8_t *present; } Piece;
 
-static Piece piece_of(const Attention *x, int64_t p) {
+static Piece find_piece(const Attention *x, int64_t p) {
     const Sizes *sizes = x->sizes;
     int64_t lines = sizes->outer * sizes->inner, length = sizes->length;
     int64_t m = x->bias ? p % lines * sizes->heads + p / lines : p;
@@ -181,10 +181,10 @@ static int takes_pairs(const Attention *x) {
 EXPORTED(attend_forward)(const void *q, const void *k, const void *v, void *out, const Strides *strides,
                          const Sizes *sizes, const uint8_t *key_mask, const float *bias, const float *rotations,
                          float *sums, int64_t first, int64_t last) {
-    Attention x = attention_of(sizes, strides, q, k, v, key_mask, bias, rotations);
-    Lines attended = lines_of(out, strides[3], sizes->heads, sizes->at_once, sizes->value_width);
+    Attention x = make_attention(sizes, strides, q, k, v, key_mask, bias, rotations);
+    Lines attended = make_lines(out, strides[3], sizes->heads, sizes->at_once, sizes->value_width);
 #ifdef HAS_PAIRS
-    if (takes_pairs(&x)) return forward_of_pairs(x.q, x.k, x.v, attended, sizes, x.scale, sums, first, last);
+    if (takes_pairs(&x)) return pair_forward(x.q, x.k, x.v, attended, sizes, x.scale, sums, first, last);
 #endif
     int64_t length = sizes->length, padded = x.padded, wide = attended.wide;
     float *next;
@@ -193,16 +193,16 @@ EXPORTED(attend_forward)(const void *q, const void *k, const void *v, void *out,
     take_attention(&x, &next);
     attended.copy = taken(&next, copy_size(&attended, padded));
     for (int64_t p = first; p < last; p++) {
-        Piece piece = piece_of(&x, p);
+        Piece piece = find_piece(&x, p);
         if (piece.head == 0) load_pieces(&x, &piece);
         for (int64_t b = 0; b < length; b += PANEL) {
             int64_t rows = length - b < PANEL ? length - b : PANEL, columns = padded - b < PANEL ? padded - b : PANEL;
             int64_t reach = sizes->causal ? b + rows : length;
             score(&x, &piece, b, columns, reach);
             if (columns == PANEL)
-                exponentials_of_columns(2, x.scores, reach, x.inverses, x.largest);
+                column_exponentials(2, x.scores, reach, x.inverses, x.largest);
             else
-                exponentials_of_columns(1, x.scores, reach, x.inverses, x.largest);
+                column_exponentials(1, x.scores, reach, x.inverses, x.largest);
             for (int64_t o = 0; o < rows; o++) {
                 sums[2 * (piece.m * length + b + o)] = x.inverses[o];
                 sums[2 * (piece.m * length + b + o) + 1] = x.largest[o];
@@ -221,13 +221,13 @@ EXPORTED(attend_forward)(const void *q, const void *k, const void *v, void *out,
 EXPORTED(attend_backward)(const void *q, const void *k, const void *v, const void *grad, void *dq, void *dk, void *dv,
                           const Strides *strides, const Sizes *sizes, const uint8_t *key_mask, const float *bias,
                           const float *rotations, const float *sums, float *d_bias, int64_t first, int64_t last) {
-    Attention x = attention_of(sizes, strides, q, k, v, key_mask, bias, rotations);
-    Lines g = lines_of(grad, strides[3], sizes->heads, sizes->at_once, sizes->value_width);
-    Lines d_q = lines_of(dq, strides[4], x.q.heads, x.q.at_once, x.q.width);
-    Lines d_k = lines_of(dk, strides[5], x.k.heads, x.k.at_once, x.k.width);
-    Lines d_v = lines_of(dv, strides[6], x.v.heads, x.v.at_once, x.v.width);
+    Attention x = make_attention(sizes, strides, q, k, v, key_mask, bias, rotations);
+    Lines g = make_lines(grad, strides[3], sizes->heads, sizes->at_once, sizes->value_width);
+    Lines d_q = make_lines(dq, strides[4], x.q.heads, x.q.at_once, x.q.width);
+    Lines d_k = make_lines(dk, strides[5], x.k.heads, x.k.at_once, x.k.width);
+    Lines d_v = make_lines(dv, strides[6], x.v.heads, x.v.at_once, x.v.width);
 #ifdef HAS_PAIRS
-    if (takes_pairs(&x)) return backward_of_pairs(x.q, x.k, x.v, g, d_q, d_k, d_v, sizes, x.scale, sums, first, last);
+    if (takes_pairs(&x)) return pair_backward(x.q, x.k, x.v, g, d_q, d_k, d_v, sizes, x.scale, sums, first, last);
 #endif
     int64_t length = sizes->length, padded = x.padded, wide = x.q.wide, value_wide = g.wide, of_keys, of_values;
     of_keys = copy_size(&d_k, padded), of_values = copy_size(&d_v, padded);
@@ -242,7 +242,7 @@ EXPORTED(attend_backward)(const void *q, const void *k, const void *v, const voi
     d_v.copy = taken(&next, of_values);
     float *grads_transposed = taken(&next, value_wide * PANEL), *d_scores = taken(&next, padded * PANEL);
     for (int64_t p = first; p < last; p++) {
-        Piece piece = piece_of(&x, p);
+        Piece piece = find_piece(&x, p);
         if (piece.head == 0) {
             load_pieces(&x, &piece);
             load_heads(&g, sizes, piece.m, 1.0f, NULL, ALL, padded);
@@ -265,9 +265,9 @@ EXPORTED(attend_backward)(const void *q, const void *k, const void *v, const voi
                 x.largest[o] = o < rows ? of_query[1] : 0.0f;
             }
             if (columns == PANEL)
-                softmax_backward_of_columns(2, x.scores, d_scores, reach, x.inverses, x.largest);
+                column_softmax_backward(2, x.scores, d_scores, reach, x.inverses, x.largest);
             else
-                softmax_backward_of_columns(1, x.scores, d_scores, reach, x.inverses, x.largest);
+                column_softmax_backward(1, x.scores, d_scores, reach, x.inverses, x.largest);
             for (int64_t key = 0; d_bias && key < reach; key++)
                 add_row(d_bias + key * length + b, d_scores + key * PANEL, rows);
             product(0, d_scores, 1, PANEL, reach, x.k.copy + at, wide, d_q.copy + (piece.head * padded + b) * wide, wide,

@@ -63,13 +63,13 @@ static int64_t fixed_points(const float *x, uint64_t count, int32_t *numbers) {
 }
 
 /* Return the factor that turns fixed-point numbers with this sum into frequencies; each value has at least 1. */
-static int64_t factor_of(int64_t sum, int64_t values) {
+static int64_t frequency_factor(int64_t sum, int64_t values) {
     return (((int64_t)1 << PRECISION) - values) * ((int64_t)1 << RECIPROCAL) / LARGER(sum, 1);
 }
 
 /* Read a value whose distribution has these fixed-point numbers. */
 static int64_t read_categorical(const int32_t *numbers, int64_t count, int64_t sum, Stream *stream) {
-    int64_t factor = factor_of(sum, count), slot = (int64_t)(stream->state & (SLOTS - 1));
+    int64_t factor = frequency_factor(sum, count), slot = (int64_t)(stream->state & (SLOTS - 1));
     int64_t before = numbers[0], start = 0, end = (int64_t)SLOTS, value = 0;
     for (int64_t i = 1; i < count; before += numbers[i++]) {
         int64_t at = i + (before * factor >> RECIPROCAL);
@@ -152,7 +152,7 @@ static int write_precisions(const float *outputs, Mixture *mixture) {
 static int prepare_mixture(const float *outputs, Mixture *mixture, int32_t *numbers) {
     int64_t available = (int64_t)SLOTS - mixture->count, before = 0, used = 0;
     if (!write_precisions(outputs, mixture)) return 0;
-    int64_t factor = factor_of(fixed_points(outputs, mixture->mixtures, numbers), mixture->count);
+    int64_t factor = frequency_factor(fixed_points(outputs, mixture->mixtures, numbers), mixture->count);
     for (uint64_t k = 0; k < mixture->mixtures; k++) {
         before += numbers[k];
         int64_t end = k == mixture->mixtures - 1 ? available : before * factor >> RECIPROCAL;

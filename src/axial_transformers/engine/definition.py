@@ -183,7 +183,7 @@ class Known(NamedTuple):
     """Known values of rows [B, L], and what to write of them, if anything."""
 
     values: NDArray[np.int64]
-    """Of ordinal values, codes (`Features`)."""
+    """Ordinal ones are codes (`Features`)."""
     nats: Array | None = None
     """[B, L], written: -log of the probability of each value; NaN if logits are not finite."""
     intervals: NDArray[np.int64] | None = None

@@ -177,9 +177,9 @@ INLINED float sum_row(const float *x, uint64_t count, const int squares) {
     float rest[LANES] = {0};
     for (uint64_t i = 0; i + LANES <= count; i += LANES)
         sum = squares ? fused_lanes(load(x + i), load(x + i), sum) : add_lanes(sum, load(x + i));
-    if (count % LANES == 0) return sum_of_lanes(sum);
+    if (count % LANES == 0) return sum_lanes(sum);
     memcpy(rest, x + count / LANES * LANES, (size_t)(count % LANES) * sizeof(float));
-    return sum_of_lanes(squares ? fused_lanes(load(rest), load(rest), sum) : add_lanes(sum, load(rest)));
+    return sum_lanes(squares ? fused_lanes(load(rest), load(rest), sum) : add_lanes(sum, load(rest)));
 }
 
 static void apply_norm(const Norm *norm, const float *x, uint64_t rows, uint64_t dim, float *y) {
@@ -373,7 +373,7 @@ INLINED void attend(const int queries, const Block *block, uint64_t head, const 
 }
 
 /* Write the rows of SIDE lines, from line n on, at position p. */
-static void rows_of(Line line, uint64_t lines, uint64_t n, uint64_t p, uint64_t *rows) {
+static void line_rows(Line line, uint64_t lines, uint64_t n, uint64_t p, uint64_t *rows) {
     for (uint64_t l = 0; l < SIDE; l++) {
         uint64_t own = SMALLER(n + l, lines - 1);
         rows[l] = (own / line.stride * line.length + p) * line.stride + own % line.stride;
@@ -386,14 +386,14 @@ static void attend_lines(const Block *block, const float *qkv, uint64_t rows, Li
     Cache own = {work->keys, work->values, length};
     for (uint64_t n = 0; n < lines; n += SIDE) {
         for (uint64_t p = 0; p < length; p++) {
-            rows_of(line, lines, n, p, at);
+            line_rows(line, lines, n, p, at);
             keep(block, qkv, at, p, &own);
         }
         for (uint64_t head = 0; head < block->dim; head += width)
             for (uint64_t p = 0, some; p < length; p += some) {
                 some = length - p < QUERIES ? 1 : QUERIES;
                 for (uint64_t q = 0; q < some; q++)
-                    rows_of(line, lines, n, p + q, at + q * SIDE);
+                    line_rows(line, lines, n, p + q, at + q * SIDE);
                 if (some == QUERIES)
                     attend(QUERIES, block, head, qkv, at, line.causal ? p + 1 : length, line.causal, &own, work);
                 else

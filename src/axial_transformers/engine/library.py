@@ -91,9 +91,10 @@ def exact_library() -> Library:
     Raises:
         RuntimeError: there is none.
     """
-    if (found := library()) is None:
+    compiled = library()
+    if compiled is None:
         raise RuntimeError(f"the engine is not compiled: {FROM_SOURCE}")
-    return found
+    return compiled
 
 
 @contextmanager
@@ -102,18 +103,18 @@ def ieee_arithmetic() -> Iterator[None]:
 
     Functions of the engine do this by themselves. Without a library, rounding stays as it is.
     """
-    found = library()
+    compiled = library()
     before = ctypes.c_uint64()
     flushing = not np.float32(1e-40) * np.float32(1)
-    if found:
-        found.environment(ctypes.byref(before), 1)
+    if compiled:
+        compiled.environment(ctypes.byref(before), 1)
     else:
         torch.set_flush_denormal(False)
     try:
         yield
     finally:
-        if found:
-            found.environment(ctypes.byref(before), 0)
+        if compiled:
+            compiled.environment(ctypes.byref(before), 0)
         else:
             torch.set_flush_denormal(flushing)
 

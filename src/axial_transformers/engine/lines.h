@@ -72,7 +72,7 @@ INLINED Floats power(Floats x) {
 }
 
 /* Return the sum, or the greatest, of the numbers of a vector. */
-INLINED float sum_of(Floats x) {
+INLINED float sum_vector(Floats x) {
     float lanes[WIDE];
     put(lanes, x);
     UNROLLED
@@ -82,7 +82,7 @@ INLINED float sum_of(Floats x) {
     return lanes[0];
 }
 
-INLINED float greatest_of(Floats x) {
+INLINED float largest_number(Floats x) {
     float lanes[WIDE];
     put(lanes, x);
     UNROLLED
@@ -100,7 +100,7 @@ INLINED Halves narrowed(Floats x) {
     return __builtin_convertvector((number & rounded) | (~number & 0x7fc0), Halves);
 }
 INLINED uint16_t narrowed_one(float x) {
-    uint32_t bits = bits_of(x);
+    uint32_t bits = float_bits(x);
     return x == x ? (uint16_t)((bits + ((bits >> 16) & 1) + 0x7fff) >> 16) : 0x7fc0;
 }
 
@@ -145,7 +145,7 @@ INLINED void product_tile(const int rows, const int vectors, int adds, const flo
             put(out + r * out_row + c * WIDE, sums[r][c]);
 }
 
-INLINED void product_of_rows(const int vectors, int adds, const float *x, int64_t x_row, int64_t x_step, int64_t count,
+INLINED void multiply_rows(const int vectors, int adds, const float *x, int64_t x_row, int64_t x_step, int64_t count,
                              const float *w, int64_t w_row, float *out, int64_t out_row, int64_t rows) {
 #define PRODUCT(height) product_tile(height, vectors, adds, x, x_row, x_step, count, w, w_row, out, out_row)
     for (; rows >= TALL; rows -= TALL, x += TALL * x_row, out += TALL * out_row)
@@ -166,9 +166,9 @@ INLINED void product_of_rows(const int vectors, int adds, const float *x, int64_
 static void product(int adds, const float *x, int64_t x_row, int64_t x_step, int64_t count, const float *w,
                     int64_t w_row, float *out, int64_t out_row, int64_t rows, int64_t columns) {
     for (; columns >= PANEL; columns -= PANEL, w += PANEL, out += PANEL)
-        product_of_rows(2, adds, x, x_row, x_step, count, w, w_row, out, out_row, rows);
+        multiply_rows(2, adds, x, x_row, x_step, count, w, w_row, out, out_row, rows);
     if (columns)
-        product_of_rows(1, adds, x, x_row, x_step, count, w, w_row, out, out_row, rows);
+        multiply_rows(1, adds, x, x_row, x_step, count, w, w_row, out, out_row, rows);
 }
 
 /* out [columns, rows] = x [rows, columns], both multiples of WIDE. To take the rows i and i + WIDE / 2 number by number

@@ -164,8 +164,8 @@ static int take_group(const Rows *rows, uint64_t count, uint64_t length, int tog
 
 /* Return log x = n log 2 + log(1 + f) of positive x = 2^n (1 + f); NaN of NaN. */
 INLINED float logarithm(float x) {
-    int32_t n = (int32_t)(bits_of(x) - 0x3f3504f3u) >> 23;
-    float f = from_bits(bits_of(x) - ((uint32_t)n << 23)) - 1.0f, whole = (float)n;
+    int32_t n = (int32_t)(float_bits(x) - 0x3f3504f3u) >> 23;
+    float f = from_bits(float_bits(x) - ((uint32_t)n << 23)) - 1.0f, whole = (float)n;
     float p = fused(-0.07634496688842773f, f, 0.1276157647371292f);
     p = fused(p, f, -0.13160182535648346f);
     p = fused(p, f, 0.14201757311820984f);
@@ -187,7 +187,7 @@ INLINED float log_logistic(float x) {
 }
 
 /* Return log(1 - e^-x), x > 0, without cancellation: from x (e^-x - 1) / -x up to log(2) / 2. */
-INLINED float log_of_rest(float x) {
+INLINED float log_one_minus_power(float x) {
     int is_near = x < 0.3465735912322998f;
     float near = is_near ? x : 0.0f, r = -near, p = fused(0.0013751150108873844f, r, 0.00836898759007454f);
     p = fused(p, r, 0.04166954383254051f);
@@ -198,7 +198,7 @@ INLINED float log_of_rest(float x) {
 }
 
 /* Return the sum of e^(x - most). */
-static float sum_of_powers(const float *x, uint64_t count, float most) {
+static float sum_powers(const float *x, uint64_t count, float most) {
     float lanes[LANES] = {0};
     uint64_t whole = count / LANES * LANES;
     for (uint64_t i = 0; i < whole; i += LANES)
@@ -206,16 +206,16 @@ static float sum_of_powers(const float *x, uint64_t count, float most) {
             lanes[j] += exponential(x[i + j] - most);
     for (uint64_t i = whole; i < count; i++)
         lanes[i % LANES] += exponential(x[i] - most);
-    return sum_of_lanes(load(lanes));
+    return sum_lanes(load(lanes));
 }
 
 /* Return -log softmax(logits)[value]; NaN if the logits are not finite. */
 static float categorical_nats(const float *logits, uint64_t count, uint64_t value) {
     float most = largest(logits, count);
-    return logarithm(sum_of_powers(logits, count, most)) - (logits[value] - most);
+    return logarithm(sum_powers(logits, count, most)) - (logits[value] - most);
 }
 
-/* Return -log of the probability of a value; NaN if the outputs cannot be used. See `reference.nats_of_mixture`. */
+/* Return -log of the probability of a value; NaN if the outputs cannot be used. See `reference.mixture_nats`. */
 static float mixture_nats(const float *outputs, Mixture *mixture, int64_t value) {
     float terms[256], distance = (float)(value - mixture->centre), most = largest(outputs, mixture->mixtures);
     if (!write_precisions(outputs, mixture)) return NAN;
@@ -223,12 +223,12 @@ static float mixture_nats(const float *outputs, Mixture *mixture, int64_t value)
         float precision = mixture->precisions[k], mean = mixture->means[k];
         float upper = log_logistic(fused(mean, -mixture->unit, distance + 0.5f) * precision);
         float lower = log_logistic(-(fused(mean, -mixture->unit, distance - 0.5f) * precision));
-        float inner = upper + lower + log_of_rest(precision);
+        float inner = upper + lower + log_one_minus_power(precision);
         terms[k] = outputs[k] - most + (value == 0 ? upper : value == mixture->count - 1 ? lower : inner);
     }
-    float whole = logarithm(sum_of_powers(outputs, mixture->mixtures, most));
+    float whole = logarithm(sum_powers(outputs, mixture->mixtures, most));
     most = largest(terms, mixture->mixtures);
-    return whole - (most + logarithm(sum_of_powers(terms, mixture->mixtures, most)));
+    return whole - (most + logarithm(sum_powers(terms, mixture->mixtures, most)));
 }
 
 /* Write start and frequency of a value's interval; zeros if the outputs cannot be used. */
@@ -240,7 +240,7 @@ static void write_interval(const float *outputs, Mixture *mixture, int64_t value
             end = value + 1 < count ? count_below(mixture, value + 1) : (int64_t)SLOTS;
         }
     } else {
-        int64_t sum = fixed_points(outputs, (uint64_t)count, numbers), factor = factor_of(sum, count), below = 0;
+        int64_t sum = fixed_points(outputs, (uint64_t)count, numbers), factor = frequency_factor(sum, count), below = 0;
         for (int64_t v = 0; v < value; v++)
             below += numbers[v];
         if (sum) {

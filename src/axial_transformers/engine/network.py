@@ -149,7 +149,7 @@ class Dense(Packed):
 class State(NamedTuple):
     """The state of `Slabs`: keys and values of the slabs so far, see `step` in `network.c`."""
 
-    part: int
+    rows_at_once: int
     """Rows that go through the blocks together."""
     keys: Array
     values: Array
@@ -185,10 +185,10 @@ class Slabs(Packed):
     def start(self, rows: int, length: int, positions: int) -> State:
         """See `interface.SlabLayers.start`."""
         self._check_lines(rows, length, positions)
-        part = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
-        numbers = ceil(part / SIDE) * ceil(length / PLACES) * LANES * self._dim
-        size = self._masked * ceil(rows / part) * numbers + LANES
-        return State(part, aligned_zeros(size), aligned_zeros(size), rows, length)
+        rows_at_once = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
+        numbers = ceil(rows_at_once / SIDE) * ceil(length / PLACES) * LANES * self._dim
+        size = self._masked * ceil(rows / rows_at_once) * numbers + LANES
+        return State(rows_at_once, aligned_zeros(size), aligned_zeros(size), rows, length)
 
     def _check_lines(self, rows: int, length: int, positions: int) -> None:
         _require(rows % positions == 0, f"{rows} rows are no whole examples of {positions}")
@@ -202,8 +202,9 @@ class Slabs(Packed):
         _check("a slab", u.shape, (state.rows, self._dim))
         _require(0 <= i < state.length, f"slab {i} is not one of {state.length}")
         x = np.array(u, np.float32, order="C")
-        after = state.part, i, state.keys, state.values, state.rows, state.length
-        _in_parts(state.part, state.rows, lambda *part: _call("step", self._through_cache, x, *part, *after))
+        size = state.rows_at_once
+        after = size, i, state.keys, state.values, state.rows, state.length
+        _in_parts(size, state.rows, lambda *bounds: _call("step", self._through_cache, x, *bounds, *after))
         return x
 
     def add_upper(self, context: Array, values: Integers, kind: Kind, length: int, positions: int) -> None:
@@ -219,7 +220,7 @@ class Slabs(Packed):
 
         before = self._along(Line(length, positions)), context, np.ascontiguousarray(values, np.int64), embedding
         size = examples_at_once(len(values) // example, max(1, KNOWN_AT_ONCE // example)) * example
-        _in_parts(size, len(values), lambda *part: _call("add_upper", *before, *part, example, positions))
+        _in_parts(size, len(values), lambda *bounds: _call("add_upper", *before, *bounds, example, positions))
 
 
 class Rows(Packed):
@@ -269,7 +270,6 @@ class Rows(Packed):
         _require(not (gumbel and self._mixtures), "ordinal values need uniform noise")
         _check("known values", choice.known.shape, values.shape)
         _require(choice.known.max(initial=-1) < count, f"known values must be below {count}")
-        _require(choice.top_k >= 1, f"top_k must be at least 1, not {choice.top_k}")
 
         packed = Packed()
         noise = packed.array(choice.noise, np.float32 if gumbel else np.float64)
@@ -278,7 +278,7 @@ class Rows(Packed):
         sampling = c.Sampling(*noises, known, choice.temperature, choice.top_p, min(choice.top_k, count))
         after = length, _centring(centring, values, packed), values, sampling
         size = examples_at_once(batch)
-        _in_parts(size, batch, lambda *part: _call("sample_rows", self._rows, context, *part, *after))
+        _in_parts(size, batch, lambda *bounds: _call("sample_rows", self._rows, context, *bounds, *after))
 
     def take_known(self, context: Array, known: Known) -> None:
         """See `interface.RowLayers.take_known`."""
@@ -293,7 +293,7 @@ class Rows(Packed):
         batch, length = codes.shape
         after = length, codes, known.nats, known.intervals
         size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
-        _in_parts(size, batch, lambda *part: _call("known_rows", self._rows, context, *part, *after))
+        _in_parts(size, batch, lambda *bounds: _call("known_rows", self._rows, context, *bounds, *after))
 
     def _checked(self, context: Array, values: Integers) -> Array:
         """Return the context [B, L, D] in C order, if it fits the values [B, L]."""
@@ -404,8 +404,8 @@ def _centring(centring: Centring | None, values: Integers, packed: Packed) -> An
     count = centring.neighbours.shape[1]
     places = centring.positions, centring.neighbours, centring.coefficients
     _check_written("values so far", centring.values, (batch, size))
-    _check("predictions", [part.shape for part in places], [(length,), (length, count), (length, count + 1)])
+    _check("predictions", [array.shape for array in places], [(length,), (length, count), (length, count + 1)])
     highest = max(centring.positions.max(initial=0), centring.neighbours.max(initial=0))
     _require(centring.positions.min(initial=0) >= 0 and highest < size, f"predictions leave the {size} positions")
-    addresses = [packed.array(part, np.int64) for part in places]
+    addresses = [packed.array(array, np.int64) for array in places]
     return c.Centring(_for_c(centring.values), size, *addresses, count)

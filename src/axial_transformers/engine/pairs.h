@@ -39,7 +39,7 @@ typedef struct {
     uint32_t *rows;
 } PairLines;
 
-static PairLines pair_lines_of(Lines lines) { return (PairLines){lines, rounded_up(lines.width / 2, WIDE), NULL}; }
+static PairLines make_pair_lines(Lines lines) { return (PairLines){lines, rounded_up(lines.width / 2, WIDE), NULL}; }
 static int64_t pair_size(const PairLines *x, int64_t padded) { return x->lines.at_once * padded * x->wide; }
 
 static void load_pairs(const PairLines *pairs, const Sizes *sizes, int64_t m, int64_t padded) {
@@ -233,10 +233,10 @@ static void score_pairs(const Pairs *x, const uint32_t *queries, const uint32_t 
         scores[reach * PANEL + o] = -INFINITY;
 }
 
-static int forward_of_pairs(Lines q, Lines k, Lines v, Lines attended, const Sizes *sizes, float scale, float *sums,
+static int pair_forward(Lines q, Lines k, Lines v, Lines attended, const Sizes *sizes, float scale, float *sums,
                             int64_t first, int64_t last) {
     int64_t length = sizes->length, padded = rounded_up(length, WIDE), wide = attended.wide;
-    Pairs x = {pair_lines_of(q), pair_lines_of(k), pair_lines_of(v), padded, scale, 0, 0, 0, 0, 0};
+    Pairs x = {make_pair_lines(q), make_pair_lines(k), make_pair_lines(v), padded, scale, 0, 0, 0, 0, 0};
     int64_t of_result = attended.at_once * padded * wide;
     float *next;
     void *memory = zeros(pairs_size(&x) + of_result + padded / 2 * wide + 64, &next);
@@ -271,11 +271,11 @@ static int forward_of_pairs(Lines q, Lines k, Lines v, Lines attended, const Siz
     return FINE;
 }
 
-static int backward_of_pairs(Lines q, Lines k, Lines v, Lines grad, Lines d_q, Lines d_k, Lines d_v, const Sizes *sizes,
+static int pair_backward(Lines q, Lines k, Lines v, Lines grad, Lines d_q, Lines d_k, Lines d_v, const Sizes *sizes,
                              float scale, const float *sums, int64_t first, int64_t last) {
     int64_t length = sizes->length, padded = rounded_up(length, WIDE), wide = d_q.wide, value_wide = d_v.wide;
-    Pairs x = {pair_lines_of(q), pair_lines_of(k), pair_lines_of(v), padded, scale, 0, 0, 0, 0, 0};
-    PairLines g = pair_lines_of(grad);
+    Pairs x = {make_pair_lines(q), make_pair_lines(k), make_pair_lines(v), padded, scale, 0, 0, 0, 0, 0};
+    PairLines g = make_pair_lines(grad);
     int64_t of_queries = d_q.at_once * padded * wide, of_keys = d_k.at_once * padded * wide;
     int64_t of_values = d_v.at_once * padded * value_wide;
     float *next;

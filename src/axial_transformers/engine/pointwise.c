@@ -14,7 +14,7 @@ typedef int32_t Integers __attribute__((vector_size(4 * WIDE)));
 typedef int16_t Parts __attribute__((vector_size(2 * WIDE)));
 
 /* Load or store a vector of float32, or of bfloat16. */
-INLINED Floats load_of(const void *x, int64_t at, int bfloat16) {
+INLINED Floats load_numbers(const void *x, int64_t at, int bfloat16) {
     return bfloat16 ? load_half((const uint16_t *)x + at) : vector_at((const float *)x + at);
 }
 
@@ -33,10 +33,10 @@ static void copy(void *to, const void *from, int64_t at, int64_t count, int bflo
 INLINED void activate_block(const void *x, const void *grad, void *out, int64_t at, int bfloat16) {
     UNROLLED
     for (int half = 0; half < 2; half++, at += WIDE) {
-        Floats number = load_of(x, at, bfloat16), z = number * 1.702f;
+        Floats number = load_numbers(x, at, bfloat16), z = number * 1.702f;
         Floats below = chosen((Words)(z < -87.0f), filled(-87.0f), z);
         Floats s = 1.0f / (1.0f + power(chosen((Words)(z > 87.0f), filled(-87.0f), -below)));
-        if (grad) number = load_of(grad, at, bfloat16) * multiply_add(z, 1.0f - s, filled(1));
+        if (grad) number = load_numbers(grad, at, bfloat16) * multiply_add(z, 1.0f - s, filled(1));
         store_to(out, at, bfloat16, number * s);
     }
 }
@@ -85,8 +85,8 @@ INLINED void drop_block(const void *x, const void *y, Dropout by, void *out, int
     UNROLLED
     for (int half = 0; half < 2; half++, at += WIDE) {
         Words kept = (Words)(__builtin_convertvector(parts[half], Integers) >= by.least);
-        Floats added = chosen(kept, load_of(y, at, y_bfloat16) * by.scale, filled(0));
-        store_to(out, at, out_bfloat16, x ? load_of(x, at, x_bfloat16) + added : added);
+        Floats added = chosen(kept, load_numbers(y, at, y_bfloat16) * by.scale, filled(0));
+        store_to(out, at, out_bfloat16, x ? load_numbers(x, at, x_bfloat16) + added : added);
     }
 }
 

@@ -1,11 +1,13 @@
 """Exact layers and the coder in NumPy, one rounded operation a line: the definition that C follows.
 
-It needs no compiler and is slow. Arrays are float32 unless they say otherwise, and so are constants. A sum of two
-products with one rounding is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
+It needs no compiler and is slow. Arrays are float32 unless they say otherwise. Constants are float32 numbers, which
+Python holds as floats: what NumPy computes of such a float and an array is float32. A sum of two products with one
+rounding is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +45,13 @@ from axial_transformers.engine.definition import (
 )
 from axial_transformers.engine.library import ieee_arithmetic as ieee_arithmetic
 
-ONE = np.float32(1)
-EPSILON = float(np.float32(1e-5))
-"""Added to the variance in a layer norm."""
-STEEPNESS = float(np.float32(1.702))
-"""Of the quick GELU."""
+Numbers = NDArray[Any] | np.float32 | float
+"""Of any type that float64 holds exactly."""
+
+EPSILON = 9.999999747378752e-06
+"""Added to the variance in a layer norm: 1e-5."""
+STEEPNESS = 1.7020000219345093
+"""A factor in the quick GELU: 1.702."""
 
 MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0
 """exp is zero below, constant above: never denormal or infinite."""
@@ -77,7 +81,7 @@ MAX_OUTPUT = float(2**100)
 """Parameters of a mixture that are not smaller count as not finite. Nothing that is computed of others overflows."""
 
 
-def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:
+def fma(a: Numbers, b: Numbers, c: Numbers) -> Array:
     """Return a b + c, rounded once.
 
     The product is exact in float64, and its sum is rounded to odd: rounding again is rounding once.
@@ -103,18 +107,18 @@ def growth(r: Array) -> Array:
     """Return (e^r - 1) / r, |r| <= log(2) / 2."""
     series = np.full_like(r, POWERS[0])
     for coefficient in (*POWERS[1:], 1.0):
-        series = fma(series, r, np.float32(coefficient))
+        series = fma(series, r, coefficient)
     return series
 
 
 def exp(x: Array) -> Array:
     """Return e^x = 2^n e^r, |r| <= log(2) / 2: zero below MIN_EXPONENT, e^MAX_EXPONENT above MAX_EXPONENT."""
     near = clip(x, MIN_EXPONENT, MAX_EXPONENT)
-    shifted = fma(near, np.float32(LOG2_E), np.float32(ROUNDING))
-    n = shifted - np.float32(ROUNDING)
-    r = fma(n, np.float32(-LN_2), near)
-    r = fma(n, np.float32(-REST_OF_LN_2), r)
-    series = fma(growth(r), r, ONE)
+    shifted = fma(near, LOG2_E, ROUNDING)
+    n = shifted - ROUNDING
+    r = fma(n, -LN_2, near)
+    r = fma(n, -REST_OF_LN_2, r)
+    series = fma(growth(r), r, 1)
     whole = shifted.view(np.int32) - np.float32(ROUNDING).view(np.int32)
     power = series * ((whole + np.int32(127)) << np.int32(23)).view(np.float32)
     power = np.where(x < MIN_EXPONENT, np.float32(0), power)
@@ -125,81 +129,79 @@ def log(x: Array) -> Array:
     """Return n log(2) + log(1 + f) of x = 2^n (1 + f)."""
     bits = x.view(np.int32)
     n = (bits - np.float32(HALF_ROOT).view(np.int32)) >> np.int32(23)
-    f = (bits - (n << np.int32(23))).view(np.float32) - ONE
+    f = (bits - (n << np.int32(23))).view(np.float32) - 1
     series = np.full_like(f, LOG_POWERS[0])
     for coefficient in (*LOG_POWERS[1:], -0.5):
-        series = fma(series, f, np.float32(coefficient))
+        series = fma(series, f, coefficient)
     result = fma(f * f, series, f)
-    result = fma(n.astype(np.float32), np.float32(REST_OF_LN_2), result)
-    result = fma(n.astype(np.float32), np.float32(LN_2), result)
+    result = fma(n, REST_OF_LN_2, result)
+    result = fma(n, LN_2, result)
     return np.where(x == x, result, x)
 
 
-def logistic(x: Array, numerator: Array | np.float32 = ONE) -> Array:
+def logistic(x: Array, numerator: Array | float = 1) -> Array:
     """Return numerator / (1 + e^-x)."""
-    return numerator / (ONE + exp(-x))
+    return numerator / (1 + exp(-x))
 
 
 def log_logistic(x: Array) -> Array:
     """Return log(1 / (1 + e^-x)) = min(x, 0) - log(1 + e^-|x|)."""
-    return np.where(x < 0, x, np.float32(0)) - log(ONE + exp(-np.abs(x)))
+    return np.where(x < 0, x, np.float32(0)) - log(1 + exp(-np.abs(x)))
 
 
-def log_of_rest(x: Array) -> Array:
+def log_one_minus_power(x: Array) -> Array:
     """Return log(1 - e^-x), x > 0, without cancellation: from x growth(-x) up to log(2) / 2."""
     near = np.where(x < LN_2 / 2, x, np.float32(0))
-    return log(np.where(x < LN_2 / 2, x * growth(-near), ONE - exp(-x)))
+    return log(np.where(x < LN_2 / 2, x * growth(-near), 1 - exp(-x)))
 
 
 def tanh(x: Array) -> Array:
     """Return 1 - 2 / (1 + e^(2 x))."""
-    return ONE - np.float32(2) / (ONE + exp(x + x))
+    return 1 - 2.0 / (1 + exp(x + x))
 
 
 def quick_gelu(x: Array) -> Array:
     """Return x / (1 + e^(-1.702 x))."""
-    return logistic(x * np.float32(STEEPNESS), x)
+    return logistic(x * STEEPNESS, x)
 
 
-def in_lanes(x: Array, start: float, operation: Callable[[Array, Array], Array]) -> Array:
-    """Reduce [.., n] to [..]: combine number j into lane j mod LANES, then lanes j and j + 8, j and j + 4, and so on.
+def by_lane(x: Array, start: float, operation: Callable[[Array, Array], Array]) -> Array:
+    """Reduce [.., n] to [.., LANES]: combine number j into lane j mod LANES; behind the last, numbers are `start`."""
+    missing = -x.shape[-1] % LANES
+    whole = np.concatenate([x, np.full((*x.shape[:-1], missing), start, np.float32)], axis=-1)
+    lanes = np.full((*x.shape[:-1], LANES), start, np.float32)
+    for first in range(0, whole.shape[-1], LANES):
+        lanes = operation(whole[..., first : first + LANES], lanes)
+    return lanes
+
+
+def reduced(x: Array, start: float, operation: Callable[[Array, Array], Array]) -> Array:
+    """Reduce [.., n] to [..]: by lanes, then combine lanes j and j + 8, j and j + 4, and so on.
 
     Processors with registers of any width can follow this order.
     """
-    lanes = np.full((*x.shape[:-1], LANES), start, np.float32)
-    for block in blocks_of(x, start):
-        lanes = operation(block, lanes)
-    while lanes.shape[-1] > 1:
-        half = lanes.shape[-1] // 2
+    lanes = by_lane(x, start, operation)
+    for half in (8, 4, 2, 1):
         lanes = operation(lanes[..., :half], lanes[..., half:])
     return lanes[..., 0]
 
 
-def blocks_of(x: Array, fill: float) -> list[Array]:
-    """Return [.., n] in blocks [.., LANES], of which the last is filled up."""
-    missing = -x.shape[-1] % LANES
-    whole = np.concatenate([x, np.full((*x.shape[:-1], missing), fill, np.float32)], axis=-1)
-    return np.split(whole, whole.shape[-1] // LANES, axis=-1)
-
-
 def total(x: Array) -> Array:
     """Return the sum of the last axis."""
-    return in_lanes(x, 0.0, lambda number, sum: sum + number)
+    return reduced(x, 0.0, lambda number, sum: sum + number)
 
 
 def largest(x: Array) -> Array:
     """Return the largest of the last axis."""
-    return in_lanes(x, -np.inf, lambda a, b: np.where(a > b, a, b))
+    return reduced(x, -np.inf, lambda a, b: np.where(a > b, a, b))
 
 
 def layer_norm(x: Array, norm: Norm) -> Array:
     """Return (x - mean) / sqrt(variance + EPSILON) * gain + bias."""
     size = np.float32(x.shape[-1])
     deviation = x - (total(x) / size)[..., None]
-    squares = np.zeros((*x.shape[:-1], LANES), np.float32)
-    for block in blocks_of(deviation, 0.0):
-        squares = fma(block, block, squares)
-    scale = ONE / np.sqrt(total(squares) / size + np.float32(EPSILON))
+    squares = by_lane(deviation, 0.0, lambda number, sum: fma(number, number, sum))
+    scale = 1 / np.sqrt(total(squares) / size + EPSILON)
     return fma(deviation * scale[..., None], norm.gain, norm.bias)
 
 
@@ -216,7 +218,7 @@ def attend(q: Array, keys: Array, values: Array) -> Array:
     scores = np.zeros(keys.shape[:-1], np.float32)
     for k in range(q.shape[-1]):
         scores = fma(q[..., k, None], keys[..., k], scores)
-    scale = ONE / np.sqrt(np.float32(q.shape[-1]))
+    scale = 1 / np.sqrt(np.float32(q.shape[-1]))
     powers = exp((scores - largest(scores)[..., None]) * scale)
     sums = np.zeros(q.shape, np.float32)
     for j in range(keys.shape[-2]):
@@ -226,8 +228,9 @@ def attend(q: Array, keys: Array, values: Array) -> Array:
 
 def rotated(x: Array, angles: Array) -> Array:
     """Return heads [.., K] with numbers j and j + K/2 rotated as a vector; angles [.., K]: cosines, then sines."""
-    (a, b), (cos, sin) = (np.split(part, 2, axis=-1) for part in (x, angles))
-    return np.concatenate([fma(a, cos, -(b * sin)), fma(b, cos, a * sin)], axis=-1)
+    a, b = np.split(x, 2, axis=-1)
+    cosines, sines = np.split(angles, 2, axis=-1)
+    return np.concatenate([fma(a, cosines, -(b * sines)), fma(b, cosines, a * sines)], axis=-1)
 
 
 @dataclass
@@ -265,7 +268,7 @@ class Slabs:
                 attended = attend(heads[:, 0], keys, values)
             else:
                 q, k, v = np.moveaxis(heads.reshape(-1, *line, *heads.shape[1:]), 3, 0)  # [.., length, stride, N, K]
-                k, v = (np.moveaxis(part, 1, 3)[:, None] for part in (k, v))
+                k, v = (np.moveaxis(heads, 1, 3)[:, None] for heads in (k, v))
                 attended = attend(q, k, v)
             u = u + linear(attended.reshape(u.shape), block.out)
             hidden = quick_gelu(linear(layer_norm(u, block.feedforward_norm), block.expand))
@@ -295,19 +298,23 @@ class Rows:
 
     def read(self, context: Array, centring: Centring | None, values: NDArray[np.int64], stream: Stream) -> None:
         """See `interface.RowLayers.read`."""
-        kind = kind_of(self.output.values)
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
-            for i, logits in enumerate(self._logits(context[group], values[group])):
-                centres = kind.centres(centring, group, i)
-                for b, outputs in enumerate(logits):
-                    starts = kind.starts(outputs, int(centres[b % len(centres)]))
-                    if starts is None:
-                        stream.state[2] = NOT_FINITE
-                        values[first + b, i] = 0
-                    else:
-                        read_from(starts, stream, values[first + b, i : i + 1])
-                values[group, i] = kind.keep(centring, group, i, values[group, i], centres)
+            own = centring._replace(values=centring.values[group]) if centring else None
+            self._read_group(context[group], own, values[group], stream)
+
+    def _read_group(self, context: Array, centring: Centring | None, values: NDArray[np.int64], stream: Stream) -> None:
+        kind = kind_of(self.output.values)
+        for i, logits in enumerate(self._logits(context, values)):
+            centres = kind.centres(centring, len(values), i)
+            for b, outputs in enumerate(logits):
+                starts = kind.starts(outputs, int(centres[b]))
+                if starts is None:
+                    stream.state[2] = NOT_FINITE
+                    values[b, i] = 0
+                else:
+                    read_from(starts, stream, values[b, i : i + 1])
+            values[:, i] = kind.keep(centring, i, values[:, i], centres)
 
     def sample(self, context: Array, centring: Centring | None, values: NDArray[np.int64], choice: RowSampling) -> None:
         """Refuse: `decoding.choices.Sampler` defines samples."""
@@ -370,12 +377,12 @@ class CategoricalValues:
         """Return the values of codes, and any numbers."""
         return codes, codes
 
-    def centres(self, centring: Centring | None, group: slice, i: int) -> NDArray[np.int64]:
-        """Return any number."""
-        return np.zeros(1, np.int64)
+    def centres(self, centring: Centring | None, examples: int, i: int) -> NDArray[np.int64]:
+        """Return any numbers."""
+        return np.zeros(examples, np.int64)
 
     def keep(
-        self, centring: Centring | None, group: slice, i: int, values: NDArray[np.int64], centres: NDArray[np.int64]
+        self, centring: Centring | None, i: int, values: NDArray[np.int64], centres: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the codes of values."""
         return values
@@ -414,25 +421,24 @@ class OrdinalValues:
         centres, values = divmod(codes, self.kind.num_values)
         return values, centres if self.kind.centred else np.full_like(values, (self.kind.num_values - 1) // 2)
 
-    def centres(self, centring: Centring | None, group: slice, i: int) -> NDArray[np.int64]:
-        """Return the predictions of some examples at position i; one for all if values are not centred."""
+    def centres(self, centring: Centring | None, examples: int, i: int) -> NDArray[np.int64]:
+        """Return the predictions [B] at position i; the middle if values are not centred."""
         count = self.kind.num_values
         if not centring:
-            return np.full(1, (count - 1) // 2, np.int64)
-        values = centring.values[group]
+            return np.full(examples, (count - 1) // 2, np.int64)
         neighbours = centring.neighbours[i]
         coefficients = centring.coefficients[i]
         is_there = neighbours >= 0
-        total = values[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
+        total = centring.values[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
         return np.clip(total >> COEFFICIENT_BITS, 0, count - 1)
 
     def keep(
-        self, centring: Centring | None, group: slice, i: int, values: NDArray[np.int64], centres: NDArray[np.int64]
+        self, centring: Centring | None, i: int, values: NDArray[np.int64], centres: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Write the values of some examples at position i, and return their codes."""
+        """Write the values [B] of position i, and return their codes."""
         if not centring:
             return values
-        centring.values[group, centring.positions[i]] = values
+        centring.values[:, centring.positions[i]] = values
         return values + self.kind.num_values * centres
 
     def nats(self, outputs: Array, codes: NDArray[np.int64]) -> Array:
@@ -452,7 +458,7 @@ class OrdinalValues:
         is_first = (values == 0)[:, None]
         is_last = (values == self.kind.num_values - 1)[:, None]
         powers = weights - largest(weights)[:, None]
-        inner = from_upper + from_lower + log_of_rest(precisions)
+        inner = from_upper + from_lower + log_one_minus_power(precisions)
         terms = powers + np.where(is_first, from_upper, np.where(is_last, from_lower, inner))
         most = largest(terms)
         nats = log(total(exp(powers))) - (most + log(total(exp(terms - most[:, None]))))
@@ -475,7 +481,9 @@ class OrdinalValues:
         below = (values - centre).astype(np.float32)[:, None] - np.float32(0.5)
         logistics = integer_logistic(fma(means, -self.kind.unit, below) * precisions)
         starts = values + ((logistics @ shares) >> LOGISTIC_BITS)
-        return np.where(values == 0, 0, np.where(values == count, 1 << PRECISION, starts))
+        starts[values == 0] = 0
+        starts[values == count] = 1 << PRECISION
+        return starts
 
     def _split(self, outputs: Array) -> tuple[Array, Array, Array]:
         """Return weights, means and precisions [.., K] from outputs [.., 3 K]."""

@@ -40,7 +40,7 @@ enum {
 /* The queries first .. first + rows - 1 of a line, with offsets low .. high. */
 typedef struct { int64_t first, rows, low, high, length, distance; } Band;
 
-static int64_t row_of_band(int64_t length, int64_t radius) {
+static int64_t band_row(int64_t length, int64_t radius) {
     return 3 * MARGIN + 2 * WIDE + rounded_up(SMALLER(2 * radius + 1, length + BLOCK), WIDE);
 }
 
@@ -48,7 +48,7 @@ static int64_t row_of_band(int64_t length, int64_t radius) {
 static Band band_at(int64_t first, const Sizes *sizes) {
     int64_t length = sizes->length, high = SMALLER(sizes->causal ? 0 : sizes->radius, length - 1 - first);
     return (Band){first, SMALLER(BLOCK, length - first), LARGER(-sizes->radius, -(first + BLOCK - 1)), high, length,
-                  row_of_band(length, sizes->radius)};
+                  band_row(length, sizes->radius)};
 }
 
 /* Return where query o and offset d are in the memory of a band. */
@@ -58,7 +58,7 @@ static int64_t cell(const Band *band, int64_t o, int64_t d) {
 
 /* Return the lowest offset that leads query o to a key, and the number of its keys. */
 static int64_t lowest(const Band *band, int64_t o) { return LARGER(band->low, -o); }
-static int64_t keys_of(const Band *band, int64_t o) {
+static int64_t key_count(const Band *band, int64_t o) {
     return SMALLER(band->high, band->length - 1 - o) - lowest(band, o) + 1;
 }
 
@@ -205,7 +205,7 @@ static int64_t table_size(const Table *table, const Sizes *sizes) {
     return sizes->tables * ((2 * sizes->radius + 1) * table->wide * 2 + table->width * table->columns) + 48;
 }
 
-static Table table_of(const Sizes *sizes, int64_t width, float scale) {
+static Table make_table(const Sizes *sizes, int64_t width, float scale) {
     return (Table){.width = width, .wide = rounded_up(width, WIDE), .scale = scale,
                    .columns = rounded_up(FIRST + 2 * sizes->radius + 1 + PANEL, WIDE)};
 }
@@ -253,22 +253,22 @@ static Lines relative_lines(const void *data, Strides by, const Sizes *sizes, in
     return (Lines){(void *)(uintptr_t)data, by, sizes->heads, sizes->at_once, width, rounded_up(width, WIDE), NULL};
 }
 
-static Relative relative_of(const Sizes *sizes, const Strides *strides, const void *q, const void *k, const void *v,
+static Relative make_relative(const Sizes *sizes, const Strides *strides, const void *q, const void *k, const void *v,
                             const uint8_t *key_mask, float scale) {
     Relative x = {.sizes = sizes, .key_mask = key_mask, .scale = scale};
     x.q = relative_lines(q, strides[0], sizes, sizes->width);
     x.k = relative_lines(k, strides[1], sizes, sizes->width);
     x.v = relative_lines(v, strides[2], sizes, sizes->value_width);
-    x.query = table_of(sizes, sizes->width, 1.0f);
-    x.key = table_of(sizes, sizes->width, scale);
-    x.value = table_of(sizes, sizes->value_width, 1.0f);
+    x.query = make_table(sizes, sizes->width, 1.0f);
+    x.key = make_table(sizes, sizes->width, scale);
+    x.value = make_table(sizes, sizes->value_width, 1.0f);
     x.padded = rounded_up(sizes->length + HIGH, WIDE);
     x.row = BEFORE + x.padded + WIDE;
     return x;
 }
 
 static int64_t band_size(const Relative *x) {
-    return (BLOCK + 2 * MARGIN) * row_of_band(x->sizes->length, x->sizes->radius);
+    return (BLOCK + 2 * MARGIN) * band_row(x->sizes->length, x->sizes->radius);
 }
 
 static int64_t head_size(const Relative *x, const Lines *lines) {
@@ -361,7 +361,7 @@ static void multiply_band(const Relative *x, const float *grads, const float *va
 }
 
 /* Return x of number j of a row, and `otherwise` behind its `count` numbers. */
-INLINED Floats present_of(const float *x, int64_t j, int64_t count, float otherwise) {
+INLINED Floats load_present(const float *x, int64_t j, int64_t count, float otherwise) {
     typedef int32_t Lanes __attribute__((vector_size(4 * WIDE)));
     Lanes lanes;
     for (int i = 0; i < WIDE; i++)
@@ -387,25 +387,25 @@ INLINED void weigh_rows(const int rows, const Band *band, int64_t o, float *weig
     for (int r = 0; r < rows; r++) {
         x[r] = weights + cell(band, o + r, lowest(band, o + r));
         out_of_sight[r] = hidden ? hidden + o + r + lowest(band, o + r) : NULL;
-        counts[r] = keys_of(band, o + r);
+        counts[r] = key_count(band, o + r);
         fewest = SMALLER(fewest, counts[r]), most_keys = LARGER(most_keys, counts[r]);
         most[r] = filled(-1e30f), total[r] = filled(0);
     }
     for (int64_t j = 0; j < most_keys; j += WIDE) {
         UNROLLED
         for (int r = 0; r < rows; r++) {
-            Floats score = j + WIDE <= fewest ? vector_at(x[r] + j) : present_of(x[r], j, counts[r], -INFINITY);
+            Floats score = j + WIDE <= fewest ? vector_at(x[r] + j) : load_present(x[r], j, counts[r], -INFINITY);
             if (hidden) put(x[r] + j, score += vector_at(out_of_sight[r] + j));
             most[r] = larger(score, most[r]);
         }
     }
     UNROLLED
     for (int r = 0; r < rows; r++)
-        most[r] = filled(sums[2 * (o + r) + 1] = greatest_of(most[r]));
+        most[r] = filled(sums[2 * (o + r) + 1] = largest_number(most[r]));
     for (int64_t j = 0; j < most_keys; j += WIDE) {
         UNROLLED
         for (int r = 0; r < rows; r++) {
-            Floats score = j + WIDE <= fewest ? vector_at(x[r] + j) : present_of(x[r], j, counts[r], -INFINITY);
+            Floats score = j + WIDE <= fewest ? vector_at(x[r] + j) : load_present(x[r], j, counts[r], -INFINITY);
             Floats e = power(score - most[r]);
             total[r] += e;
             put(x[r] + j, e);
@@ -413,7 +413,7 @@ INLINED void weigh_rows(const int rows, const Band *band, int64_t o, float *weig
     }
     UNROLLED
     for (int r = 0; r < rows; r++) {
-        float sum = sum_of(total[r]);
+        float sum = sum_vector(total[r]);
         sums[2 * (o + r)] = sum == 0.0f ? 0.0f : 1.0f / sum;
         isolate(x[r], counts[r]);
     }
@@ -428,17 +428,17 @@ static void weigh_band(const Band *band, float *weights, const float *hidden, fl
 }
 
 /* Replace the scores of a row by weights P, and dP by dS = P (dP - sum(P dP)). */
-INLINED void softmax_backward_of_row(float *x, float *d_x, int64_t count, const float *hidden, const float *sums) {
+INLINED void row_softmax_backward(float *x, float *d_x, int64_t count, const float *hidden, const float *sums) {
     Floats total = filled(0);
     for (int64_t j = 0; j < count; j += WIDE) {
-        Floats score = j + WIDE <= count ? vector_at(x + j) : present_of(x, j, count, -INFINITY);
+        Floats score = j + WIDE <= count ? vector_at(x + j) : load_present(x, j, count, -INFINITY);
         if (hidden) score += vector_at(hidden + j);
-        Floats p = power(score - sums[1]) * sums[0], d_p = present_of(d_x, j, count, 0.0f);
+        Floats p = power(score - sums[1]) * sums[0], d_p = load_present(d_x, j, count, 0.0f);
         put(x + j, p);
         put(d_x + j, d_p);
         total = multiply_add(p, d_p, total);
     }
-    float mean = sum_of(total);
+    float mean = sum_vector(total);
     for (int64_t j = 0; j < count; j += WIDE)
         put(d_x + j, vector_at(x + j) * (vector_at(d_x + j) - mean));
     isolate(x, count);
@@ -450,7 +450,7 @@ INLINED void softmax_backward_of_row(float *x, float *d_x, int64_t count, const 
 EXPORTED(relative_forward)(const void *q, const void *k, const void *v, void *out, const Strides *strides,
                            const Sizes *sizes, const uint8_t *key_mask, const float *query_table, const float *key_table,
                            const float *value_table, float scale, float *sums, int64_t first, int64_t last) {
-    Relative x = relative_of(sizes, strides, q, k, v, key_mask, scale);
+    Relative x = make_relative(sizes, strides, q, k, v, key_mask, scale);
     Lines attended = relative_lines(out, strides[3], sizes, sizes->value_width);
     int64_t length = sizes->length, count = 2 * sizes->radius + 1, size = head_size(&x, &attended);
     float *next;
@@ -490,7 +490,7 @@ EXPORTED(relative_backward)(const void *q, const void *k, const void *v, const v
                             const float *query_table, const float *key_table, const float *value_table, float scale,
                             const float *sums, float *d_query, float *d_key, float *d_value, int64_t parts,
                             int64_t first, int64_t last) {
-    Relative x = relative_of(sizes, strides, q, k, v, key_mask, scale);
+    Relative x = make_relative(sizes, strides, q, k, v, key_mask, scale);
     Lines g = relative_lines(grad, strides[3], sizes, sizes->value_width);
     Lines d_q = relative_lines(dq, strides[4], sizes, sizes->width);
     Lines d_k = relative_lines(dk, strides[5], sizes, sizes->width);
@@ -530,7 +530,7 @@ EXPORTED(relative_backward)(const void *q, const void *k, const void *v, const v
             multiply_band(&x, grads, values_transposed, table, &band, d_scores);
             for (int64_t o = b; o < b + band.rows; o++) {
                 int64_t d = lowest(&band, o), to = cell(&band, o, d);
-                softmax_backward_of_row(weights + to, d_scores + to, keys_of(&band, o),
+                row_softmax_backward(weights + to, d_scores + to, key_count(&band, o),
                                         present ? x.hidden + o + d : NULL, sums + 2 * (m * length + o));
             }
             int64_t below = (MARGIN + band.rows) * band.distance;

@@ -19,7 +19,7 @@ typedef struct {
 } Sampling;
 
 /* Return e^x in float64, x <= 0: 0 below -700. */
-static double power_of_e(double x) {
+static double exact_exponential(double x) {
     double shifted = x * 1.4426950408889634 + 6755399441055744.0, n = shifted - 6755399441055744.0, p = 1.0;
     double r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10;
     if (!(x >= -700.0)) return x < -700.0 ? 0.0 : x;
@@ -75,7 +75,7 @@ static int64_t choose_ordinal(const float *outputs, const Mixture *mixture, doub
     if (temperature > 0.0f) {
         double most = outputs[chosen];
         for (uint64_t k = 0; k < count; k++)
-            powers[k] = power_of_e((outputs[k] - most) / temperature);
+            powers[k] = exact_exponential((outputs[k] - most) / temperature);
         chosen = choose_share(powers, count, chosen, uniform, &rest);
         double quantile = rest / powers[chosen];
         quantile = LARGER(quantile, least);
@@ -93,7 +93,7 @@ static int64_t choose_by_uniform(const float *logits, uint64_t count, double uni
     double most = logits[best], rest;
     if (temperature == 0.0f) return (int64_t)best;
     for (uint64_t j = 0; j < count; j++)
-        powers[j] = logits[j] >= least ? power_of_e((logits[j] - most) / temperature) : 0.0;
+        powers[j] = logits[j] >= least ? exact_exponential((logits[j] - most) / temperature) : 0.0;
     return (int64_t)choose_share(powers, count, best, uniform, &rest);
 }
 

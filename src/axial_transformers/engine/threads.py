@@ -74,8 +74,8 @@ _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 @cache
 def _openmp() -> Any:
     folder = Path(torch.__file__).parent
-    found = sorted([*folder.glob("lib/libgomp*.so*"), *folder.with_name("torch.libs").glob("libgomp*.so*")])
-    return ctypes.CDLL(str(found[0])) if found else None
+    libraries = [*folder.glob("lib/libgomp*.so*"), *folder.with_name("torch.libs").glob("libgomp*.so*")]
+    return ctypes.CDLL(str(min(libraries))) if libraries else None
 
 
 @cache

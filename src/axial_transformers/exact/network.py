@@ -253,10 +253,11 @@ class _Encoder:
 
     def __call__(self, values: Tensor, c: int, embedded: Array | None) -> Array:
         size = max(1, ENCODED_AT_ONCE // prod(self._shape))
-        parts = [slice(first, first + size) for first in range(0, len(values), size)]
-        return np.concatenate(
-            [self._encode(values[part], c, None if embedded is None else embedded[part]) for part in parts]
-        )
+        encoded = []
+        for first in range(0, len(values), size):
+            some = slice(first, first + size)
+            encoded.append(self._encode(values[some], c, None if embedded is None else embedded[some]))
+        return np.concatenate(encoded)
 
     def _encode(self, values: Tensor, c: int, embedded: Array | None) -> Array:
         windows = self._windows(values, torch.full((len(values),), c, device="cpu"), torch.float32)

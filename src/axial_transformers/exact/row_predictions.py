@@ -24,7 +24,7 @@ class RowPredictions(NamedTuple):
     neighbours: Integer[Tensor, "l n"]
     """Flat positions; some position where the coefficient is 0."""
     coefficients: Integer[Tensor, "l m"]
-    """Of the neighbours, then the constant."""
+    """Those of the neighbours, then the constant."""
     num_values: int
 
     def at(self, i: int) -> Integer[Tensor, " b"]:

@@ -24,7 +24,7 @@ from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pictures.heat_maps import BitsOfExample
-from axial_transformers.pictures.other_codecs import bytes_of_image
+from axial_transformers.pictures.other_codecs import image_bytes
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.typed_json import from_json, read_object
@@ -212,7 +212,7 @@ def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> F
 
 def complexity(values: Integer[np.ndarray, "n h w c"]) -> Float[np.ndarray, " n"]:
     """Return bits/dim as PNG files, of gray or RGB images of 8 bits."""
-    return np.array([8 * bytes_of_image("PNG", each.astype(np.uint8)) / each.size for each in values])
+    return np.array([8 * image_bytes("PNG", each.astype(np.uint8)) / each.size for each in values])
 
 
 def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -> float:

@@ -31,41 +31,42 @@ def coded_sizes(
         progress: returns the wrapper of a loop with this name, such as `bar`.
     """
     arrays = _from_zero([example(number) for number in range(len(sizes))])
-    of_xz = xz_bytes(progress("xz for comparison: examples")(arrays), sum(each.nbytes for each in arrays))
-    coded = {"xz": {"one stream": of_xz}}
-    is_image = arrays[0].ndim == 3 and arrays[0].dtype == np.uint8 and arrays[0].shape[-1] in (1, 3)
+    total = sum(array.nbytes for array in arrays)
+    coded = {"xz": {"one stream": xz_bytes(progress("xz for comparison: examples")(arrays), total)}}
+    first = arrays[0]
+    is_image = first.ndim == 3 and first.dtype == np.uint8 and first.shape[-1] in (1, 3)
     ways = _sheets(arrays) if is_image else _slices(arrays)
-    names: list[str] = []
-    if arrays[0].itemsize <= 2:
-        names = ["PNG", "WebP", "JPEG XL"] if is_image else ["JPEG XL"]
-    for name in names:
+    codecs = ["PNG", "WebP", "JPEG XL"] if is_image else ["JPEG XL"]
+    if first.itemsize > 2:  # no codec of images takes such values
+        codecs = []
+    for codec in codecs:
         for way, images in ways.items():
-            some = images[:: -(-len(images) // MAX_FILES)]
-            said = way
-            if len(some) < len(images):
-                said += f", from {len(some):,} of {len(images):,}"
+            sample = images[:: math.ceil(len(images) / MAX_FILES)]
+            title = way
+            if len(sample) < len(images):
+                title += f", from {len(sample):,} of {len(images):,}"
             with suppress(ImportError, ValueError, OSError, RuntimeError):  # WebP has no images as large as some sheets
-                shown = progress(f"{name} for comparison, {way}: images")(some)
-                size = sum(bytes_of_image(name, each) for each in shown)
-                coded.setdefault(name, {})[said] = round(size * _numbers(images) / _numbers(some))
+                shown = progress(f"{codec} for comparison, {way}: images")(sample)
+                size = sum(image_bytes(codec, image) for image in shown)
+                coded.setdefault(codec, {})[title] = round(size * _numbers(images) / _numbers(sample))
     return coded
 
 
 def _from_zero(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Return arrays of the smallest unsigned type, less their lowest value if that is negative."""
-    lowest = min(0, *(int(each.min()) for each in arrays))
-    kind = np.min_scalar_type(max(int(each.max()) for each in arrays) - lowest)
-    return [(each.astype(np.int64) - lowest).astype(kind) for each in arrays]
+    lowest = min(0, *(int(array.min()) for array in arrays))
+    kind = np.min_scalar_type(max(int(array.max()) for array in arrays) - lowest)
+    return [(array.astype(np.int64) - lowest).astype(kind) for array in arrays]
 
 
 def _numbers(arrays: list[NDArray[Any]]) -> int:
-    return sum(each.size for each in arrays)
+    return sum(array.size for array in arrays)
 
 
 def _sheets(arrays: list[NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
     """Return images one by one and, if they are of one size, as one sheet."""
     ways = {"one file each": arrays}
-    if len(arrays) > 1 and len({each.shape for each in arrays}) == 1 and _numbers(arrays) <= MAX_SHEET:
+    if len(arrays) > 1 and len({array.shape for array in arrays}) == 1 and _numbers(arrays) <= MAX_SHEET:
         ways["one sheet"] = [contact_sheet(np.stack(arrays), math.isqrt(len(arrays) - 1) + 1)]
     return ways
 
@@ -77,7 +78,7 @@ def xz_bytes(arrays: Iterable[NDArray[Any]], total: int) -> int:
     return sum(len(packer.compress(array.tobytes())) for array in arrays) + len(packer.flush())
 
 
-def bytes_of_image(codec: str, image: NDArray[Any]) -> int:
+def image_bytes(codec: str, image: NDArray[Any]) -> int:
     """Return the bytes of an image [H, W], [H, W, 1] or [H, W, 3], at the highest effort."""
     image = np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image)
     if codec == "JPEG XL":
@@ -94,8 +95,12 @@ def _slices(arrays: list[NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
     own = arrays[0].shape[-1:] if arrays[0].dtype == np.uint8 and arrays[0].shape[-1] == 3 else ()
     axes = [i for i, length in enumerate(arrays[0].shape[: arrays[0].ndim - len(own)]) if length > 1]
 
-    def along(pair: tuple[int, int]) -> list[NDArray[Any]]:
-        ahead = [np.moveaxis(array, pair, (-3, -2) if own else (-2, -1)) for array in arrays]
-        return [image for each in ahead for image in each.reshape(-1, *each.shape[-3 if own else -2 :])]
-
-    return {f"slices along axes {pair[0]} and {pair[1]}": along(pair) for pair in combinations(axes, 2)}
+    image_axes = (-3, -2) if own else (-2, -1)
+    ways: dict[str, list[NDArray[Any]]] = {}
+    for first, second in combinations(axes, 2):
+        slices: list[NDArray[Any]] = []
+        for array in arrays:
+            moved = np.moveaxis(array, (first, second), image_axes)
+            slices.extend(moved.reshape(-1, *moved.shape[image_axes[0] :]))
+        ways[f"slices along axes {first} and {second}"] = slices
+    return ways

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from axial_transformers.compression.archive import UNLIMITED, Limit, limit_of, tell
+from axial_transformers.compression.archive import UNLIMITED, Limit, input_limit, tell
 from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.data import Examples, Source, open_source
 from axial_transformers.data.source import name_of
@@ -118,7 +118,7 @@ def prepare_for_archive(
     if begun is None and not run.start_from:
         run = narrow_for_archive(run, _bytes_of_value(examples, progress) * contents.values)
     prepared = decide_costs(run, opened, examples, examples, None, begun, progress)
-    limit = UNLIMITED if force else limit_of(contents, run.model)
+    limit = UNLIMITED if force else input_limit(contents, run.model)
     ready = PreparedArchive(prepared=prepared, contents=contents, limit=limit)
     if begun is None:
         limit.check(ready.other_bytes)
