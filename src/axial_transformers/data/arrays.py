@@ -29,6 +29,7 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -
     They are named by their positions in a file. Of files in the folder `root`, FILE# comes before these.
     """
     of_files: list[Examples] = []
+    named: list[tuple[str, Sequence[str]]] = []
     for file in files:
         examples = _read(file, options)
         _check_image(file, examples.values, options)
@@ -38,9 +39,9 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -
         if (examples.labels is None) != (first.labels is None):
             raise ValueError(f"of {file} and {files[0]} one has labels: give one of the files")
         of_files.append(examples.with_columns(first.columns, file))
+        named.append((f"{file.relative_to(root).as_posix()}#" if root else "", examples.names))
     values_range = ValueRange.around([examples.range for examples in of_files])
-    prefixes = ["" if root is None else f"{file.relative_to(root).as_posix()}#" for file in files]
-    names = joined_names([(prefix, examples.names) for prefix, examples in zip(prefixes, of_files, strict=True)])
+    names = joined_names(named)
     labels = _labels_of(of_files, files[0])
     columns = first.columns
     arrays = [np.asarray(examples.values) for examples in of_files]
@@ -94,7 +95,8 @@ def save_arrays(
 
 def _as_stored(values: NDArray[Any], axes: str | None) -> NDArray[Any]:
     """Return values [N, *A, C] in the shape from which `_integers` makes them."""
-    letters, bare = axes or "", values[..., 0]
+    letters = axes or ""
+    bare = values[..., 0]
     if "C" in letters and len(letters) == values.ndim:
         return np.moveaxis(values, -1, letters.index("C"))
     named = "C" not in letters and len(letters) == bare.ndim
@@ -140,7 +142,10 @@ def _read(path: Path, options: DataConfig) -> Examples:
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
-        values, values_range = read_batch(path), BYTES
+        data = read_array(path, KEY)
+        side = math.isqrt(data.shape[1] // 3)
+        values = data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
+        values_range = BYTES
     else:
         values, values_range = _integers(path, read_array(path, chosen_array(path, names, options)), options)
     values = _resized(path, values, options)
@@ -214,13 +219,6 @@ def is_batch(path: Path, names: list[str]) -> bool:
         return False
     shape, dtype = array_header(path, KEY)
     return dtype == np.uint8 and len(shape) == 2 and 0 not in shape and shape[1] == 3 * math.isqrt(shape[1] // 3) ** 2
-
-
-def read_batch(path: Path) -> NDArray[np.integer]:
-    """Return the images of an ImageNet batch, uint8 [N, S, S, 3]."""
-    data: NDArray[Any] = read_array(path, KEY)
-    side = math.isqrt(data.shape[1] // 3)
-    return data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
 
 
 def axes_of(where: Path | str, shape: Sequence[int], options: DataConfig) -> str:

@@ -35,7 +35,7 @@ class View:
         self._array = array
         self._index = index
         self._adds_channel = adds_channel
-        lengths = tuple(map(int, array.shape[len(index) :]))
+        lengths = tuple(array.shape[len(index) :])
         self.shape = (*lengths, 1) if adds_channel else lengths
 
     def __getitem__(self, box: Any, /) -> Any:
@@ -86,7 +86,7 @@ class Blocks(LazyArray):
         self._axes = (self._grids > 1).argmax(axis=1)  # the first one with several blocks
         self.counts = self._grids.prod(axis=1)  # of blocks, by array
         self._starts = np.cumsum([0, *self.counts])
-        super().__init__(range(int(self._starts[-1])), (*block, arrays[0].shape[-1]), values.type)
+        super().__init__(range(self._starts[-1]), (*block, arrays[0].shape[-1]), values.type)
 
     def in_order(self) -> Self:
         """Return the blocks that are cut in order, in training too."""
@@ -100,8 +100,8 @@ class Blocks(LazyArray):
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         """Return the blocks of arrays in which these are, at places within the part that `uniforms` choose."""
         corners: list[tuple[int, NDArray[np.int64]]] = []
-        for index, uniform in zip(indices, uniforms, strict=True):
-            array, _ = self.located(self.numbers[int(index)])
+        for index, uniform in zip(indices, uniforms):
+            array, _ = self.located(self.numbers[index])
             first, last = self._corners_of_part(array)
             counts = last - first + 1
             chosen = np.unravel_index(int(uniform * prod(counts.tolist())), tuple(counts))
@@ -116,7 +116,7 @@ class Blocks(LazyArray):
         """
         starts: list[int] = []
         for array in range(len(self.arrays)):
-            starts += range(int(self._starts[array]), int(self._starts[array + 1]), self._blocks_of_slab(array))
+            starts += range(self._starts[array], self._starts[array + 1], self._blocks_of_slab(array))
         return [*starts, len(self.numbers)]
 
     def contents(self) -> Iterator[bytes | memoryview]:
@@ -128,17 +128,17 @@ class Blocks(LazyArray):
         first_array, _ = self.located(self.numbers[0])
         last_array, _ = self.located(self.numbers[-1])
         for number in range(first_array, last_array + 1):
+            array = self.arrays[number]
             first, last = self._corners_of_part(number)
             (start, *others), (stop, *ends) = first, last + self.block
-            for rows in _rows(self.arrays[number], start, stop):
-                values = self.arrays[number][(rows, *map(slice, others, ends))]
+            for rows in _rows(array, start, stop):
+                values = array[(rows, *map(slice, others, ends))]
                 yield np.ascontiguousarray(integers(values, self.range)).data
 
-    def located(self, number: int) -> tuple[int, tuple[int, ...]]:
+    def located(self, number: int) -> tuple[int, tuple[np.integer, ...]]:
         """Return the number of a block's array, and its place among the blocks of that."""
         array = int(np.searchsorted(self._starts, number, side="right")) - 1
-        place = np.unravel_index(number - self._starts[array], self._grids[array])
-        return array, tuple(map(int, place))
+        return array, np.unravel_index(number - self._starts[array], self._grids[array])
 
     def _blocks_of_slab(self, array: int) -> int:
         return int(self._grids[array, self._axes[array] + 1 :].prod())
@@ -147,7 +147,7 @@ class Blocks(LazyArray):
         """Return the first and the last corner of blocks within this part of an array."""
         axis = self._axes[array]
         in_slab = self._blocks_of_slab(array)
-        before = int(self._starts[array])
+        before = self._starts[array]
         first = np.zeros(len(self.block), np.int64)
         last = np.subtract(self.arrays[array].shape[:-1], self.block)
         first[axis] = max(self.numbers.start - before, 0) // in_slab * self.block[axis]
@@ -157,7 +157,7 @@ class Blocks(LazyArray):
 
     def _cut(self, corners: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.integer]:
         blocks = np.empty((len(corners), *self.shape[1:]), self.dtype)
-        for block, (array, corner) in zip(blocks, corners, strict=True):
+        for block, (array, corner) in zip(blocks, corners):
             box = tuple(map(slice, corner, corner + self.block))
             values = integers(np.asarray(self.arrays[array][box]), self.range)
             if values.shape != block.shape:
@@ -203,7 +203,7 @@ def cut(
     return blocks, Names(blocks.numbers, name), np.repeat(owners, blocks.counts)
 
 
-def _name_of_place(place: tuple[int, ...], options: DataConfig) -> str:
+def _name_of_place(place: tuple[np.integer, ...], options: DataConfig) -> str:
     clip = f"#{place[0]:04d}" if options.frames is not None else ""
     tile = f"#{place[-2]},{place[-1]}" if options.cut == "tiles" and isinstance(options.size, int) else ""
     return clip + tile or f"#{','.join(map(str, place))}"

@@ -84,23 +84,16 @@ def _only_scaling(path: Path, slices: _Slices) -> tuple[float, float]:
 
 def _scalings(tags: Any) -> Iterator[tuple[float, float]]:
     """Yield slope and intercept of each frame; an Enhanced file has them in groups, shared or by frame."""
-    usual = _scaling(tags, (1.0, 0.0))
-    for group in tags.get("SharedFunctionalGroupsSequence") or []:
-        usual = _scaling_of_group(group, usual)
-    for group in tags.get("PerFrameFunctionalGroupsSequence") or [tags]:
-        yield _scaling_of_group(group, usual)
-
-
-def _scaling_of_group(group: Any, usual: tuple[float, float]) -> tuple[float, float]:
-    for item in group.get("PixelValueTransformationSequence") or []:
-        usual = _scaling(item, usual)
-    return usual
-
-
-def _scaling(tags: Any, usual: tuple[float, float]) -> tuple[float, float]:
-    values = (tags.get("RescaleSlope"), tags.get("RescaleIntercept"))
-    slope, intercept = (default if value is None else float(value) for value, default in zip(values, usual))
-    return slope or 1.0, intercept
+    shared = tags.get("SharedFunctionalGroupsSequence") or []
+    for frame in tags.get("PerFrameFunctionalGroupsSequence") or [tags]:
+        stated = {"RescaleSlope": 1.0, "RescaleIntercept": 0.0}
+        items = [tags]
+        for group in (*shared, frame):
+            items += group.get("PixelValueTransformationSequence") or []
+        for item in items:
+            stated |= {name: float(item.get(name)) for name in stated if item.get(name) is not None}
+        slope, intercept = stated.values()
+        yield slope or 1.0, intercept
 
 
 def _in_order(path: Path, slices: _Slices) -> tuple[_Slices, NDArray[np.float64]]:

@@ -135,7 +135,7 @@ def write_hdf5(path: Path, values: NDArray[Any], like: Scan, axes: str) -> None:
     """Write values, what they mean and, if they have letters, the names of their axes as one dataset of HDF5."""
     with package("h5py", path).File(path, "w") as file:
         dataset = file.create_dataset("values", data=values, compression="gzip")
-        for (name, usual), number in zip(_SCALING, (like.scale, like.offset), strict=True):
+        for (name, usual), number in zip(_SCALING, (like.scale, like.offset)):
             if number != usual:
                 dataset.attrs[name] = number
         for axis, letter in zip(dataset.dims, axes):

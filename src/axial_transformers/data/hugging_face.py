@@ -107,7 +107,13 @@ def _library(source: str) -> Any:
 
 def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
     """Return the builder of a data set, of no other revision than the source names."""
-    builder = datasets.load_dataset_builder(**_named(source, files))
+    if match := HUB.fullmatch(source):
+        named: dict[str, Any] = match.groupdict()
+    else:
+        by_part = _files_by_part(files).items()
+        patterns = {part: [glob.escape(str(file.resolve())) for file in own] for part, own in by_part}
+        named = {"path": BUILDERS[files[0].suffix.lower()], "data_files": patterns}
+    builder = datasets.load_dataset_builder(**named)
     name, _, revision = source.partition("@")
     of_cache = type(builder).__module__ == "datasets.packaged_modules.cache.cache"  # the latest there, without the hub
     if of_cache and revision not in ("", builder.hash):
@@ -115,14 +121,6 @@ def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
             f"{source}: the hub does not answer, and the latest copy is {name}@{builder.hash}: name that"
         )
     return builder
-
-
-def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
-    """Return the arguments of `load_dataset_builder`."""
-    if match := HUB.fullmatch(source):
-        return match.groupdict()
-    patterns = {part: [glob.escape(str(file.resolve())) for file in own] for part, own in _files_by_part(files).items()}
-    return {"path": BUILDERS[files[0].suffix.lower()], "data_files": patterns}
 
 
 def _files_by_part(files: Sequence[Path]) -> dict[Part, list[Path]]:
@@ -226,7 +224,7 @@ class Rows(LazyArray):
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
         values = np.empty((len(numbers), *self.shape[1:]), self.dtype)
-        for value, cell in zip(values, self._cells(numbers.tolist()), strict=True):
+        for value, cell in zip(values, self._cells(numbers.tolist())):
             example = self._example(cell)
             if example.shape != value.shape:
                 raise ValueError(
@@ -258,7 +256,7 @@ class Rows(LazyArray):
         """Return the image files of rows, or an array [n, *A]; ValueError for arrays of several shapes."""
         cells = self.column[rows].column(0).combine_chunks()
         if hasattr(cells, "field"):
-            return [self._file(cell or {}, row) for row, cell in zip(rows, cells.to_pylist(), strict=True)]
+            return [self._file(cell or {}, row) for row, cell in zip(rows, cells.to_pylist())]
         shape = [len(cells)]
         cells = getattr(cells, "storage", cells)
         while hasattr(cells, "value_lengths"):  # the numpy format of `datasets` takes 700 times as long

@@ -34,7 +34,7 @@ class Names(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
             return NotImplemented
-        return len(self) == len(other) and all(own == name for own, name in zip(self, other, strict=True))
+        return len(self) == len(other) and all(own == name for own, name in zip(self, other))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -67,6 +67,6 @@ def joined_names(parts: Sequence[tuple[str, Sequence[str]]]) -> Names:
     def name(number: int) -> str:
         part = int(np.searchsorted(starts, number, side="right")) - 1
         prefix, names = parts[part]
-        return prefix + names[number - int(starts[part])]
+        return prefix + names[number - starts[part]]
 
-    return Names(range(int(starts[-1])), name)
+    return Names(range(starts[-1]), name)

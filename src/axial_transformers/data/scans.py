@@ -96,8 +96,8 @@ def with_axes(path: str | Path, scan: Scan, axes: str | None) -> Scan:
 
 def advice_on(path: Path) -> str | None:
     """Return a line about a file of a format that is not read: with what to convert it; None for others."""
-    suffix = suffix_of(path)
-    return f"{path} is {_CONVERTED[suffix]}" if suffix in _CONVERTED else None
+    advice = _CONVERTED.get(suffix_of(path))
+    return advice and f"{path} is {advice}"
 
 
 def parted(path: str | Path) -> tuple[Path, str]:
@@ -288,7 +288,14 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
         if suffix in (".nii", ".nii.gz"):
             if "C" in axes:
                 raise ParsingError(f"{path}: channels are not written as NIfTI: give a name in .npy")
-            _nifti_image(path, values, like).to_filename(aside)
+            nibabel = package("nibabel", path)
+            header = _as_header(like)
+            header["vox_offset"] = 0  # extensions are not kept
+            header.set_data_dtype(values.dtype)
+            kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
+            image = kind(values.T, None, header, dtype=values.dtype)
+            image.header.set_slope_inter(like.scale, like.offset)
+            image.to_filename(aside)
         elif suffix in (".tif", ".tiff"):
             codes = {"axes": axes.translate(str.maketrans("LWHD", "QXYZ"))} if axes else {}
             planes = "contig" if axes.endswith("C") and values.shape[-1] > 1 else None
@@ -324,14 +331,3 @@ def _as_header(scan: Scan) -> Any:
     nibabel = import_module("nibabel")
     is_second = len(scan.header) == nibabel.Nifti2Header.sizeof_hdr
     return (nibabel.Nifti2Header if is_second else nibabel.Nifti1Header)(scan.header or None)
-
-
-def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
-    nibabel = package("nibabel", path)
-    header = _as_header(like)
-    kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
-    header["vox_offset"] = 0  # extensions are not kept
-    header.set_data_dtype(values.dtype)
-    image = kind(values.T, None, header, dtype=values.dtype)
-    image.header.set_slope_inter(like.scale, like.offset)
-    return image

@@ -197,7 +197,7 @@ class Source:
         with warnings.catch_warnings(action="ignore"):  # `part` gives the same ones
             if kind == "scan":
                 scan = self.scan(files[0])
-                lengths = dict(zip(scan.axes, scan.values.shape, strict=True))
+                lengths = dict(zip(scan.axes, scan.values.shape))
                 lengths = {letter: length for letter, length in lengths.items() if letter not in "NC"}
                 return "".join(lengths), [tuple(lengths.values())]
             if kind == "array":
@@ -260,7 +260,7 @@ class Source:
             return self._consecutive(self._read(train), split)
         names = [self._below[file].as_posix() for file in train]
         assigned = hashed_parts(names, self.config.seed, *self._shares)
-        files = [file for file, part in zip(train, assigned, strict=True) if part == split]
+        files = [file for file, part in zip(train, assigned) if part == split]
         if not files:
             raise self._empty(split)
         return self._read(files)
@@ -454,7 +454,7 @@ def joined_alike(
     Raises:
         ValueError: arrays of different shapes.
     """
-    for array, name in zip(arrays, names, strict=True):
+    for array, name in zip(arrays, names):
         if array.shape != arrays[0].shape:
             raise ValueError(f"{where}: {differing(names[0], arrays[0].shape, name, array.shape)}")
     values = np.empty((len(arrays), *arrays[0].shape), values_range.type)

@@ -63,7 +63,7 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     classes: NDArray[Any] | None = None
     columns: list[_Column] = []
     others: list[str] = []
-    for title, column in zip(titles, body.T, strict=True):
+    for title, column in zip(titles, body.T):
         if title == label_column:
             classes = column
             kept &= _is_known(column)

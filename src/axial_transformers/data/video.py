@@ -55,15 +55,14 @@ def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
     return "rgb" if options.mode == "auto" else options.mode
 
 
-def is_frame(file: Path) -> bool:
-    """Return True if a file can be one frame of a video."""
-    suffix = file.suffix.lower()
-    return suffix in images.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
-
-
 def frames_in(folder: Path) -> list[Path]:
-    """Return the images of a folder, frame 10 after frame 9."""
-    return sorted(filter(is_frame, folder.iterdir()), key=natural_key)
+    """Return the images of a folder that can be frames, frame 10 after frame 9."""
+    frames: list[Path] = []
+    for file in folder.iterdir():
+        suffix = file.suffix.lower()
+        if suffix in images.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith("."):
+            frames.append(file)
+    return sorted(frames, key=natural_key)
 
 
 def _videos_in(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, Iterator[Image.Image]]]:
