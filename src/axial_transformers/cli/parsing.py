@@ -19,10 +19,11 @@ DECIDED_BY_TRAINING = ("model.needs_label",)
 
 def parser_of(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
     """Return the parser of a command; `more` are arguments of cyclopts."""
+    usage = getattr(options, "USAGE", None)
     return App(
         name=name,
         default_command=options,
-        usage=f"Usage: axial {name} {usage}" if (usage := getattr(options, "USAGE", None)) else None,
+        usage=usage and f"Usage: axial {name} {usage}",
         default_parameter=Parameter(allow_repeating=True, consume_multiple=True, negative_iterable=(), json_dict=False),
         help_format="markdown",
         result_action="return_value",
@@ -53,7 +54,7 @@ def with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> t
     members: list[tuple[str, Any, Any]] = []
     for name, default in vars(value).items():
         hint = hints[name]
-        if int in (kinds := get_args(next(iter(get_args(hint)), None))) and tuple[int, ...] in kinds:
+        if {int, tuple[int, ...]} <= {*get_args(getattr(hint, "__origin__", None))}:
             hint = Annotated[tuple[int, ...] | None, ONE_OR_SEVERAL]
         if is_dataclass(default):
             hint = Annotated[with_defaults(default, undecided, f"{name}."), Parameter(group=name.capitalize())]
