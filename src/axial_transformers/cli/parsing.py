@@ -17,7 +17,7 @@ DECIDED_BY_TRAINING = ("model.needs_label",)
 """Fields of the settings that are no options."""
 
 
-def parser_of(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
+def make_parser(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
     """Return the parser of a command; `more` are arguments of cyclopts."""
     usage = getattr(options, "USAGE", None)
     return App(
@@ -33,7 +33,7 @@ def parser_of(options: Callable[..., Any] | None, name: str, **more: Any) -> App
 
 def parse(options: Callable[..., Options], words: Sequence[str]) -> Options:
     """Return the options in words; or print the help, and exit."""
-    app = parser_of(options, "train", version_flags=())
+    app = make_parser(options, "train", version_flags=())
     app["--help"].show = False
     options_given = app(words, exit_on_error=False, print_error=False)
     if options_given is None:
@@ -44,7 +44,7 @@ def parse(options: Callable[..., Options], words: Sequence[str]) -> Options:
 def parse_known(options: Callable[..., Options], words: Sequence[str]) -> tuple[Options, list[str]]:
     """Return the known options, and the other words, those for help among them."""
     known = [word for word in words if word not in HELP]
-    make, bound, others, _ = parser_of(options, "", version_flags=()).parse_known_args(known)
+    make, bound, others, _ = make_parser(options, "", version_flags=()).parse_known_args(known)
     return make(*bound.args, **bound.kwargs), [*others, *(word for word in words if word in HELP)]
 
 

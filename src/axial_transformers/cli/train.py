@@ -44,7 +44,7 @@ class Train(RunConfig):
     """Continue the run in the folder bitwise (on CUDA only with --training.deterministic)."""
 
 
-def options_of(run: RunConfig, resume: bool = False) -> type[Train]:
+def make_options(run: RunConfig, resume: bool = False) -> type[Train]:
     """Return the options of the command with the values of a run as defaults."""
     return with_defaults(Train(**vars(run), resume=resume), run.open)
 
@@ -149,7 +149,7 @@ def _overridden(
 
     That is the run in the folder --out, which is the run's own folder unless it is given; None without --resume.
     """
-    options = parse(options_of(base, resume=begun is not None), overrides)
+    options = parse(make_options(base, resume=begun is not None), overrides)
     given = {word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--")}
     given = {option.replace("-", "_").replace(".no_", ".") for option in given} - {"from", "resume", "no_resume"}
     for group in given & {"data", "model", "training"}:

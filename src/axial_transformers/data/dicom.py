@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import ParsingError, parsing, say
-from axial_transformers.data.scan import Scan, header_of, package, usual_axes
+from axial_transformers.data.scan import Scan, make_header, package, usual_axes
 from axial_transformers.data.splits import part_of_folder
 
 _ALIKE = (
@@ -28,15 +28,18 @@ def read_dicom(path: Path) -> Scan:
     tags, pixels = slices[0]
     header = b""
     scale, offset = _only_scaling(path, slices)
-    placed = all(each.get("ImagePositionPatient") and each.get("ImageOrientationPatient") for each, _ in slices)
+    placed = all(
+        tags_of_slice.get("ImagePositionPatient") and tags_of_slice.get("ImageOrientationPatient")
+        for tags_of_slice, _ in slices
+    )
     if placed and int(tags.get("NumberOfFrames") or 1) == 1:
         slices, affine = _in_order(path, slices)
-        header = header_of(path, affine)
+        header = make_header(path, affine)
     elif len(slices) > 1:
         raise ParsingError(f"{path} holds slices without positions (ImagePositionPatient): give a file of frames")
     else:
         header = bytes(package("nibabel", path).Nifti1Header().binaryblock)
-    values = np.stack([each for _, each in slices]) if len(slices) > 1 else pixels
+    values = np.stack([pixels_of_slice for _, pixels_of_slice in slices]) if len(slices) > 1 else pixels
     colours = int(tags.get("SamplesPerPixel") or 1) > 1
     if not colours:
         return Scan(values, usual_axes(values.ndim), scale, offset, ".nii.gz", header)
@@ -103,7 +106,7 @@ def _in_order(path: Path, slices: _Slices) -> tuple[_Slices, NDArray[np.float64]
         raise ParsingError(f"{path} mixes slices of several orientations: give a folder or file of one")
     along, down = facing[0].reshape(2, 3)
     normal = np.cross(along, down)
-    ordered = sorted(slices, key=lambda each: np.dot(each[0].ImagePositionPatient, normal))
+    ordered = sorted(slices, key=lambda file: np.dot(file[0].ImagePositionPatient, normal))
     positions = np.array([tags.ImagePositionPatient for tags, _ in ordered], np.float64)
     step = (positions[-1] - positions[0]) / (len(ordered) - 1) if len(ordered) > 1 else normal
     uneven = np.abs((positions - positions[0] - np.outer(np.arange(len(ordered)), step)) @ normal)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import say
-from axial_transformers.data.lazy_array import Values, contents_of, joined, part_of
+from axial_transformers.data.lazy_array import Values, fingerprint_contents, joined, take_part
 from axial_transformers.data.names import Names, as_names
 from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
@@ -69,7 +69,7 @@ class Examples:
 
     def part(self, chosen: slice) -> "Examples":
         """Return consecutive examples; of those in memory, a copy if fewer than half."""
-        return self._with_values(part_of(self.values, chosen), chosen)
+        return self._with_values(take_part(self.values, chosen), chosen)
 
     def _with_values(self, values: Values, indices: Indices) -> "Examples":
         """Return the chosen examples, of which these are the values."""
@@ -181,7 +181,7 @@ class Examples:
         for number, name in enumerate(self.names):
             digest.update((", " * (number > 0) + json.dumps(name)).encode())
         digest.update(b"], " + json.dumps(facts)[1:].encode() + b"\0")
-        for content in contents_of(self.values):
+        for content in fingerprint_contents(self.values):
             digest.update(content)
         return digest.hexdigest()
 

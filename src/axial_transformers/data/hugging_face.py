@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.arrays import example_of
+from axial_transformers.data.arrays import example_from
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
 from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.examples import Examples, labelled
-from axial_transformers.data.images import Member, PixelKind, at_size, decoded, kind_of_images
+from axial_transformers.data.images import Member, PixelKind, at_size, choose_kind, decoded
 from axial_transformers.data.lazy_array import LazyArray
 from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
-from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
+from axial_transformers.data.value_range import BYTES, ValueRange, find_range, integers
 from axial_transformers.progress import Progress, renamed
 from axial_transformers.storage import import_extra
 from axial_transformers.wording import engineering
@@ -183,12 +183,12 @@ def _chosen(
     wrong = "several columns" if usual else "no column"
     if asked:
         wrong = f"no column {asked}"
-    columns = ", ".join(f"{name} ({_type_of(feature)})" for name, feature in features.items())
+    columns = ", ".join(f"{name} ({_feature_type(feature)})" for name, feature in features.items())
     advice = f"; set {setting} to one of {', '.join(possible)}" if possible else ""
     raise ValueError(f"{source} has {wrong} that can be it: there are {columns}{advice}")
 
 
-def _type_of(feature: Any) -> str:
+def _feature_type(feature: Any) -> str:
     kind = type(feature).__name__
     return str(feature.dtype) if kind == "Value" else kind
 
@@ -213,13 +213,13 @@ class Rows(LazyArray):
         batches = self._batches(range(len(column)), progress)
         if isinstance(first, Member):
             self.range = BYTES
-            self.kind = kind_of_images(chain.from_iterable(batches), options)
+            self.kind = choose_kind(chain.from_iterable(batches), options)
             if self.kind == "gray16":
                 raise ValueError(f"{source} holds pictures of 16 bits: save their values as arrays")
         else:
-            self.range = range_of(source, batches, options.grid, rounding=True)
+            self.range = find_range(source, batches, options.grid, rounding=True)
             if first.dtype == np.uint8:  # images in uint8 are 0..255
-                self.range = ValueRange.around([self.range, example_of(first, source, options)[1]])
+                self.range = ValueRange.around([self.range, example_from(first, source, options)[1]])
         super().__init__(range(len(column)), self._example(first).shape, self.range.type)
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
@@ -236,7 +236,7 @@ class Rows(LazyArray):
 
     def _example(self, cell: Any) -> NDArray[np.integer]:
         if self.kind is None:
-            return example_of(integers(cell, self.range), self.source, self.options)[0]
+            return example_from(integers(cell, self.range), self.source, self.options)[0]
         return at_size(cell, decoded(cell, self.kind, self.options), self.options)
 
     def contents(self) -> Iterator[bytes | memoryview]:

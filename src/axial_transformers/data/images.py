@@ -120,7 +120,7 @@ def is_gray16(image: Image.Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def kind_of_images(files: Iterable[Path | Member], options: DataConfig) -> PixelKind:
+def choose_kind(files: Iterable[Path | Member], options: DataConfig) -> PixelKind:
     """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     if options.mode in ("rgb", "rgba"):
         return options.mode

@@ -40,7 +40,7 @@ def usual_axes(count: int, channels: bool = False) -> str:
     return _AXES.get(count - channels, "?") + "C" * channels
 
 
-def header_of(path: Path, affine: NDArray[np.float64], like: Any = None) -> bytes:
+def make_header(path: Path, affine: NDArray[np.float64], like: Any = None) -> bytes:
     """Return a NIfTI header with this affine [4, 4], voxels [W, H, D] to millimetres.
 
     Args:

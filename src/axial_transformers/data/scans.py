@@ -15,7 +15,7 @@ from axial_transformers.data.errors import ParsingError, parsing, say, saying_on
 from axial_transformers.data.hdf5_and_zarr import SUFFIX, chosen_array, read_hdf5, read_zarr, write_hdf5
 from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
-from axial_transformers.data.scan import Scan as Scan, header_of, package, usual_axes
+from axial_transformers.data.scan import Scan as Scan, make_header, package, usual_axes
 from axial_transformers.storage.files import source_path, written_whole
 
 WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", SUFFIX, ".npy")
@@ -123,15 +123,15 @@ def _read_nibabel(path: Path) -> Scan:
     values = _without_short_axes(mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T)
     if values.dtype.kind in "iu" and values.dtype.itemsize == 2:
         _say_if_few_occur(values)
-    scale, offset = _scaling_of(path, image.dataobj)
+    scale, offset = _read_scaling(path, image.dataobj)
     if isinstance(image, nibabel.Nifti1Image):
         header, suffix = bytes(image.header.binaryblock), suffix_of(path)
     else:
-        header, suffix = _geometry_of(nibabel, path, image), ".nii.gz"
+        header, suffix = _read_geometry(nibabel, path, image), ".nii.gz"
     return Scan(values, usual_axes(values.ndim), scale, offset, suffix, header)
 
 
-def _scaling_of(path: Path, stored: Any) -> tuple[float, float]:
+def _read_scaling(path: Path, stored: Any) -> tuple[float, float]:
     """Return slope and intercept; AFNI has a slope for each volume."""
     scaling = getattr(stored, "scaling", None)
     slopes = np.unique(1.0 if scaling is None else scaling)
@@ -140,7 +140,7 @@ def _scaling_of(path: Path, stored: Any) -> tuple[float, float]:
     return float(stored.slope * slopes[0]), float(stored.inter)
 
 
-def _geometry_of(nibabel: Any, path: Path, image: Any) -> bytes:
+def _read_geometry(nibabel: Any, path: Path, image: Any) -> bytes:
     """Return the geometry of an image in a pair of files, or of another format than NIfTI."""
     if isinstance(image, nibabel.Nifti1Pair):  # whose header is one of NIfTI but for where its values are
         kind = nibabel.Nifti2Header if isinstance(image, nibabel.Nifti2Pair) else nibabel.Nifti1Header
@@ -150,7 +150,7 @@ def _geometry_of(nibabel: Any, path: Path, image: Any) -> bytes:
         return bytes(header.binaryblock)
     if isinstance(image, nibabel.AnalyzeImage):
         say("Analyze does not say which side is left: as nibabel takes it, the first voxel is at the right")
-    return header_of(path, image.affine, image.header)
+    return make_header(path, image.affine, image.header)
 
 
 def _without_short_axes(values: NDArray[Any]) -> NDArray[Any]:
@@ -198,7 +198,7 @@ def _read_itk(path: Path) -> Scan:
     affine = np.eye(4)
     affine[:axes, :axes] = turned[:axes, :axes]
     affine[:axes, 3] = image.GetOrigin()[:axes]
-    header = header_of(path, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine)  # ITK counts to the left and posterior
+    header = make_header(path, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine)  # ITK counts to the left and posterior
     values = _without_short_axes(values)
     return Scan(values, usual_axes(values.ndim), suffix=".nii.gz", header=header)
 
@@ -269,9 +269,9 @@ _DETACHED = {".hdr": (".img",), ".head": (".BRIK", ".BRIK.gz"), ".mhd": (".raw",
 def files_of(path: Path) -> list[Path]:
     """Return the files of a scan: of a folder, a header and its values, or one file."""
     if path.is_dir():
-        return [each for each in path.rglob("*") if each.is_file()]
+        return [file for file in path.rglob("*") if file.is_file()]
     beside = [path.with_suffix(suffix) for suffix in _DETACHED.get(suffix_of(path), ())]
-    return [path, *(each for each in beside if each.is_file())]
+    return [path, *(file for file in beside if file.is_file())]
 
 
 def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:

@@ -85,7 +85,7 @@ class ValueRange(NamedTuple):
 BYTES = ValueRange(0, 255)
 
 
-def range_of(
+def find_range(
     where: object, parts: Iterable[NDArray[Any]], known: tuple[float, float] | None = None, rounding: bool = False
 ) -> ValueRange:
     """Return the range of an array's parts; of floats, that of their integers on the `known` grid, or on their own.
@@ -120,13 +120,13 @@ def range_of(
     if loss:
         say(f"{where} is rounded to {grid}, as data.grid says, by at most {loss:.3g}")
     if different.size:
-        ranges = [_range_of_floats(where, different, grid)]
+        ranges = [_find_float_range(where, different, grid)]
     whole = ValueRange.around(ranges)
     whole.modelled(where)
     return whole
 
 
-def _range_of_floats(where: object, different: NDArray[np.floating], known: Grid | None) -> ValueRange:
+def _find_float_range(where: object, different: NDArray[np.floating], known: Grid | None) -> ValueRange:
     """Return the range of the integers of floats, which are sorted and differ."""
     grid = known
     if grid is None and len(different) <= MAX_STEPS:

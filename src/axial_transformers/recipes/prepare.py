@@ -20,12 +20,12 @@ import torch
 
 from axial_transformers.data import EmptySplitError, Examples, Source, is_hub_dataset, open_source
 from axial_transformers.data.hugging_face import pinned
-from axial_transformers.data.source import Listing, name_of
+from axial_transformers.data.source import Listing, source_name
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Display, NamedProgress, silent
 from axial_transformers.recipes.custom import check_start, in_blocks, kind_of_values, of_own_data, suited, tiled
-from axial_transformers.recipes.watching import evaluation_of, examples_to_watch, fault_of, pictures_of
+from axial_transformers.recipes.watching import examples_to_watch, find_fault, make_evaluation, make_pictures
 from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, read_run, train
 from axial_transformers.training.costs import StepCosts, check_memory, step_costs
 from axial_transformers.training.fit import Evaluate, decide_needs_label
@@ -90,8 +90,8 @@ class Prepared:
             self.examples,
             replace(run, source=_absolute(run.source)),
             run.out,
-            evaluate=wrap(evaluation_of(watched, run, self.progress)),
-            sample=pictures_of(watched, run),
+            evaluate=wrap(make_evaluation(watched, run, self.progress)),
+            sample=make_pictures(watched, run),
             resume=self.begun is not None,
             facts=replace(self.facts, command=None if command is None else tuple(command)),
             progress=display,
@@ -101,7 +101,7 @@ class Prepared:
         """Return what is wrong with the result of `train`, and what to do; None: nothing that shows."""
         if result.best_bits_per_dim is None:
             return None
-        return fault_of(self.run, self.watched, result.best_bits_per_dim, self.progress)
+        return find_fault(self.run, self.watched, result.best_bits_per_dim, self.progress)
 
 
 def prepare(
@@ -118,7 +118,7 @@ def prepare(
         FileNotFoundError: no such source.
         ValueError: no examples of such a run; or a step does not fit into memory.
     """
-    asked = request if isinstance(request, RunConfig) else of_own_data(name_of(request))
+    asked = request if isinstance(request, RunConfig) else of_own_data(source_name(request))
     if not asked.source:
         raise ValueError(f"recipe {asked.recipe} has no data of its own: axial train {asked.recipe} FOLDER_OR_FILE")
     run, source = decide_cut(asked, open_source(asked.source, asked.data, progress("reading files")))

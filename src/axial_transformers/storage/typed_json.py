@@ -71,13 +71,13 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
             return tuple(map(_typed, inner, value, repeat(name)))
     elif origin is dict and isinstance(value, dict):
         return {key: _typed(arguments[1], each, name) for key, each in value.items()}
-    elif hint is Any or _is_of(hint, value):
+    elif hint is Any or _matches(hint, value):
         return float(value) if hint is float else value
     kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
     raise ValueError(f"{name} is {brief(value)}, not {kind}")
 
 
-def _is_of(hint: Any, value: Any) -> bool:
+def _matches(hint: Any, value: Any) -> bool:
     if typing.get_origin(hint) is Literal:
         return value in typing.get_args(hint)
     if hint is float:
