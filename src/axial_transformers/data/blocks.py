@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -28,20 +29,22 @@ class Sliced(Protocol):
     def __getitem__(self, box: Any, /) -> Any: ...
 
 
+@dataclass(frozen=True, eq=False)
 class View:
     """What lies at an index of an array's first axes, read where it is sliced; as [*A, C], of one channel if asked."""
 
-    def __init__(self, array: Sliced, index: tuple[int, ...] = (), *, adds_channel: bool = False) -> None:
-        self._array = array
-        self._index = index
-        self._adds_channel = adds_channel
-        lengths = tuple(array.shape[len(index) :])
-        self.shape = (*lengths, 1) if adds_channel else lengths
+    array: Sliced
+    index: tuple[int, ...] = ()
+    adds_channel: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.array.shape[len(self.index) :], *[1] * self.adds_channel)
 
     def __getitem__(self, box: Any, /) -> Any:
         inner = box if isinstance(box, tuple) else (box,)
-        values = np.asarray(self._array[(*self._index, *inner)])
-        return values[..., None] if self._adds_channel else values
+        values = np.asarray(self.array[(*self.index, *inner)])
+        return values[..., None] if self.adds_channel else values
 
 
 def channels_last(array: Sliced, axes: str) -> Sliced:

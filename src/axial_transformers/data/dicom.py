@@ -116,7 +116,7 @@ def _in_order(path: Path, slices: _Slices) -> tuple[_Slices, NDArray[np.float64]
     rows, columns = map(float, slices[0][0].get("PixelSpacing") or (1, 1))
     affine = np.eye(4)
     affine[:3] = np.stack([along * columns, down * rows, step, positions[0]], axis=1)
-    return ordered, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine  # DICOM counts to the left and posterior
+    return ordered, affine
 
 
 def is_dicom(path: Path) -> bool:

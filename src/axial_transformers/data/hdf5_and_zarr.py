@@ -63,7 +63,7 @@ def read_hdf5(path: Path, name: str = "") -> Scan:
     scales = {place for place, dataset in datasets.items() if dataset.is_scale}
     chosen = datasets[chosen_array(path, name, datasets, scales)]
     axes = [] if chosen.shape is None else [_axis_name(axis) for axis in chosen.dims]
-    return _make_scan(chosen, axes, "MATLAB_class" in chosen.attrs)
+    return _make_scan(chosen, axes)
 
 
 def _axis_name(axis: Any) -> str:
@@ -117,13 +117,13 @@ def chosen_array(path: Path, name: str, arrays: Mapping[str, Any], left_out: Col
     return names[0]
 
 
-def _make_scan(array: Any, names: Sequence[str], reverse: bool = False) -> Scan:
+def _make_scan(array: Any, names: Sequence[str]) -> Scan:
     """Return an array, with what its attributes say about its values.
 
     They are those of NetCDF: stored numbers are kept, and what they mean in another unit is beside them.
     """
     attributes = array.attrs
-    values: Any = _Stated(array, _stated_type(array.dtype, attributes), reverse)
+    values: Any = _Stated(array, _stated_type(array.dtype, attributes), "MATLAB_class" in attributes)
     if array.nbytes <= _AT_ONCE:
         values = values[()]
     _say_missing(values, attributes)

@@ -120,7 +120,7 @@ def _read_nibabel(path: Path) -> Scan:
         if file.read(4) == b"ENVI":
             raise ParsingError(f"{path} is {_ENVI}")
     image = nibabel.load(path)
-    values = _without_short_axes(mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T)
+    values = mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T
     if values.dtype.kind in "iu" and values.dtype.itemsize == 2:
         _say_if_few_occur(values)
     scale, offset = _read_scaling(path, image.dataobj)
@@ -128,7 +128,7 @@ def _read_nibabel(path: Path) -> Scan:
         header, suffix = bytes(image.header.binaryblock), suffix_of(path)
     else:
         header, suffix = _read_geometry(nibabel, path, image), ".nii.gz"
-    return Scan(values, usual_axes(values.ndim), scale, offset, suffix, header)
+    return _usual_scan(values, scale, offset, suffix, header)
 
 
 def _read_scaling(path: Path, stored: Any) -> tuple[float, float]:
@@ -153,11 +153,11 @@ def _read_geometry(nibabel: Any, path: Path, image: Any) -> bytes:
     return make_header(path, image.affine, image.header)
 
 
-def _without_short_axes(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values without axes of length 1 before the last two."""
+def _usual_scan(values: NDArray[Any], *about: Any) -> Scan:
+    """Return a scan of values with the usual axes, without those of length 1 before the last two."""
     while values.ndim > 2 and len(values) == 1:
         values = values[0]
-    return values
+    return Scan(values, usual_axes(values.ndim), *about)
 
 
 def _say_if_few_occur(values: NDArray[Any]) -> None:
@@ -198,9 +198,7 @@ def _read_itk(path: Path) -> Scan:
     affine = np.eye(4)
     affine[:axes, :axes] = turned[:axes, :axes]
     affine[:axes, 3] = image.GetOrigin()[:axes]
-    header = make_header(path, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine)  # ITK counts to the left and posterior
-    values = _without_short_axes(values)
-    return Scan(values, usual_axes(values.ndim), suffix=".nii.gz", header=header)
+    return _usual_scan(values, 1.0, 0.0, ".nii.gz", make_header(path, affine))
 
 
 def _read_fits(path: Path, name: str = "") -> Scan:
@@ -220,8 +218,7 @@ def _read_fits(path: Path, name: str = "") -> Scan:
     middle = -128 if values.itemsize == 1 else 1 << (8 * values.itemsize - 1)
     if values.dtype.kind in "iu" and (scale, offset) == (1, middle):
         values, offset = fits.getdata(path, place, uint=True, ignore_blank=True), 0.0
-    values = _without_short_axes(values)
-    return Scan(values, usual_axes(values.ndim), scale, offset, SUFFIX)
+    return _usual_scan(values, scale, offset, SUFFIX)
 
 
 class _Format(NamedTuple):
