@@ -34,10 +34,9 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -
         examples = _read(file, options)
         _check_image(file, examples.values, options)
         first = of_files[0] if of_files else examples
-        if examples.shape != first.shape or examples.channels != first.channels:
-            raise ValueError(f"{file} differs from {files[0]} in its shape: give one of the files")
-        if (examples.labels is None) != (first.labels is None):
-            raise ValueError(f"of {file} and {files[0]} one has labels: give one of the files")
+        has_others_labels = (examples.labels is None) == (first.labels is None)
+        if examples.values.shape[1:] != first.values.shape[1:] or not has_others_labels:
+            raise ValueError(f"{file} differs from {files[0]} in its shape, or in having labels: give one of the files")
         of_files.append(examples.with_columns(first.columns, file))
         named.append((f"{file.relative_to(root).as_posix()}#" if root else "", examples.names))
     values_range = ValueRange.around([examples.range for examples in of_files])

@@ -251,12 +251,9 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
                 f"dataset[{i}] holds {array.dtype} values, not integers: leave out transforms such as ToTensor, or"
                 " round its values"
             )
-        if array.ndim < 2:
-            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not [*A, C], channels last")
-        if parts and array.shape != parts[0].shape[1:]:
-            raise ValueError(
-                f"dataset[{i}] has shape {list(array.shape)}, not {list(parts[0].shape[1:])} as dataset[0]"
-            )
+        if array.ndim < 2 or (parts and array.shape != parts[0].shape[1:]):
+            shape = list(parts[0].shape[1:]) if parts else "[*A, C]"
+            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not {shape}, channels last")
         if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
             raise ValueError(f"dataset[{i}] has values {ValueRange.of(array)}, not {allowed}")
         parts.append(array.astype(allowed.type)[None])
