@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from json.encoder import encode_basestring_ascii
 from textwrap import shorten
 from typing import Any
 
@@ -178,8 +179,10 @@ class Examples:
         if self.range.grid:
             facts["grid"] = self.range.grid
         digest = hashlib.sha256(b'{"names": [')
-        for number, name in enumerate(self.names):
-            digest.update((", " * (number > 0) + json.dumps(name)).encode())
+        separator = ""
+        for name in self.names:
+            digest.update((separator + encode_basestring_ascii(name)).encode())
+            separator = ", "
         digest.update(b"], " + json.dumps(facts)[1:].encode() + b"\0")
         for content in fingerprint_contents(self.values):
             digest.update(content)

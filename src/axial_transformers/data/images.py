@@ -168,7 +168,7 @@ def decoded(file: Path | Member, kind: PixelKind, options: DataConfig) -> Image.
             if options.background is None or deep:
                 raise ParsingError(f"{file} is transparent in places: data.background=white flattens it")
             image = Image.alpha_composite(Image.new("RGBA", image.size, options.background), image.convert("RGBA"))
-        return image.convert(MODES[kind])
+        return image if image.mode == MODES[kind] else image.convert(MODES[kind])
 
 
 def at_size(
