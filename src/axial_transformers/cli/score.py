@@ -211,8 +211,10 @@ def _print_auroc(
 ) -> None:
     from axial_transformers.likelihood.outliers import auroc
 
-    examples = f"{len(of_anomalies.bits):,} examples of {printable(anomalies)} as anomalies"
-    print(f"AUROC of {examples} against these {len(scores.bits):,} as usual ones:")
+    print(
+        f"AUROC of {len(of_anomalies.bits):,} examples of {printable(anomalies)} as anomalies against these"
+        f" {len(scores.bits):,} as usual ones:"
+    )
     other: RankBy = "deviation" if scores.corrected is None else "corrected"
     by_bits = auroc(scores.bits, of_anomalies.bits)
     by_other = auroc(scores.by(other, typical), of_anomalies.by(other, typical or scores))

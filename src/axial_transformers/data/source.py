@@ -30,7 +30,7 @@ from axial_transformers.data.splits import (
     part_of_file,
     part_of_folder,
 )
-from axial_transformers.data.value_range import BYTES, ValueRange, integers
+from axial_transformers.data.value_range import BYTES, ValueRange
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
@@ -279,7 +279,8 @@ class Source:
         bounds = part_bounds(examples.values)
         chosen = consecutive_part(len(bounds) - 1, split, *self._shares)
         if chosen.start == chosen.stop:
-            raise self._empty(split, "give more examples, or smaller blocks by data.size")
+            smaller = ", or smaller blocks by data.size" * isinstance(examples.values, Blocks)
+            raise self._empty(split, f"give more examples{smaller}")
         return examples.part(slice(bounds[chosen.start], bounds[chosen.stop]))
 
     def _empty(self, split: Split, advice: str = "give more examples") -> EmptySplitError:
@@ -459,8 +460,8 @@ def joined_alike(
             raise ValueError(f"{where}: {differing(names[0], arrays[0].shape, name, array.shape)}")
     values = np.empty((len(arrays), *arrays[0].shape), values_range.type)
     while arrays:
-        last = np.asarray(arrays.pop())
-        values[len(arrays)] = integers(last, values_range)
+        last = arrays.pop()
+        values[len(arrays)] = last
     return values
 
 

@@ -128,8 +128,14 @@ def _read_cells(path: Path, decimal: str | None) -> tuple[str, NDArray[Any]]:
     end = "\n" if "\n" in text else "\r"
     lines = text.strip("\r\n").split(end)
     separator = _find_separator(path, lines[0], lines[-1])
-    options = {"header": None, "dtype": object, "keep_default_na": False}  # pandas would guess types by parts
-    cells = pandas.read_csv(io.StringIO(text), sep=separator, lineterminator=end, **options)
+    cells = pandas.read_csv(
+        io.StringIO(text),
+        sep=separator,
+        lineterminator=end,
+        header=None,
+        dtype=object,  # pandas would guess types by parts
+        keep_default_na=False,
+    )
     marks = decimal or ("." if separator == "," else ".,")
     return marks, np.vectorize(str.strip, otypes=[object])(cells.to_numpy())
 

@@ -149,8 +149,10 @@ def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
         run = run.decided({"data.offsets": "random"})
         parts = f"blocks of {' x '.join(map(str, size))}"
     if parts:
-        others = "to change that: data.size=(8, 8, 128), or data.size=64 with data.cut=crop"
-        log.info("%s is cut into %s; %s", run.source, parts, others)
+        log.info(
+            f"{run.source} is cut into {parts}; to change that: data.size=(8, 8, 128), or data.size=64 with"
+            " data.cut=crop"
+        )
     return run, source.with_config(run.data)
 
 
