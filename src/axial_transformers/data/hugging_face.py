@@ -47,7 +47,7 @@ class PartOfSource(NamedTuple):
             if not self.files:
                 return [self.prefix + key for key in keys]
             places = {str(path.resolve()): name for name, path in self.files}
-            return [f"{places[url]}#{key}" for url, key in zip(self.dataset["__url__"][:], keys, strict=True)]
+            return [f"{places[url]}#{key}" for url, key in zip(self.dataset["__url__"][:], keys)]
         counts = [(self.prefix, len(self.dataset))]
         if self.files:
             parquet = import_module("pyarrow.parquet")
@@ -62,9 +62,8 @@ def is_saved(folder: Path) -> bool:
 
 def pinned(source: str) -> str:
     """Return the name of a data set of the hub with its commit as the revision."""
-    datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
-        return f"{source.partition('@')[0]}@{_builder(datasets, source, ()).hash}"
+        return f"{source.partition('@')[0]}@{_builder(source, ()).hash}"
 
 
 def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
@@ -76,10 +75,9 @@ def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
     Raises:
         ValueError: it cannot be read, or no split is for training, validation or test.
     """
-    datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
         if files or is_hub_dataset(source):
-            builder = _builder(datasets, source, files)
+            builder = _builder(source, files)
             if not Path(builder.cache_dir).exists():
                 size = builder.info.dataset_size or sum(file.stat().st_size for file in files)
                 amount = f"{engineering(size)}B, a minute for each gigabyte" if size else "of unknown size"
@@ -87,7 +85,7 @@ def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
             builder.download_and_prepare()
             splits = builder.as_dataset()
         else:
-            splits = datasets.load_from_disk(source)
+            splits = import_extra("datasets", "datasets", source).load_from_disk(source)
     named = splits if isinstance(splits, Mapping) else {"train": splits}
     files_by_part = _files_by_part(files) if len(files) > 1 else {}
     parts: dict[Part, PartOfSource] = {}
@@ -101,12 +99,9 @@ def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
     return parts
 
 
-def _library(source: str) -> Any:
-    return import_extra("datasets", "datasets", source)  # takes seconds
-
-
-def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
+def _builder(source: str, files: Sequence[Path]) -> Any:
     """Return the builder of a data set, of no other revision than the source names."""
+    datasets = import_extra("datasets", "datasets", source)  # takes seconds
     if match := HUB.fullmatch(source):
         named: dict[str, Any] = match.groupdict()
     else:

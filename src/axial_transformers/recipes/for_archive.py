@@ -20,7 +20,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
 from axial_transformers.progress import Display, NamedProgress, silent
 from axial_transformers.recipes.custom import BYTES_OF_WEIGHT, MAX_WHOLE, block_of, narrow_for_archive, of_own_data
-from axial_transformers.recipes.prepare import Prepared, begin_with, decide_costs, decide_cut, decide_model
+from axial_transformers.recipes.prepare import Prepared, begin_with, decide_cut, decide_model, finish_preparing
 from axial_transformers.training import RunConfig, RunState, read_run
 from axial_transformers.training.fit import Evaluate
 from axial_transformers.training.metrics import Metric
@@ -110,7 +110,7 @@ def prepare_for_archive(
     tell(contents)
     if begun is None and not run.start_from:
         run = narrow_for_archive(run, _value_bytes(examples, progress) * contents.values)
-    prepared = decide_costs(run, opened, examples, examples, None, begun, progress)
+    prepared = finish_preparing(run, opened, examples, examples, None, begun, progress)
     limit = UNLIMITED if force else limit_of(contents, run.model)
     ready = PreparedArchive(prepared=prepared, contents=contents, limit=limit)
     if begun is None:
@@ -141,7 +141,7 @@ def _new_run(source: str | Path, folder: Path, start_from: str | None) -> RunCon
 
 def _slice_block(source: Source) -> tuple[int, ...] | None:
     """Return the block of large images in one array that are slices of a volume: neighbours are alike, as rows are."""
-    if not source.listing.is_one_file or source.path.suffix.lower() not in (".npy", ".npz"):
+    if source.listing.kind != "array" or not source.listing.is_one_file:
         return None
     _, sizes = source.example_axes
     if not sizes or len(sizes[0]) != 2 or max(sizes[0]) <= MAX_WHOLE:

@@ -6,7 +6,7 @@ part("train")        read it
 decide_model         the model and the training that suit these examples
 part("validation")   read the others
 know_values          the model knows the values of all parts
-decide_costs         the precision, and what a step needs
+finish_preparing     the precision, what a step needs, and facts about the data
 """
 
 import logging
@@ -133,7 +133,7 @@ def prepare(
     others = _other_parts(source, examples)
     check_shape(others["validation"], run.model, f"{run.source}, validation")
     run = know_values(run, asked, others)
-    return decide_costs(run, source, examples, others["validation"], others.get("test"), begun, progress)
+    return finish_preparing(run, source, examples, others["validation"], others.get("test"), begun, progress)
 
 
 def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
@@ -188,7 +188,7 @@ def know_values(run: RunConfig, asked: RunConfig, parts: Mapping[str, Examples])
     return run
 
 
-def decide_costs(
+def finish_preparing(
     run: RunConfig,
     source: Source,
     examples: Examples,
@@ -197,7 +197,7 @@ def decide_costs(
     begun: RunRecord | None,
     progress: NamedProgress,
 ) -> Prepared:
-    """Return the run with nothing open, and what a step needs.
+    """Return the run with nothing open, what a step needs, and facts about the data.
 
     Raises:
         ValueError: a step clearly does not fit into memory, or the batch does not divide among the devices.
