@@ -60,8 +60,8 @@ def test_a_run_better_than_png_has_no_fault(monkeypatch):
     monkeypatch.setattr(watching, "open_model", lambda *_: SimpleNamespace(model=None))
     monkeypatch.setattr(watching, "score", lambda *_, **__: scores)
     run, validation = recipes.custom(load("digits")), load("digits", split="validation")
-    assert watching.fault_of(run, validation, 2.5, silent) is None
-    assert "raw" in str(watching.fault_of(run, validation, 2.6, silent))
+    assert watching.find_fault(run, validation, 2.5, silent) is None
+    assert "raw" in str(watching.find_fault(run, validation, 2.6, silent))
 
 
 @pytest.mark.parametrize("name", recipes.NAMED)

@@ -13,7 +13,7 @@ from axial_transformers import data
 from axial_transformers.data import DataConfig, arrays, images, scans, source as module
 from axial_transformers.data.blocks import Blocks
 from axial_transformers.data.names import Names, joined_names
-from axial_transformers.data.source import name_of
+from axial_transformers.data.source import source_name
 from axial_transformers.data.value_range import ValueRange
 from tests.scan_writer import make_scan
 
@@ -119,5 +119,5 @@ def test_a_path_called_digits_is_no_name_of_the_bundled_digits(tmp_path, monkeyp
     (tmp_path / "digits").mkdir()
     Image.fromarray(np.zeros((3, 4), np.uint8)).save("digits/a.png")
     assert data.open_source(Path("digits")).part("all").shape == (3, 4)
-    assert data.open_source(name_of(Path("digits"))).part("all").shape == (3, 4)
-    assert name_of("digits") == "digits"
+    assert data.open_source(source_name(Path("digits"))).part("all").shape == (3, 4)
+    assert source_name("digits") == "digits"

@@ -25,13 +25,13 @@ from axial_transformers.cli.evaluate import Evaluate
 from axial_transformers.cli.import_official import ImportOfficial
 from axial_transformers.cli.inspect import Inspect
 from axial_transformers.cli.messages import one_line
-from axial_transformers.cli.parsing import HELP, parser_of
+from axial_transformers.cli.parsing import HELP, make_parser
 from axial_transformers.cli.push import Push
 from axial_transformers.cli.recipes import Recipes
 from axial_transformers.cli.sample import Sample
 from axial_transformers.cli.score import Score
 from axial_transformers.cli.studio import Studio
-from axial_transformers.cli.train import options_of
+from axial_transformers.cli.train import make_options
 from axial_transformers.recipes import of_own_data
 
 GROUPS: dict[str, dict[str, Any]] = {
@@ -60,14 +60,14 @@ WITH_SETTINGS = ("train", "inspect")
 
 def app() -> App:
     """Return the parser of all commands; `train` is there with the settings of any data."""
-    whole = parser_of(None, "axial", version=lambda: version("axial-transformers"))
+    whole = make_parser(None, "axial", version=lambda: version("axial-transformers"))
     whole.help = "Axial Transformers: exact likelihood, sampling, compression."
     whole.help_epilogue = "AXIAL_TRACEBACK=1 shows the traceback of an error."
     for group, members in GROUPS.items():
         title = Group.create_ordered(group)
         for name, options in members.items():
-            options = options or options_of(of_own_data())
-            whole.command(parser_of(options, name, version_flags=(), group=title, sort_key=COMMANDS.index(name)))
+            options = options or make_options(of_own_data())
+            whole.command(make_parser(options, name, version_flags=(), group=title, sort_key=COMMANDS.index(name)))
     whole.register_install_completion_command()
     return whole
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from axial_transformers.cli.console import command, say
-from axial_transformers.cli.options import Weights, Word, sorted_words
+from axial_transformers.cli.options import Weights, sorted_words
 from axial_transformers.progress import bar
 
 
@@ -32,12 +32,6 @@ class Decompress:
     """Write what intact chunks contain, name what is lost, and end with status 1. Lost values of arrays are 0."""
     weights: Weights = "ema"
 
-    @property
-    def words(self) -> tuple[Word, Path, Path]:
-        """Model, archive and what to write; the model is None if the archive is to hold it."""
-        model, archive, out = sorted_words(self.model, self.archive, self.out, "ARCHIVE and OUT")
-        return model, Path(archive), out
-
 
 def main(options: Decompress) -> int:
     """Run the command; return 1 if something is lost."""
@@ -45,7 +39,8 @@ def main(options: Decompress) -> int:
     from axial_transformers.compression.restoring import require_target
     from axial_transformers.training.trained_model import open_model
 
-    name, archive, out = options.words
+    name, source, out = sorted_words(options.model, options.archive, options.out, "ARCHIVE and OUT")
+    archive = Path(source)
     if name is None and archive.is_dir():
         example = command("decompress", archive, out, "restored/")
         raise ValueError(f"{archive} is a folder, and no archive: name the archive and what to write, as in {example}")

@@ -13,7 +13,6 @@ from axial_transformers.wording import counted, plural
 
 if TYPE_CHECKING:  # options are read without torch
     from axial_transformers.likelihood.evaluation import Evaluation
-    from axial_transformers.models import AxialTransformerConfig
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,9 @@ def main(options: Evaluate) -> None:
             whole, described = trained.examples(options.source, options.split)
             examples = whole.spread(options.limit)
             labels = trained.labels(examples, described, options.labels)
-            given_frames = max(options.given_frames, known_frames(trained.model.config))
+            config = trained.model.config
+            known_frames = config.known_channels // config.channels if config.layout == "frames" else 0
+            given_frames = max(options.given_frames, known_frames)
         result = evaluate(
             trained.model,
             examples.values,
@@ -81,13 +82,6 @@ def main(options: Evaluate) -> None:
         print(line_of({**result.to_json(), **conditions}))
     else:
         print_result(result, plural(trained.kind), conditions)
-
-
-def known_frames(config: "AxialTransformerConfig") -> int:
-    """Return how many first frames a model is always given."""
-    if config.layout != "frames":
-        return 0
-    return config.known_channels // config.channels
 
 
 def print_result(result: "Evaluation", kind: str, conditions: dict[str, Any]) -> None:

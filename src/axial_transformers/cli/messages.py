@@ -35,10 +35,10 @@ def printable(text: object) -> str:
 
 def in_options(text: str) -> str:
     """Return a message with options in place of Python's settings and arguments."""
-    return re.sub(SETTING, _option_of, text)
+    return re.sub(SETTING, _as_option, text)
 
 
-def _option_of(setting: re.Match[str]) -> str:
+def _as_option(setting: re.Match[str]) -> str:
     name, value = (setting["setting"] or setting["argument"]).replace("_", "-"), setting["value"]
     if value == "None":
         return f"no --{name}"

@@ -96,7 +96,7 @@ class OfModel:
         """Return the model, and how its data are to be read: as given, otherwise as when it was trained."""
         from axial_transformers.training.trained_model import open_model
 
-        trained = with_data_of_recipe(open_model(self.model, self.weights, str(device or self.device)))
+        trained = with_recipe_data(open_model(self.model, self.weights, str(device or self.device)))
         given = {name: value for name, value in vars(self.data).items() if value is not None}
         sides = trained.model.config.shape[-2:]
         square = len(sides) == 2 and sides[0] == sides[1]
@@ -105,7 +105,7 @@ class OfModel:
         return replace(trained, data=replace(trained.data, **given))
 
 
-def with_data_of_recipe(trained: "TrainedModel") -> "TrainedModel":
+def with_recipe_data(trained: "TrainedModel") -> "TrainedModel":
     """Return a model of the package with the data of its recipe; other models as they are."""
     from axial_transformers.recipes import NAMED
     from axial_transformers.storage.model_folders import is_shipped

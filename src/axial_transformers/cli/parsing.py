@@ -17,12 +17,13 @@ DECIDED_BY_TRAINING = ("model.needs_label",)
 """Fields of the settings that are no options."""
 
 
-def parser_of(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
+def make_parser(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
     """Return the parser of a command; `more` are arguments of cyclopts."""
+    usage = getattr(options, "USAGE", None)
     return App(
         name=name,
         default_command=options,
-        usage=f"Usage: axial {name} {usage}" if (usage := getattr(options, "USAGE", None)) else None,
+        usage=usage and f"Usage: axial {name} {usage}",
         default_parameter=Parameter(allow_repeating=True, consume_multiple=True, negative_iterable=(), json_dict=False),
         help_format="markdown",
         result_action="return_value",
@@ -32,7 +33,7 @@ def parser_of(options: Callable[..., Any] | None, name: str, **more: Any) -> App
 
 def parse(options: Callable[..., Options], words: Sequence[str]) -> Options:
     """Return the options in words; or print the help, and exit."""
-    app = parser_of(options, "train", version_flags=())
+    app = make_parser(options, "train", version_flags=())
     app["--help"].show = False
     options_given = app(words, exit_on_error=False, print_error=False)
     if options_given is None:
@@ -43,7 +44,7 @@ def parse(options: Callable[..., Options], words: Sequence[str]) -> Options:
 def parse_known(options: Callable[..., Options], words: Sequence[str]) -> tuple[Options, list[str]]:
     """Return the known options, and the other words, those for help among them."""
     known = [word for word in words if word not in HELP]
-    make, bound, others, _ = parser_of(options, "", version_flags=()).parse_known_args(known)
+    make, bound, others, _ = make_parser(options, "", version_flags=()).parse_known_args(known)
     return make(*bound.args, **bound.kwargs), [*others, *(word for word in words if word in HELP)]
 
 
@@ -53,7 +54,7 @@ def with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> t
     members: list[tuple[str, Any, Any]] = []
     for name, default in vars(value).items():
         hint = hints[name]
-        if int in (kinds := get_args(next(iter(get_args(hint)), None))) and tuple[int, ...] in kinds:
+        if {int, tuple[int, ...]} <= {*get_args(getattr(hint, "__origin__", None))}:
             hint = Annotated[tuple[int, ...] | None, ONE_OR_SEVERAL]
         if is_dataclass(default):
             hint = Annotated[with_defaults(default, undecided, f"{name}."), Parameter(group=name.capitalize())]

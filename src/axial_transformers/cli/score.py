@@ -71,7 +71,7 @@ def main(options: Score) -> None:
         processes = processes_on(options.device)
         products = products_in(options.precision, processes.device)
 
-    def scores_of(examples: "Examples") -> "Scores":
+    def score_all(examples: "Examples") -> "Scores":
         progress = bar(f"bits/dim of {counted(len(examples), trained.kind)}: batches")
         return score(trained.model, examples.values, options.batch_size, progress, processes.fill, label_of(examples))
 
@@ -83,11 +83,11 @@ def main(options: Score) -> None:
             scan = trained.scan(options.source) if options.heat_maps else None
             whole = trained.examples_to_use(options.source, options.split)
             examples = whole.spread(options.limit)[:]
-            usual = _examples_of(options.typical, trained, options)
-            anomalies = _examples_of(options.against, trained, options)
-        scores = scores_of(examples)
-        typical = kept if usual is None else scores_of(usual)
-        of_anomalies = None if anomalies is None else scores_of(anomalies)
+            usual = _read_examples(options.typical, trained, options)
+            anomalies = _read_examples(options.against, trained, options)
+        scores = score_all(examples)
+        typical = kept if usual is None else score_all(usual)
+        of_anomalies = None if anomalies is None else score_all(anomalies)
     if not processes.rank_zero:
         return
     ranked = _ranked(scores, typical, examples, options)
@@ -127,7 +127,7 @@ def _kept_scores(options: Score) -> "Scores | None":
     return kept
 
 
-def _examples_of(source: str | Path | None, trained: "TrainedModel", options: Score) -> "Examples | None":
+def _read_examples(source: str | Path | None, trained: "TrainedModel", options: Score) -> "Examples | None":
     if source is None:
         return None
     return trained.examples_to_use(source, None).spread(options.limit)[:]
@@ -211,8 +211,10 @@ def _print_auroc(
 ) -> None:
     from axial_transformers.likelihood.outliers import auroc
 
-    examples = f"{len(of_anomalies.bits):,} examples of {printable(anomalies)} as anomalies"
-    print(f"AUROC of {examples} against these {len(scores.bits):,} as usual ones:")
+    print(
+        f"AUROC of {len(of_anomalies.bits):,} examples of {printable(anomalies)} as anomalies against these"
+        f" {len(scores.bits):,} as usual ones:"
+    )
     other: RankBy = "deviation" if scores.corrected is None else "corrected"
     by_bits = auroc(scores.bits, of_anomalies.bits)
     by_other = auroc(scores.by(other, typical), of_anomalies.by(other, typical or scores))

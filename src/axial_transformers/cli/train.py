@@ -44,7 +44,7 @@ class Train(RunConfig):
     """Continue the run in the folder bitwise (on CUDA only with --training.deterministic)."""
 
 
-def options_of(run: RunConfig, resume: bool = False) -> type[Train]:
+def make_options(run: RunConfig, resume: bool = False) -> type[Train]:
     """Return the options of the command with the values of a run as defaults."""
     return with_defaults(Train(**vars(run), resume=resume), run.open)
 
@@ -75,22 +75,16 @@ def train(run: RunConfig, begun: "training.RunRecord | None", words: Sequence[st
             rows["to change"] = f"--model.dim, --data.size, ...: {command('train', run.source, '--help')}"
             print_rows(rows, f"{run.source}:", say)
         result = prepared.train(Bar("training: steps"), command=words)
-    if rank() == 0:
-        report(run.out, result)
-        fault = None if result.ending == "interrupted" else prepared.fault(result)
-        if fault:
+    interrupted = result.ending == "interrupted"
+    if rank() == 0 and interrupted:
+        print(f"stopped at step {result.step}; go on with: {command('train', run.out)}")
+    elif rank() == 0:
+        if result.best_bits_per_dim is not None:
+            print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
+        print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {run.out}")
+        if fault := prepared.fault(result):
             print(fault)
-    return INTERRUPTED if result.ending == "interrupted" else 0
-
-
-def report(out: Path, result: "training.RunState") -> None:
-    """Print the run's model and bits/dim, or how to resume."""
-    if result.ending == "interrupted":
-        print(f"stopped at step {result.step}; go on with: {command('train', out)}")
-        return
-    if result.best_bits_per_dim is not None:
-        print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
-    print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
+    return INTERRUPTED if interrupted else 0
 
 
 def requested(words: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | None"]:
@@ -149,7 +143,7 @@ def _overridden(
 
     That is the run in the folder --out, which is the run's own folder unless it is given; None without --resume.
     """
-    options = parse(options_of(base, resume=begun is not None), overrides)
+    options = parse(make_options(base, resume=begun is not None), overrides)
     given = {word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--")}
     given = {option.replace("-", "_").replace(".no_", ".") for option in given} - {"from", "resume", "no_resume"}
     for group in given & {"data", "model", "training"}:

@@ -17,7 +17,7 @@ from axial_transformers.data.images import at_size
 from axial_transformers.data.lazy_array import Values, joined
 from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.npy import array_header, array_names, read_array
-from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
+from axial_transformers.data.value_range import BYTES, ValueRange, find_range, integers
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
@@ -29,19 +29,19 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -
     They are named by their positions in a file. Of files in the folder `root`, FILE# comes before these.
     """
     of_files: list[Examples] = []
+    named: list[tuple[str, Sequence[str]]] = []
     for file in files:
         examples = _read(file, options)
         _check_image(file, examples.values, options)
         first = of_files[0] if of_files else examples
-        if examples.shape != first.shape or examples.channels != first.channels:
-            raise ValueError(f"{file} differs from {files[0]} in its shape: give one of the files")
-        if (examples.labels is None) != (first.labels is None):
-            raise ValueError(f"of {file} and {files[0]} one has labels: give one of the files")
+        has_others_labels = (examples.labels is None) == (first.labels is None)
+        if examples.values.shape[1:] != first.values.shape[1:] or not has_others_labels:
+            raise ValueError(f"{file} differs from {files[0]} in its shape, or in having labels: give one of the files")
         of_files.append(examples.with_columns(first.columns, file))
+        named.append((f"{file.relative_to(root).as_posix()}#" if root else "", examples.names))
     values_range = ValueRange.around([examples.range for examples in of_files])
-    prefixes = ["" if root is None else f"{file.relative_to(root).as_posix()}#" for file in files]
-    names = joined_names([(prefix, examples.names) for prefix, examples in zip(prefixes, of_files, strict=True)])
-    labels = _labels_of(of_files, files[0])
+    names = joined_names(named)
+    labels = _join_labels(of_files, files[0])
     columns = first.columns
     arrays = [np.asarray(examples.values) for examples in of_files]
     del of_files, examples, first  # `joined` frees what it has copied
@@ -55,7 +55,7 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -
     )
 
 
-def _labels_of(of_files: Sequence[Examples], where: Path) -> NDArray[Any] | None:
+def _join_labels(of_files: Sequence[Examples], where: Path) -> NDArray[Any] | None:
     """Return the labels of files as they are stored, numbers or names."""
     if of_files[0].labels is None:
         return None
@@ -94,11 +94,12 @@ def save_arrays(
 
 def _as_stored(values: NDArray[Any], axes: str | None) -> NDArray[Any]:
     """Return values [N, *A, C] in the shape from which `_integers` makes them."""
-    letters, bare = axes or "", values[..., 0]
+    letters = axes or ""
+    bare = values[..., 0]
     if "C" in letters and len(letters) == values.ndim:
         return np.moveaxis(values, -1, letters.index("C"))
     named = "C" not in letters and len(letters) == bare.ndim
-    known = bare.ndim < 5 and not _two_readings(bare.shape) and "C" not in axes_of("", bare.shape, DataConfig())
+    known = bare.ndim < 5 and not _two_readings(bare.shape) and "C" not in name_axes("", bare.shape, DataConfig())
     return bare if values.shape[-1] == 1 and (named or known) else values
 
 
@@ -108,17 +109,17 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     if options.key is None and is_batch(path, names):
         return ()
     shape, _ = array_header(path, chosen_array(path, names, options), options.decimal)
-    axes = axes_of(path, shape, options)
+    axes = name_axes(path, shape, options)
     return tuple(length for letter, length in zip(axes, shape, strict=True) if letter not in "NC")
 
 
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
     """Return the array of a file [*A, C], to be cut into blocks."""
     values = read_array(path, chosen_array(path, array_names(path), options), options.decimal)
-    return _channels_last(values, axes_of(path, values.shape, options))
+    return _channels_last(values, name_axes(path, values.shape, options))
 
 
-def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
+def example_from(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
     """Return one example [*A, C] from an array [*A] or [*A, C], and the range of its values."""
     values, values_range = _integers(where, array[None], options)
     _check_image(where, values, replace(options, cut="exact"))
@@ -140,7 +141,10 @@ def _read(path: Path, options: DataConfig) -> Examples:
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
-        values, values_range = read_batch(path), BYTES
+        data = read_array(path, KEY)
+        side = math.isqrt(data.shape[1] // 3)
+        values = data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
+        values_range = BYTES
     else:
         values, values_range = _integers(path, read_array(path, chosen_array(path, names, options)), options)
     values = _resized(path, values, options)
@@ -186,9 +190,9 @@ def chosen_array(path: Path, names: list[str], options: DataConfig) -> str:
 
 def _integers(path: Path | str, values: NDArray[Any], options: DataConfig) -> tuple[NDArray[np.integer], ValueRange]:
     """Return values [N, *A, C], and their range; 0..255 for images in uint8."""
-    values = _channels_last(values, axes_of(path, values.shape, options))
+    values = _channels_last(values, name_axes(path, values.shape, options))
     images = values.dtype == np.uint8 and values.ndim > 3 and options.num_values is None
-    values_range = range_of(path, [values], options.grid, rounding=True)
+    values_range = find_range(path, [values], options.grid, rounding=True)
     return integers(values, values_range), BYTES if images else values_range
 
 
@@ -216,14 +220,7 @@ def is_batch(path: Path, names: list[str]) -> bool:
     return dtype == np.uint8 and len(shape) == 2 and 0 not in shape and shape[1] == 3 * math.isqrt(shape[1] // 3) ** 2
 
 
-def read_batch(path: Path) -> NDArray[np.integer]:
-    """Return the images of an ImageNet batch, uint8 [N, S, S, 3]."""
-    data: NDArray[Any] = read_array(path, KEY)
-    side = math.isqrt(data.shape[1] // 3)
-    return data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
-
-
-def axes_of(where: Path | str, shape: Sequence[int], options: DataConfig) -> str:
+def name_axes(where: Path | str, shape: Sequence[int], options: DataConfig) -> str:
     """Return a letter for each axis of an array, by the options or else by its shape: N for examples, C for channels.
 
     Raises:

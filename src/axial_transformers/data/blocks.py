@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -14,7 +15,7 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.errors import parsing
 from axial_transformers.data.lazy_array import LazyArray
 from axial_transformers.data.names import Names
-from axial_transformers.data.value_range import ValueRange, integers, range_of
+from axial_transformers.data.value_range import ValueRange, find_range, integers
 
 _AT_A_TIME = 1 << 24
 """Values of an array that are looked at together."""
@@ -28,20 +29,22 @@ class Sliced(Protocol):
     def __getitem__(self, box: Any, /) -> Any: ...
 
 
+@dataclass(frozen=True, eq=False)
 class View:
     """What lies at an index of an array's first axes, read where it is sliced; as [*A, C], of one channel if asked."""
 
-    def __init__(self, array: Sliced, index: tuple[int, ...] = (), *, adds_channel: bool = False) -> None:
-        self._array = array
-        self._index = index
-        self._adds_channel = adds_channel
-        lengths = tuple(map(int, array.shape[len(index) :]))
-        self.shape = (*lengths, 1) if adds_channel else lengths
+    array: Sliced
+    index: tuple[int, ...] = ()
+    adds_channel: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.array.shape[len(self.index) :], *[1] * self.adds_channel)
 
     def __getitem__(self, box: Any, /) -> Any:
         inner = box if isinstance(box, tuple) else (box,)
-        values = np.asarray(self._array[(*self._index, *inner)])
-        return values[..., None] if self._adds_channel else values
+        values = np.asarray(self.array[(*self.index, *inner)])
+        return values[..., None] if self.adds_channel else values
 
 
 def channels_last(array: Sliced, axes: str) -> Sliced:
@@ -86,7 +89,7 @@ class Blocks(LazyArray):
         self._axes = (self._grids > 1).argmax(axis=1)  # the first one with several blocks
         self.counts = self._grids.prod(axis=1)  # of blocks, by array
         self._starts = np.cumsum([0, *self.counts])
-        super().__init__(range(int(self._starts[-1])), (*block, arrays[0].shape[-1]), values.type)
+        super().__init__(range(self._starts[-1]), (*block, arrays[0].shape[-1]), values.type)
 
     def in_order(self) -> Self:
         """Return the blocks that are cut in order, in training too."""
@@ -100,9 +103,9 @@ class Blocks(LazyArray):
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.integer]:
         """Return the blocks of arrays in which these are, at places within the part that `uniforms` choose."""
         corners: list[tuple[int, NDArray[np.int64]]] = []
-        for index, uniform in zip(indices, uniforms, strict=True):
-            array, _ = self.located(self.numbers[int(index)])
-            first, last = self._corners_of_part(array)
+        for index, uniform in zip(indices, uniforms):
+            array, _ = self.located(self.numbers[index])
+            first, last = self._part_corners(array)
             counts = last - first + 1
             chosen = np.unravel_index(int(uniform * prod(counts.tolist())), tuple(counts))
             corners.append((array, first + np.array(chosen)))
@@ -116,7 +119,7 @@ class Blocks(LazyArray):
         """
         starts: list[int] = []
         for array in range(len(self.arrays)):
-            starts += range(int(self._starts[array]), int(self._starts[array + 1]), self._blocks_of_slab(array))
+            starts += range(self._starts[array], self._starts[array + 1], self._slab_blocks(array))
         return [*starts, len(self.numbers)]
 
     def contents(self) -> Iterator[bytes | memoryview]:
@@ -128,26 +131,26 @@ class Blocks(LazyArray):
         first_array, _ = self.located(self.numbers[0])
         last_array, _ = self.located(self.numbers[-1])
         for number in range(first_array, last_array + 1):
-            first, last = self._corners_of_part(number)
+            array = self.arrays[number]
+            first, last = self._part_corners(number)
             (start, *others), (stop, *ends) = first, last + self.block
-            for rows in _rows(self.arrays[number], start, stop):
-                values = self.arrays[number][(rows, *map(slice, others, ends))]
+            for rows in _rows(array, start, stop):
+                values = array[(rows, *map(slice, others, ends))]
                 yield np.ascontiguousarray(integers(values, self.range)).data
 
-    def located(self, number: int) -> tuple[int, tuple[int, ...]]:
+    def located(self, number: int) -> tuple[int, tuple[np.integer, ...]]:
         """Return the number of a block's array, and its place among the blocks of that."""
         array = int(np.searchsorted(self._starts, number, side="right")) - 1
-        place = np.unravel_index(number - self._starts[array], self._grids[array])
-        return array, tuple(map(int, place))
+        return array, np.unravel_index(number - self._starts[array], self._grids[array])
 
-    def _blocks_of_slab(self, array: int) -> int:
+    def _slab_blocks(self, array: int) -> int:
         return int(self._grids[array, self._axes[array] + 1 :].prod())
 
-    def _corners_of_part(self, array: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _part_corners(self, array: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first and the last corner of blocks within this part of an array."""
         axis = self._axes[array]
-        in_slab = self._blocks_of_slab(array)
-        before = int(self._starts[array])
+        in_slab = self._slab_blocks(array)
+        before = self._starts[array]
         first = np.zeros(len(self.block), np.int64)
         last = np.subtract(self.arrays[array].shape[:-1], self.block)
         first[axis] = max(self.numbers.start - before, 0) // in_slab * self.block[axis]
@@ -157,7 +160,7 @@ class Blocks(LazyArray):
 
     def _cut(self, corners: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.integer]:
         blocks = np.empty((len(corners), *self.shape[1:]), self.dtype)
-        for block, (array, corner) in zip(blocks, corners, strict=True):
+        for block, (array, corner) in zip(blocks, corners):
             box = tuple(map(slice, corner, corner + self.block))
             values = integers(np.asarray(self.arrays[array][box]), self.range)
             if values.shape != block.shape:
@@ -185,7 +188,7 @@ def cut(
     Raises:
         ValueError: arrays of different axes, or smaller than a block.
     """
-    block = _block_of_all(arrays, names, options, where)
+    block = _common_block(arrays, names, options, where)
     parts: list[Sliced] = []
     owners: list[int] = []
     indices: list[tuple[int, ...]] = []
@@ -198,26 +201,26 @@ def cut(
 
     def name(number: int) -> str:
         part, place = blocks.located(number)
-        return "#".join([names[owners[part]], *map(str, indices[part])]) + _name_of_place(place, options)
+        return "#".join([names[owners[part]], *map(str, indices[part])]) + _place_name(place, options)
 
     return blocks, Names(blocks.numbers, name), np.repeat(owners, blocks.counts)
 
 
-def _name_of_place(place: tuple[int, ...], options: DataConfig) -> str:
+def _place_name(place: tuple[np.integer, ...], options: DataConfig) -> str:
     clip = f"#{place[0]:04d}" if options.frames is not None else ""
     tile = f"#{place[-2]},{place[-1]}" if options.cut == "tiles" and isinstance(options.size, int) else ""
     return clip + tile or f"#{','.join(map(str, place))}"
 
 
-def _block_of_all(
+def _common_block(
     arrays: Sequence[Sliced], names: Sequence[str], options: DataConfig, where: object
 ) -> tuple[int, ...]:
     """Return the block into which all arrays are cut."""
     first = arrays[0].shape
-    block = block_of(first[:-1], options)
+    block = block_shape(first[:-1], options)
     for name, array in zip(names, arrays):
         *axes, channels = array.shape
-        if len(axes) != len(first) - 1 or (block_of(tuple(axes), options), channels) != (block, first[-1]):
+        if len(axes) != len(first) - 1 or (block_shape(tuple(axes), options), channels) != (block, first[-1]):
             raise ValueError(f"{where}: {differing(names[0], first, name, array.shape)}")
         if len(block) > len(axes) or any(np.less(axes[len(axes) - len(block) :], block)):
             raise ValueError(
@@ -235,7 +238,7 @@ def differing(name: str, shape: Sequence[int], other: str, other_shape: Sequence
     )
 
 
-def block_of(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
+def block_shape(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
     """Return the axes of the blocks into which the options cut arrays of these axes."""
     block = options.size if isinstance(options.size, tuple) else axes
     if isinstance(options.size, int):
@@ -244,13 +247,13 @@ def block_of(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
 
 
 def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None, rounding: bool = False) -> ValueRange:
-    """Return the range of an array's values, which is read in parts; errors as of `range_of`."""
+    """Return the range of an array's values, which is read in parts; errors as of `find_range`."""
 
     def read(rows: slice) -> NDArray[Any]:
         with parsing(Path(name)):
             return np.asarray(array[rows])
 
-    return range_of(name, map(read, _rows(array, 0, array.shape[0])), known, rounding)
+    return find_range(name, map(read, _rows(array, 0, array.shape[0])), known, rounding)
 
 
 def _rows(array: Sliced, start: int, stop: int) -> Iterator[slice]:

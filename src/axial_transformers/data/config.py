@@ -109,10 +109,8 @@ class DataConfig:
             raise ValueError(f"data.cut={self.cut} needs a size, for example data.size=32")
         if self.size == ():
             raise ValueError("data.size must be one number or several, not none")
-        if isinstance(self.size, tuple) and self.cut in ("crop", "stretch"):
-            raise ValueError(f"data.size={self.size} cuts blocks, which data.cut={self.cut} does not: leave that out")
-        if isinstance(self.size, tuple) and self.frames is not None:
-            raise ValueError(f"data.size={self.size} cuts blocks, of which data.frames is one side: give one size")
+        if isinstance(self.size, tuple) and (self.cut in ("crop", "stretch") or self.frames is not None):
+            raise ValueError(f"data.size={self.size} cuts blocks: leave out data.frames and data.cut, or give one size")
         if self.offsets == "random" and not self.divides:
             raise ValueError(
                 "data.offsets=random needs the frames of a clip, for example data.frames=16, data.cut=tiles for"

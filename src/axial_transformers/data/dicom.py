@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import ParsingError, parsing, say
-from axial_transformers.data.scan import Scan, header_of, package, usual_axes
+from axial_transformers.data.scan import Scan, make_header, package, usual_axes
 from axial_transformers.data.splits import part_of_folder
 
 _ALIKE = (
@@ -28,15 +28,18 @@ def read_dicom(path: Path) -> Scan:
     tags, pixels = slices[0]
     header = b""
     scale, offset = _only_scaling(path, slices)
-    placed = all(each.get("ImagePositionPatient") and each.get("ImageOrientationPatient") for each, _ in slices)
+    placed = all(
+        tags_of_slice.get("ImagePositionPatient") and tags_of_slice.get("ImageOrientationPatient")
+        for tags_of_slice, _ in slices
+    )
     if placed and int(tags.get("NumberOfFrames") or 1) == 1:
         slices, affine = _in_order(path, slices)
-        header = header_of(path, affine)
+        header = make_header(path, affine)
     elif len(slices) > 1:
         raise ParsingError(f"{path} holds slices without positions (ImagePositionPatient): give a file of frames")
     else:
         header = bytes(package("nibabel", path).Nifti1Header().binaryblock)
-    values = np.stack([each for _, each in slices]) if len(slices) > 1 else pixels
+    values = np.stack([pixels_of_slice for _, pixels_of_slice in slices]) if len(slices) > 1 else pixels
     colours = int(tags.get("SamplesPerPixel") or 1) > 1
     if not colours:
         return Scan(values, usual_axes(values.ndim), scale, offset, ".nii.gz", header)
@@ -84,23 +87,16 @@ def _only_scaling(path: Path, slices: _Slices) -> tuple[float, float]:
 
 def _scalings(tags: Any) -> Iterator[tuple[float, float]]:
     """Yield slope and intercept of each frame; an Enhanced file has them in groups, shared or by frame."""
-    usual = _scaling(tags, (1.0, 0.0))
-    for group in tags.get("SharedFunctionalGroupsSequence") or []:
-        usual = _scaling_of_group(group, usual)
-    for group in tags.get("PerFrameFunctionalGroupsSequence") or [tags]:
-        yield _scaling_of_group(group, usual)
-
-
-def _scaling_of_group(group: Any, usual: tuple[float, float]) -> tuple[float, float]:
-    for item in group.get("PixelValueTransformationSequence") or []:
-        usual = _scaling(item, usual)
-    return usual
-
-
-def _scaling(tags: Any, usual: tuple[float, float]) -> tuple[float, float]:
-    values = (tags.get("RescaleSlope"), tags.get("RescaleIntercept"))
-    slope, intercept = (default if value is None else float(value) for value, default in zip(values, usual))
-    return slope or 1.0, intercept
+    shared = tags.get("SharedFunctionalGroupsSequence") or []
+    for frame in tags.get("PerFrameFunctionalGroupsSequence") or [tags]:
+        stated = {"RescaleSlope": 1.0, "RescaleIntercept": 0.0}
+        items = [tags]
+        for group in (*shared, frame):
+            items += group.get("PixelValueTransformationSequence") or []
+        for item in items:
+            stated |= {name: float(item.get(name)) for name in stated if item.get(name) is not None}
+        slope, intercept = stated.values()
+        yield slope or 1.0, intercept
 
 
 def _in_order(path: Path, slices: _Slices) -> tuple[_Slices, NDArray[np.float64]]:
@@ -110,7 +106,7 @@ def _in_order(path: Path, slices: _Slices) -> tuple[_Slices, NDArray[np.float64]
         raise ParsingError(f"{path} mixes slices of several orientations: give a folder or file of one")
     along, down = facing[0].reshape(2, 3)
     normal = np.cross(along, down)
-    ordered = sorted(slices, key=lambda each: np.dot(each[0].ImagePositionPatient, normal))
+    ordered = sorted(slices, key=lambda file: np.dot(file[0].ImagePositionPatient, normal))
     positions = np.array([tags.ImagePositionPatient for tags, _ in ordered], np.float64)
     step = (positions[-1] - positions[0]) / (len(ordered) - 1) if len(ordered) > 1 else normal
     uneven = np.abs((positions - positions[0] - np.outer(np.arange(len(ordered)), step)) @ normal)
@@ -120,7 +116,7 @@ def _in_order(path: Path, slices: _Slices) -> tuple[_Slices, NDArray[np.float64]
     rows, columns = map(float, slices[0][0].get("PixelSpacing") or (1, 1))
     affine = np.eye(4)
     affine[:3] = np.stack([along * columns, down * rows, step, positions[0]], axis=1)
-    return ordered, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine  # DICOM counts to the left and posterior
+    return ordered, affine
 
 
 def is_dicom(path: Path) -> bool:

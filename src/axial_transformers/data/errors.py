@@ -48,7 +48,7 @@ def saying_once(path: object) -> Iterator[None]:
             logger.addFilter(_warn)
             stack.callback(logger.removeFilter, _warn)
         yield
-    for line in dict.fromkeys(" ".join(str(each.message).split()) for each in caught):
+    for line in dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught):
         say(f"{path}: {line}")
 
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from json.encoder import encode_basestring_ascii
 from textwrap import shorten
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import say
-from axial_transformers.data.lazy_array import Values, contents_of, joined, part_of
+from axial_transformers.data.lazy_array import Values, fingerprint_contents, joined, take_part
 from axial_transformers.data.names import Names, as_names
 from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
@@ -69,7 +70,7 @@ class Examples:
 
     def part(self, chosen: slice) -> "Examples":
         """Return consecutive examples; of those in memory, a copy if fewer than half."""
-        return self._with_values(part_of(self.values, chosen), chosen)
+        return self._with_values(take_part(self.values, chosen), chosen)
 
     def _with_values(self, values: Values, indices: Indices) -> "Examples":
         """Return the chosen examples, of which these are the values."""
@@ -178,10 +179,12 @@ class Examples:
         if self.range.grid:
             facts["grid"] = self.range.grid
         digest = hashlib.sha256(b'{"names": [')
-        for number, name in enumerate(self.names):
-            digest.update((", " * (number > 0) + json.dumps(name)).encode())
+        separator = ""
+        for name in self.names:
+            digest.update((separator + encode_basestring_ascii(name)).encode())
+            separator = ", "
         digest.update(b"], " + json.dumps(facts)[1:].encode() + b"\0")
-        for content in contents_of(self.values):
+        for content in fingerprint_contents(self.values):
             digest.update(content)
         return digest.hexdigest()
 
@@ -251,12 +254,9 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
                 f"dataset[{i}] holds {array.dtype} values, not integers: leave out transforms such as ToTensor, or"
                 " round its values"
             )
-        if array.ndim < 2:
-            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not [*A, C], channels last")
-        if parts and array.shape != parts[0].shape[1:]:
-            raise ValueError(
-                f"dataset[{i}] has shape {list(array.shape)}, not {list(parts[0].shape[1:])} as dataset[0]"
-            )
+        if array.ndim < 2 or (parts and array.shape != parts[0].shape[1:]):
+            shape = list(parts[0].shape[1:]) if parts else "[*A, C]"
+            raise ValueError(f"dataset[{i}] has shape {list(array.shape)}, not {shape}, channels last")
         if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
             raise ValueError(f"dataset[{i}] has values {ValueRange.of(array)}, not {allowed}")
         parts.append(array.astype(allowed.type)[None])

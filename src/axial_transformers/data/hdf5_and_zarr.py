@@ -62,11 +62,11 @@ def read_hdf5(path: Path, name: str = "") -> Scan:
     datasets = {place: member for place, member in datasets.items() if isinstance(member, h5py.Dataset)}
     scales = {place for place, dataset in datasets.items() if dataset.is_scale}
     chosen = datasets[chosen_array(path, name, datasets, scales)]
-    axes = [] if chosen.shape is None else [_name_of(axis) for axis in chosen.dims]
-    return _scan_of(chosen, axes, "MATLAB_class" in chosen.attrs)
+    axes = [] if chosen.shape is None else [_axis_name(axis) for axis in chosen.dims]
+    return _make_scan(chosen, axes)
 
 
-def _name_of(axis: Any) -> str:
+def _axis_name(axis: Any) -> str:
     """Return the name of an axis of HDF5, which may be that of its scale."""
     return axis.label or (axis[0].name.rpartition("/")[2] if len(axis) else "")
 
@@ -76,66 +76,66 @@ def read_zarr(path: Path, name: str = "") -> Scan:
     zarr = package("zarr", path)
     root = zarr.open(path, mode="r")
     members = {"": root} | ({} if isinstance(root, zarr.Array) else dict(root.members(max_depth=None)))
-    arrays = {each: member for each, member in members.items() if isinstance(member, zarr.Array)}
-    axes = {each: _axes_in_zarr(array) for each, array in arrays.items()}
-    left_out = {each for each, names in axes.items() if names == [each.rpartition("/")[2]]}
+    arrays = {place: member for place, member in members.items() if isinstance(member, zarr.Array)}
+    axes = {place: _axes_in_zarr(array) for place, array in arrays.items()}
+    left_out = {place for place, names in axes.items() if names == [place.rpartition("/")[2]]}
     for group in members.keys() - arrays.keys():
-        resolutions, names = _image_of_ome(members[group])
-        places = [f"{group}/{each}".strip("/") for each in resolutions]
+        resolutions, names = _ome_image(members[group])
+        places = [f"{group}/{resolution}".strip("/") for resolution in resolutions]
         axes.update(dict.fromkeys(places, names))
         left_out.update(places[1:])
         if places and not group:
             name = name or places[0]
     chosen = chosen_array(path, name, arrays, left_out)
-    return _scan_of(arrays[chosen], axes[chosen])
+    return _make_scan(arrays[chosen], axes[chosen])
 
 
 def _axes_in_zarr(array: Any) -> list[str]:
     """Return the names of axes of format 3, or those that xarray writes into format 2."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ()
-    return [each or "" for each in names]
+    return [name or "" for name in names]
 
 
-def _image_of_ome(group: Any) -> tuple[list[str], list[str]]:
+def _ome_image(group: Any) -> tuple[list[str], list[str]]:
     """Return the names of the arrays of an image, the largest first, and those of its axes; of other groups none."""
     images = group.attrs.get("ome", group.attrs).get("multiscales")
     if not images:
         return [], []
     axes = images[0].get("axes", "tczyx")
-    names = [each["name"] if isinstance(each, Mapping) else each for each in axes]
-    return [each["path"] for each in images[0]["datasets"]], names
+    names = [axis["name"] if isinstance(axis, Mapping) else axis for axis in axes]
+    return [resolution["path"] for resolution in images[0]["datasets"]], names
 
 
 def chosen_array(path: Path, name: str, arrays: Mapping[str, Any], left_out: Collection[str] = ()) -> str:
     """Return the name of the array that is named, or of the only one that is not left out."""
     if name.strip("/") in arrays and name:
         return name.strip("/")
-    names = [each for each, array in arrays.items() if each not in left_out and array.shape != ()] or [*arrays]
+    names = [place for place, array in arrays.items() if place not in left_out and array.shape != ()] or [*arrays]
     if name or len(names) != 1:
         some = ", ".join(sorted(names)[:20]) or "none"
         raise ParsingError(f"{path} holds {len(names)} arrays ({some}): name one, as in {path.name}::name")
     return names[0]
 
 
-def _scan_of(array: Any, names: Sequence[str], reverse: bool = False) -> Scan:
+def _make_scan(array: Any, names: Sequence[str]) -> Scan:
     """Return an array, with what its attributes say about its values.
 
     They are those of NetCDF: stored numbers are kept, and what they mean in another unit is beside them.
     """
     attributes = array.attrs
-    values: Any = _Stated(array, _type_of(array.dtype, attributes), reverse)
+    values: Any = _Stated(array, _stated_type(array.dtype, attributes), "MATLAB_class" in attributes)
     if array.nbytes <= _AT_ONCE:
         values = values[()]
     _say_missing(values, attributes)
-    scale, offset = (float(np.ravel(attributes.get(each, usual))[0]) for each, usual in _SCALING)
-    return Scan(values, _axes_of(names, values.shape), scale, offset, SUFFIX)
+    scale, offset = (float(np.ravel(attributes.get(attribute, usual))[0]) for attribute, usual in _SCALING)
+    return Scan(values, _name_axes(names, values.shape), scale, offset, SUFFIX)
 
 
 def write_hdf5(path: Path, values: NDArray[Any], like: Scan, axes: str) -> None:
     """Write values, what they mean and, if they have letters, the names of their axes as one dataset of HDF5."""
     with package("h5py", path).File(path, "w") as file:
         dataset = file.create_dataset("values", data=values, compression="gzip")
-        for (name, usual), number in zip(_SCALING, (like.scale, like.offset), strict=True):
+        for (name, usual), number in zip(_SCALING, (like.scale, like.offset)):
             if number != usual:
                 dataset.attrs[name] = number
         for axis, letter in zip(dataset.dims, axes):
@@ -145,7 +145,7 @@ def write_hdf5(path: Path, values: NDArray[Any], like: Scan, axes: str) -> None:
 _SCALING = (("scale_factor", 1.0), ("add_offset", 0.0))
 
 
-def _type_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
+def _stated_type(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
     """Return the type of stored integers; NetCDF 3 had none without a sign, so an attribute says it."""
     stated = np.asarray(attributes.get("_Unsigned", "")).astype(str).item()
     kind = {"true": "u", "false": "i"}.get(stated.lower())
@@ -170,7 +170,7 @@ def _say_missing(values: Any, attributes: Mapping[str, Any]) -> None:
         say(f"its valid numbers are from {low} to {high}: others are read like these")
 
 
-def _axes_of(names: Sequence[str], shape: Sequence[int]) -> str:
+def _name_axes(names: Sequence[str], shape: Sequence[int]) -> str:
     """Return the letters of axes by their names; of those without known names by their number and lengths."""
     known = [_LETTERS.get(name.lower(), "") for name in names]
     if not any(known):

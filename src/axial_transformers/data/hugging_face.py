@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.arrays import example_of
+from axial_transformers.data.arrays import example_from
 from axial_transformers.data.config import HUB, DataConfig, is_hub_dataset
 from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.examples import Examples, labelled
-from axial_transformers.data.images import Member, PixelKind, at_size, decoded, kind_of_images
+from axial_transformers.data.images import Member, PixelKind, at_size, choose_kind, decoded
 from axial_transformers.data.lazy_array import LazyArray
 from axial_transformers.data.names import Names, joined_names
 from axial_transformers.data.splits import Part, part_of_file, part_of_folder
-from axial_transformers.data.value_range import BYTES, ValueRange, integers, range_of
+from axial_transformers.data.value_range import BYTES, ValueRange, find_range, integers
 from axial_transformers.progress import Progress, renamed
 from axial_transformers.storage import import_extra
 from axial_transformers.wording import engineering
@@ -47,7 +47,7 @@ class PartOfSource(NamedTuple):
             if not self.files:
                 return [self.prefix + key for key in keys]
             places = {str(path.resolve()): name for name, path in self.files}
-            return [f"{places[url]}#{key}" for url, key in zip(self.dataset["__url__"][:], keys, strict=True)]
+            return [f"{places[url]}#{key}" for url, key in zip(self.dataset["__url__"][:], keys)]
         counts = [(self.prefix, len(self.dataset))]
         if self.files:
             parquet = import_module("pyarrow.parquet")
@@ -62,9 +62,8 @@ def is_saved(folder: Path) -> bool:
 
 def pinned(source: str) -> str:
     """Return the name of a data set of the hub with its commit as the revision."""
-    datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
-        return f"{source.partition('@')[0]}@{_builder(datasets, source, ()).hash}"
+        return f"{source.partition('@')[0]}@{_builder(source, ()).hash}"
 
 
 def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
@@ -76,10 +75,9 @@ def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
     Raises:
         ValueError: it cannot be read, or no split is for training, validation or test.
     """
-    datasets = _library(source)
     with parsing(source, "is not read by datasets", ""):
         if files or is_hub_dataset(source):
-            builder = _builder(datasets, source, files)
+            builder = _builder(source, files)
             if not Path(builder.cache_dir).exists():
                 size = builder.info.dataset_size or sum(file.stat().st_size for file in files)
                 amount = f"{engineering(size)}B, a minute for each gigabyte" if size else "of unknown size"
@@ -87,7 +85,7 @@ def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
             builder.download_and_prepare()
             splits = builder.as_dataset()
         else:
-            splits = datasets.load_from_disk(source)
+            splits = import_extra("datasets", "datasets", source).load_from_disk(source)
     named = splits if isinstance(splits, Mapping) else {"train": splits}
     files_by_part = _files_by_part(files) if len(files) > 1 else {}
     parts: dict[Part, PartOfSource] = {}
@@ -101,13 +99,16 @@ def open_parts(source: str, files: Sequence[Path]) -> dict[Part, PartOfSource]:
     return parts
 
 
-def _library(source: str) -> Any:
-    return import_extra("datasets", "datasets", source)  # takes seconds
-
-
-def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
+def _builder(source: str, files: Sequence[Path]) -> Any:
     """Return the builder of a data set, of no other revision than the source names."""
-    builder = datasets.load_dataset_builder(**_named(source, files))
+    datasets = import_extra("datasets", "datasets", source)  # takes seconds
+    if match := HUB.fullmatch(source):
+        named: dict[str, Any] = match.groupdict()
+    else:
+        by_part = _files_by_part(files).items()
+        patterns = {part: [glob.escape(str(file.resolve())) for file in own] for part, own in by_part}
+        named = {"path": BUILDERS[files[0].suffix.lower()], "data_files": patterns}
+    builder = datasets.load_dataset_builder(**named)
     name, _, revision = source.partition("@")
     of_cache = type(builder).__module__ == "datasets.packaged_modules.cache.cache"  # the latest there, without the hub
     if of_cache and revision not in ("", builder.hash):
@@ -115,14 +116,6 @@ def _builder(datasets: Any, source: str, files: Sequence[Path]) -> Any:
             f"{source}: the hub does not answer, and the latest copy is {name}@{builder.hash}: name that"
         )
     return builder
-
-
-def _named(source: str, files: Sequence[Path]) -> dict[str, Any]:
-    """Return the arguments of `load_dataset_builder`."""
-    if match := HUB.fullmatch(source):
-        return match.groupdict()
-    patterns = {part: [glob.escape(str(file.resolve())) for file in own] for part, own in _files_by_part(files).items()}
-    return {"path": BUILDERS[files[0].suffix.lower()], "data_files": patterns}
 
 
 def _files_by_part(files: Sequence[Path]) -> dict[Part, list[Path]]:
@@ -185,12 +178,12 @@ def _chosen(
     wrong = "several columns" if usual else "no column"
     if asked:
         wrong = f"no column {asked}"
-    columns = ", ".join(f"{name} ({_type_of(feature)})" for name, feature in features.items())
+    columns = ", ".join(f"{name} ({_feature_type(feature)})" for name, feature in features.items())
     advice = f"; set {setting} to one of {', '.join(possible)}" if possible else ""
     raise ValueError(f"{source} has {wrong} that can be it: there are {columns}{advice}")
 
 
-def _type_of(feature: Any) -> str:
+def _feature_type(feature: Any) -> str:
     kind = type(feature).__name__
     return str(feature.dtype) if kind == "Value" else kind
 
@@ -215,18 +208,18 @@ class Rows(LazyArray):
         batches = self._batches(range(len(column)), progress)
         if isinstance(first, Member):
             self.range = BYTES
-            self.kind = kind_of_images(chain.from_iterable(batches), options)
+            self.kind = choose_kind(chain.from_iterable(batches), options)
             if self.kind == "gray16":
                 raise ValueError(f"{source} holds pictures of 16 bits: save their values as arrays")
         else:
-            self.range = range_of(source, batches, options.grid, rounding=True)
+            self.range = find_range(source, batches, options.grid, rounding=True)
             if first.dtype == np.uint8:  # images in uint8 are 0..255
-                self.range = ValueRange.around([self.range, example_of(first, source, options)[1]])
+                self.range = ValueRange.around([self.range, example_from(first, source, options)[1]])
         super().__init__(range(len(column)), self._example(first).shape, self.range.type)
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.integer]:
         values = np.empty((len(numbers), *self.shape[1:]), self.dtype)
-        for value, cell in zip(values, self._cells(numbers.tolist()), strict=True):
+        for value, cell in zip(values, self._cells(numbers.tolist())):
             example = self._example(cell)
             if example.shape != value.shape:
                 raise ValueError(
@@ -238,7 +231,7 @@ class Rows(LazyArray):
 
     def _example(self, cell: Any) -> NDArray[np.integer]:
         if self.kind is None:
-            return example_of(integers(cell, self.range), self.source, self.options)[0]
+            return example_from(integers(cell, self.range), self.source, self.options)[0]
         return at_size(cell, decoded(cell, self.kind, self.options), self.options)
 
     def contents(self) -> Iterator[bytes | memoryview]:
@@ -258,7 +251,7 @@ class Rows(LazyArray):
         """Return the image files of rows, or an array [n, *A]; ValueError for arrays of several shapes."""
         cells = self.column[rows].column(0).combine_chunks()
         if hasattr(cells, "field"):
-            return [self._file(cell or {}, row) for row, cell in zip(rows, cells.to_pylist(), strict=True)]
+            return [self._file(cell or {}, row) for row, cell in zip(rows, cells.to_pylist())]
         shape = [len(cells)]
         cells = getattr(cells, "storage", cells)
         while hasattr(cells, "value_lengths"):  # the numpy format of `datasets` takes 700 times as long

@@ -75,7 +75,8 @@ def _unread_part(image: ImageFile.ImageFile) -> str | None:
 
 def upright(image: ImageFile.ImageFile) -> Image.Image:
     """Decode an opened image, and turn it by its EXIF orientation; the numbers of PGM and PPM are those stored."""
-    highest, maxval = 65535 if image.mode == "I" else 255, _maxval(image)
+    highest = 65535 if image.mode == "I" else 255
+    maxval = _maxval(image)
     image.load()
     ImageOps.exif_transpose(image, in_place=True)
     if maxval in (0, highest):
@@ -119,7 +120,7 @@ def is_gray16(image: Image.Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def kind_of_images(files: Iterable[Path | Member], options: DataConfig) -> PixelKind:
+def choose_kind(files: Iterable[Path | Member], options: DataConfig) -> PixelKind:
     """Return the kind as which all images are read: 16-bit if most are; by default rgb or rgba if any is."""
     if options.mode in ("rgb", "rgba"):
         return options.mode
@@ -167,7 +168,7 @@ def decoded(file: Path | Member, kind: PixelKind, options: DataConfig) -> Image.
             if options.background is None or deep:
                 raise ParsingError(f"{file} is transparent in places: data.background=white flattens it")
             image = Image.alpha_composite(Image.new("RGBA", image.size, options.background), image.convert("RGBA"))
-        return image.convert(MODES[kind])
+        return image if image.mode == MODES[kind] else image.convert(MODES[kind])
 
 
 def at_size(
@@ -216,10 +217,10 @@ def _mask_in(path: Path) -> NDArray[np.bool_]:
     with opened(path) as header:
         image = upright(header)
     if is_transparent(image):
-        pixels = image.convert("RGBA").getchannel("A")
-    else:
-        pixels = image if image.mode in ("1", "L", "RGB") or is_gray16(image) else image.convert("RGB")
-    values = np.atleast_3d(np.asarray(pixels))
+        image = image.convert("RGBA").getchannel("A")
+    elif not is_gray16(image):
+        image = image.convert("RGB")
+    values = np.atleast_3d(np.asarray(image))
     known = values.any(axis=2)
     shades = len(np.unique(values[known], axis=0))
     if shades > 1:  # as of soft edges, or of JPEG

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.names import positions_of
+from axial_transformers.data.names import find_positions
 
 _AT_A_TIME = 1024
 Values: TypeAlias = "NDArray[np.integer] | LazyArray"
@@ -47,7 +47,7 @@ class LazyArray(ABC):
             return self[first][tuple(others) if of_one else (slice(None), *others)]
         if isinstance(indices, int | np.integer):
             return self[[indices]][0]
-        return self.read(positions_of(indices, len(self)) + self.numbers.start)
+        return self.read(find_positions(indices, len(self)) + self.numbers.start)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.integer]:
         return self[:].astype(dtype or self.dtype, copy=False)
@@ -65,14 +65,14 @@ class LazyArray(ABC):
 
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield what a fingerprint covers."""
-        return bytes_of(self)
+        return read_bytes(self)
 
     def bounds(self) -> Sequence[int]:
         """Return the positions between which parts may begin and end."""
         return range(len(self) + 1)
 
 
-def part_of(values: Values, chosen: slice) -> Values:
+def take_part(values: Values, chosen: slice) -> Values:
     """Return consecutive examples; of those in memory, a copy if fewer than half, so that the others can be freed."""
     if isinstance(values, LazyArray):
         return values.part(chosen)
@@ -80,17 +80,17 @@ def part_of(values: Values, chosen: slice) -> Values:
     return part if 2 * len(part) >= len(values) else np.array(part)
 
 
-def contents_of(values: Values) -> Iterator[bytes | memoryview]:
+def fingerprint_contents(values: Values) -> Iterator[bytes | memoryview]:
     """Yield what a fingerprint of values covers."""
-    return values.contents() if isinstance(values, LazyArray) else bytes_of(values)
+    return values.contents() if isinstance(values, LazyArray) else read_bytes(values)
 
 
-def bounds_of(values: Values) -> Sequence[int]:
+def part_bounds(values: Values) -> Sequence[int]:
     """Return the positions between which parts of values may begin and end."""
     return values.bounds() if isinstance(values, LazyArray) else range(len(values) + 1)
 
 
-def bytes_of(values: Values) -> Iterator[memoryview]:
+def read_bytes(values: Values) -> Iterator[memoryview]:
     """Yield the bytes of values, some examples at a time."""
     for start in range(0, len(values), _AT_A_TIME):
         yield np.ascontiguousarray(values[start : start + _AT_A_TIME]).data

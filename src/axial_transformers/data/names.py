@@ -28,13 +28,13 @@ class Names(Sequence[str]):
             return self._name(int(self._numbers[index]))
         if isinstance(index, slice):
             return Names(self._numbers[index], self._name)
-        numbers = [self._numbers[i] for i in positions_of(index, len(self))]
+        numbers = [self._numbers[i] for i in find_positions(index, len(self))]
         return Names(np.array(numbers, np.int64), self._name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
             return NotImplemented
-        return len(self) == len(other) and all(own == name for own, name in zip(self, other, strict=True))
+        return len(self) == len(other) and all(own == name for own, name in zip(self, other))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -42,7 +42,7 @@ class Names(Sequence[str]):
         return f"{[*self[:3]]}, {len(self):,} in all" if len(self) > 3 else str([*self])
 
 
-def positions_of(indices: Any, count: int) -> NDArray[np.int64]:
+def find_positions(indices: Any, count: int) -> NDArray[np.int64]:
     """Return the positions, from 0, that a slice, positions, or booleans [count] select."""
     if isinstance(indices, slice):
         return np.arange(*indices.indices(count))
@@ -67,6 +67,6 @@ def joined_names(parts: Sequence[tuple[str, Sequence[str]]]) -> Names:
     def name(number: int) -> str:
         part = int(np.searchsorted(starts, number, side="right")) - 1
         prefix, names = parts[part]
-        return prefix + names[number - int(starts[part])]
+        return prefix + names[number - starts[part]]
 
-    return Names(range(int(starts[-1])), name)
+    return Names(range(starts[-1]), name)

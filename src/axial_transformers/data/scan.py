@@ -40,14 +40,18 @@ def usual_axes(count: int, channels: bool = False) -> str:
     return _AXES.get(count - channels, "?") + "C" * channels
 
 
-def header_of(path: Path, affine: NDArray[np.float64], like: Any = None) -> bytes:
+def make_header(path: Path, affine: NDArray[np.float64], like: Any = None) -> bytes:
     """Return a NIfTI header with this affine [4, 4], voxels [W, H, D] to millimetres.
 
     Args:
-        like: a header of nibabel, of another format.
+        like: a header of nibabel, of another format. None: the affine is one of DICOM or ITK.
     """
     kind = package("nibabel", path).Nifti1Header
-    header = kind.from_header(like) if like else kind()
+    if like:
+        header = kind.from_header(like)
+    else:
+        header = kind()
+        affine = np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine  # DICOM and ITK count to the left and posterior
     header.set_sform(affine, 1)
     header.set_qform(affine, 1)
     header.set_xyzt_units("mm")

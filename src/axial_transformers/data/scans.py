@@ -15,7 +15,7 @@ from axial_transformers.data.errors import ParsingError, parsing, say, saying_on
 from axial_transformers.data.hdf5_and_zarr import SUFFIX, chosen_array, read_hdf5, read_zarr, write_hdf5
 from axial_transformers.data.images import opened
 from axial_transformers.data.npy import mapped
-from axial_transformers.data.scan import Scan as Scan, header_of, package, usual_axes
+from axial_transformers.data.scan import Scan as Scan, make_header, package, usual_axes
 from axial_transformers.storage.files import source_path, written_whole
 
 WRITTEN = (".nii", ".nii.gz", ".tif", ".tiff", SUFFIX, ".npy")
@@ -94,8 +94,8 @@ def with_axes(path: str | Path, scan: Scan, axes: str | None) -> Scan:
 
 def advice_on(path: Path) -> str | None:
     """Return a line about a file of a format that is not read: with what to convert it; None for others."""
-    suffix = suffix_of(path)
-    return f"{path} is {_CONVERTED[suffix]}" if suffix in _CONVERTED else None
+    advice = _CONVERTED.get(suffix_of(path))
+    return advice and f"{path} is {advice}"
 
 
 def parted(path: str | Path) -> tuple[Path, str]:
@@ -118,16 +118,16 @@ def _read_nibabel(path: Path) -> Scan:
         if file.read(4) == b"ENVI":
             raise ParsingError(f"{path} is {_ENVI}")
     image = nibabel.load(path)
-    values = _without_short_axes(mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T)
-    scale, offset = _scaling_of(path, image.dataobj)
+    values = mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T
+    scale, offset = _read_scaling(path, image.dataobj)
     if isinstance(image, nibabel.Nifti1Image):
         header, suffix = bytes(image.header.binaryblock), suffix_of(path)
     else:
-        header, suffix = _geometry_of(nibabel, path, image), ".nii.gz"
-    return Scan(values, usual_axes(values.ndim), scale, offset, suffix, header)
+        header, suffix = _read_geometry(nibabel, path, image), ".nii.gz"
+    return _usual_scan(values, scale, offset, suffix, header)
 
 
-def _scaling_of(path: Path, stored: Any) -> tuple[float, float]:
+def _read_scaling(path: Path, stored: Any) -> tuple[float, float]:
     """Return slope and intercept; AFNI has a slope for each volume."""
     scaling = getattr(stored, "scaling", None)
     slopes = np.unique(1.0 if scaling is None else scaling)
@@ -136,7 +136,7 @@ def _scaling_of(path: Path, stored: Any) -> tuple[float, float]:
     return float(stored.slope * slopes[0]), float(stored.inter)
 
 
-def _geometry_of(nibabel: Any, path: Path, image: Any) -> bytes:
+def _read_geometry(nibabel: Any, path: Path, image: Any) -> bytes:
     """Return the geometry of an image in a pair of files, or of another format than NIfTI."""
     if isinstance(image, nibabel.Nifti1Pair):  # whose header is one of NIfTI but for where its values are
         kind = nibabel.Nifti2Header if isinstance(image, nibabel.Nifti2Pair) else nibabel.Nifti1Header
@@ -146,14 +146,14 @@ def _geometry_of(nibabel: Any, path: Path, image: Any) -> bytes:
         return bytes(header.binaryblock)
     if isinstance(image, nibabel.AnalyzeImage):
         say("Analyze does not say which side is left: as nibabel takes it, the first voxel is at the right")
-    return header_of(path, image.affine, image.header)
+    return make_header(path, image.affine, image.header)
 
 
-def _without_short_axes(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values without axes of length 1 before the last two."""
+def _usual_scan(values: NDArray[Any], *about: Any) -> Scan:
+    """Return a scan of values with the usual axes, without those of length 1 before the last two."""
     while values.ndim > 2 and len(values) == 1:
         values = values[0]
-    return values
+    return Scan(values, usual_axes(values.ndim), *about)
 
 
 def _read_tiff(path: Path) -> Scan:
@@ -183,9 +183,7 @@ def _read_itk(path: Path) -> Scan:
     affine = np.eye(4)
     affine[:axes, :axes] = turned[:axes, :axes]
     affine[:axes, 3] = image.GetOrigin()[:axes]
-    header = header_of(path, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine)  # ITK counts to the left and posterior
-    values = _without_short_axes(values)
-    return Scan(values, usual_axes(values.ndim), suffix=".nii.gz", header=header)
+    return _usual_scan(values, 1.0, 0.0, ".nii.gz", make_header(path, affine))
 
 
 def _read_fits(path: Path, name: str = "") -> Scan:
@@ -205,8 +203,7 @@ def _read_fits(path: Path, name: str = "") -> Scan:
     middle = -128 if values.itemsize == 1 else 1 << (8 * values.itemsize - 1)
     if values.dtype.kind in "iu" and (scale, offset) == (1, middle):
         values, offset = fits.getdata(path, place, uint=True, ignore_blank=True), 0.0
-    values = _without_short_axes(values)
-    return Scan(values, usual_axes(values.ndim), scale, offset, SUFFIX)
+    return _usual_scan(values, scale, offset, SUFFIX)
 
 
 class _Format(NamedTuple):
@@ -254,9 +251,9 @@ _DETACHED = {".hdr": (".img",), ".head": (".BRIK", ".BRIK.gz"), ".mhd": (".raw",
 def files_of(path: Path) -> list[Path]:
     """Return the files of a scan: of a folder, a header and its values, or one file."""
     if path.is_dir():
-        return [each for each in path.rglob("*") if each.is_file()]
+        return [file for file in path.rglob("*") if file.is_file()]
     beside = [path.with_suffix(suffix) for suffix in _DETACHED.get(suffix_of(path), ())]
-    return [path, *(each for each in beside if each.is_file())]
+    return [path, *(file for file in beside if file.is_file())]
 
 
 def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
@@ -273,7 +270,14 @@ def write_scan(path: Path, values: NDArray[Any], like: Scan) -> None:
         if suffix in (".nii", ".nii.gz"):
             if "C" in axes:
                 raise ParsingError(f"{path}: channels are not written as NIfTI: give a name in .npy")
-            _nifti_image(path, values, like).to_filename(aside)
+            nibabel = package("nibabel", path)
+            header = _as_header(like)
+            header["vox_offset"] = 0  # extensions are not kept
+            header.set_data_dtype(values.dtype)
+            kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
+            image = kind(values.T, None, header, dtype=values.dtype)
+            image.header.set_slope_inter(like.scale, like.offset)
+            image.to_filename(aside)
         elif suffix in (".tif", ".tiff"):
             codes = {"axes": axes.translate(str.maketrans("LWHD", "QXYZ"))} if axes else {}
             planes = "contig" if axes.endswith("C") and values.shape[-1] > 1 else None
@@ -309,14 +313,3 @@ def _as_header(scan: Scan) -> Any:
     nibabel = import_module("nibabel")
     is_second = len(scan.header) == nibabel.Nifti2Header.sizeof_hdr
     return (nibabel.Nifti2Header if is_second else nibabel.Nifti1Header)(scan.header or None)
-
-
-def _nifti_image(path: Path, values: NDArray[Any], like: Scan) -> Any:
-    nibabel = package("nibabel", path)
-    header = _as_header(like)
-    kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
-    header["vox_offset"] = 0  # extensions are not kept
-    header.set_data_dtype(values.dtype)
-    image = kind(values.T, None, header, dtype=values.dtype)
-    image.header.set_slope_inter(like.scale, like.offset)
-    return image

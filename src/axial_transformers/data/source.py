@@ -21,7 +21,7 @@ from axial_transformers.data.errors import ParsingError, say
 from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.folders import files_below, gather, natural_key
 from axial_transformers.data.images import PixelKind
-from axial_transformers.data.lazy_array import Values, bounds_of
+from axial_transformers.data.lazy_array import Values, part_bounds
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -30,7 +30,7 @@ from axial_transformers.data.splits import (
     part_of_file,
     part_of_folder,
 )
-from axial_transformers.data.value_range import BYTES, ValueRange, integers
+from axial_transformers.data.value_range import BYTES, ValueRange
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import source_path
 from axial_transformers.wording import counted
@@ -98,7 +98,7 @@ def open_source(name: str | Path, config: DataConfig | None = None, progress: Pr
     return Source(name, path, listing, config, progress)
 
 
-def name_of(source: str | Path) -> str:
+def source_name(source: str | Path) -> str:
     """Return the name of a source as a string: that of the path `digits` is not that of the bundled digits."""
     return f"./{source}" if source == Path("digits") else str(source)
 
@@ -197,7 +197,7 @@ class Source:
         with warnings.catch_warnings(action="ignore"):  # `part` gives the same ones
             if kind == "scan":
                 scan = self.scan(files[0])
-                lengths = dict(zip(scan.axes, scan.values.shape, strict=True))
+                lengths = dict(zip(scan.axes, scan.values.shape))
                 lengths = {letter: length for letter, length in lengths.items() if letter not in "NC"}
                 return "".join(lengths), [tuple(lengths.values())]
             if kind == "array":
@@ -217,7 +217,7 @@ class Source:
         """Return the examples of one split; see `load`."""
         if split not in get_args(Split):
             raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
-        examples = self._examples_of(split)
+        examples = self._read_part(split)
         size = self.config.size
         if self._holds_examples and self.config.cut == "tiles" and examples.shape[-2:] != (size, size):
             examples = self._in_tiles(examples)
@@ -241,7 +241,7 @@ class Source:
             )
         return examples
 
-    def _examples_of(self, split: Split) -> Examples:
+    def _read_part(self, split: Split) -> Examples:
         """Return the examples of one split, not yet cut into tiles; of blocks in order, whole slabs."""
         if self.listing.is_one_file and split != "all":
             if self.listing.kind == "image":
@@ -260,7 +260,7 @@ class Source:
             return self._consecutive(self._read(train), split)
         names = [self._below[file].as_posix() for file in train]
         assigned = hashed_parts(names, self.config.seed, *self._shares)
-        files = [file for file, part in zip(train, assigned, strict=True) if part == split]
+        files = [file for file, part in zip(train, assigned) if part == split]
         if not files:
             raise self._empty(split)
         return self._read(files)
@@ -276,10 +276,11 @@ class Source:
                 )
 
     def _consecutive(self, examples: Examples, split: Split) -> Examples:
-        bounds = bounds_of(examples.values)
+        bounds = part_bounds(examples.values)
         chosen = consecutive_part(len(bounds) - 1, split, *self._shares)
         if chosen.start == chosen.stop:
-            raise self._empty(split, "give more examples, or smaller blocks by data.size")
+            smaller = ", or smaller blocks by data.size" * isinstance(examples.values, Blocks)
+            raise self._empty(split, f"give more examples{smaller}")
         return examples.part(slice(bounds[chosen.start], bounds[chosen.stop]))
 
     def _empty(self, split: Split, advice: str = "give more examples") -> EmptySplitError:
@@ -358,13 +359,13 @@ class Source:
         root = scans.parted(self.path)[0].parent if self.listing.is_one_file else self.path
         arrays, names, owners = gather(root, items, self._arrays_in, self.config.skip_bad, self._progress)
         values_range = BYTES
-        if not self._of_bytes:
+        if not self._holds_bytes:
             grid = self.config.grid
             ranges = [range_of_array(name, array, grid, rounding=True) for name, array in zip(names, arrays)]
             values_range = ValueRange.around(ranges)
         values: Values
         names_of_values: Sequence[str]
-        if self._of_pixels and not self.config.divides:
+        if self._holds_pixels and not self.config.divides:
             values, names_of_values = joined_alike(arrays, names, values_range, self.path), names
         else:
             values, names_of_values, owners_of_blocks = cut(arrays, names, self.config, values_range, self.path)
@@ -372,8 +373,8 @@ class Source:
         return Examples(
             values=values,
             names=names_of_values,
-            range=values_range.modelled(self.path, None if self._of_bytes else self.config.num_values),
-            **self._labels_of([items[owner] for owner in owners]),
+            range=values_range.modelled(self.path, None if self._holds_bytes else self.config.num_values),
+            **self._class_labels([items[owner] for owner in owners]),
         )
 
     @property
@@ -383,19 +384,19 @@ class Source:
         return self.listing.kind == "array" and not is_cut
 
     @property
-    def _of_pixels(self) -> bool:
+    def _holds_pixels(self) -> bool:
         return self.listing.kind in ("image", "video")
 
     @property
-    def _of_bytes(self) -> bool:
+    def _holds_bytes(self) -> bool:
         """True for pictures and videos of 8 bits."""
-        return self._of_pixels and self._pixel_kind != "gray16"
+        return self._holds_pixels and self._pixel_kind != "gray16"
 
     @cached_property
     def _pixel_kind(self) -> PixelKind:
         """The channels as which all pictures or videos are read."""
-        kind_of = images.kind_of_images if self.listing.kind == "image" else video.kind_of_videos
-        return kind_of(self.listing.files, self.config)
+        reader = images if self.listing.kind == "image" else video
+        return reader.choose_kind(self.listing.files, self.config)
 
     def _arrays_in(self, file: Path) -> Iterator[tuple[str, Sliced]]:
         """Yield the arrays [*A, C] of a file, with suffixes of their names."""
@@ -415,7 +416,7 @@ class Source:
         else:
             yield "", volume_in(file, self.config)
 
-    def _labels_of(self, files: Sequence[Path]) -> dict[str, Any]:
+    def _class_labels(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return the classes of examples of these files, as fields of `Examples`; nothing without classes."""
         if self._classes is None:
             return {}
@@ -426,7 +427,7 @@ class Source:
     @cached_property
     def _classes(self) -> dict[Path, str] | None:
         """The sub-folder in which each picture or video lies; None if one lies in none."""
-        if not self._of_pixels or self.listing.is_one_file:
+        if not self._holds_pixels or self.listing.is_one_file:
             return None
         classes = {file: path.parts[0] for file, path in self._below.items() if path.parts[1:]}
         loose = len(self._below) - len(classes)
@@ -454,20 +455,20 @@ def joined_alike(
     Raises:
         ValueError: arrays of different shapes.
     """
-    for array, name in zip(arrays, names, strict=True):
+    for array, name in zip(arrays, names):
         if array.shape != arrays[0].shape:
             raise ValueError(f"{where}: {differing(names[0], arrays[0].shape, name, array.shape)}")
     values = np.empty((len(arrays), *arrays[0].shape), values_range.type)
     while arrays:
-        last = np.asarray(arrays.pop())
-        values[len(arrays)] = integers(last, values_range)
+        last = arrays.pop()
+        values[len(arrays)] = last
     return values
 
 
 def list_files(source: Path, config: DataConfig) -> Listing:
     """Return what is read of a file or a folder, and what is not."""
     if scans.is_scan(source) or not source.is_dir():
-        return Listing(_kind_of_file(source, config), [source], [], is_one_file=True)
+        return Listing(_file_kind(source, config), [source], [], is_one_file=True)
     shown, left_out = files_below(source)
     if left_out:
         say(f"{left_out} in {source}")
@@ -475,7 +476,7 @@ def list_files(source: Path, config: DataConfig) -> Listing:
         return Listing("arrow", [file for file in shown if file.suffix == ".arrow"], [])
     by_kind: defaultdict[str, list[Path]] = defaultdict(list)
     for file in shown:
-        if kind := _kind_of_file(file, config):
+        if kind := _file_kind(file, config):
             by_kind[kind].append(file)
     pictures = by_kind.pop("image", [])
     if config.frames is not None:
@@ -493,7 +494,7 @@ def list_files(source: Path, config: DataConfig) -> Listing:
     return Listing(kind, files, others, is_one_file=files == [source])
 
 
-def _kind_of_file(file: Path, config: DataConfig) -> str:
+def _file_kind(file: Path, config: DataConfig) -> str:
     """Return one of `KINDS_OF_FOLDER`, or "" for a file that is not read."""
     suffix = file.suffix.lower()
     if scans.is_scan(file):

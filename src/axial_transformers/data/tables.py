@@ -55,7 +55,7 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
         ValueError: no table, or no column of numbers; and a column whose commas may stand before decimals or thousands.
     """
     with parsing(path):
-        marks, cells = _cells_of(path, decimal)
+        marks, cells = _read_cells(path, decimal)
     titled = not any(_NUMBER.fullmatch(_with_point(cell, mark)) for cell in cells[0] for mark in marks)
     titles = cells[0].tolist() if titled else [f"column {i + 1}" for i in range(cells.shape[1])]
     body = cells[titled:]
@@ -63,12 +63,12 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     classes: NDArray[Any] | None = None
     columns: list[_Column] = []
     others: list[str] = []
-    for title, column in zip(titles, body.T, strict=True):
+    for title, column in zip(titles, body.T):
         if title == label_column:
             classes = column
             kept &= _is_known(column)
             continue
-        numbers = None if _TIMES.search(title) else _numbers_of(f"{path}: column {title}", column, marks)
+        numbers = None if _TIMES.search(title) else _read_numbers(f"{path}: column {title}", column, marks)
         if numbers is None:
             others.append(title)
         else:
@@ -118,23 +118,29 @@ def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, s
         if any(titles):
             writer.writerow(titles)
         for row in values.tolist():
-            writer.writerow(f"{each:.0f}" if kind == "int" else each for each, (_, kind) in zip(row, columns))
+            writer.writerow(f"{number:.0f}" if kind == "int" else number for number, (_, kind) in zip(row, columns))
 
 
-def _cells_of(path: Path, decimal: str | None) -> tuple[str, NDArray[Any]]:
+def _read_cells(path: Path, decimal: str | None) -> tuple[str, NDArray[Any]]:
     """Return the marks that may stand before decimals, and the text of all cells [rows, columns]."""
     pandas = import_extra("tables", "pandas", str(path))
     text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     end = "\n" if "\n" in text else "\r"
     lines = text.strip("\r\n").split(end)
-    separator = _separator_of(path, lines[0], lines[-1])
-    options = {"header": None, "dtype": object, "keep_default_na": False}  # pandas would guess types by parts
-    cells = pandas.read_csv(io.StringIO(text), sep=separator, lineterminator=end, **options)
+    separator = _find_separator(path, lines[0], lines[-1])
+    cells = pandas.read_csv(
+        io.StringIO(text),
+        sep=separator,
+        lineterminator=end,
+        header=None,
+        dtype=object,  # pandas would guess types by parts
+        keep_default_na=False,
+    )
     marks = decimal or ("." if separator == "," else ".,")
     return marks, np.vectorize(str.strip, otypes=[object])(cells.to_numpy())
 
 
-def _separator_of(path: Path, first: str, last: str) -> str:
+def _find_separator(path: Path, first: str, last: str) -> str:
     """Return a tab for .tsv, else what the first and the last line have equally often, else a comma."""
     if path.suffix.lower() == ".tsv":
         return "\t"
@@ -144,7 +150,7 @@ def _separator_of(path: Path, first: str, last: str) -> str:
     return ","
 
 
-def _numbers_of(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDArray[np.float64]] | None:
+def _read_numbers(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDArray[np.float64]] | None:
     """Return int or float, and the numbers of cells, NaN for gaps; None for text, or where half of them are gaps."""
     known = _is_known(column)
     cells = column[known].tolist()

@@ -85,7 +85,7 @@ class ValueRange(NamedTuple):
 BYTES = ValueRange(0, 255)
 
 
-def range_of(
+def find_range(
     where: object, parts: Iterable[NDArray[Any]], known: tuple[float, float] | None = None, rounding: bool = False
 ) -> ValueRange:
     """Return the range of an array's parts; of floats, that of their integers on the `known` grid, or on their own.
@@ -96,6 +96,7 @@ def range_of(
     Raises:
         ValueError: in one line, for floats on no grid, and for other numbers than integers.
     """
+    grid = Grid(*known) if known else None
     different = np.zeros(0)
     ranges: list[ValueRange] = []
     loss = 0.0
@@ -109,8 +110,7 @@ def range_of(
             raise ValueError(
                 f"{where} holds {values.dtype} values with NaN or infinity: replace these, or cut them off"
             )
-        if rounding and known:
-            grid = Grid(*known)
+        if rounding and grid:
             rounded = grid.floats(grid.integers(values), values.dtype)
             loss = max(loss, float(np.abs(rounded.astype(np.float64) - values).max(initial=0)))
             values = rounded
@@ -118,23 +118,21 @@ def range_of(
         if len(different) > MAX_STEPS:
             break
     if loss:
-        say(f"{where} is rounded to {Grid(*known or (1, 0))}, as data.grid says, by at most {loss:.3g}")
+        say(f"{where} is rounded to {grid}, as data.grid says, by at most {loss:.3g}")
     if different.size:
-        ranges = [_range_of_floats(where, different, known)]
+        ranges = [_find_float_range(where, different, grid)]
     whole = ValueRange.around(ranges)
     whole.modelled(where)
     return whole
 
 
-def _range_of_floats(where: object, different: NDArray[np.floating], known: tuple[float, float] | None) -> ValueRange:
+def _find_float_range(where: object, different: NDArray[np.floating], known: Grid | None) -> ValueRange:
     """Return the range of the integers of floats, which are sorted and differ."""
-    grid: Grid | None = None
-    if known:
-        grid = Grid(*known)
-    elif len(different) <= MAX_STEPS:
+    grid = known
+    if grid is None and len(different) <= MAX_STEPS:
         grid = Grid.of(different)
     if grid is None or not grid.holds(different):
-        raise ValueError(f"{where} holds {_described(different, grid if known else None)}")
+        raise ValueError(f"{where} holds {_described(different, known)}")
     values_range = ValueRange.of(grid.integers(different))
     return values_range._replace(grid=None if grid == (1, 0) else grid)
 
@@ -148,7 +146,8 @@ def integers(values: NDArray[Any], values_range: ValueRange) -> NDArray[np.integ
 
 
 def _described(values: NDArray[np.floating], known: Grid | None) -> str:
-    low, high = float(values[0]), float(values[-1])
+    low = float(values[0])
+    high = float(values[-1])
     numbers = f"{values.dtype} values {low:.6g}..{high:.6g}"
     if known is not None:
         return f"{numbers}, not all at {known}, as the model knows them: round them to it"

@@ -13,7 +13,7 @@ from axial_transformers.data import bair_videos, images
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.errors import ParsingError, parsing, say
 from axial_transformers.data.folders import natural_key
-from axial_transformers.data.images import MODES, PixelKind, at_size, decoded, kind_of_images
+from axial_transformers.data.images import MODES, PixelKind, at_size, decoded
 from axial_transformers.storage import import_extra
 
 MISSING = 0.05
@@ -46,24 +46,23 @@ def read_videos(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tu
         yield suffix, np.stack(values)
 
 
-def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
+def choose_kind(videos: Sequence[Path], options: DataConfig) -> PixelKind:
     """Return the kind as which all videos are read: by default rgb, and of folders of frames that of their images."""
     if any(video.suffix.lower() in SUFFIXES and video.is_file() for video in videos):
         pyav()
     if all(video.is_dir() for video in videos):
-        return kind_of_images([frame for video in videos for frame in frames_in(video)], options)
+        return images.choose_kind([frame for video in videos for frame in frames_in(video)], options)
     return "rgb" if options.mode == "auto" else options.mode
 
 
-def is_frame(file: Path) -> bool:
-    """Return True if a file can be one frame of a video."""
-    suffix = file.suffix.lower()
-    return suffix in images.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
-
-
 def frames_in(folder: Path) -> list[Path]:
-    """Return the images of a folder, frame 10 after frame 9."""
-    return sorted(filter(is_frame, folder.iterdir()), key=natural_key)
+    """Return the images of a folder that can be frames, frame 10 after frame 9."""
+    frames: list[Path] = []
+    for file in folder.iterdir():
+        suffix = file.suffix.lower()
+        if suffix in images.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith("."):
+            frames.append(file)
+    return sorted(frames, key=natural_key)
 
 
 def _videos_in(file: Path, kind: PixelKind, options: DataConfig) -> Iterator[tuple[str, Iterator[Image.Image]]]:
@@ -84,7 +83,7 @@ def _decoded(video: Path) -> Iterator[Image.Image]:
         track = container.streams.video[0]
         track.codec_context.thread_count = 1
         times: list[float] = []
-        stated = _seconds_of(container, track)
+        stated = _stated_seconds(container, track)
         for number, frame in enumerate(container.decode(track)):
             if frame.is_corrupt:
                 raise ParsingError(f"{video} is damaged at frame {number}: replace or remove it")
@@ -106,7 +105,7 @@ def _say_if_cut_off(video: Path, times: Sequence[float], stated: float) -> None:
         say(f"{video} has only {count:,} frames, of the {stated:.2f} seconds that it states, as a file that is cut off")
 
 
-def _seconds_of(container: Any, track: Any) -> float:
+def _stated_seconds(container: Any, track: Any) -> float:
     """Return how long the header says that a track is; 0 if it does not."""
     if track.duration:
         return float(track.duration * track.time_base)

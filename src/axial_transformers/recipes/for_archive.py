@@ -14,7 +14,7 @@ import numpy as np
 from axial_transformers.compression.archive import UNLIMITED, Limit, input_limit, tell
 from axial_transformers.compression.contents import Contents, read_contents
 from axial_transformers.data import Examples, Source, open_source
-from axial_transformers.data.source import name_of
+from axial_transformers.data.source import source_name
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.other_codecs import coded_sizes
@@ -27,7 +27,7 @@ from axial_transformers.recipes.custom import (
     of_own_data,
     with_levels,
 )
-from axial_transformers.recipes.prepare import Prepared, begin_with, decide_costs, decide_cut, decide_model
+from axial_transformers.recipes.prepare import Prepared, begin_with, decide_cut, decide_model, finish_preparing
 from axial_transformers.training import RunConfig, RunState, read_run
 from axial_transformers.training.fit import Evaluate
 from axial_transformers.training.metrics import Metric
@@ -98,13 +98,13 @@ def prepare_for_archive(
     """
     begun = read_run(folder)
     if begun:
-        run = replace(begun.run, source=name_of(source)).changed({"training.minutes": MINUTES, **settings})
+        run = replace(begun.run, source=source_name(source)).changed({"training.minutes": MINUTES, **settings})
         if run.data != begun.run.data:
             raise ValueError(f"{folder} was begun with other settings of data: remove it, or name another archive")
     else:
         run = _new_run(source, folder, start_from).changed(settings)
     opened = open_source(source, run.data, progress("reading files"))
-    block = None if begun or run.data.size else _block_of_slices(opened)
+    block = None if begun or run.data.size else _slice_block(opened)
     if block is not None:
         run = run.changed({"data.size": block})
     run, opened = decide_cut(run, opened)
@@ -116,8 +116,8 @@ def prepare_for_archive(
     contents = read_contents(opened, run.model, only_data)
     tell(contents)
     if begun is None and not run.start_from:
-        run = narrow_for_archive(run, _bytes_of_value(examples, progress) * contents.values)
-    prepared = decide_costs(run, opened, examples, examples, None, begun, progress)
+        run = narrow_for_archive(run, _value_bytes(examples, progress) * contents.values)
+    prepared = finish_preparing(run, opened, examples, examples, None, begun, progress)
     limit = UNLIMITED if force else input_limit(contents, run.model)
     ready = PreparedArchive(prepared=prepared, contents=contents, limit=limit)
     if begun is None:
@@ -132,7 +132,7 @@ def prepare_for_archive(
 
 def _new_run(source: str | Path, folder: Path, start_from: str | None) -> RunConfig:
     """Return a run on all that a source holds."""
-    run = replace(of_own_data(name_of(source)), out=folder, samples=0)
+    run = replace(of_own_data(source_name(source)), out=folder, samples=0)
     if start_from is not None:
         run = begin_with(run, start_from)
     return run.changed(
@@ -146,9 +146,9 @@ def _new_run(source: str | Path, folder: Path, start_from: str | None) -> RunCon
     )
 
 
-def _block_of_slices(source: Source) -> tuple[int, ...] | None:
+def _slice_block(source: Source) -> tuple[int, ...] | None:
     """Return the block of large images in one array that are slices of a volume: neighbours are alike, as rows are."""
-    if not source.listing.is_one_file or source.path.suffix.lower() not in (".npy", ".npz"):
+    if source.listing.kind != "array" or not source.listing.is_one_file:
         return None
     _, sizes = source.example_axes
     if not sizes or len(sizes[0]) != 2 or max(sizes[0]) <= MAX_WHOLE:
@@ -178,7 +178,7 @@ def _foreseeing(values: int, others: float, limit: Limit, usual: Evaluate) -> Ev
     return evaluate
 
 
-def _bytes_of_value(examples: Examples, progress: NamedProgress) -> float:
+def _value_bytes(examples: Examples, progress: NamedProgress) -> float:
     """Return how many bytes a value the best of other codecs takes for a sample."""
     count = max(1, SAMPLED // prod(examples.values.shape[1:]))
     values = np.asarray(examples.spread(count)[:].values)

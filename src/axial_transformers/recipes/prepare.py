@@ -7,7 +7,7 @@ decide_model         the model and the training that suit these examples
 part("validation")   read the others
 know_values          the model knows the values of all parts
 with_levels          of few values in a wide range, the model codes the ranks
-decide_costs         the precision, and what a step needs
+finish_preparing     the precision, what a step needs, and facts about the data
 """
 
 import logging
@@ -21,7 +21,7 @@ import torch
 
 from axial_transformers.data import EmptySplitError, Examples, Source, is_hub_dataset, open_source
 from axial_transformers.data.hugging_face import pinned
-from axial_transformers.data.source import Listing, name_of
+from axial_transformers.data.source import Listing, source_name
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Display, NamedProgress, silent
@@ -34,7 +34,7 @@ from axial_transformers.recipes.custom import (
     tiled,
     with_levels,
 )
-from axial_transformers.recipes.watching import evaluation_of, examples_to_watch, fault_of, pictures_of
+from axial_transformers.recipes.watching import examples_to_watch, find_fault, make_evaluation, make_pictures
 from axial_transformers.training import Facts, RunConfig, RunRecord, RunState, read_run, train
 from axial_transformers.training.costs import StepCosts, check_memory, step_costs
 from axial_transformers.training.fit import Evaluate, decide_needs_label
@@ -99,8 +99,8 @@ class Prepared:
             self.examples,
             replace(run, source=_absolute(run.source)),
             run.out,
-            evaluate=wrap(evaluation_of(watched, run, self.progress)),
-            sample=pictures_of(watched, run),
+            evaluate=wrap(make_evaluation(watched, run, self.progress)),
+            sample=make_pictures(watched, run),
             resume=self.begun is not None,
             facts=replace(self.facts, command=None if command is None else tuple(command)),
             progress=display,
@@ -110,7 +110,7 @@ class Prepared:
         """Return what is wrong with the result of `train`, and what to do; None: nothing that shows."""
         if result.best_bits_per_dim is None:
             return None
-        return fault_of(self.run, self.watched, result.best_bits_per_dim, self.progress)
+        return find_fault(self.run, self.watched, result.best_bits_per_dim, self.progress)
 
 
 def prepare(
@@ -127,7 +127,7 @@ def prepare(
         FileNotFoundError: no such source.
         ValueError: no examples of such a run; or a step does not fit into memory.
     """
-    asked = request if isinstance(request, RunConfig) else of_own_data(name_of(request))
+    asked = request if isinstance(request, RunConfig) else of_own_data(source_name(request))
     if not asked.source:
         raise ValueError(f"recipe {asked.recipe} has no data of its own: axial train {asked.recipe} FOLDER_OR_FILE")
     run, source = decide_cut(asked, open_source(asked.source, asked.data, progress("reading files")))
@@ -143,7 +143,7 @@ def prepare(
     check_shape(others["validation"], run.model, f"{run.source}, validation")
     run = know_values(run, asked, others)
     run = with_levels(run, asked, [examples, *others.values()])
-    return decide_costs(run, source, examples, others["validation"], others.get("test"), begun, progress)
+    return finish_preparing(run, source, examples, others["validation"], others.get("test"), begun, progress)
 
 
 def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
@@ -159,8 +159,10 @@ def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
         run = run.decided({"data.offsets": "random"})
         parts = f"blocks of {' x '.join(map(str, size))}"
     if parts:
-        others = "to change that: data.size=(8, 8, 128), or data.size=64 with data.cut=crop"
-        log.info("%s is cut into %s; %s", run.source, parts, others)
+        log.info(
+            f"{run.source} is cut into {parts}; to change that: data.size=(8, 8, 128), or data.size=64 with"
+            " data.cut=crop"
+        )
     return run, source.with_config(run.data)
 
 
@@ -196,7 +198,7 @@ def know_values(run: RunConfig, asked: RunConfig, parts: Mapping[str, Examples])
     return run
 
 
-def decide_costs(
+def finish_preparing(
     run: RunConfig,
     source: Source,
     examples: Examples,
@@ -205,7 +207,7 @@ def decide_costs(
     begun: RunRecord | None,
     progress: NamedProgress,
 ) -> Prepared:
-    """Return the run with nothing open, and what a step needs.
+    """Return the run with nothing open, what a step needs, and facts about the data.
 
     Raises:
         ValueError: a step clearly does not fit into memory, or the batch does not divide among the devices.

@@ -43,7 +43,7 @@ def _in_memory(run: RunConfig) -> int:
     return run.training.batch_size // run.training.accumulate
 
 
-def evaluation_of(watched: Examples, run: RunConfig, progress: NamedProgress) -> Evaluate:
+def make_evaluation(watched: Examples, run: RunConfig, progress: NamedProgress) -> Evaluate:
     """Return a callback of `train` that evaluates examples, with their labels if they have some."""
     label = label_of(watched)
 
@@ -58,7 +58,7 @@ def evaluation_of(watched: Examples, run: RunConfig, progress: NamedProgress) ->
     return evaluate
 
 
-def pictures_of(
+def make_pictures(
     watched: Examples, run: RunConfig
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
     """Return a callback of `train` that draws samples, and bits of the examples, or None.
@@ -90,7 +90,7 @@ def pictures_of(
     return draw
 
 
-def fault_of(run: RunConfig, watched: Examples, bits: float, progress: NamedProgress) -> str | None:
+def find_fault(run: RunConfig, watched: Examples, bits: float, progress: NamedProgress) -> str | None:
     """Return what is wrong with a result, and what to do: the EMA weights lag behind, or PNG takes fewer bits.
 
     Args:

@@ -51,7 +51,7 @@ def errors_name(path: Path, aside: Path | None = None) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         if aside:
-            error.args = tuple(_renamed(each, aside, path) for each in error.args)
+            error.args = tuple(_renamed(text, aside, path) for text in error.args)
         if isinstance(error, OSError) and error.errno is not None:
             error.filename = str(path) if error.filename is None else _renamed(error.filename, aside or path, path)
         raise
@@ -84,7 +84,7 @@ def written_whole(path: str | Path, replace: bool = True) -> Iterator[Path]:
     _require_regular(path, replace)
     # The suffix is kept, since libraries choose a file's format by it; no name has more than 255 bytes.
     suffixes = "".join(path.suffixes[-2:]), path.suffix, ""  # .nii.gz
-    suffix = next(each for each in suffixes if len(each) <= 16)
+    suffix = next(kept for kept in suffixes if len(kept) <= 16)
     aside = path.with_name(f".{path.stem[:_KEPT]}.{secrets.token_hex(8)}.part{suffix}")
     with errors_name(path, aside):
         os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # follows no link

@@ -213,8 +213,8 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ValueError(f"{path}: damaged or cut off ({str(error)!r:.200}); fetch or export it again") from error
 
 
-def _differences(found: dict[str, list[int]], wanted: dict[str, list[int]]) -> str:
-    names = [name for name in wanted | found if found.get(name) != wanted.get(name)]
+def _differences(shapes: dict[str, list[int]], wanted: dict[str, list[int]]) -> str:
+    names = [name for name in wanted | shapes if shapes.get(name) != wanted.get(name)]
     return "; ".join(
-        f"{name!r:.99} is {brief(found.get(name, 'missing'))}, not {wanted.get(name, 'unknown')}" for name in names[:4]
+        f"{name!r:.99} is {brief(shapes.get(name, 'missing'))}, not {wanted.get(name, 'unknown')}" for name in names[:4]
     )

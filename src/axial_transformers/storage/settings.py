@@ -53,11 +53,11 @@ def check_settings(config: Any, part: str = "") -> None:
 @cache
 def _checks(config: Hashable) -> list[tuple[str, Bounds | None, tuple[Any, ...]]]:
     """Return name, bounds and choices of each field; no choices: any value of its type."""
-    found = []
+    checks = []
     for name, hint in get_type_hints(config, include_extras=True).items():
-        bounds = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Bounds)), None)
+        bounds = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Bounds)), None)
         types = [hint] if get_origin(hint) is Literal else get_args(hint)
-        choices = [OF_TYPES.get(each, get_args(each)) for each in types]
-        of_literals = any(get_origin(each) is Literal for each in types)
-        found.append((name, bounds, tuple(chain(*choices)) if of_literals else ()))
-    return found
+        choices = [OF_TYPES.get(kind, get_args(kind)) for kind in types]
+        of_literals = any(get_origin(kind) is Literal for kind in types)
+        checks.append((name, bounds, tuple(chain(*choices)) if of_literals else ()))
+    return checks

@@ -128,7 +128,7 @@ _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
 
 
 class VariableEntry(NamedTuple):
-    """Offset, type and shape of a variable's values."""
+    """Where the values of a variable are, their type and shape."""
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
@@ -152,9 +152,11 @@ class TensorBundle:
         header, _ = parse(table.pop(b""), f"{self.path}: header")
         if header.get(2, 0) != 0:
             raise FormatError(f"{self.path} says that the tensors are big-endian, which is not supported")
-        count = header.get(1, 0)
-        self.shards = [prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{count:05d}") for i in range(count)]
-        sizes = [shard.stat().st_size for shard in self.shards]
+        self.shards: list[Path] = []
+        sizes: list[int] = []
+        for i in range(header.get(1, 0)):
+            self.shards.append(prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{header[1]:05d}"))
+            sizes.append(self.shards[i].stat().st_size)
         names = {key.decode("utf-8", "backslashreplace"): value for key, value in table.items()}
         self.entries = {name: _entry(value, f"{self.path}: variable {name!r}", sizes) for name, value in names.items()}
 

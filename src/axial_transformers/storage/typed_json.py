@@ -21,12 +21,12 @@ def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
     try:
         if path.stat().st_size > mebibytes << 20:
             raise ValueError(f"over {mebibytes} MiB")
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
             raise ValueError("no JSON object")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not {kind} ({error})") from error
-    return found
+    return values
 
 
 def line_of(metrics: Mapping[str, Any]) -> str:
@@ -44,13 +44,12 @@ def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
     """Return a dataclass from a JSON object; ValueError for wrong names or types."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}: {brief(values)} is not an object with the fields of {cls.__name__}")
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}  # type: ignore[arg-type]
-    unknown = sorted(set(values) - known)
-    missing = sorted(required - set(values))
+    unknown = sorted(values.keys() - hints)
+    missing = sorted(required - values.keys())
     if unknown or missing:
         raise ValueError(f"{source}: unknown fields {brief(unknown)}, missing fields {brief(missing)}")
-    hints = typing.get_type_hints(cls)
     try:
         return cls(**{name: _typed(hints[name], value, name) for name, value in values.items()})
     except ValueError as error:
@@ -72,13 +71,13 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
             return tuple(map(_typed, inner, value, repeat(name)))
     elif origin is dict and isinstance(value, dict):
         return {key: _typed(arguments[1], each, name) for key, each in value.items()}
-    elif hint is Any or _is_of(hint, value) or (is_dataclass(hint) and isinstance(value, hint)):  # type: ignore[arg-type]
+    elif hint is Any or _matches(hint, value):
         return float(value) if hint is float else value
     kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
     raise ValueError(f"{name} is {brief(value)}, not {kind}")
 
 
-def _is_of(hint: Any, value: Any) -> bool:
+def _matches(hint: Any, value: Any) -> bool:
     if typing.get_origin(hint) is Literal:
         return value in typing.get_args(hint)
     if hint is float:
