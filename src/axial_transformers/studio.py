@@ -61,7 +61,7 @@ class Studio:
     @property
     def choices(self) -> list[tuple[str, str]]:
         """Return the classes to choose from, and none unless the model needs one: what is shown, and the word."""
-        classes = [(each, each) for each in self.classes]
+        classes = [(name, name) for name in self.classes]
         return classes if self.trained.model.config.needs_label else [("none", ""), *classes]
 
     @property
@@ -149,8 +149,8 @@ class Studio:
         return np.asarray(self.trained.examples(file, "all")[0][:1].values)
 
     def _labels(self, label: str | None) -> torch.Tensor | None:
-        found = self.trained.label(label or None)
-        return None if found is None else found[None]
+        number = self.trained.label(label or None)
+        return None if number is None else number[None]
 
     def _check(self, count: int, seed: int | None) -> None:
         if seed is None:

@@ -39,11 +39,9 @@ def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
 
 def check_devices(tensors: Iterable[Tensor | None]) -> None:
     """Check that all tensors share a device."""
-    found = {x.device for x in tensors if x is not None}
-    if len(found) > 1:
-        raise ValueError(
-            f"all tensors must be on one device, not on {' and '.join(sorted(map(str, found)))}: move them"
-        )
+    devices = {str(x.device) for x in tensors if x is not None}
+    if len(devices) > 1:
+        raise ValueError(f"all tensors must be on one device, not on {' and '.join(sorted(devices))}: move them")
 
 
 def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None, **qkv: Tensor) -> None:
@@ -51,9 +49,8 @@ def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None
     check_devices((key_mask, *others, *qkv.values()))
     dtypes = [x.dtype for x in qkv.values()]
     if len(set(dtypes)) > 1 or not dtypes[0].is_floating_point:
-        raise ValueError(
-            f"{', '.join(qkv)} must have one floating-point dtype, not {', '.join(map(str, dtypes))}: cast them"
-        )
+        names = ", ".join(map(str, dtypes))
+        raise ValueError(f"{', '.join(qkv)} must have one floating-point dtype, not {names}: cast them")
     positions = qkv["k"].shape[:-2]
     if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != positions):
         raise ValueError(
@@ -84,33 +81,27 @@ def check_odd(name: str, window: int) -> None:
         raise ValueError(f"{name} must be odd, so that a position is its centre, not {window}")
 
 
-def check_heads(q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a h k"], v: Float[Tensor, "b *a h w"]) -> None:
-    """Check that keys and values lie on the grid of queries, with heads that divide theirs."""
+def check_heads(
+    q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a h k"], v: Float[Tensor, "b *a h w"], grouped: bool = True
+) -> None:
+    """Check that keys and values lie on the grid of queries, with as many heads or, if grouped, a divisor."""
     heads = q.shape[-2]
-    fit = all(x.shape[-2] == heads or (0 < x.shape[-2] < heads and heads % x.shape[-2] == 0) for x in (k, v))
-    if not fit or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2] or q.shape[-1] != k.shape[-1]:
+    fit = q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and q.shape[-1] == k.shape[-1]
+    for own in (k.shape[-2], v.shape[-2]):
+        fit = fit and (own == heads or (grouped and 0 < own < heads and heads % own == 0))
+    if not fit:
+        fewer = "; only the heads of k and v may be fewer, a divisor of those of q" if grouped else ""
         raise ValueError(
-            f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
-            "the heads of k and v may be fewer, a divisor of those of q"
-        )
-
-
-def check_alike(q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a n k"], v: Float[Tensor, "b *a n w"]) -> None:
-    """Check that queries, keys and values lie on one grid, with equal numbers of heads."""
-    if q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
-        raise ValueError(
-            f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all sizes but v's last"
+            f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all sizes but v's last{fewer}"
         )
 
 
 def check_encodings(tables: Sequence[Float[Tensor, "r t w"]], heads: int, width: int, value_width: int) -> None:
     """Check the tables of equation 4."""
     rows = len(tables[0])
-    widths = (width, width, value_width)
     if rows % 2 == 0:
         raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
-    for name, table, width in zip(("query", "key", "value"), tables, widths):
-        if table.shape not in ((rows, heads, width), (rows, 1, width)):
-            raise ValueError(
-                f"{name}_table must be [{rows}, {heads} or 1, {width}], the rows of all tables, not {list(table.shape)}"
-            )
+    for name, table, size in zip(("query", "key", "value"), tables, (width, width, value_width)):
+        if table.shape not in ((rows, heads, size), (rows, 1, size)):
+            shape = f"[{rows}, {heads} or 1, {size}], the rows of all tables"
+            raise ValueError(f"{name}_table must be {shape}, not {list(table.shape)}")

@@ -74,11 +74,11 @@ def _tiles(
     filled: NDArray[np.integer],
     look: Look,
 ) -> Pixels:
-    whole, shown = (with_alpha(for_display(each, look)) for each in (known, filled))
+    whole = with_alpha(for_display(known, look))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
         given = with_alpha(for_display(np.where(mask, known, look.lowest), look))
-    given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2], look))
-    shown = shown.reshape(len(whole), -1, *whole.shape[1:])
+    given = unseen(given, marks_for_display(np.asarray(~mask.any(axis=-1)), whole.shape[2], look))
+    shown = with_alpha(for_display(filled, look)).reshape(len(whole), -1, *whole.shape[1:])
     tiles = np.concatenate([given[:, None], shown, whole[:, None]], axis=1)
     return tiles.reshape(-1, *whole.shape[1:])

@@ -32,7 +32,7 @@ def image_grid(
     if not count:
         raise ValueError("there are no examples to show")
     if columns is None:
-        columns = 1 if look.is_clip(values.ndim - 2) else max(1, round(math.sqrt(count * height / width)))
+        columns = 1 if look.is_clip(values.ndim - 2) else round(math.sqrt(count * height / width)) or 1
     columns = min(count, columns)
     if scale is None:
         scale = enlargement(columns * width, -(-count // columns) * height)
@@ -64,7 +64,7 @@ def contact_sheet(
     tall = height * scale + gap
     wide = width * scale + gap
     tiles = np.full((rows * columns, tall, wide, *channels), background, np.uint8)
-    tiles[:count, : height * scale, : width * scale] = pictures.repeat(scale, 1).repeat(scale, 2)
+    tiles[:count, : tall - gap, : wide - gap] = pictures.repeat(scale, 1).repeat(scale, 2)
     sheet = tiles.reshape(rows, columns, tall, wide, *channels).swapaxes(1, 2)
     return sheet.reshape(rows * tall, columns * wide, *channels)[: rows * tall - gap, : columns * wide - gap]
 

@@ -31,41 +31,49 @@ def coded_sizes(
         progress: returns the wrapper of a loop with this name, such as `bar`.
     """
     arrays = _from_zero([example(number) for number in range(len(sizes))])
-    of_xz = xz_bytes(progress("xz for comparison: examples")(arrays), sum(each.nbytes for each in arrays))
-    coded = {"xz": {"one stream": of_xz}}
-    is_image = arrays[0].ndim == 3 and arrays[0].dtype == np.uint8 and arrays[0].shape[-1] in (1, 3)
-    ways = _sheets(arrays) if is_image else _slices(arrays)
-    names: list[str] = []
-    if arrays[0].itemsize <= 2:
-        names = ["PNG", "WebP", "JPEG XL"] if is_image else ["JPEG XL"]
-    for name in names:
+    stream = xz_bytes(progress("xz for comparison: examples")(arrays), sum(array.nbytes for array in arrays))
+    coded = {"xz": {"one stream": stream}}
+    first = arrays[0]
+    if first.itemsize > 2:
+        return coded
+    if first.ndim == 3 and first.dtype == np.uint8 and first.shape[-1] in (1, 3):
+        ways = _sheets(arrays)
+        codecs = ["PNG", "WebP", "JPEG XL"]
+    else:
+        ways = _slices(arrays)
+        codecs = ["JPEG XL"]
+    for codec in codecs:
         for way, images in ways.items():
             some = images[:: -(-len(images) // MAX_FILES)]
-            said = way
+            shown = progress(f"{codec} for comparison, {way}: images")(some)
             if len(some) < len(images):
-                said += f", from {len(some):,} of {len(images):,}"
+                way += f", from {len(some):,} of {len(images):,}"
             with suppress(ImportError, ValueError, OSError, RuntimeError):  # WebP has no images as large as some sheets
-                shown = progress(f"{name} for comparison, {way}: images")(some)
-                size = sum(bytes_of_image(name, each) for each in shown)
-                coded.setdefault(name, {})[said] = round(size * _numbers(images) / _numbers(some))
+                size = sum(bytes_of_image(codec, image) for image in shown)
+                coded.setdefault(codec, {})[way] = round(size * _count(images) / _count(some))
     return coded
 
 
 def _from_zero(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Return arrays of the smallest unsigned type, less their lowest value if that is negative."""
-    lowest = min(0, *(int(each.min()) for each in arrays))
-    kind = np.min_scalar_type(max(int(each.max()) for each in arrays) - lowest)
-    return [(each.astype(np.int64) - lowest).astype(kind) for each in arrays]
+    lowest = min(0, *(int(array.min()) for array in arrays))
+    kind = np.min_scalar_type(max(int(array.max()) for array in arrays) - lowest)
+    return [(array.astype(np.int64) - lowest).astype(kind) for array in arrays]
 
 
-def _numbers(arrays: list[NDArray[Any]]) -> int:
-    return sum(each.size for each in arrays)
+def _count(arrays: list[NDArray[Any]]) -> int:
+    """Return how many numbers there are."""
+    return sum(array.size for array in arrays)
+
+
+def _are_equal_in_size(arrays: list[NDArray[Any]]) -> bool:
+    return len({array.shape for array in arrays}) == 1
 
 
 def _sheets(arrays: list[NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
     """Return images one by one and, if they are of one size, as one sheet."""
     ways = {"one file each": arrays}
-    if len(arrays) > 1 and len({each.shape for each in arrays}) == 1 and _numbers(arrays) <= MAX_SHEET:
+    if len(arrays) > 1 and _are_equal_in_size(arrays) and _count(arrays) <= MAX_SHEET:
         ways["one sheet"] = [contact_sheet(np.stack(arrays), math.isqrt(len(arrays) - 1) + 1)]
     return ways
 
@@ -89,13 +97,16 @@ def bytes_of_image(codec: str, image: NDArray[Any]) -> int:
 
 def _slices(arrays: list[NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
     """Return images [H, W] or, of bytes, [H, W, 3]: slices along every two axes."""
-    if len({array.shape for array in arrays}) == 1:
+    if _are_equal_in_size(arrays):
         arrays = [np.stack(arrays)]
-    own = arrays[0].shape[-1:] if arrays[0].dtype == np.uint8 and arrays[0].shape[-1] == 3 else ()
-    axes = [i for i, length in enumerate(arrays[0].shape[: arrays[0].ndim - len(own)]) if length > 1]
-
-    def along(pair: tuple[int, int]) -> list[NDArray[Any]]:
-        ahead = [np.moveaxis(array, pair, (-3, -2) if own else (-2, -1)) for array in arrays]
-        return [image for each in ahead for image in each.reshape(-1, *each.shape[-3 if own else -2 :])]
-
-    return {f"slices along axes {pair[0]} and {pair[1]}": along(pair) for pair in combinations(axes, 2)}
+    first = arrays[0]
+    colours = 1 if first.dtype == np.uint8 and first.shape[-1] == 3 else 0
+    axes = [axis for axis in range(first.ndim - colours) if first.shape[axis] > 1]
+    ways = {}
+    for one, other in combinations(axes, 2):
+        images: list[NDArray[Any]] = []
+        for array in arrays:
+            moved = np.moveaxis(array, (one, other), (-2 - colours, -1 - colours))
+            images += [*moved.reshape(-1, *moved.shape[-2 - colours :])]
+        ways[f"slices along axes {one} and {other}"] = images
+    return ways

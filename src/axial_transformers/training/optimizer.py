@@ -89,15 +89,13 @@ class Muon(Optimizer):
 
     def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
         """Update the momenta of parameters of one shape; return momentum * M + (1 - momentum) * gradient, stacked."""
+        gradients: list[Any] = [parameter.grad for parameter in parameters]
         momenta = []
-        gradients = []
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
                 state["momentum_buffer"] = torch.zeros_like(parameter)
             momenta.append(state["momentum_buffer"])
-            assert parameter.grad is not None
-            gradients.append(parameter.grad)
         lerp_each_in_place(momenta, gradients, 1 - momentum)
         return torch.stack(lerp_each(gradients, momenta, momentum))
 
@@ -118,9 +116,7 @@ def orthogonalise(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
 
 
 def _split(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
-    if not parameters:
-        return
-    size = max(1, MAX_NUMBERS // parameters[0].numel())
+    size = max(1, MAX_NUMBERS // parameters[0].numel()) if parameters else 1
     for start in range(0, len(parameters), size):
         yield parameters[start : start + size]
 
@@ -164,15 +160,11 @@ def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     head = []
     others = []
     for name, parameter in model.named_parameters():
-        if parameter in matrices:
-            continue
         if name.startswith(HEAD):
             head.append(parameter)
-        else:
+        elif parameter not in matrices:
             others.append(parameter)
-    share = 1.0
-    if config.head_learning_rate:
-        share = config.head_learning_rate / config.learning_rate
+    share = (config.head_learning_rate or config.learning_rate) / config.learning_rate
     groups: list[dict[str, Any]] = [{"params": others}, {"params": head, "share": share}]
     fused = others[0].device.type in ("cpu", "cuda")
     adam = Adam(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
@@ -204,18 +196,19 @@ def clip_gradients(model: nn.Module, config: TrainConfig, limit: float = math.in
     whole = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     gradients = [*map(local_shard, whole)]
     norm = get_total_norm(gradients)
-    if any(shard is not gradient for shard, gradient in zip(gradients, whole, strict=True)):
+    if gradients[0] is not whole[0]:
         norm = sum_over_shards(norm.square(), whole[0]).sqrt()
     factor = (config.clip_norm * nats / (norm + 1e-6)).clamp(max=1.0)
-    multiply_each(gradients, factor.masked_fill(norm / nats > limit, 0.0))
-    return norm / nats
+    norm = norm / nats
+    multiply_each(gradients, factor.masked_fill(norm > limit, 0.0))
+    return norm
 
 
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
     """Set average <- decay * average + (1 - decay) * model for parameters; copy the buffers."""
     lerp_each_in_place([*map(local_shard, average.parameters())], [*map(local_shard, model.parameters())], 1 - decay)
-    for old, new in zip(average.buffers(), model.buffers(), strict=True):
+    for old, new in zip(average.buffers(), model.buffers()):
         old.copy_(new)
 
 
@@ -247,8 +240,9 @@ def set_moments(model: nn.Module, optimizers: Sequence[Optimizer], tensors: dict
 
 
 def _owners(optimizers: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
-    owners: dict[Tensor, Optimizer] = {}
+    owners = {}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            owners |= dict.fromkeys(group["params"], optimizer)
+            for parameter in group["params"]:
+                owners[parameter] = optimizer
     return owners
