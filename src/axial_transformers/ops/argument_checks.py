@@ -65,6 +65,11 @@ def check_rotations(rotations: Float[Tensor, "l k"], length: int, width: int) ->
         raise ValueError(f"rotations must be [{length} or more, {width}], with K even, not {list(rotations.shape)}")
 
 
+def fits(x: Tensor, sizes: Sequence[int]) -> bool:
+    """Return True if a tensor has these sizes, or 1 in place of some."""
+    return x.ndim == len(sizes) and all(own in (1, size) for own, size in zip(x.shape, sizes))
+
+
 def check_options(window: int | None, dilation: int, dropout: float) -> None:
     """Check the options of `axial_attention`."""
     if window is not None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops.argument_checks import check_tensors
+from axial_transformers.ops.argument_checks import check_tensors, fits
 from axial_transformers.ops.positions import rotate
 
 Packing = tuple[int, int, int, int]
@@ -186,7 +186,7 @@ def _lay_out_bias(bias: Tensor, call: AttentionCall) -> Tensor:
     shape = [call.q.shape[0], call.q.shape[-2], length, window or length]
     by_line = [shape[0], *others, *shape[1:]]
     laid_out = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias
-    if laid_out.ndim != len(by_line) or any(size not in (1, full) for size, full in zip(laid_out.shape, by_line)):
+    if not fits(laid_out, by_line):
         or_by_line = f", or {by_line} for one a line" if others else ""
         raise ValueError(
             f"attn_bias must be {shape}{or_by_line}, with sizes of 1 where it is the same, not {list(bias.shape)}"

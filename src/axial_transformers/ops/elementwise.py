@@ -119,7 +119,7 @@ class _QuickGELU(torch.autograd.Function):
         x = x.resolve_neg().contiguous()
         out = torch.empty_like(x)
         if _pays(x):
-            _in_units("quick_gelu", x, x, out)
+            _run_engine("quick_gelu", x, out)
             return out
         return torch.mul(x, STEEPNESS, out=out).sigmoid_().mul_(x)
 
@@ -133,7 +133,7 @@ class _QuickGELU(torch.autograd.Function):
         grad = grad.resolve_neg().contiguous()
         out = torch.empty_like(x)
         if _pays(x) and _pays(grad):
-            _in_units("quick_gelu_backward", x, x, grad, out)
+            _run_engine("quick_gelu_backward", x, grad, out)
             return out
         torch.mul(x, STEEPNESS, out=out)  # quick_gelu's derivative at x is silu's at 1.702 x
         return torch.ops.aten.silu_backward.grad_input(grad, out, grad_input=out)
@@ -160,27 +160,32 @@ class _AddDropped(torch.autograd.Function):
 
 
 def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
-    given = (None if each is None else each.resolve_neg().contiguous() for each in (x, y))
+    if x is not None:
+        x = x.resolve_neg().contiguous()
     options = c_uint64(seed), c_int32(dropped - 2**15), c_float(_scale(dropped))
-    _in_units("add_dropped", out, *given, *options, out)
+    _run_engine("add_dropped", x, y.resolve_neg().contiguous(), out, options=options)
 
 
 def _pays(x: Tensor) -> bool:
+    """Return True where the engine takes a tensor and is faster than torch."""
     kinds = torch.float32, torch.bfloat16
     return type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM and has_engine()
 
 
-def _in_units(name: str, like: Tensor, *arguments: Any) -> None:
-    """Run a function of the engine on parts of tensors; bit i says that tensor i is bfloat16."""
-    tensors = [x for x in arguments if x is None or isinstance(x, Tensor)]
-    halves = sum(2**i for i, x in enumerate(tensors) if x is not None and x.dtype == torch.bfloat16)
-    given = [pointer(x) if x is None or isinstance(x, Tensor) else x for x in arguments]
+def _run_engine(name: str, *tensors: Tensor | None, options: tuple[Any, ...] = ()) -> None:
+    """Run a function of the engine on parts of tensors, of which it writes the last."""
+    halves = 0  # bit i says that tensor i is bfloat16
+    for i, x in enumerate(tensors):
+        if x is not None and x.dtype == torch.bfloat16:
+            halves += 2**i
+    *given, out = map(pointer, tensors)
+    count = tensors[-1].numel() if tensors[-1] is not None else 0
 
     def work(first: int, last: int) -> None:
-        numbers = c_int64(first * UNIT), c_int64(min(last * UNIT, like.numel()))
-        getattr(library(), name)(*given, halves, *numbers)
+        numbers = c_int64(first * UNIT), c_int64(min(last * UNIT, count))
+        getattr(library(), name)(*given, *options, out, halves, *numbers)
 
-    parallel_ranges(work, -(-like.numel() // UNIT))
+    parallel_ranges(work, -(-count // UNIT))
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:

@@ -260,10 +260,10 @@ def _gradient_of_bias(lines: "_LinesInMemory", shape: torch.Size) -> Tensor:
 _backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))(_write_backward)
 
 
-def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) -> int:
+@register_flop_formula(torch.ops.axial_transformers.attend_lines)
+def _count_flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int, *_: Any, **__: Any) -> int:
     """Return FLOPs of products, from shapes, as torch counts those of the formula."""
-    q = qkv[0]
-    v = qkv[2]
+    q, _, v = qkv[:3]
     keys = q[axis]
     products = q[-1] + v[-1]
     if len(learned) == TABLES:
@@ -272,14 +272,10 @@ def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) 
     return 2 * prod(q[:-1]) * keys * products
 
 
-@register_flop_formula(torch.ops.axial_transformers.attend_lines)
-def _flops_of_forward(*shapes: Any, **_: Any) -> int:
-    return _flops(*shapes[:3])
-
-
 @register_flop_formula(torch.ops.axial_transformers.attend_lines_backward)
-def _flops_of_backward(*shapes: Any, **_: Any) -> int:
-    return 2 * _flops(*shapes[:3])
+def _count_backward_flops(*shapes: Any, **_: Any) -> int:
+    flops: int = _count_flops(*shapes)
+    return 2 * flops
 
 
 class _LinesInMemory(NamedTuple):

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
-from axial_transformers.ops.argument_checks import check_rotations, data_axis
+from axial_transformers.ops.argument_checks import check_rotations, data_axis, fits
 
 
 def rotary(
@@ -35,7 +35,7 @@ def rotary(
         coordinates = torch.arange(length, device=x.device)
     if coordinates.ndim == 1 and coordinates.shape[0] == length:
         coordinates = coordinates.view([length if dim == axis else 1 for dim in range(len(positions))])
-    if coordinates.ndim != len(positions) or any(a not in (1, b) for a, b in zip(coordinates.shape, positions)):
+    if not fits(coordinates, positions):
         raise ValueError(
             f"coordinates must be [{length}], along axis {axis}, or {list(positions)} with sizes of 1 where they are "
             f"the same, not {list(coordinates.shape)}"

@@ -183,8 +183,6 @@ class Checkpoints:
     def restore(self, weights: Weights, state: RunState) -> None:
         """Set weights and state to the newest checkpoint, if there is one; a collective operation.
 
-        The first process reads the tensors for all.
-
         Raises:
             ValueError: it is of another run (other data, seed, batch size, optimizer or model), or damaged.
             OSError: one of its files is missing.
@@ -194,18 +192,9 @@ class Checkpoints:
         if step < 0:
             return
         path = self._path(step)
-        expected = weights.tensors()
-        if self.processes.rank_zero:
-            saved, tensors = read_checkpoint(self.run, path, expected, state.identity)
-        else:
-            saved = RunState.read(path)
-            tensors = Tensors()
-            for file, own in expected.items():
-                tensors[file] = {name: torch.empty(tensor.shape, device="cpu") for name, tensor in own.items()}
+        saved, tensors = read_checkpoint(self.run, path, weights.tensors(), state.identity)
         vars(state).update(vars(saved))
         weights.restore(tensors)
-        for own in weights.tensors().values():
-            self.processes.broadcast_tensors(own.values())
         self.processes.barrier()
 
     def go_back(self, weights: Weights, state: RunState) -> None:
@@ -229,7 +218,7 @@ class Checkpoints:
         paths = _newest_first(self.run)
         while len(paths) > 1 and _step(paths[0]) >= step:
             shutil.rmtree(paths.pop(0))
-        return next(iter(paths), None)
+        return newest_checkpoint(self.run)
 
 
 def _newest_first(run: Path) -> list[Path]:

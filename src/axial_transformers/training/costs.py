@@ -54,8 +54,7 @@ class StepCosts:
 
 def step_costs(model: AxialTransformerConfig, training: TrainConfig, devices: int = 1) -> StepCosts:
     """Return what a step needs, with settings without `auto`."""
-    with torch.device("meta"):
-        empty = AxialTransformer(model)
+    empty = _empty(model)
     numbers = _numbers(empty.parameters())
     stored = 5 * FLOAT * numbers
     if training.shard:
@@ -77,8 +76,7 @@ def _numbers(weights: Iterable[Tensor]) -> int:
 
 def saved_bytes(empty: AxialTransformer, training: TrainConfig, examples: int) -> int:
     """Return the bytes that autograd saves in a forward pass of some examples; the model leaves the meta device."""
-    device = training.torch_device()
-    model = empty.to_empty(device=device)
+    model = empty.to_empty(device=training.torch_device())
     with torch.no_grad():
         for tensor in chain(model.parameters(), model.buffers()):
             tensor.zero_()
@@ -119,19 +117,21 @@ def _saved(model: AxialTransformer, training: TrainConfig, examples: int) -> int
 
 def parameters(config: AxialTransformerConfig) -> dict[str, int]:
     """Return the number of parameters of each part of a model."""
-    with torch.device("meta"):
-        model = AxialTransformer(config)
-    return {name: _numbers(module.parameters()) for name, module in model.named_children()}
+    return {name: _numbers(module.parameters()) for name, module in _empty(config).named_children()}
 
 
 @cache
 def training_flops(config: AxialTransformerConfig) -> int:
     """Return the FLOPs of matrix products for the loss of one slice of one example, and its gradients."""
-    with torch.device("meta"):
-        model = AxialTransformer(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        _loss(model, 1).backward()
+        _loss(_empty(config), 1).backward()
     return counter.get_total_flops()
+
+
+def _empty(config: AxialTransformerConfig) -> AxialTransformer:
+    """Return a model without values, on the meta device."""
+    with torch.device("meta"):
+        return AxialTransformer(config)
 
 
 def _loss(model: AxialTransformer, examples: int) -> Tensor:
@@ -152,8 +152,7 @@ def check_memory(costs: StepCosts, training: TrainConfig) -> None:
     if device.type == "cpu":
         free //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if costs.memory > free:
-        needed = engineering(costs.memory)
-        ways = "training.accumulate, training.checkpoint_blocks, smaller examples or a smaller model"
         raise ValueError(
-            f"a training step would need more than {needed}B, and {engineering(free)}B are free here: try {ways}"
+            f"a training step would need more than {engineering(costs.memory)}B, and {engineering(free)}B are free "
+            "here: try training.accumulate, training.checkpoint_blocks, smaller examples or a smaller model"
         )

@@ -214,35 +214,32 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
 
 def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """Return the optimizers' state by parameter ("head.weight.exp_avg"), sharded alike; zeros before any gradient."""
-    owners = _owners(optimizers)
     tensors = {}
-    for name, parameter in model.named_parameters():
-        owner = owners[parameter]
-        kinds = ["momentum_buffer"] if isinstance(owner, Muon) else ["step", "exp_avg", "exp_avg_sq"]
-        for kind in kinds:
-            tensor = owner.state[parameter].get(kind)
-            if tensor is None:
-                tensor = torch.zeros((), device="cpu") if kind == "step" else torch.zeros_like(parameter)
-            tensors[f"{name}.{kind}"] = tensor
+    for name, kind, parameter, state in _moments_by_name(model, optimizers):
+        tensor = state.get(kind)
+        if tensor is None:
+            tensor = torch.zeros((), device="cpu") if kind == "step" else torch.zeros_like(parameter)
+        tensors[name] = tensor
     return tensors
 
 
 def set_moments(model: nn.Module, optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """Invert `moments`."""
-    owners = _owners(optimizers)
-    parameters = dict(model.named_parameters())
-    for key, tensor in tensors.items():
-        name, _, kind = key.rpartition(".")
-        parameter = parameters[name]
+    for name, kind, parameter, state in _moments_by_name(model, optimizers):
+        tensor = tensors[name]
         if tensor.ndim:
             tensor = shard_like(tensor, parameter)
-        owners[parameter].state[parameter][kind] = tensor.to(parameter.device)
+        state[kind] = tensor.to(parameter.device)
 
 
-def _owners(optimizers: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
-    owners = {}
+def _moments_by_name(
+    model: nn.Module, optimizers: Sequence[Optimizer]
+) -> Iterator[tuple[str, str, Tensor, dict[str, Tensor]]]:
+    """Yield the name of each moment, its kind, the parameter, and the optimizer's state of this."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
     for optimizer in optimizers:
+        kinds = ["momentum_buffer"] if isinstance(optimizer, Muon) else ["step", "exp_avg", "exp_avg_sq"]
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                owners[parameter] = optimizer
-    return owners
+                for kind in kinds:
+                    yield f"{names[parameter]}.{kind}", kind, parameter, optimizer.state[parameter]

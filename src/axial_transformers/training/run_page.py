@@ -179,17 +179,12 @@ def _public_rows(folder: Path) -> tuple[dict[str, str], Result | None, dict[str,
     if not record:
         return {}, None, None
     curves = read_curves(folder)
-    run = record.run
-    public = replace(
-        record,
-        run=replace(run, source=None, start_from=run.start_from and PurePath(run.start_from).name),
-        facts=replace(record.facts, command=None, resumed_by=None, class_names=None, columns=None),
-    )
-    described = describe_run(public, curves)
+    start = record.run.start_from
+    run = replace(record.run, source=None, start_from=start and PurePath(start).name)
+    facts = replace(record.facts, command=None, resumed_by=None, class_names=None, columns=None)
+    described = describe_run(RunRecord(run=run, facts=facts), curves)
     best = best_validation(curves)
-    result = None
-    if best:
-        result = Result(data=run.recipe or "its data", split="validation", bits_per_dim=best[1])
+    result = best and Result(data=run.recipe or "its data", split="validation", bits_per_dim=best[1])
     return described["data"] | described["training"], result, to_json(run.training)
 
 

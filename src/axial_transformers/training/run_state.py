@@ -76,9 +76,7 @@ class RunState:
 
 def limit_of(state: RunState) -> float:
     """Return the largest gradient norm with which a step is made."""
-    if state.norm_limit is None:
-        return inf
-    return state.norm_limit
+    return inf if state.norm_limit is None else state.norm_limit
 
 
 def add_step(state: RunState, step: int, nats: float, norm: float) -> None:
