@@ -2,50 +2,47 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf, prod
-from typing import NamedTuple
+from math import prod
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer, Num
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.argument_checks import check_options, check_tensors, input_axis
+from axial_transformers.ops.argument_checks import check_odd, check_tensors, input_axis
 from axial_transformers.ops.attention_call import AttentionCall, finite_where_absent, packed_call
 from axial_transformers.ops.axial_attention import attend_step, own_positions, tied_axial_attention
 from axial_transformers.ops.backends import attend
 from axial_transformers.ops.positions import relative_bias, rotary, rotate, rotation_table
+from axial_transformers.storage.settings import COUNT, POSITIVE, SHARE, Bounds, check_settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
     """Options of `LineAttention`; all are off by default."""
 
-    kv_heads: int | None = None
+    kv_heads: Annotated[int | None, COUNT] = None
     """Number of heads of keys and values (grouped-query attention), a divisor of queries'."""
     window: int | None = None
     """Window size, odd. Default: the whole line."""
-    dilation: int = 1
+    dilation: Annotated[int, COUNT] = 1
     """Attend only to every dilation-th position."""
     gate: bool = False
     """Multiply heads by the sigmoid of a linear layer, sigmoid(1) at first."""
     qk_norm: bool = False
     """Divide each head of queries and keys by its root mean square; multiply by learned gains."""
-    rotary: float | None = None
+    rotary: Annotated[float | None, POSITIVE] = None
     """Base of rotary positions, usually 10000. Default: no rotary positions."""
-    relative: int | None = None
+    relative: Annotated[int | None, Bounds(least=0)] = None
     """Largest offset R with its own learned bias; larger ones share it. Default: no bias."""
-    dropout: float = 0.0
+    dropout: Annotated[float, SHARE] = 0.0
     """Probability that an attention weight is zero in training."""
 
     def __post_init__(self) -> None:
-        check_options(self.window, self.dilation, self.dropout)
-        if self.kv_heads is not None and self.kv_heads < 1:
-            raise ValueError(f"kv_heads must be at least 1, not {self.kv_heads}")
-        if self.rotary is not None and not 0 < self.rotary < inf:
-            raise ValueError(f"rotary must be a finite base above 0, usually 10000, not {self.rotary}")
-        if self.relative is not None and self.relative < 0:
-            raise ValueError(f"relative must be the largest offset, at least 0, not {self.relative}")
+        check_settings(self)
+        if self.window is not None:
+            check_odd("window", self.window)
         if self.relative is not None and not self.window and self.dilation > 1:
             raise ValueError("relative positions with a dilation need a window: offsets are counted within the window")
 
@@ -134,8 +131,7 @@ class LineAttention(nn.Module):
         self.causal = causal
         self.options = options
         self.widths = key_dim, key_dim // heads * kv_heads, value_dim // heads * kv_heads
-        packed = AttentionOptions(gate=options.gate, relative=options.relative, rotary=options.rotary)
-        self.packed = options == packed
+        self.packed = replace(options, gate=False, relative=None, rotary=None) == NO_OPTIONS
         self.qkv = Dense(dim, sum(self.widths), bias=bias)
         self.out = Dense(value_dim, dim, residual, out_bias) if project else nn.Identity()
         if options.gate:

@@ -183,6 +183,8 @@ class Checkpoints:
     def restore(self, weights: Weights, state: RunState) -> None:
         """Set weights and state to the newest checkpoint, if there is one; a collective operation.
 
+        The first process reads the tensors for all.
+
         Raises:
             ValueError: it is of another run (other data, seed, batch size, optimizer or model), or damaged.
             OSError: one of its files is missing.
@@ -192,9 +194,18 @@ class Checkpoints:
         if step < 0:
             return
         path = self._path(step)
-        saved, tensors = read_checkpoint(self.run, path, weights.tensors(), state.identity)
+        expected = weights.tensors()
+        if self.processes.rank_zero:
+            saved, tensors = read_checkpoint(self.run, path, expected, state.identity)
+        else:
+            saved = RunState.read(path)
+            tensors = Tensors()
+            for file, own in expected.items():
+                tensors[file] = {name: torch.empty(tensor.shape, device="cpu") for name, tensor in own.items()}
         vars(state).update(vars(saved))
         weights.restore(tensors)
+        for own in weights.tensors().values():
+            self.processes.broadcast_tensors(own.values())
         self.processes.barrier()
 
     def go_back(self, weights: Weights, state: RunState) -> None:
