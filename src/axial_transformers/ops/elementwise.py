@@ -51,7 +51,7 @@ def _scale(dropped: int) -> float:
 
 
 @cpu_operator(  # hidden from torch.compile, whose random numbers are slower
-    "axial_transformers::kept",
+    "kept",
     fake=lambda x, dropped: x.new_empty(x.shape, dtype=torch.bool),
     tags=(torch.Tag.nondeterministic_seeded,),
 )

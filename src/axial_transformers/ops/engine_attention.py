@@ -207,7 +207,7 @@ def _write_forward(  # noqa: PLR0913
     parallel_ranges(work, lines.groups)
 
 
-_forward = cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))(_write_forward)
+_forward = cpu_operator("attend_lines", mutates_args=("out", "sums"))(_write_forward)
 
 
 def _write_backward(  # noqa: PLR0913
@@ -257,7 +257,7 @@ def _gradient_of_bias(lines: "_LinesInMemory", shape: torch.Size) -> Tensor:
     return sums_by_part.sum(0)
 
 
-_backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))(_write_backward)
+_backward = cpu_operator("attend_lines_backward", mutates_args=("grads",))(_write_backward)
 
 
 @register_flop_formula(torch.ops.axial_transformers.attend_lines)

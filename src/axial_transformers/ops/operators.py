@@ -46,7 +46,6 @@ def cpu_operator(
     tags: tuple[torch.Tag, ...] = (),
 ) -> Callable[[Callable[..., Any]], Any]:
     """Declare an operator that is called faster than `torch.library.custom_op`; `fake` returns no values."""
-    own = name.removeprefix("axial_transformers::")
 
     def without_values(*arguments: Any) -> Any:
         check_devices(x for x in tree_leaves(arguments) if isinstance(x, Tensor))
@@ -54,10 +53,10 @@ def cpu_operator(
 
     def declare(function: Callable[..., Any]) -> Any:
         schema = torch.library.infer_schema(function, mutates_args=mutates_args)
-        LIBRARY.define(own + schema, tags=(torch.Tag.pt2_compliant_tag, *tags))
-        LIBRARY.impl(own, function, "CPU")
-        torch.library.register_fake(name, without_values, lib=LIBRARY)
-        return getattr(torch.ops.axial_transformers, own).default
+        LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, *tags))
+        LIBRARY.impl(name, function, "CPU")
+        torch.library.register_fake(f"axial_transformers::{name}", without_values, lib=LIBRARY)
+        return getattr(torch.ops.axial_transformers, name).default
 
     return declare
 

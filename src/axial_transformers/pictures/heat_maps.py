@@ -99,8 +99,7 @@ def _at_its_place(scan: Scan, example: BitsOfExample) -> Scan:
     """Return what the bits of a block are written like."""
     block = example.bits.shape[:-1]
     name = f"{example.name}#0,0" if example.tile else example.name  # all tiles of an image begin at its corner
-    corner = corner_of(name, len(scan.axes), block)
-    return moved(replace(scan, axes=scan.axes[-len(block) :]), corner)
+    return moved(replace(scan, axes=scan.axes[-len(block) :]), corner_of(name, len(scan.axes), block))
 
 
 def _save_map(path: Path, bits: BitsOfExample, look: Look, scan: Scan | None) -> Image.Image:
