@@ -21,7 +21,7 @@ from axial_transformers.storage.tensorflow import TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import to_json
 
 PUBLISHED_HEADS = 16
-"""Of both published models; checkpoints do not record it."""
+"""Number of heads of both published models; checkpoints do not record it."""
 
 
 def import_official(

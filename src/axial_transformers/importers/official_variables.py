@@ -156,17 +156,17 @@ def _block_name(block: re.Match[str]) -> str:
     return f"{block[1]}_{axes[axis]}_{layer}/"
 
 
-def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+def check_variables(variables: Mapping[str, str], wanted: Mapping[str, str]) -> None:
     """Raise VariablesError unless the variables, less those of training, are the model's, by type and shape."""
     known = {name.removesuffix(AVERAGE) + slot for name in wanted for slot in _SLOTS} | _BOOKKEEPING
     missing = []
     different = []
     for name, what in wanted.items():
-        if name not in found:
+        if name not in variables:
             missing.append(name)
-        elif found[name] != what:
-            different.append(f"{name} is {found[name]}, not {what}")
-    unknown = [name for name in found if name not in known]
+        elif variables[name] != what:
+            different.append(f"{name} is {variables[name]}, not {what}")
+    unknown = [name for name in variables if name not in known]
     differences = {"missing": missing, "unknown": unknown, "different": different}
     listed = [f"{kind}: {_brief(names)}" for kind, names in differences.items() if names]
     if listed:

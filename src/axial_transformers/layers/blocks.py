@@ -153,22 +153,25 @@ def blocks_restored(module: nn.Module) -> Iterator[None]:
 
 
 def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
-    return (part for part in module.modules() if isinstance(part, TransformerBlock))
+    return (child for child in module.modules() if isinstance(child, TransformerBlock))
 
 
-def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
+def block_matrices(module: nn.Module) -> dict[Tensor, int]:
     """Return the matrices inside transformer blocks: 3 for queries, keys and values, else 1."""
-    found: dict[Tensor, int] = {}
+    counts: dict[Tensor, int] = {}
     for block in _transformer_blocks(module):
         attention = block.attention.attention
-        three = attention.qkv if len(set(attention.widths)) == 1 else None
-        found |= {part.weight: 3 if part is three else 1 for part in block.modules() if isinstance(part, nn.Linear)}
-    return found
+        for module in block.modules():
+            if isinstance(module, nn.Linear):
+                counts[module.weight] = 1
+        if len(set(attention.widths)) == 1:
+            counts[attention.qkv.weight] = 3
+    return counts
 
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Enter evaluation mode, then restore the former mode of each part."""
+    """Enter evaluation mode, then restore the former mode of each module."""
     with modes_kept(module):
         module.eval()
         yield
@@ -176,10 +179,10 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def modes_kept(module: nn.Module) -> Iterator[None]:
-    """Restore the mode of each part at the end: a user may have frozen some by `eval`."""
-    modes = {part: part.training for part in module.modules()}
+    """Restore the mode of each module at the end: a user may have frozen some by `eval`."""
+    modes = {child: child.training for child in module.modules()}
     try:
         yield
     finally:
-        for part, training in modes.items():
-            part.training = training
+        for child, training in modes.items():
+            child.training = training

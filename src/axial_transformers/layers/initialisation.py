@@ -57,13 +57,13 @@ def randomise(module: nn.Module, generator: torch.Generator | None = None) -> No
         tensor.copy_(mean + std * sample)
 
     with torch.no_grad():
-        for part in module.modules():
-            for name, parameter in part.named_parameters(recurse=False):
-                if isinstance(part, nn.LayerNorm):
+        for child in module.modules():
+            for name, parameter in child.named_parameters(recurse=False):
+                if isinstance(child, nn.LayerNorm):
                     normal(parameter, float(name == "weight"), 0.1)
                 elif name.startswith("bias"):
                     normal(parameter, 0.0, 0.1)
-                elif isinstance(part, (nn.Linear, nn.LSTM)):
+                elif isinstance(child, (nn.Linear, nn.LSTM)):
                     normal(parameter, 0.0, 1 / sqrt(parameter.shape[1]))
                 else:
                     normal(parameter, 0.0, 1.0)

@@ -234,11 +234,11 @@ class LineAttention(nn.Module):
             seen = self.options.seen(i)
             keys = keys[:, :, seen]
             values = values[:, :, seen]
-            bias = self._bias_of_last(keys.shape[2])
+            bias = self._step_bias(keys.shape[2])
         out = attend_step(q, keys, values, bias)
         return self._gated(x, out.reshape(*x.shape[:-1], out.shape[1:].numel()))
 
-    def _bias_of_last(self, count: int) -> Tensor | None:
+    def _step_bias(self, count: int) -> Tensor | None:
         """Return the bias of a causal query for the positions that it attends to, itself last: [heads, count]."""
         radius = self.options.relative
         if radius is None:
@@ -317,7 +317,7 @@ class TiedAxialAttention(LineAttention):
         )
 
 
-def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOptions]) -> AttentionOptions:
+def axis_options(axis: int, options: AttentionOptions | Mapping[int, AttentionOptions]) -> AttentionOptions:
     """Return the options of one axis."""
     return options if isinstance(options, AttentionOptions) else options.get(axis, NO_OPTIONS)
 

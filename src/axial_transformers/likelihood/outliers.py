@@ -24,7 +24,7 @@ from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, batches, bits_of_each, fill
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pictures.heat_maps import BitsOfExample
-from axial_transformers.pictures.other_codecs import bytes_of_image
+from axial_transformers.pictures.other_codecs import encoded_size
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.typed_json import from_json, read_object
@@ -225,7 +225,7 @@ def rows_of(
 
 def complexity(values: Integer[np.ndarray, "n h w c"]) -> Float[np.ndarray, " n"]:
     """Return bits/dim as PNG files, of gray or RGB images of 8 bits."""
-    return np.array([8 * bytes_of_image("PNG", image.astype(np.uint8)) / image.size for image in values])
+    return np.array([8 * encoded_size("PNG", image.astype(np.uint8)) / image.size for image in values])
 
 
 def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -> float:

@@ -19,7 +19,7 @@ STEEPNESS = 1.702
 PAYS_FROM = 2**16
 UNIT = 1024
 GOLDEN, FACTORS = -0x61C8864680B583EB, (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
-"""Of SplitMix64 (Steele et al. 2014)."""
+"""Constants of SplitMix64 (Steele et al. 2014)."""
 
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

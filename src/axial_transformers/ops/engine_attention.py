@@ -23,8 +23,8 @@ from axial_transformers.ops.operators import (
     cpu_operator,
     has_engine,
     integers,
+    line_strides,
     pointer,
-    strides_of_lines,
 )
 from axial_transformers.ops.torch_private import is_differentiated, is_observed, is_traced, is_transformed, is_wrapper
 
@@ -233,13 +233,13 @@ def _write_backward(  # noqa: PLR0913
         for grad, by_part in zip(grads[3:], sums_by_part):
             grad.copy_(by_part.sum(0))
     elif grads[3:]:
-        grads[3].copy_(_gradient_of_bias(lines, grads[3].shape))
+        grads[3].copy_(_bias_gradient(lines, grads[3].shape))
     else:
         arguments = *lines.arguments, pointer(None)
         parallel_ranges(lambda *bounds: engine.attend_backward(*arguments, *lines.pieces(*bounds)), lines.groups)
 
 
-def _gradient_of_bias(lines: "_LinesInMemory", shape: torch.Size) -> Tensor:
+def _bias_gradient(lines: "_LinesInMemory", shape: torch.Size) -> Tensor:
     """Write the gradients of q, k and v, and return that of a bias: a sum over the lines that share it, in parts."""
     engine: Any = library()
     count = shape[:2].numel()
@@ -282,7 +282,7 @@ class _LinesInMemory(NamedTuple):
     arguments: tuple[Any, ...]
     """What C takes: tensors, strides, sizes, mask, bias and rotations or tables and scale, sums."""
     groups: int
-    """Of pieces to compute together, `at_once` each."""
+    """Number of groups, each of `at_once` pieces that are computed together."""
     at_once: int
     kept: tuple[Any, ...]
     """What must live as long as C runs."""
@@ -328,11 +328,11 @@ def _lines_in_memory(  # noqa: PLR0913
             rotations = rotations.detach()[:length].float().contiguous()
         extras = [present, learned[0] if learned else None, rotations]
         scales = []
-    tensors = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in lines]
+    tensors = [x if line_strides(x.shape, x.stride(), axis) else x.contiguous() for x in lines]
     tensors += written
     strides: list[int] = []
     for x in tensors:
-        strides += strides_of_lines(x.shape, x.stride(), axis) or ()
+        strides += line_strides(x.shape, x.stride(), axis) or ()
     sizes = (
         *(outer, inner, heads, length, width, value_width, sharing, group, at_once),
         *(radius, heads_of_tables, causal, _bfloat16(q)),

@@ -111,10 +111,10 @@ def _group_blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, pr
     blocks = -(-length // block)
     beyond = blocks * block - length
 
-    def keys_of_blocks(x: Tensor) -> Tensor:  # [.., L] -> [.., blocks, keys]
+    def cut_keys(x: Tensor) -> Tensor:  # [.., L] -> [.., blocks, keys]
         return F.pad(x, (radius, beyond + after)).unfold(-1, keys, block)
 
-    def queries_of_blocks(x: Tensor) -> Tensor:  # [.., L, w] -> [.., blocks, block, w]
+    def cut_queries(x: Tensor) -> Tensor:  # [.., L, w] -> [.., blocks, block, w]
         return F.pad(x, (0, 0, 0, beyond)).unflatten(-2, (blocks, block))
 
     def grouped(x: Tensor) -> Tensor:  # [B, m, heads, blocks, ..] -> [B blocks, m, heads, ..]
@@ -127,16 +127,15 @@ def _group_blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, pr
     band = (column >= 0) & (column <= radius + after)
     if present is None:
         present = torch.ones(1, 1, length, dtype=torch.bool, device=band.device)
-    allowed = grouped(keys_of_blocks(present)[:, :, None, :, None, :] & band)
+    allowed = grouped(cut_keys(present)[:, :, None, :, None, :] & band)
     bias = lines.bias
     if bias is not None:
-        if bias.shape[-2] == 1:
-            rows = bias.unsqueeze(-2).expand(*bias.shape[:-1], block, -1)
-        else:
-            rows = queries_of_blocks(bias)
+        rows = bias.unsqueeze(-2).expand(*bias.shape[:-1], block, -1)
+        if bias.shape[-2] > 1:  # not one row for all queries
+            rows = cut_queries(bias)
         bias = grouped(_pair_bias(rows, column))
-    k, v = (grouped(keys_of_blocks(x.mT).movedim(-3, -1)) for x in (lines.k, lines.v))
-    return Groups(grouped(queries_of_blocks(lines.q)), k, v, bias, allowed)
+    k, v = (grouped(cut_keys(x.mT).movedim(-3, -1)) for x in (lines.k, lines.v))
+    return Groups(grouped(cut_queries(lines.q)), k, v, bias, allowed)
 
 
 def _pair_bias(bias: Float[Tensor, "*s l w"], column: Tensor) -> Float[Tensor, "*s l k"]:

@@ -124,7 +124,7 @@ def _check_written(written: Sequence[Tensor], likes: Sequence[Tensor], axis: int
         raise ValueError(f"{len(written)} arrays to write to are not one for each argument, with memory of its own")
     for x, like in zip(written, likes):
         _require(x, like.dtype, *like.shape)
-        if not (x.is_contiguous() or (_apart(x.shape, x.stride()) and strides_of_lines(x.shape, x.stride(), axis))):
+        if not (x.is_contiguous() or (_apart(x.shape, x.stride()) and line_strides(x.shape, x.stride(), axis))):
             raise ValueError(f"an array to write to, {list(x.shape)}, overlaps itself or is uneven: {x.stride()}")
 
 
@@ -150,7 +150,7 @@ def _apart(shape: torch.Size, strides: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def strides_of_lines(shape: torch.Size, strides: tuple[int, ...], axis: int) -> tuple[int, int, int, int] | None:
+def line_strides(shape: torch.Size, strides: tuple[int, ...], axis: int) -> tuple[int, int, int, int] | None:
     """Return the strides of outer axes, inner axes, heads and `axis`, or None; torch finds them slowly."""
     x = torch.empty_strided(shape, strides, device="meta")
     try:

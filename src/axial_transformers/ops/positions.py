@@ -87,7 +87,7 @@ def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int)
     sizes = [1] * x.ndim
     sizes[axis] = length
     sizes[-1] = -1
-    cos, sin = (part.reshape(sizes) for part in table[:length].chunk(2, dim=-1))
+    cos, sin = (columns.reshape(sizes) for columns in table[:length].chunk(2, dim=-1))
     return _turned(x, cos, sin)
 
 

@@ -137,5 +137,5 @@ class _Differentiable(torch.autograd.Function):
             return torch_attention.run(call).transpose(1, 2)
 
         tensors = lines if mask is None else [*lines, mask]
-        found = torch_attention.gradients_by(formula, tensors, ctx.needs_input_grad[2:], grad)
-        return None, None, *found, *[None] * (4 - len(found))
+        grads = torch_attention.gradients_by(formula, tensors, ctx.needs_input_grad[2:], grad)
+        return None, None, *grads, *[None] * (4 - len(grads))

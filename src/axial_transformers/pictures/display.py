@@ -112,7 +112,7 @@ class Look:
             low = int(values.min())
             high = int(values.max())
             return replace(self, window=(low, high)) if 0 < 4 * (high - low) < self.num_values else self
-        shown = np.concatenate([_colours(part).ravel() for part in self.parts(values, values.ndim - 2)])
+        shown = np.concatenate([_colours(images).ravel() for images in self.parts(values, values.ndim - 2)])
         low, high = np.percentile(shown, PERCENTILES).tolist()
         return replace(self, window=(low, high) if low < high else self.possible)
 
@@ -127,7 +127,7 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
     look = look.over(values)
     axes = values.ndim - 2
     if look.is_volume(axes):
-        return joined([for_display(part, look) for part in look.parts(values, axes)])
+        return joined([for_display(images, look) for images in look.parts(values, axes)])
     low, high = look.window or look.possible
     if axes == 3:
         values = in_a_strip(values)

@@ -36,7 +36,7 @@ def image_grid(
     columns = min(count, columns)
     if scale is None:
         scale = enlargement(columns * width, -(-count // columns) * height)
-    gap = gap_of(scale)
+    gap = image_gap(scale)
     sheet = contact_sheet(pictures, columns, scale, gap, background=255)
     page = Image.fromarray(np.pad(sheet, [(gap, gap)] * 2 + [(0, 0)] * len(colours), constant_values=255))
     if not look.is_volume(values.ndim - 2) or page.width < NAMES:
@@ -50,7 +50,7 @@ def enlargement(width: int, height: int, least: int = WIDTH) -> int:
     return max(1, min(-(-least // width), MAX_HEIGHT // height))
 
 
-def gap_of(scale: int) -> int:
+def image_gap(scale: int) -> int:
     """Return the pixels between images."""
     return min(16, max(1, scale // 2))
 

@@ -24,7 +24,7 @@ from axial_transformers.pictures.display import (
     joined,
     with_alpha,
 )
-from axial_transformers.pictures.grids import contact_sheet, enlargement, gap_of, image_grid, with_scale
+from axial_transformers.pictures.grids import contact_sheet, enlargement, image_gap, image_grid, with_scale
 from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
 
@@ -140,7 +140,7 @@ def heat_map(
         frame[:, [0, -1]] = frame[:, :, [0, -1]] = 255
     columns = 2 if axes == 2 else 1
     scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
-    page = Image.fromarray(contact_sheet(np.concatenate([plain, heated]), columns, scale, gap_of(scale)))
+    page = Image.fromarray(contact_sheet(np.concatenate([plain, heated]), columns, scale, image_gap(scale)))
     return with_scale(page, hottest(look.num_values))
 
 
@@ -156,7 +156,7 @@ def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look
     scale = None
     if axes > 1:
         scale = enlargement(columns * heated.shape[2], heated.shape[1] * len(values) // columns)
-    gap = gap_of(scale or 1)
+    gap = image_gap(scale or 1)
     strips: list[Image.Image] = []
     for start in range(0, len(values), columns):
         row = slice(start, start + columns)
@@ -182,8 +182,8 @@ def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
     bits = look.over_time(bits)
     axes = bits.ndim - 2
     if look.is_volume(axes):
-        slices = joined([heat_colours(part, look) for part in look.parts(bits, axes)])
-        return with_alpha(slices[..., :3])
+        page = joined([heat_colours(slices, look) for slices in look.parts(bits, axes)])
+        return with_alpha(page[..., :3])
     levels = bits.mean(axis=-1) / hottest(look.num_values)
     if axes == 3:
         levels = in_a_strip(levels)

@@ -49,7 +49,7 @@ def coded_sizes(
             if len(some) < len(images):
                 way += f", from {len(some):,} of {len(images):,}"
             with suppress(ImportError, ValueError, OSError, RuntimeError):  # WebP has no images as large as some sheets
-                size = sum(bytes_of_image(codec, image) for image in shown)
+                size = sum(encoded_size(codec, image) for image in shown)
                 coded.setdefault(codec, {})[way] = round(size * _count(images) / _count(some))
     return coded
 
@@ -85,7 +85,7 @@ def xz_bytes(arrays: Iterable[NDArray[Any]], total: int) -> int:
     return sum(len(packer.compress(array.tobytes())) for array in arrays) + len(packer.flush())
 
 
-def bytes_of_image(codec: str, image: NDArray[Any]) -> int:
+def encoded_size(codec: str, image: NDArray[Any]) -> int:
     """Return the bytes of an image [H, W], [H, W, 1] or [H, W, 3], at the highest effort."""
     image = np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image)
     if codec == "JPEG XL":

@@ -157,7 +157,7 @@ class Checkpoints:
     def _require_equal(self, model: AxialTransformer, step: int) -> None:
         if self.processes.count == 1:
             return
-        digest = _digest_of_copies(model.state_dict().values())
+        digest = _hash_bits(model.state_dict().values())
         if not self.processes.any(digest != self.processes.broadcast(digest)):
             return
         before = newest_checkpoint(self.run) or "the start"
@@ -242,7 +242,7 @@ def _step(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def _digest_of_copies(tensors: Iterable[Tensor]) -> int:
+def _hash_bits(tensors: Iterable[Tensor]) -> int:
     """Return a hash, below 2^48, of the bits of tensors that are not in shards."""
     digest = hashlib.sha256()
     for tensor in tensors:

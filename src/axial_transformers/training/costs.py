@@ -23,7 +23,7 @@ from torch.nn import Module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks, matrices_of_blocks
+from axial_transformers.layers.blocks import TransformerBlock, block_matrices, checkpoint_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import free_memory
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -60,7 +60,7 @@ def step_costs(model: AxialTransformerConfig, training: TrainConfig, devices: in
     if training.shard:
         stored //= devices
     if training.optimizer == "muon":  # never in shards
-        stored -= FLOAT * _numbers(matrices_of_blocks(empty))
+        stored -= FLOAT * _numbers(block_matrices(empty))
     examples = training.batch_size // (devices * training.accumulate)
     return StepCosts(
         parameters=numbers,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Adam, Optimizer
 
-from axial_transformers.layers.blocks import matrices_of_blocks
+from axial_transformers.layers.blocks import block_matrices
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.ops.torch_private import add_to_each, lerp_each, lerp_each_in_place, multiply_each
 from axial_transformers.training.config import TrainConfig
@@ -156,7 +156,7 @@ def ema_decay(step: int, config: TrainConfig) -> float:
 
 def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """Return Adam; or Muon for the matrices of the blocks, and Adam for the rest."""
-    matrices = matrices_of_blocks(model) if config.optimizer == "muon" else {}
+    matrices = block_matrices(model) if config.optimizer == "muon" else {}
     head = []
     others = []
     for name, parameter in model.named_parameters():

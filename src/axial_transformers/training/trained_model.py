@@ -83,10 +83,10 @@ class TrainedModel:
         own = source is None or self._is_own(source)
         opened = None
         if not own and split is None:
-            opened = self._open_copy_of_own(where)
+            opened = self._open_own_copy(where)
             own = opened is not None
         if opened is None:
-            options = self.data if own else self._data_of(where)
+            options = self.data if own else self._data_options(where)
             opened = open_source(where, replace(options, grid=self.model.config.grid), bar("reading files"))
         splits: list[Split] = ["test", "validation"] if own else ["all"]
         examples, taken = _first_part(opened, [split] if split else splits)
@@ -113,7 +113,7 @@ class TrainedModel:
                 log.warning("%s is a part of the data of %s, which may have trained on it", source, self.folder)
         return path == own
 
-    def _open_copy_of_own(self, source: str | Path) -> Source | None:
+    def _open_own_copy(self, source: str | Path) -> Source | None:
         """Return the model's data at another path, by their training part; None for other data.
 
         That is read only if the data have the same name, or are not where they were. Of a model in the package, whose
@@ -209,7 +209,7 @@ class TrainedModel:
             text += f", called {', '.join(self.class_names)}"
         return text
 
-    def _data_of(self, source: str | Path) -> DataConfig:
+    def _data_options(self, source: str | Path) -> DataConfig:
         if self.data.size is None and is_scan(source):
             return replace(self.data, size=self.model.config.shape)
         images = Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES
