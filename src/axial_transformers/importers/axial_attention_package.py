@@ -13,7 +13,9 @@ PARTS = ("to_q.weight", "to_kv.weight", "to_out.weight", "to_out.bias")
 
 
 def from_axial_attention(
-    state: Mapping[str, Tensor], heads: int = 8, combine: Literal["sequence", "sum"] = "sum"
+    state: Mapping[str, Tensor],
+    heads: int = 8,
+    combine: Literal["sequence", "sum"] = "sum",
 ) -> AxialAttention:
     """Return the layer that `axial_attention.AxialAttention` with this state_dict is.
 

@@ -69,7 +69,12 @@ def _their_name(name: str) -> str:
     return name
 
 
-def _converted(name: str, tensor: Tensor, own: Tensor, heads: int) -> Tensor:
+def _converted(
+    name: str,
+    tensor: Tensor,
+    own: Tensor,
+    heads: int,
+) -> Tensor:
     """Return what our tensor of a name takes of theirs; a tensor that does not fit keeps a wrong shape."""
     if tensor.ndim > own.ndim > 0:  # kernels of 1 x 1
         tensor = tensor.flatten(own.ndim - 1)

@@ -97,7 +97,13 @@ def _steps(bundle: TensorBundle) -> int | None:
     return int(steps)
 
 
-def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, verify: bool) -> AxialTransformer:
+def _load(
+    bundle: TensorBundle,
+    raw: bool,
+    heads: int,
+    channels: int | None,
+    verify: bool,
+) -> AxialTransformer:
     suffix = "" if raw else AVERAGE
     described = {name: f"{entry.dtype} {list(entry.shape)}" for name, entry in bundle.entries.items()}
     shapes = {}
@@ -160,7 +166,14 @@ images that they were trained on have terms of use of their own.
 """
 
 
-def model_card(config: AxialTransformerConfig, *, file: str, sha256: str, raw: bool, steps: int | None) -> str:
+def model_card(
+    config: AxialTransformerConfig,
+    *,
+    file: str,
+    sha256: str,
+    raw: bool,
+    steps: int | None,
+) -> str:
     """Return README.md of the model folder, with the index's name and digest."""
     return _CARD.format(
         file=file,

@@ -66,7 +66,12 @@ def decoder_scope(names: Mapping[str, object]) -> str:
     return scopes[0]
 
 
-def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTransformerConfig:
+def infer_config(
+    shapes: Shapes,
+    *,
+    heads: int,
+    channels: int | None,
+) -> AxialTransformerConfig:
     """Return the configuration of the model with these variables; see `import_official`."""
     scope = decoder_scope(shapes)
     parent = _parent(scope)
@@ -106,7 +111,11 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
     )
 
 
-def _sizes(shapes: Shapes, name: str, axes: int) -> tuple[int, ...]:
+def _sizes(
+    shapes: Shapes,
+    name: str,
+    axes: int,
+) -> tuple[int, ...]:
     """Return the shape of a variable with this number of axes."""
     shape = shapes.get(name, ())
     if len(shape) != axes:

@@ -101,8 +101,14 @@ class AxialAttention(nn.Module):
         for i, axis in enumerate(axes):
             again = axes[:i].count(axis)
             self.layers[f"axis_{axis}" + (f"_round_{again + 1}" if again else "")] = LineAttention(
-                *(dim, heads, axis, axis in causal, axis_options(axis, options)),
-                *(key_dim, value_dim, bias),
+                dim,
+                heads,
+                axis,
+                axis in causal,
+                axis_options(axis, options),
+                key_dim,
+                value_dim,
+                bias,
                 project=project,
                 out_bias=bias,
             )
@@ -205,7 +211,9 @@ class ChannelsFirst(nn.Module):
 
 
 def check_axes(
-    axes: Sequence[int], causal: Sequence[int], options: AttentionOptions | Mapping[int, AttentionOptions]
+    axes: Sequence[int],
+    causal: Sequence[int],
+    options: AttentionOptions | Mapping[int, AttentionOptions],
 ) -> None:
     """Check that there are axes, with the others among them."""
     if not axes or {0, -1} & set(axes):
@@ -214,7 +222,11 @@ def check_axes(
     check_among_axes("options", options if isinstance(options, Mapping) else (), axes)
 
 
-def check_among_axes(name: str, given: Sequence[int] | Mapping[int, object], axes: Sequence[int]) -> None:
+def check_among_axes(
+    name: str,
+    given: Sequence[int] | Mapping[int, object],
+    axes: Sequence[int],
+) -> None:
     """Check that only known axes are given."""
     if not set(given) <= set(axes):
         raise ValueError(f"{name} {tuple(given)} must be among axes {axes}")

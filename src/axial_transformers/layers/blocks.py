@@ -52,7 +52,12 @@ class Branch(Dropout):
 
     gamma: nn.Parameter | None
 
-    def __init__(self, p: float, drop_path: float = 0.0, gamma: Float[Tensor, " d"] | None = None):
+    def __init__(
+        self,
+        p: float,
+        drop_path: float = 0.0,
+        gamma: Float[Tensor, " d"] | None = None,
+    ):
         super().__init__(p)
         if not 0 <= drop_path < 1:
             raise ValueError(f"drop_path must be a probability below 1, not {drop_path}")
@@ -82,14 +87,25 @@ class AttentionBlock(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         return self.dropout.add_to(x, self.attention(self.norm(x)))
 
-    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(
+        self,
+        x: Float[Tensor, "b *s d"],
+        i: Index,
+        cache: KeyValueCache,
+    ) -> Float[Tensor, "b *s d"]:
         return x + self.dropout(self.attention.step(self.norm(x), i, cache))
 
 
 class FeedforwardBlock(nn.Module):
     """x + Dropout(W2 quick_gelu(W1 LayerNorm(x)))."""
 
-    def __init__(self, dim: int, hidden: int, end: Dropout, residual: bool = True):
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        end: Dropout,
+        residual: bool = True,
+    ):
         super().__init__()
         self.norm = LayerNorm(dim)
         self.expand = Dense(dim, hidden)
@@ -103,7 +119,12 @@ class FeedforwardBlock(nn.Module):
 class TransformerBlock(nn.Module):
     """An attention block, then a feedforward block: one layer in the paper's count."""
 
-    def __init__(self, attention: LineAttention, hidden: int, dropout: float = 0.0):
+    def __init__(
+        self,
+        attention: LineAttention,
+        hidden: int,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         self.attention = AttentionBlock(attention, dropout)
         self.feedforward = FeedforwardBlock(attention.dim, hidden, Dropout(dropout))
@@ -115,10 +136,20 @@ class TransformerBlock(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         return self.feedforward(self.attention(x))
 
-    def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
+    def start(
+        self,
+        batch: int,
+        slab: tuple[int, ...],
+        length: int,
+    ) -> KeyValueCache:
         return self.attention.attention.start(batch, slab, length)
 
-    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(
+        self,
+        x: Float[Tensor, "b *s d"],
+        i: Index,
+        cache: KeyValueCache,
+    ) -> Float[Tensor, "b *s d"]:
         return self.feedforward(self.attention.step(x, i, cache))
 
 

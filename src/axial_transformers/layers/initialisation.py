@@ -15,7 +15,13 @@ class Dense(nn.Linear):
     With `residual`, W starts at zero: the block is the identity.
     """
 
-    def __init__(self, fan_in: int, fan_out: int, residual: bool = False, bias: bool = True):
+    def __init__(
+        self,
+        fan_in: int,
+        fan_out: int,
+        residual: bool = False,
+        bias: bool = True,
+    ):
         self.residual = residual
         super().__init__(fan_in, fan_out, bias)
 
@@ -52,7 +58,11 @@ def normal_table(*shape: int) -> nn.Parameter:
 def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:
     """Sample weights of scale 1, for tests: near the identity, a new model hides errors."""
 
-    def normal(tensor: torch.Tensor, mean: float, std: float) -> None:
+    def normal(
+        tensor: torch.Tensor,
+        mean: float,
+        std: float,
+    ) -> None:
         sample = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device="cpu")
         tensor.copy_(mean + std * sample)
 

@@ -175,7 +175,11 @@ class LineAttention(nn.Module):
         return self._attend(call._replace(v=own_positions(call.k, call.axis), qkv=None, packing=None))
 
     def _call(
-        self, x: Tensor, key_mask: Tensor | None, attn_bias: Tensor | None, coordinates: Tensor | None
+        self,
+        x: Tensor,
+        key_mask: Tensor | None,
+        attn_bias: Tensor | None,
+        coordinates: Tensor | None,
     ) -> AttentionCall:
         """Return the call, of one packed tensor unless options or coordinates change queries and keys."""
         axis = input_axis(x, self.axis, self.dim)
@@ -200,7 +204,12 @@ class LineAttention(nn.Module):
     def _attend(self, call: AttentionCall) -> Tensor:
         return attend(call)
 
-    def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
+    def start(
+        self,
+        batch: int,
+        slab: tuple[int, ...],
+        length: int,
+    ) -> KeyValueCache:
         """Return an empty cache for `length` steps, each a slab of this shape."""
         if not self.causal:
             raise ValueError("only causal attention has steps: build the layer with causal=True")
@@ -212,7 +221,12 @@ class LineAttention(nn.Module):
         lines = weight.new_empty(batch * prod(slab), self.kv_heads, length, 0, dtype=dtype)
         return KeyValueCache(*(lines.new_empty(*lines.shape[:3], width // self.kv_heads) for width in self.widths[1:]))
 
-    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(
+        self,
+        x: Float[Tensor, "b *s d"],
+        i: Index,
+        cache: KeyValueCache,
+    ) -> Float[Tensor, "b *s d"]:
         """Return the output for slab `i`; cache its keys and values.
 
         No weights are dropped. Rotary positions are indices. If `i` is a tensor, the layer has no options; it reads the
@@ -266,7 +280,12 @@ class LineAttention(nn.Module):
         return q, k, v
 
     def _turned(
-        self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, position: Index = 0
+        self,
+        q: Tensor,
+        k: Tensor,
+        axis: int,
+        coordinates: Tensor | None = None,
+        position: Index = 0,
     ) -> tuple[Tensor, Tensor]:
         base = self.options.rotary
         if base:
@@ -303,7 +322,14 @@ class TiedAxialAttention(LineAttention):
     The defaults are for an alignment [B, rows, columns, D]. It takes the options gate, qk_norm, rotary and relative.
     """
 
-    def __init__(self, dim: int, heads: int, axis: int = 2, tied: int = 1, options: AttentionOptions = NO_OPTIONS):
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        axis: int = 2,
+        tied: int = 1,
+        options: AttentionOptions = NO_OPTIONS,
+    ):
         if replace(options, gate=False, qk_norm=False, rotary=None, relative=None) != NO_OPTIONS:
             raise ValueError(f"tied attention takes gate, qk_norm, rotary and relative only, not {options}")
         super().__init__(dim, heads, axis, options=options)
@@ -322,7 +348,12 @@ def axis_options(axis: int, options: AttentionOptions | Mapping[int, AttentionOp
     return options if isinstance(options, AttentionOptions) else options.get(axis, NO_OPTIONS)
 
 
-def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> tuple[int, int]:
+def widths(
+    dim: int,
+    heads: int,
+    key_dim: int | None,
+    value_dim: int | None,
+) -> tuple[int, int]:
     """Return the widths of keys and values, multiples of `heads`."""
     key_dim = dim if key_dim is None else key_dim
     value_dim = dim if value_dim is None else value_dim

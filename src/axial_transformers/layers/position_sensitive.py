@@ -181,7 +181,12 @@ class ScoreNorm(Norm):
 class BatchNormalise(nn.Module):
     """Batch normalisation of q, k, v, each term of scores by head, and both sums by channel."""
 
-    def __init__(self, qkv_dim: int, heads: int, value_dim: int):
+    def __init__(
+        self,
+        qkv_dim: int,
+        heads: int,
+        value_dim: int,
+    ):
         super().__init__()
         self.of_qkv = ChannelsLastBatchNorm(qkv_dim)
         self.of_terms = ModuleListOf(ScoreNorm(heads) for _ in range(3))

@@ -23,14 +23,22 @@ class Fill(Protocol):
         """Set whole[part] = compute(part) for every part."""
 
 
-def fill(whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
+def fill(
+    whole: Tensor,
+    parts: Iterable[slice],
+    compute: Callable[[slice], Tensor],
+) -> Tensor:
     """Set whole[part] to compute(part) in turn, and return `whole`."""
     for part in parts:
         whole[part] = compute(part)
     return whole
 
 
-def batches(count: int, size: int, progress: Progress = iter) -> Iterator[slice]:
+def batches(
+    count: int,
+    size: int,
+    progress: Progress = iter,
+) -> Iterator[slice]:
     """Yield slices of `size` of `count` items."""
     for start in progress(range(0, count, size)):
         yield slice(start, start + size)

@@ -110,7 +110,11 @@ def correlation(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"]) ->
 
 
 def bits_of_outliers(
-    model: AxialTransformer, scored: Examples, order: Iterable[int], whole: Examples, batch_size: int = 16
+    model: AxialTransformer,
+    scored: Examples,
+    order: Iterable[int],
+    whole: Examples,
+    batch_size: int = 16,
 ) -> Iterator[BitsOfExample]:
     """Yield the bits of each position of examples, in this order.
 
@@ -137,7 +141,11 @@ def bits_of_outliers(
             yield BitsOfExample(rank, picture, values, bits, tile)
 
 
-def _example_bits(model: AxialTransformer, examples: Examples, batch_size: int) -> Float[np.ndarray, "n *a c"]:
+def _example_bits(
+    model: AxialTransformer,
+    examples: Examples,
+    batch_size: int,
+) -> Float[np.ndarray, "n *a c"]:
     return np.concatenate([_batch_bits(model, examples[batch]) for batch in batches(len(examples), batch_size)])
 
 
@@ -146,7 +154,11 @@ def _batch_bits(model: AxialTransformer, examples: Examples) -> Float[np.ndarray
 
 
 def bits_of_scan(
-    model: AxialTransformer, scored: Examples, scan: Scan, progress: Progress = iter, batch_size: int = 16
+    model: AxialTransformer,
+    scored: Examples,
+    scan: Scan,
+    progress: Progress = iter,
+    batch_size: int = 16,
 ) -> Scan:
     """Return the bits of each position of a scan of which examples are blocks, as a mean over channels.
 
@@ -197,7 +209,11 @@ class _Kept:
 
 
 def rows_of(
-    scores: Scores, names: Sequence[str], by: RankBy, typical: Scores | None = None, flag: float | None = None
+    scores: Scores,
+    names: Sequence[str],
+    by: RankBy,
+    typical: Scores | None = None,
+    flag: float | None = None,
 ) -> list[dict[str, Any]]:
     """Return a row per example; with typical scores, its quantile among them, and whether that is above `flag`."""
     columns = {"bits_per_dim": scores.bits}

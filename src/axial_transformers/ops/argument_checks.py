@@ -24,13 +24,23 @@ def check_width(x: Float[Tensor, "b *a d"], dim: int) -> None:
         )
 
 
-def input_axis(x: Float[Tensor, "b *a d"], axis: int, dim: int) -> int:
+def input_axis(
+    x: Float[Tensor, "b *a d"],
+    axis: int,
+    dim: int,
+) -> int:
     """Return `axis` of a layer's input as one of 1..d."""
     check_width(x, dim)
     return _counted(axis, x, "the input", "[B, *A, D]", x.ndim - 2)
 
 
-def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
+def _counted(
+    axis: int,
+    x: Tensor,
+    name: str,
+    layout: str,
+    axes: int,
+) -> int:
     counted = axis + x.ndim if axis < 0 else axis
     if not 1 <= counted <= axes:
         raise ValueError(f"axis {axis} is not an axis of {name} {list(x.shape)}: {layout} has axes 1..{axes}")
@@ -44,7 +54,11 @@ def check_devices(tensors: Iterable[Tensor | None]) -> None:
         raise ValueError(f"all tensors must be on one device, not on {' and '.join(sorted(devices))}: move them")
 
 
-def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None, **qkv: Tensor) -> None:
+def check_tensors(
+    key_mask: Bool[Tensor, " b *a"] | None,
+    *others: Tensor | None,
+    **qkv: Tensor,
+) -> None:
     """Check masks, queries, keys and values (by name) against `k`."""
     check_devices((key_mask, *others, *qkv.values()))
     dtypes = [x.dtype for x in qkv.values()]
@@ -59,7 +73,11 @@ def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None
         )
 
 
-def check_rotations(rotations: Float[Tensor, "l k"], length: int, width: int) -> None:
+def check_rotations(
+    rotations: Float[Tensor, "l k"],
+    length: int,
+    width: int,
+) -> None:
     """Check a table of rotations."""
     if rotations.ndim != 2 or rotations.shape[0] < length or rotations.shape[1] != width or width % 2:
         raise ValueError(f"rotations must be [{length} or more, {width}], with K even, not {list(rotations.shape)}")
@@ -70,7 +88,11 @@ def fits(x: Tensor, sizes: Sequence[int]) -> bool:
     return x.ndim == len(sizes) and all(own in (1, size) for own, size in zip(x.shape, sizes))
 
 
-def check_options(window: int | None, dilation: int, dropout: float) -> None:
+def check_options(
+    window: int | None,
+    dilation: int,
+    dropout: float,
+) -> None:
     """Check the options of `axial_attention`."""
     if window is not None:
         check_odd("window", window)
@@ -87,7 +109,10 @@ def check_odd(name: str, window: int) -> None:
 
 
 def check_heads(
-    q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a h k"], v: Float[Tensor, "b *a h w"], grouped: bool = True
+    q: Float[Tensor, "b *a n k"],
+    k: Float[Tensor, "b *a h k"],
+    v: Float[Tensor, "b *a h w"],
+    grouped: bool = True,
 ) -> None:
     """Check that keys and values lie on the grid of queries, with as many heads or, if grouped, a divisor."""
     heads = q.shape[-2]
@@ -101,7 +126,12 @@ def check_heads(
         )
 
 
-def check_encodings(tables: Sequence[Float[Tensor, "r t w"]], heads: int, width: int, value_width: int) -> None:
+def check_encodings(
+    tables: Sequence[Float[Tensor, "r t w"]],
+    heads: int,
+    width: int,
+    value_width: int,
+) -> None:
     """Check the tables of equation 4."""
     rows = len(tables[0])
     if rows % 2 == 0:

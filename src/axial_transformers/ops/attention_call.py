@@ -147,7 +147,12 @@ def normalised(call: AttentionCall) -> AttentionCall:
     return call._replace(window=None) if wide else call
 
 
-def packed_call(qkv: Float[Tensor, "b *a e"], packing: Packing, axis: int, **options: Any) -> AttentionCall:
+def packed_call(
+    qkv: Float[Tensor, "b *a e"],
+    packing: Packing,
+    axis: int,
+    **options: Any,
+) -> AttentionCall:
     """Return the call of one tensor: queries, then keys, then values, head after head.
 
     Args:

@@ -149,7 +149,9 @@ def full_attention(
 
 
 def full_attention_weights(
-    q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *e n k"], key_mask: Bool[Tensor, " b *e"] | None = None
+    q: Float[Tensor, "b *a n k"],
+    k: Float[Tensor, "b *e n k"],
+    key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "..."]:
     """Return the weights of `full_attention`."""
     keys = k.flatten(1, -3)

@@ -37,7 +37,11 @@ def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     return x * _kept(x.detach(), dropped).to(x.dtype).mul_(_scale(dropped))
 
 
-def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
+def add_dropped(
+    x: Float[Tensor, "*s"],
+    y: Float[Tensor, "*s"],
+    p: float,
+) -> Float[Tensor, "*s"]:
     """Return x + dropout(y, p), with equal random bits."""
     dropped = round(p * 2**16)
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
@@ -51,7 +55,7 @@ def _scale(dropped: int) -> float:
 
 
 @cpu_operator(  # hidden from torch.compile, whose random numbers are slower
-    "kept",
+    "axial_transformers::kept",
     fake=lambda x, dropped: x.new_empty(x.shape, dtype=torch.bool),
     tags=(torch.Tag.nondeterministic_seeded,),
 )
@@ -60,7 +64,11 @@ def _kept(x: Tensor, dropped: int) -> Tensor:
     return _kept_by(_seed(), x, dropped)
 
 
-def _kept_by(seed: int, x: Tensor, dropped: int) -> Tensor:
+def _kept_by(
+    seed: int,
+    x: Tensor,
+    dropped: int,
+) -> Tensor:
     bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(seed)
     for shift, factor in zip((30, 27, 31), (*FACTORS, 1)):  # int64 alone would copy the sign
         bits = bits.bitwise_xor_((bits >> shift).bitwise_and_(2 ** (64 - shift) - 1)).mul_(factor)
@@ -141,7 +149,12 @@ class _QuickGELU(torch.autograd.Function):
 
 class _AddDropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, dropped: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        y: Tensor,
+        dropped: int,
+    ) -> Tensor:
         ctx.seed = _seed()
         ctx.dropped = dropped
         ctx.dtype = y.dtype
@@ -159,7 +172,13 @@ class _AddDropped(torch.autograd.Function):
         return grad, d_y, None
 
 
-def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
+def _drop(
+    x: Tensor | None,
+    y: Tensor,
+    seed: int,
+    dropped: int,
+    out: Tensor,
+) -> None:
     if x is not None:
         x = x.resolve_neg().contiguous()
     options = c_uint64(seed), c_int32(dropped - 2**15), c_float(_scale(dropped))
@@ -172,7 +191,11 @@ def _pays(x: Tensor) -> bool:
     return type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM and has_engine()
 
 
-def _run_engine(name: str, *tensors: Tensor | None, options: tuple[Any, ...] = ()) -> None:
+def _run_engine(
+    name: str,
+    *tensors: Tensor | None,
+    options: tuple[Any, ...] = (),
+) -> None:
     """Run a function of the engine on parts of tensors, of which it writes the last."""
     halves = 0  # bit i says that tensor i is bfloat16
     for i, x in enumerate(tensors):

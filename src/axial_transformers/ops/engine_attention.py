@@ -96,7 +96,9 @@ def _engine_bias(bias: Float[Tensor, "..."], call: AttentionCall) -> Float[Tenso
 
 
 def differentiable(
-    call: AttentionCall, learned: tuple[Tensor, ...], tensors: tuple[Tensor, ...]
+    call: AttentionCall,
+    learned: tuple[Tensor, ...],
+    tensors: tuple[Tensor, ...],
 ) -> Float[Tensor, "b *a n w"]:
     """Return the attention of one packed tensor, or of q, k, v, with a bias or three tables to learn."""
     present = line_mask(call)
@@ -207,7 +209,7 @@ def _write_forward(  # noqa: PLR0913
     parallel_ranges(work, lines.groups)
 
 
-_forward = cpu_operator("attend_lines", mutates_args=("out", "sums"))(_write_forward)
+_forward = cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))(_write_forward)
 
 
 def _write_backward(  # noqa: PLR0913
@@ -257,11 +259,17 @@ def _bias_gradient(lines: "_LinesInMemory", shape: torch.Size) -> Tensor:
     return sums_by_part.sum(0)
 
 
-_backward = cpu_operator("attend_lines_backward", mutates_args=("grads",))(_write_backward)
+_backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))(_write_backward)
 
 
 @register_flop_formula(torch.ops.axial_transformers.attend_lines)
-def _count_flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int, *_: Any, **__: Any) -> int:
+def _count_flops(
+    qkv: Sequence[torch.Size],
+    learned: Sequence[torch.Size],
+    axis: int,
+    *_: Any,
+    **__: Any,
+) -> int:
     """Return FLOPs of products, from shapes, as torch counts those of the formula."""
     q, _, v = qkv[:3]
     keys = q[axis]
@@ -334,17 +342,36 @@ def _lines_in_memory(  # noqa: PLR0913
     for x in tensors:
         strides += line_strides(x.shape, x.stride(), axis) or ()
     sizes = (
-        *(outer, inner, heads, length, width, value_width, sharing, group, at_once),
-        *(radius, heads_of_tables, causal, _bfloat16(q)),
+        outer,
+        inner,
+        heads,
+        length,
+        width,
+        value_width,
+        sharing,
+        group,
+        at_once,
+        radius,
+        heads_of_tables,
+        causal,
+        _bfloat16(q),
     )
     arguments = (
-        *(*map(pointer, tensors), integers(tuple(strides)), integers(sizes)),
-        *(*map(pointer, extras), *scales, pointer(sums)),
+        *map(pointer, tensors),
+        integers(tuple(strides)),
+        integers(sizes),
+        *map(pointer, extras),
+        *scales,
+        pointer(sums),
     )
     return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (tensors, extras))
 
 
-def _heads_at_once(heads: int, group: int, numbers: int) -> int:
+def _heads_at_once(
+    heads: int,
+    group: int,
+    numbers: int,
+) -> int:
     """Return how many heads of `numbers` numbers a core's cache holds: whole groups, at least one."""
     at_once = group
     for count in range(group, heads + 1, group):

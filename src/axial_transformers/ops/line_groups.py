@@ -68,7 +68,11 @@ def group_lines(call: AttentionCall) -> Groups:
     return _mask_lines(call, Groups(q, k, v, bias), present)
 
 
-def _mask_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> Groups:
+def _mask_lines(
+    call: AttentionCall,
+    lines: Groups,
+    present: Tensor | None,
+) -> Groups:
     """Return whole lines with the pairs that attend. Only exported graphs have windows and dilations here."""
     length = lines.q.shape[-2]
     device = lines.q.device
@@ -95,7 +99,12 @@ def _both(allowed: Tensor | None, pairs: Tensor) -> Tensor:
     return pairs if allowed is None else allowed & pairs
 
 
-def _group_blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present: Tensor | None) -> Groups:
+def _group_blocks(
+    call: AttentionCall,
+    sizes: tuple[int, int],
+    lines: Groups,
+    present: Tensor | None,
+) -> Groups:
     """Cut lines into blocks of queries, each beside the keys that any of its queries may attend to.
 
         block of 4 queries           o o o o
@@ -143,7 +152,11 @@ def _pair_bias(bias: Float[Tensor, "*s l w"], column: Tensor) -> Float[Tensor, "
     return bias.gather(-1, column.clamp(0, bias.shape[-1] - 1).expand(*bias.shape[:-2], -1, -1))
 
 
-def _attend_in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
+def _attend_in_pieces(
+    attend: Callable[..., Tensor],
+    groups: Groups,
+    dropout: float,
+) -> Tensor:
     """Split the groups, or else the lines of a group, until a piece has few scores."""
     scores = _count_scores(groups)
     most = piece(groups.q.device)
@@ -157,14 +170,21 @@ def _attend_in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: fl
 
 
 def join_pieces(
-    compute: Callable[..., Tensor], tensors: Iterable[Tensor | None], size: int, dim: int = 0
+    compute: Callable[..., Tensor],
+    tensors: Iterable[Tensor | None],
+    size: int,
+    dim: int = 0,
 ) -> Float[Tensor, "..."]:
     """Return what is computed of pieces of tensors along a dimension, joined; None and sizes of 1 are in each piece."""
     pieces = [repeat(x) if x is None or x.shape[dim] == 1 else x.split(size, dim) for x in tensors]
     return torch.cat([compute(*some) for some in zip(*pieces)], dim)
 
 
-def _attend_reached(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
+def _attend_reached(
+    attend: Callable[..., Tensor],
+    groups: Groups,
+    dropout: float,
+) -> Tensor:
     """Attend, but not to keys that the bias excludes."""
     q, k, v, bias, allowed = groups
     if bias is not None:
@@ -181,7 +201,11 @@ def piece(device: torch.device) -> int:
     return PIECE.get(device.type, PIECE_ELSEWHERE)
 
 
-def additive_mask(bias: Tensor | None, allowed: Tensor | None, q: Tensor) -> Tensor | None:
+def additive_mask(
+    bias: Tensor | None,
+    allowed: Tensor | None,
+    q: Tensor,
+) -> Tensor | None:
     """Return what to add to the scores."""
     if allowed is None:
         return bias

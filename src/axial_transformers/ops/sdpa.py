@@ -56,7 +56,12 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
 
 
 def fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Attend along lines [lines, heads, L, width], as many at a time as the kernel takes."""
     most = max(1, _most_lines(q.shape[1], q, k, v))
@@ -65,7 +70,12 @@ def fused(
     return join_pieces(partial(_fused, causal=causal, dropout=dropout), (q, k, v, mask), most)
 
 
-def _most_lines(heads: int, q: Tensor, k: Tensor, v: Tensor) -> int:
+def _most_lines(
+    heads: int,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+) -> int:
     """Return how many lines with this number of heads the kernel takes in a call."""
     if heads > MAX_LINES:
         return 0
@@ -80,7 +90,12 @@ def copies_count(device: torch.device) -> bool:
 
 
 def _fused_groups(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    allowed: Tensor | None,
+    dropout: float,
 ) -> Tensor:
     """Attend within groups. The kernel takes two dimensions before those of a line: lines, and heads.
 
@@ -107,7 +122,14 @@ def _fused_groups(
     return zero_without_keys(out, allowed)
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+def _fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+) -> Tensor:
     mask = None if mask is None else mask.expand(-1, -1, -1, k.shape[-2])  # only this size may not be 1
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
     if not out.requires_grad or dropout or torch.compiler.is_compiling() or is_traced():
@@ -120,7 +142,12 @@ class _Differentiable(torch.autograd.Function):
     """The result of torch's kernel, which has first derivatives only; a formula has the others."""
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, causal: bool, *tensors: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        out: Tensor,
+        causal: bool,
+        *tensors: Tensor | None,
+    ) -> Tensor:
         ctx.save_for_backward(*tensors)
         ctx.causal = causal
         return out.view_as(out)
@@ -131,7 +158,12 @@ class _Differentiable(torch.autograd.Function):
             return grad, *[None] * 5  # the kernel's own backward pass goes on
         *lines, mask = ctx.saved_tensors
 
-        def formula(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        def formula(
+            q: Tensor,
+            k: Tensor,
+            v: Tensor,
+            bias: Tensor | None = None,
+        ) -> Tensor:
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             call = AttentionCall(q, k, v, 1, ctx.causal, bias=bias)
             return torch_attention.run(call).transpose(1, 2)

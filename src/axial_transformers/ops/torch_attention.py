@@ -40,7 +40,10 @@ def composed(
 
 
 def gradients_by(
-    formula: Callable[..., Tensor], tensors: Sequence[Tensor], needed: Sequence[bool], grad: Tensor
+    formula: Callable[..., Tensor],
+    tensors: Sequence[Tensor],
+    needed: Sequence[bool],
+    grad: Tensor,
 ) -> list[Tensor | None]:
     """Return the gradients of a formula's arguments, differentiable if grad mode is on; None where not needed."""
     again = torch.is_grad_enabled()

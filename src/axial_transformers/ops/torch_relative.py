@@ -53,7 +53,13 @@ def _attend_in_pieces(call: AttentionCall) -> Tensor:
     return join_pieces(attend, (q, k, v, present), size)
 
 
-def _attend_lines(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, present: Tensor | None) -> Tensor:
+def _attend_lines(
+    call: AttentionCall,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    present: Tensor | None,
+) -> Tensor:
     assert call.tables
     weights, window = _weights(call, q, k, present)
     content, position = weighted_values(weights.to(v.dtype), v, call.tables[2], window)
@@ -62,7 +68,12 @@ def _attend_lines(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, present:
     return content + position
 
 
-def _weights(call: AttentionCall, q: Tensor, k: Tensor, present: Tensor | None) -> tuple[Tensor, "Window"]:
+def _weights(
+    call: AttentionCall,
+    q: Tensor,
+    k: Tensor,
+    present: Tensor | None,
+) -> tuple[Tensor, "Window"]:
     assert call.tables
     query_table, key_table, _ = call.tables
     window = Window.of(q.shape[-2], len(query_table), call.causal, q.device, present)
@@ -88,7 +99,12 @@ class Window(NamedTuple):
 
     @classmethod
     def of(
-        cls, length: int, rows: int, causal: bool, device: torch.device, present: Bool[Tensor, "m l"] | None = None
+        cls,
+        length: int,
+        rows: int,
+        causal: bool,
+        device: torch.device,
+        present: Bool[Tensor, "m l"] | None = None,
     ) -> "Window":
         radius = rows // 2
         dense = rows >= length
@@ -144,7 +160,10 @@ def softmax_over(scores: Float[Tensor, "m n l w"], window: Window) -> Float[Tens
 
 
 def weighted_values(
-    weights: Float[Tensor, "m n l w"], v: Float[Tensor, "m n l k"], value_table: Float[Tensor, "r t k"], window: Window
+    weights: Float[Tensor, "m n l w"],
+    v: Float[Tensor, "m n l k"],
+    value_table: Float[Tensor, "r t k"],
+    window: Window,
 ) -> tuple[Float[Tensor, "m n l k"], Float[Tensor, "m n l k"]]:
     """Return the sums of v_p and of rv_{p-o}."""
     if window.dense:

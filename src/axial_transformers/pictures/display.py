@@ -146,7 +146,11 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
     return shown if shown.shape[-1] == 3 else shown[..., 0]
 
 
-def marks_for_display(marks: NDArray[np.bool_], width: int, look: Look = Look()) -> NDArray[np.bool_]:
+def marks_for_display(
+    marks: NDArray[np.bool_],
+    width: int,
+    look: Look = Look(),
+) -> NDArray[np.bool_]:
     """Return marks of positions [*A] at the pixels of `for_display`."""
     if look.series and marks.ndim == 2:
         marks = look.over_time(marks[None, ..., None])[0].all(axis=-1)
@@ -218,7 +222,11 @@ def _category_colours(count: int) -> NDArray[np.uint8]:
     return np.array([*map(ImageColor.getrgb, names[:count])], np.uint8)
 
 
-def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
+def line_plots(
+    levels: NDArray[np.floating],
+    low: str,
+    high: str,
+) -> NDArray[np.uint8]:
     """Return sequences [N, L, C], levels 0..1, as plots."""
     length = levels.shape[1]
     width = min(WIDEST_PLOT, length * (round(PLOT_WIDTH / length) or 1))
@@ -228,7 +236,12 @@ def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.
     return plots
 
 
-def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDArray[np.uint8]:
+def _plot(
+    levels: NDArray[np.floating],
+    width: int,
+    low: str,
+    high: str,
+) -> NDArray[np.uint8]:
     width *= _FINER
     height = PLOT_HEIGHT * _FINER
     margin = 6 * _FINER

@@ -45,7 +45,11 @@ def image_grid(
     return above(page, [(f"{row} down, {column} across; {depth} to the right and below", 0.5)])
 
 
-def enlargement(width: int, height: int, least: int = WIDTH) -> int:
+def enlargement(
+    width: int,
+    height: int,
+    least: int = WIDTH,
+) -> int:
     """Return the whole factor for a width of at least `least` pixels."""
     return max(1, min(-(-least // width), MAX_HEIGHT // height))
 
@@ -56,7 +60,11 @@ def image_gap(scale: int) -> int:
 
 
 def contact_sheet(
-    pictures: NDArray[np.uint8], columns: int, scale: int = 1, gap: int = 0, background: int = 0
+    pictures: NDArray[np.uint8],
+    columns: int,
+    scale: int = 1,
+    gap: int = 0,
+    background: int = 0,
 ) -> NDArray[np.uint8]:
     """Return images [N, H, W] or [N, H, W, C] side by side, as one."""
     count, height, width, *channels = pictures.shape
@@ -100,11 +108,21 @@ def with_scale(picture: Image.Image, highest: float) -> Image.Image:
     return page
 
 
-def _on_paper(picture: Image.Image, left: int = 0, top: int = 0, bottom: int = 0) -> Image.Image:
+def _on_paper(
+    picture: Image.Image,
+    left: int = 0,
+    top: int = 0,
+    bottom: int = 0,
+) -> Image.Image:
     page = Image.new("RGB", (max(NARROWEST, left + picture.width), top + picture.height + bottom), "white")
     page.paste(picture, (left, top), picture if picture.mode == "RGBA" else None)
     return page
 
 
-def _write(page: Image.Image, at: tuple[float, float], text: str, anchor: str) -> None:
+def _write(
+    page: Image.Image,
+    at: tuple[float, float],
+    text: str,
+    anchor: str,
+) -> None:
     ImageDraw.Draw(page).text(at, text, fill=_INK, font=ImageFont.load_default(_SIZE), anchor=anchor)

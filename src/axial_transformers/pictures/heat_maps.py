@@ -102,7 +102,12 @@ def _at_its_place(scan: Scan, example: BitsOfExample) -> Scan:
     return moved(replace(scan, axes=scan.axes[-len(block) :]), corner_of(name, len(scan.axes), block))
 
 
-def _save_map(path: Path, bits: BitsOfExample, look: Look, scan: Scan | None) -> Image.Image:
+def _save_map(
+    path: Path,
+    bits: BitsOfExample,
+    look: Look,
+    scan: Scan | None,
+) -> Image.Image:
     """Write a heat map and return it; of a volume, and of a block of a scan, also its bits as an array."""
     picture = heat_map(bits.values, bits.bits, look, bits.tile)
     picture.save(path)
@@ -114,7 +119,10 @@ def _save_map(path: Path, bits: BitsOfExample, look: Look, scan: Scan | None) ->
 
 
 def heat_map(
-    example: NDArray[np.integer], bits: NDArray[np.floating], look: Look, tile: tuple[slice, ...] | None = None
+    example: NDArray[np.integer],
+    bits: NDArray[np.floating],
+    look: Look,
+    tile: tuple[slice, ...] | None = None,
 ) -> Image.Image:
     """Return an example [*A, C] and its bits, averaged over channels: beside an image, below others.
 
@@ -144,7 +152,11 @@ def heat_map(
     return with_scale(page, hottest(look.num_values))
 
 
-def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look: Look) -> Image.Image:
+def under_examples(
+    values: NDArray[np.integer],
+    bits: NDArray[np.floating],
+    look: Look,
+) -> Image.Image:
     """Return examples [B, *A, C], and their bits below."""
     values = look.over_time(values)
     heated = heat_colours(bits, look)

@@ -21,7 +21,9 @@ MAX_FILES, MAX_SHEET = 2000, 1 << 26
 
 
 def coded_sizes(
-    sizes: Sequence[tuple[int, ...]], example: Callable[[int], NDArray[Any]], progress: Callable[[str], Progress]
+    sizes: Sequence[tuple[int, ...]],
+    example: Callable[[int], NDArray[Any]],
+    progress: Callable[[str], Progress],
 ) -> dict[str, dict[str, int]]:
     """Return bytes by codec and way: {"PNG": {"one file each": 9000, "one sheet": 7000}, "xz": {"one stream": 8000}}.
 

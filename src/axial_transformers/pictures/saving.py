@@ -29,7 +29,11 @@ LOSSLESS = (".npz", ".npy", *SCANS)
 
 
 def require_output(
-    out: Path, clips: bool, folder: bool = False, source: str | Path | None = None, scan: Scan | None = None
+    out: Path,
+    clips: bool,
+    folder: bool = False,
+    source: str | Path | None = None,
+    scan: Scan | None = None,
 ) -> None:
     """Raise an error where `save_examples` could not write `out`."""
     scans = SCANS if scan else ()
@@ -90,7 +94,11 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
         require_writable(heat_maps, folder=True)
 
 
-def save_table(path: Path, rows: Sequence[Mapping[str, object]], facts: Mapping[str, str]) -> None:
+def save_table(
+    path: Path,
+    rows: Sequence[Mapping[str, object]],
+    facts: Mapping[str, str],
+) -> None:
     """Write rows as CSV or, with facts, as JSON, by the suffix."""
     with written_whole(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         if path.suffix == ".json":
@@ -155,7 +163,11 @@ def save_clips(
     save_movie(path, np.stack([*map(np.asarray, grids)]), fps)
 
 
-def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
+def save_movie(
+    path: str | Path,
+    frames: NDArray[np.uint8],
+    fps: int = 8,
+) -> None:
     """Write frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264) or .gif (256 colours).
 
     An odd side of .mp4 gets one more, white line.

@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.layers.blocks import TransformerBlock, block_matrices, checkpoint_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.machine import free_memory
+from axial_transformers.machine import CPU, free_memory
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.torch_private import storage_key
 from axial_transformers.training.config import TrainConfig
@@ -109,7 +109,7 @@ def _saved(model: AxialTransformer, training: TrainConfig, examples: int) -> int
         for block in model.modules():
             if training.checkpoint_blocks and isinstance(block, TransformerBlock):  # which keeps its input only
                 entered.callback(block.register_forward_pre_hook(save_input).remove)
-        entered.enter_context(saved_tensors_hooks(save, lambda _: torch.empty(0, device="cpu")))
+        entered.enter_context(saved_tensors_hooks(save, lambda _: torch.empty(0, device=CPU)))
         entered.enter_context(training.autocast(training.torch_device()))
         _loss(model, examples)
     return total

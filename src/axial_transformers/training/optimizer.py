@@ -170,7 +170,7 @@ def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     adam = Adam(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
     if not matrices:
         return [adam]
-    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    dtype = getattr(torch, config.precision)
     muon = Muon(matrices.items(), config.muon_learning_rate, weight_decay=config.muon_weight_decay, dtype=dtype)
     return [adam, muon]
 

@@ -194,7 +194,7 @@ def prepare_learner(
         model.to(device)
     processes.broadcast_tensors([*model.train().parameters(), *model.buffers()])
     skeleton = copy_without_weights(model)
-    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    dtype = getattr(torch, config.precision)
     objective = parallelise(Objective(model, loss), processes, sharded, dtype)
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     weights = Weights(model, copy_with_tensors(skeleton, tensors), optimizers(model, config))
