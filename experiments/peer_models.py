@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.exact.row_predictions import RowPredictions
-from axial_transformers.layers.blocks import matrices_of_blocks
+from axial_transformers.layers.blocks import block_matrices
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -58,7 +58,7 @@ class Axial(nn.Module):
         return sample(self.model, count, seed=generator.initial_seed(), compile=compiled)
 
     def matrices(self) -> dict[Tensor, int]:
-        return matrices_of_blocks(self.model)
+        return block_matrices(self.model)
 
 
 class Peer(nn.Module):

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -24,13 +25,8 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "DEFAULT"
-    usable = any(word in allowed.upper() for word in ("DEFAULT", "ALL", "BF16", "FP16", "AMX"))
-    return device.type == "cpu" and usable and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
-
-
-def processor_name() -> str:
-    """Return the CPU's own name."""
-    return torch.cpu.get_capabilities().get("cpu_name") or platform.processor() or platform.machine()
+    usable = re.search("DEFAULT|ALL|BF16|FP16|AMX", allowed.upper())
+    return device.type == "cpu" and bool(usable and torch.cpu.get_capabilities().get("avx512_bf16"))
 
 
 def cpp_compiler() -> str | None:
@@ -46,8 +42,8 @@ def why_not_compiled(device: torch.device) -> str | None:
         with torch.no_grad():
             torch.compile(_add_one)(torch.zeros(2, device=device))
     except Exception as error:  # a compiler, a header, triton: whatever is missing, torch or triton says it
-        said = next((line for line in str(error).splitlines() if line.strip()), "")
-        return f"torch.compile fails on {device} ({type(error).__name__}: {said[:200]})"
+        first_line = str(error).strip().partition("\n")[0]
+        return f"torch.compile fails on {device} ({type(error).__name__}: {first_line[:200]})"
     return None
 
 
@@ -69,12 +65,11 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
         return
     backends: Any = torch.backends
     settings = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.rnn
-    precisions = [each.fp32_precision for each in settings]
+    precisions = [setting.fp32_precision for setting in settings]
     before_deterministic = torch.are_deterministic_algorithms_enabled()
-    try:
+    named = "highest"
+    with suppress(RuntimeError):  # the newer settings may have no former name
         named = torch.get_float32_matmul_precision()
-    except RuntimeError:  # the newer settings have no former name
-        named = "highest"
     try:
         # The former name sets the newer one too. Inductor raises where only the newer is set (pytorch#166387).
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -84,8 +79,8 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
     finally:
         torch.use_deterministic_algorithms(before_deterministic)
         torch.set_float32_matmul_precision(named)
-        for each, precision in zip(settings, precisions, strict=True):
-            each.fp32_precision = precision
+        for setting, precision in zip(settings, precisions):
+            setting.fp32_precision = precision
 
 
 def free_memory(device: torch.device = CPU) -> int | None:
@@ -93,51 +88,44 @@ def free_memory(device: torch.device = CPU) -> int | None:
     if device.type == "cuda":  # the allocator reuses what it keeps
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
-    found = [*_of_system(), *_left_by_control_group(), *_left_by_limit()]
-    return max(0, min(found)) if found else None
-
-
-def _of_system() -> Iterator[int]:
+    limits = []
     with suppress(OSError):  # macOS and Windows
-        yield _table(MEMORY)["MemAvailable:"] * 1024
-
-
-def _left_by_control_group() -> Iterator[int]:
-    with suppress(OSError, ValueError):  # no such group, or "max": no limit
-        most, used = (
-            int((CONTROL_GROUP / f"memory.{name}").read_text(encoding="utf-8")) for name in ("max", "current")
-        )
-        yield max(0, most - used + _table(CONTROL_GROUP / "memory.stat").get("inactive_file", 0))
-
-
-def _left_by_limit() -> Iterator[int]:
+        limits.append(_table(MEMORY)["MemAvailable:"] * 1024)
+    with suppress(OSError, ValueError):  # no control group, or "max": no limit
+        most = int((CONTROL_GROUP / "memory.max").read_text(encoding="utf-8"))
+        used = int((CONTROL_GROUP / "memory.current").read_text(encoding="utf-8"))
+        limits.append(most - used + _table(CONTROL_GROUP / "memory.stat").get("inactive_file", 0))
     with suppress(OSError, ImportError):
         import resource  # Windows has no such module
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if limit != resource.RLIM_INFINITY:
-            yield limit - int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
+            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+            limits.append(limit - pages * resource.getpagesize())
+    return max(0, min(limits)) if limits else None
 
 
 def _table(path: Path) -> dict[str, int]:
-    rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+    """Return the numbers that follow the first words of lines."""
+    rows = map(str.split, path.read_text(encoding="utf-8").splitlines())
     return {words[0]: int(words[1]) for words in rows if len(words) > 1}
 
 
 def machine_facts() -> dict[str, str]:
     """Return facts about this machine, as rows (name, value)."""
-    has, devices = torch.cpu.get_capabilities(), [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
-    return {
-        "processor": processor_name(),
+    has = torch.cpu.get_capabilities()
+    facts = {
+        "processor": has.get("cpu_name") or platform.processor() or platform.machine(),
         "instructions": ", ".join(name for name in INSTRUCTIONS if has.get(name)) or "not known",
         "system": f"{platform.platform()}, Python {platform.python_version()}",
         "torch": f"{torch.__version__}, compiled for {torch.backends.cpu.get_cpu_capability()}",
         "threads": str(torch.get_num_threads()),
         "limits": " ".join(f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ) or "none",
-        **{str(each): torch.cuda.get_device_name(each) for each in devices},
-        **{
-            f"precision auto, {each}": "bfloat16" if multiplies_bfloat16(each) else "float32"
-            for each in devices or [CPU]
-        },
-        "C++ compiler": cpp_compiler() or "none: blocks are not compiled",
     }
+    devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    for device in devices:
+        facts[str(device)] = torch.cuda.get_device_name(device)
+    for device in devices or [CPU]:
+        facts[f"precision auto, {device}"] = "bfloat16" if multiplies_bfloat16(device) else "float32"
+    facts["C++ compiler"] = cpp_compiler() or "none: blocks are not compiled"
+    return facts

@@ -61,7 +61,7 @@ class Studio:
     @property
     def choices(self) -> list[tuple[str, str]]:
         """Return the classes to choose from, and none unless the model needs one: what is shown, and the word."""
-        classes = [(each, each) for each in self.classes]
+        classes = [(name, name) for name in self.classes]
         return classes if self.trained.model.config.needs_label else [("none", ""), *classes]
 
     @property
@@ -79,7 +79,7 @@ class Studio:
             label: the name or number of a class. Empty or None: no class.
         """
         model = self.trained.model
-        labels = self._labels(label)
+        number = self._class_number(label)
         if model.config.known_channels:
             raise ValueError("this model continues known channels: complete a file, and keep 0 of it")
         self._check(count, seed)
@@ -88,7 +88,7 @@ class Studio:
             count,
             temperature=temperature,
             seed=seed,
-            label=None if labels is None else labels.expand(count),
+            label=number,
             progress=progress,
         )
         path = self._new_path(movie=self.is_clip)
@@ -124,7 +124,7 @@ class Studio:
             approximate=True,
             temperature=temperature,
             seed=seed,
-            label=self._labels(label),
+            label=self._class_number(label),
             progress=progress,
         )
         path = self._new_path(movie=self.is_clip)
@@ -134,11 +134,11 @@ class Studio:
     def bits(self, progress: Progress, file: str | None, label: str | None) -> tuple[str, str]:
         """Return the bits/dim of a file's first example, and the path of its heat map."""
         values = self._uploaded(file)
-        labels = self._labels(label)
+        number = self._class_number(label)
         model = self.trained.model
         x = torch.from_numpy(values)
-        total = bits_per_dim(model, x, labels)
-        bits = bits_map(model, x, labels).cpu().numpy()
+        total = bits_per_dim(model, x, number)
+        bits = bits_map(model, x, number).cpu().numpy()
         path = self._new_path()
         save_picture(path, heat_map(values[0], bits[0], self.look))
         return f"{total.item():.4f}", str(path)
@@ -148,9 +148,9 @@ class Studio:
             raise ValueError("there is no file: choose one first")
         return np.asarray(self.trained.examples(file, "all")[0][:1].values)
 
-    def _labels(self, label: str | None) -> torch.Tensor | None:
-        found = self.trained.label(label or None)
-        return None if found is None else found[None]
+    def _class_number(self, label: str | None) -> int | None:
+        number = self.trained.label(label or None)
+        return None if number is None else int(number)
 
     def _check(self, count: int, seed: int | None) -> None:
         if seed is None:

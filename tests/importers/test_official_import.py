@@ -25,7 +25,7 @@ SCOPES = [(RGB, "ar_decoder/transformer2d/"), (SINGLE, "model/"), (ROWS, "model/
 
 
 def raw(model: AxialTransformer, scope: str) -> Variables:
-    return {name: view.numpy() for name, view in variables(model.state_dict(), model.config, scope).items()}
+    return {name: view.numpy() for name, view in variables(model.state_dict(), scope).items()}
 
 
 def as_trained(model: AxialTransformer, averaged: AxialTransformer, scope: str) -> Variables:

@@ -124,7 +124,7 @@ def test_gradients_agree() -> None:
     (random_slice_loss(model, case["x"], channel=case["slice_inds"].long()) / LOG2).backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     expected = {name.removeprefix("grad/"): values for name, values in case.items() if name.startswith("grad/")}
-    found = variables(gradients, model.config, "ar_decoder/transformer2d/")
+    found = variables(gradients, "ar_decoder/transformer2d/")
     assert found.keys() == expected.keys()
     largest = max(values.abs().max().item() for values in expected.values())
     for name, values in expected.items():
@@ -157,6 +157,6 @@ def test_the_released_recipes_have_the_published_variables(name: str) -> None:
     config = NAMED[f"{name}_released"]().model
     with torch.device("meta"):
         tensors = AxialTransformer(config).state_dict()
-    shapes = {name: tuple(view.shape) for name, view in variables(tensors, config, "ar_decoder/transformer2d/").items()}
+    shapes = {name: tuple(view.shape) for name, view in variables(tensors, "ar_decoder/transformer2d/").items()}
     averages = {f"{name}/ExponentialMovingAverage": shape for name, shape in shapes.items()}
     assert {name: shape for name, shape, _ in published(name)} == {**shapes, **averages, "global_step": ()}

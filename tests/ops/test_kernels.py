@@ -70,7 +70,7 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
         (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
         for dtype in TOLERANCE:
             qkv = numbers.to(dtype, copy=True).requires_grad_()
-            packed = packed_call(qkv, packing, axis, causal, rotations=table)
+            packed = packed_call(qkv, packing, axis, causal=causal, rotations=table)
             outs = [engine_attention.run(packed)]
             if not rotated:
                 outs.append(attend(*unpacked(qkv, packing), axis, causal))
@@ -195,7 +195,7 @@ def test_threads_do_not_change_a_bit():
     before, results = torch.get_num_threads(), []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        out = engine_attention.run(packed_call(qkv, (4, 32, 32, 32), 2, True))
+        out = engine_attention.run(packed_call(qkv, (4, 32, 32, 32), 2, causal=True))
         biased = attend(*unpacked(qkv, (4, 32, 32, 32)), 2, bias=bias)
         gradients = (
             *torch.autograd.grad(out.square().sum(), qkv),

@@ -8,7 +8,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from axial_transformers import recipes
 from axial_transformers.decoding.sampling import cache_numbers
-from axial_transformers.layers.blocks import matrices_of_blocks
+from axial_transformers.layers.blocks import block_matrices
 from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -55,7 +55,7 @@ def test_weights_moments_and_averages_are_exact():
     assert (found.parameters, sum(parameters(MODEL).values())) == (numbers, numbers)
     assert found.stored == 20 * numbers
     assert found.memory == 20 * numbers + found.saved
-    matrices = sum(weight.numel() for weight in matrices_of_blocks(AxialTransformer(MODEL)))
+    matrices = sum(weight.numel() for weight in block_matrices(AxialTransformer(MODEL)))
     assert step_costs(MODEL, dataclasses.replace(TRAINING, optimizer="muon")).stored == 20 * numbers - 4 * matrices
     shared = step_costs(MODEL, dataclasses.replace(TRAINING, shard=True), devices=2)
     assert (shared.stored, shared.saved) == (10 * numbers, found.saved)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from axial_transformers.data import Examples
 from axial_transformers.data.value_range import ValueRange
-from axial_transformers.layers.blocks import matrices_of_blocks
+from axial_transformers.layers.blocks import block_matrices
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, optimizer as muon_module, train
 from axial_transformers.training.optimizer import Muon, optimizers, orthogonalise
@@ -91,7 +91,7 @@ def test_muon_has_the_matrices_of_blocks_and_adam_all_else():
     assert sorted(adam + muon) == sorted(names.values())
     kinds = (".qkv.weight", ".out.weight", ".expand.weight", ".contract.weight")
     assert {*muon} == {name for name in names.values() if name.endswith(kinds)}
-    assert [count for each, count in matrices_of_blocks(found).items() if len(each) == 24] == [3] * MODEL.layers
+    assert [count for each, count in block_matrices(found).items() if len(each) == 24] == [3] * MODEL.layers
 
 
 def test_a_resumed_run_has_the_weights_and_momenta_of_a_whole_one(tmp_path):

@@ -1,6 +1,5 @@
 """Weights of the package `axial_attention` (github.com/lucidrains/axial-attention, tested with 0.6.1)."""
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -14,7 +13,9 @@ PARTS = ("to_q.weight", "to_kv.weight", "to_out.weight", "to_out.bias")
 
 
 def from_axial_attention(
-    state: Mapping[str, Tensor], heads: int = 8, combine: Literal["sequence", "sum"] = "sum"
+    state: Mapping[str, Tensor],
+    heads: int = 8,
+    combine: Literal["sequence", "sum"] = "sum",
 ) -> AxialAttention:
     """Return the layer that `axial_attention.AxialAttention` with this state_dict is.
 
@@ -32,34 +33,28 @@ def from_axial_attention(
         ValueError: a tensor is missing, left over, of another shape, or holds NaN or infinity.
     """
     theirs = {name.removeprefix("module."): tensor for name, tensor in state.items()}
-    axes = {int(match[1]) for name in theirs if (match := re.match(r"axial_attentions\.(\d+)\.fn\.", name))} or {0}
-    expected = {f"axial_attentions.{i}.fn.{part}" for i in range(len(axes)) for part in PARTS}
+    count = len({name.split(".")[1] for name in theirs if name.startswith("axial_attentions.")}) or 1
+    expected = {f"axial_attentions.{i}.fn.{part}" for i in range(count) for part in PARTS}
     missing = sorted(expected - theirs.keys())
     left = sorted(theirs.keys() - expected)
     if missing or left:
         raise ValueError(
             f"weights are not those of axial_attention's AxialAttention: missing {missing[:3]}, left over {left[:3]}"
         )
-    dim, width = _sizes(theirs["axial_attentions.0.fn.to_out.weight"])
-    shapes = dict(zip(PARTS, ((width, dim), (2 * width, dim), (dim, width), (dim,))))
-    for name, tensor in theirs.items():
-        if tensor.shape != (shape := shapes[name.split(".fn.")[1]]):
-            raise ValueError(f"{name} must be {list(shape)}, not {list(tensor.shape)}")
-        require_finite(tensor, name)
-    numbers = tuple(i + 1 for i in range(len(axes)))
-    layer = AxialAttention(dim, heads, numbers, combine, key_dim=width, value_dim=width)
-    layer.load_state_dict({name: tensor for axis in numbers for name, tensor in _of_axis(theirs, axis).items()})
-    return layer
-
-
-def _sizes(out: Tensor) -> tuple[int, int]:
+    out = theirs["axial_attentions.0.fn.to_out.weight"]
     if out.ndim != 2:
         raise ValueError(f"axial_attentions.0.fn.to_out.weight must be a matrix, not {list(out.shape)}")
-    return out.shape[0], out.shape[1]
-
-
-def _of_axis(theirs: Mapping[str, Tensor], axis: int) -> dict[str, Tensor]:
-    query, key_value, weight, bias = (theirs[f"axial_attentions.{axis - 1}.fn.{part}"] for part in PARTS)
-    qkv = torch.cat([query, key_value])
-    ours = {"qkv.weight": qkv, "qkv.bias": qkv.new_zeros(len(qkv)), "out.weight": weight, "out.bias": bias}
-    return {f"layers.axis_{axis}.{name}": tensor for name, tensor in ours.items()}
+    dim, width = out.shape
+    shapes = dict(zip(PARTS, ((width, dim), (2 * width, dim), (dim, width), (dim,))))
+    for name, tensor in theirs.items():
+        shape = shapes[name.split(".fn.")[1]]
+        if tensor.shape != shape:
+            raise ValueError(f"{name} must be {list(shape)}, not {list(tensor.shape)}")
+        require_finite(tensor, name)
+    layer = AxialAttention(dim, heads, range(1, count + 1), combine, key_dim=width, value_dim=width)
+    for i, attention in enumerate(layer.layers.values()):
+        query, key_value, weight, bias = (theirs[f"axial_attentions.{i}.fn.{part}"] for part in PARTS)
+        qkv = torch.cat([query, key_value])
+        own = {"qkv.weight": qkv, "qkv.bias": qkv.new_zeros(len(qkv)), "out.weight": weight, "out.bias": bias}
+        attention.load_state_dict(own)
+    return layer

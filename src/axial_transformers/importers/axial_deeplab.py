@@ -5,7 +5,8 @@
 - Their batch normalisation interleaves the two sums of the output by channel.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -13,7 +14,24 @@ from torch import Tensor
 from axial_transformers.models.residual_network import AxialResNet
 from axial_transformers.storage.model_folders import require_finite
 
-State = dict[str, Tensor]
+NAMES = {
+    r"^stem\.0": "conv1",
+    r"^stem\.1": "bn1",
+    r"^head": "fc",
+    r"\.down\.": ".conv_down.",
+    r"\.up\.": ".conv_up.",
+    r"down_norm": "bn1",
+    r"up_norm": "bn2",
+    r"shortcut": "downsample",
+    r"height": "hight_block",
+    r"width": "width_block",
+    r"\w+_table": "relative",
+    r"\.qkv": ".qkv_transform",
+    r"normalise\.of_qkv": "bn_qkv",
+    r"normalise\.of_terms\.\d": "bn_similarity",
+    r"normalise\.of_(content|position)": "bn_output",
+}
+"""Patterns of our names, and theirs."""
 
 
 def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
@@ -28,71 +46,50 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
         ValueError: a tensor is missing, left over, of another shape, or holds NaN or infinity.
     """
     theirs = {name.removeprefix("module."): tensor for name, tensor in state.items()}
-    ours = _moved(theirs, "conv1", "stem.0") | _moved(theirs, "bn1", "stem.1") | _moved(theirs, "fc", "head")
-    for i, blocks in enumerate(model.config.blocks):
-        for j in range(blocks):
-            ours |= _block(theirs, f"layer{i + 1}.{j}.", f"stages.{i}.{j}.", model.config.heads)
     expected = model.state_dict()
-    left = [name for name in theirs if not name.endswith("flatten_index")]
-    if left or ours.keys() != expected.keys():
-        missing = sorted(expected.keys() - ours.keys())
+    names = {name: _their_name(name) for name in expected}
+    missing = [name for name, old in names.items() if old not in theirs]
+    left = [name for name in sorted(theirs.keys() - names.values()) if not name.endswith("flatten_index")]
+    if missing or left:
         raise ValueError(f"weights do not fit the network: nothing for {missing[:3]}, nowhere to put {left[:3]}")
-    for name, tensor in ours.items():
-        if tensor.shape != expected[name].shape:
-            raise ValueError(f"{name} must be {list(expected[name].shape)}, not {list(tensor.shape)}")
+    ours = {}
+    for name, own in expected.items():
+        tensor = _converted(name, theirs[names[name]], own, model.config.heads)
+        if tensor.shape != own.shape:
+            raise ValueError(f"{name} must be {list(own.shape)}, not {list(tensor.shape)}")
         require_finite(tensor, name)
+        ours[name] = tensor
     model.load_state_dict(ours)
 
 
-def _block(theirs: State, old: str, new: str, heads: int) -> State:
-    """Return the tensors of a bottleneck by our names."""
-    ours = _moved(theirs, f"{old}bn1", f"{new}down_norm") | _moved(theirs, f"{old}bn2", f"{new}up_norm")
-    ours |= _moved(theirs, f"{old}downsample.1", f"{new}shortcut.1")
-    for kernel, layer in {"conv_down": "down", "conv_up": "up", "downsample.0": "shortcut.0"}.items():
-        ours |= _moved(theirs, old + kernel, new + layer, lambda tensor: tensor.flatten(1))
-    for block, axis in {"hight_block": "height", "width_block": "width"}.items():
-        ours |= _attention(theirs, f"{old}{block}.", f"{new}{axis}.", heads)
-    return ours
+def _their_name(name: str) -> str:
+    name = re.sub(r"^stages\.(\d+)", lambda stage: f"layer{int(stage[1]) + 1}", name)
+    for pattern, theirs in NAMES.items():
+        name = re.sub(pattern, theirs, name)
+    return name
 
 
-def _attention(theirs: State, old: str, new: str, heads: int) -> State:
-    """Return the tensors of attention along one axis by our names."""
-    relative = theirs.pop(old + "relative", None)
-    if relative is None or relative.ndim != 2 or relative.shape[0] % 4:
-        raise ValueError(f"{old}relative must be there, a tensor [2 x width of a head, 2 x size - 1]")
-    key = relative.shape[0] // 4
-    widths = [key, key, 2 * key]
-    query_table, key_table, value_table = relative.T[:, None].split(widths, dim=-1)
-
-    def by_kind(tensor: Tensor) -> Tensor:
-        if tensor.ndim == 0:
-            return tensor
-        parts = tensor.unflatten(0, (heads, -1)).split(widths, dim=1)
-        return torch.cat([part.flatten(0, 1) for part in parts])
-
-    ours = {
-        new + "query_table": query_table.flip(0),
-        new + "key_table": key_table,
-        new + "value_table": value_table.flip(0),
-    }
-    ours |= _moved(theirs, old + "qkv_transform", new + "qkv", lambda kernel: by_kind(kernel).squeeze(-1))
-    ours |= _moved(theirs, old + "bn_qkv", new + "normalise.of_qkv", by_kind)
-    terms = {f"of_terms.{term}": slice(term * heads, (term + 1) * heads) for term in range(3)}
-    sums = {"of_content": slice(0, None, 2), "of_position": slice(1, None, 2)}
-    return ours | _cut(theirs, old + "bn_similarity", new, terms) | _cut(theirs, old + "bn_output", new, sums)
-
-
-def _moved(theirs: State, old: str, new: str, change: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> State:
-    """Take the tensors of one of their modules out of `theirs`; return them by our names, changed."""
-    names = [name for name in theirs if name.startswith(old + ".")]
-    return {new + name.removeprefix(old): change(theirs.pop(name)) for name in names}
-
-
-def _cut(theirs: State, old: str, new: str, parts: Mapping[str, slice]) -> State:
-    """Take a batch normalisation out of `theirs`; return its channels as several of ours."""
-    whole = _moved(theirs, old, "")
-    ours: State = {}
-    for module, channels in parts.items():
-        for name, tensor in whole.items():
-            ours[f"{new}normalise.{module}{name}"] = tensor[channels] if tensor.ndim else tensor
-    return ours
+def _converted(
+    name: str,
+    tensor: Tensor,
+    own: Tensor,
+    heads: int,
+) -> Tensor:
+    """Return what our tensor of a name takes of theirs; a tensor that does not fit keeps a wrong shape."""
+    if tensor.ndim > own.ndim > 0:  # kernels of 1 x 1
+        tensor = tensor.flatten(own.ndim - 1)
+    if tensor.ndim == 0 or len(tensor) % 4:
+        return tensor
+    *_, module, kind = name.split(".")
+    if kind.endswith("_table"):
+        query, key, value = tensor.T[:, None].tensor_split([len(tensor) // 4, len(tensor) // 2], dim=-1)
+        return {"query_table": query.flip(0), "key_table": key, "value_table": value.flip(0)}[kind]
+    if module in ("qkv", "of_qkv") and len(tensor) == len(own):
+        by_head = tensor.unflatten(0, (heads, -1))
+        width = by_head.shape[1] // 4
+        return torch.cat([x.flatten(0, 1) for x in by_head.tensor_split([width, 2 * width], dim=1)])
+    if module in ("of_content", "of_position"):
+        return tensor[module == "of_position" :: 2]
+    if "of_terms" in name:
+        return tensor[int(module) * heads :][:heads]
+    return tensor

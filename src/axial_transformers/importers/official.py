@@ -21,7 +21,7 @@ from axial_transformers.storage.tensorflow import TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import to_json
 
 PUBLISHED_HEADS = 16
-"""Of both published models; checkpoints do not record it."""
+"""Number of heads of both published models; checkpoints do not record it."""
 
 
 def import_official(
@@ -97,26 +97,35 @@ def _steps(bundle: TensorBundle) -> int | None:
     return int(steps)
 
 
-def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, verify: bool) -> AxialTransformer:
+def _load(
+    bundle: TensorBundle,
+    raw: bool,
+    heads: int,
+    channels: int | None,
+    verify: bool,
+) -> AxialTransformer:
     suffix = "" if raw else AVERAGE
-    own = {n.removesuffix(suffix): entry.shape for n, entry in bundle.entries.items() if n.endswith(suffix)}
-    if not own:
+    described = {name: f"{entry.dtype} {list(entry.shape)}" for name, entry in bundle.entries.items()}
+    shapes = {}
+    for name, entry in bundle.entries.items():
+        if name.endswith(suffix):
+            shapes[name.removesuffix(suffix)] = entry.shape
+    if not shapes:
         raise VariablesError(f"{bundle.path} holds no moving averages: import its raw weights (raw=True)")
-    found = {name: f"{entry.dtype} {list(entry.shape)}" for name, entry in bundle.entries.items()}
     try:
-        scope = decoder_scope(own)
-        config = infer_config(own, heads=heads, channels=channels)
-        # Building many layers takes seconds.
-        if len(own) < (least := VARIABLES_OF_A_LAYER * config.layers):
-            raise VariablesError(f"{config.layers} layers have at least {least} variables, not {len(own)}")
+        scope = decoder_scope(shapes)
+        config = infer_config(shapes, heads=heads, channels=channels)
+        least = VARIABLES_OF_A_LAYER * config.layers
+        if len(shapes) < least:  # building many layers takes seconds
+            raise VariablesError(f"{config.layers} layers have at least {least} variables, not {len(shapes)}")
         with torch.device("meta"):
             model = AxialTransformer(config)
-        wanted = variables(model.state_dict(), config, scope)
-        check_variables(found, {name + suffix: f"float32 {list(view.shape)}" for name, view in wanted.items()})
+        views = variables(model.state_dict(), scope)
+        check_variables(described, {name + suffix: f"float32 {list(view.shape)}" for name, view in views.items()})
     except ValueError as error:
         raise VariablesError(f"{bundle.path}: {error}") from error
     model.to_empty(device="cpu")
-    for name, view in variables(model.state_dict(), config, scope).items():
+    for name, view in variables(model.state_dict(), scope).items():
         values = torch.from_numpy(bundle.read(name + suffix, verify=verify))
         model_folders.require_finite(values, f"{bundle.path}: {name + suffix}")
         view.copy_(values)
@@ -157,7 +166,14 @@ images that they were trained on have terms of use of their own.
 """
 
 
-def model_card(config: AxialTransformerConfig, *, file: str, sha256: str, raw: bool, steps: int | None) -> str:
+def model_card(
+    config: AxialTransformerConfig,
+    *,
+    file: str,
+    sha256: str,
+    raw: bool,
+    steps: int | None,
+) -> str:
     """Return README.md of the model folder, with the index's name and digest."""
     return _CARD.format(
         file=file,

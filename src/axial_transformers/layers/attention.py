@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of, widths
+from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, axis_options, widths
 from axial_transformers.ops.argument_checks import check_width
 from axial_transformers.ops.attention_call import finite_where_absent, unpacked
 from axial_transformers.ops.axial_attention import full_attention, full_attention_weights
@@ -101,8 +101,14 @@ class AxialAttention(nn.Module):
         for i, axis in enumerate(axes):
             again = axes[:i].count(axis)
             self.layers[f"axis_{axis}" + (f"_round_{again + 1}" if again else "")] = LineAttention(
-                *(dim, heads, axis, axis in causal, options_of(axis, options)),
-                *(key_dim, value_dim, bias),
+                dim,
+                heads,
+                axis,
+                axis in causal,
+                axis_options(axis, options),
+                key_dim,
+                value_dim,
+                bias,
                 project=project,
                 out_bias=bias,
             )
@@ -180,7 +186,7 @@ class CrossAttention(nn.Module):
     def _project(self, x: Tensor, context: Tensor) -> tuple[Tensor, ...]:
         check_width(x, self.dim)
         k, v = self.kv(context).split([self.key_dim, self.value_dim], dim=-1)
-        return tuple(part.unflatten(-1, (self.heads, -1)) for part in (self.q(x), k, v))
+        return tuple(heads.unflatten(-1, (self.heads, -1)) for heads in (self.q(x), k, v))
 
 
 class ChannelsFirst(nn.Module):
@@ -205,7 +211,9 @@ class ChannelsFirst(nn.Module):
 
 
 def check_axes(
-    axes: Sequence[int], causal: Sequence[int], options: AttentionOptions | Mapping[int, AttentionOptions]
+    axes: Sequence[int],
+    causal: Sequence[int],
+    options: AttentionOptions | Mapping[int, AttentionOptions],
 ) -> None:
     """Check that there are axes, with the others among them."""
     if not axes or {0, -1} & set(axes):
@@ -214,7 +222,11 @@ def check_axes(
     check_among_axes("options", options if isinstance(options, Mapping) else (), axes)
 
 
-def check_among_axes(name: str, given: Sequence[int] | Mapping[int, object], axes: Sequence[int]) -> None:
+def check_among_axes(
+    name: str,
+    given: Sequence[int] | Mapping[int, object],
+    axes: Sequence[int],
+) -> None:
     """Check that only known axes are given."""
     if not set(given) <= set(axes):
         raise ValueError(f"{name} {tuple(given)} must be among axes {axes}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from axial_transformers.layers.attention import check_among_axes, check_axes
 from axial_transformers.layers.blocks import Branch, FeedforwardBlock
 from axial_transformers.layers.initialisation import LayerNorm
-from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of
+from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, axis_options
 from axial_transformers.ops.argument_checks import check_width
 from axial_transformers.ops.attention_call import finite_where_absent
 
@@ -60,7 +60,7 @@ class AxialBlock(nn.Module):
         self.attentions = nn.ModuleDict(
             {
                 f"axis_{axis}": LineAttention(
-                    dim, heads, axis, axis in causal, options_of(axis, options), residual=layer_scale is None
+                    dim, heads, axis, axis in causal, axis_options(axis, options), residual=layer_scale is None
                 )
                 for axis in axes
             }

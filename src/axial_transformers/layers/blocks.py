@@ -52,7 +52,12 @@ class Branch(Dropout):
 
     gamma: nn.Parameter | None
 
-    def __init__(self, p: float, drop_path: float = 0.0, gamma: Float[Tensor, " d"] | None = None):
+    def __init__(
+        self,
+        p: float,
+        drop_path: float = 0.0,
+        gamma: Float[Tensor, " d"] | None = None,
+    ):
         super().__init__(p)
         if not 0 <= drop_path < 1:
             raise ValueError(f"drop_path must be a probability below 1, not {drop_path}")
@@ -82,14 +87,25 @@ class AttentionBlock(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         return self.dropout.add_to(x, self.attention(self.norm(x)))
 
-    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(
+        self,
+        x: Float[Tensor, "b *s d"],
+        i: Index,
+        cache: KeyValueCache,
+    ) -> Float[Tensor, "b *s d"]:
         return x + self.dropout(self.attention.step(self.norm(x), i, cache))
 
 
 class FeedforwardBlock(nn.Module):
     """x + Dropout(W2 quick_gelu(W1 LayerNorm(x)))."""
 
-    def __init__(self, dim: int, hidden: int, end: Dropout, residual: bool = True):
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        end: Dropout,
+        residual: bool = True,
+    ):
         super().__init__()
         self.norm = LayerNorm(dim)
         self.expand = Dense(dim, hidden)
@@ -103,7 +119,12 @@ class FeedforwardBlock(nn.Module):
 class TransformerBlock(nn.Module):
     """An attention block, then a feedforward block: one layer in the paper's count."""
 
-    def __init__(self, attention: LineAttention, hidden: int, dropout: float = 0.0):
+    def __init__(
+        self,
+        attention: LineAttention,
+        hidden: int,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         self.attention = AttentionBlock(attention, dropout)
         self.feedforward = FeedforwardBlock(attention.dim, hidden, Dropout(dropout))
@@ -115,10 +136,20 @@ class TransformerBlock(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         return self.feedforward(self.attention(x))
 
-    def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
+    def start(
+        self,
+        batch: int,
+        slab: tuple[int, ...],
+        length: int,
+    ) -> KeyValueCache:
         return self.attention.attention.start(batch, slab, length)
 
-    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(
+        self,
+        x: Float[Tensor, "b *s d"],
+        i: Index,
+        cache: KeyValueCache,
+    ) -> Float[Tensor, "b *s d"]:
         return self.feedforward(self.attention.step(x, i, cache))
 
 
@@ -153,22 +184,25 @@ def blocks_restored(module: nn.Module) -> Iterator[None]:
 
 
 def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
-    return (part for part in module.modules() if isinstance(part, TransformerBlock))
+    return (child for child in module.modules() if isinstance(child, TransformerBlock))
 
 
-def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
+def block_matrices(module: nn.Module) -> dict[Tensor, int]:
     """Return the matrices inside transformer blocks: 3 for queries, keys and values, else 1."""
-    found: dict[Tensor, int] = {}
+    counts: dict[Tensor, int] = {}
     for block in _transformer_blocks(module):
         attention = block.attention.attention
-        three = attention.qkv if len(set(attention.widths)) == 1 else None
-        found |= {part.weight: 3 if part is three else 1 for part in block.modules() if isinstance(part, nn.Linear)}
-    return found
+        for module in block.modules():
+            if isinstance(module, nn.Linear):
+                counts[module.weight] = 1
+        if len(set(attention.widths)) == 1:
+            counts[attention.qkv.weight] = 3
+    return counts
 
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Enter evaluation mode, then restore the former mode of each part."""
+    """Enter evaluation mode, then restore the former mode of each module."""
     with modes_kept(module):
         module.eval()
         yield
@@ -176,10 +210,10 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def modes_kept(module: nn.Module) -> Iterator[None]:
-    """Restore the mode of each part at the end: a user may have frozen some by `eval`."""
-    modes = {part: part.training for part in module.modules()}
+    """Restore the mode of each module at the end: a user may have frozen some by `eval`."""
+    modes = {child: child.training for child in module.modules()}
     try:
         yield
     finally:
-        for part, training in modes.items():
-            part.training = training
+        for child, training in modes.items():
+            child.training = training

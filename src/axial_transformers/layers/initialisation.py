@@ -15,7 +15,13 @@ class Dense(nn.Linear):
     With `residual`, W starts at zero: the block is the identity.
     """
 
-    def __init__(self, fan_in: int, fan_out: int, residual: bool = False, bias: bool = True):
+    def __init__(
+        self,
+        fan_in: int,
+        fan_out: int,
+        residual: bool = False,
+        bias: bool = True,
+    ):
         self.residual = residual
         super().__init__(fan_in, fan_out, bias)
 
@@ -52,18 +58,22 @@ def normal_table(*shape: int) -> nn.Parameter:
 def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:
     """Sample weights of scale 1, for tests: near the identity, a new model hides errors."""
 
-    def normal(tensor: torch.Tensor, mean: float, std: float) -> None:
+    def normal(
+        tensor: torch.Tensor,
+        mean: float,
+        std: float,
+    ) -> None:
         sample = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device="cpu")
         tensor.copy_(mean + std * sample)
 
     with torch.no_grad():
-        for part in module.modules():
-            for name, parameter in part.named_parameters(recurse=False):
-                if isinstance(part, nn.LayerNorm):
+        for child in module.modules():
+            for name, parameter in child.named_parameters(recurse=False):
+                if isinstance(child, nn.LayerNorm):
                     normal(parameter, float(name == "weight"), 0.1)
                 elif name.startswith("bias"):
                     normal(parameter, 0.0, 0.1)
-                elif isinstance(part, (nn.Linear, nn.LSTM)):
+                elif isinstance(child, (nn.Linear, nn.LSTM)):
                     normal(parameter, 0.0, 1 / sqrt(parameter.shape[1]))
                 else:
                     normal(parameter, 0.0, 1.0)

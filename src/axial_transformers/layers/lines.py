@@ -2,50 +2,47 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf, prod
-from typing import NamedTuple
+from math import prod
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer, Num
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.argument_checks import check_options, input_axis
-from axial_transformers.ops.attention_call import finite_where_absent, packed_call
-from axial_transformers.ops.axial_attention import attend_step, axial_attention, own_positions, tied_axial_attention
+from axial_transformers.ops.argument_checks import check_odd, check_tensors, input_axis
+from axial_transformers.ops.attention_call import AttentionCall, finite_where_absent, packed_call
+from axial_transformers.ops.axial_attention import attend_step, own_positions, tied_axial_attention
 from axial_transformers.ops.backends import attend
 from axial_transformers.ops.positions import relative_bias, rotary, rotate, rotation_table
+from axial_transformers.storage.settings import COUNT, POSITIVE, SHARE, Bounds, check_settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
     """Options of `LineAttention`; all are off by default."""
 
-    kv_heads: int | None = None
+    kv_heads: Annotated[int | None, COUNT] = None
     """Number of heads of keys and values (grouped-query attention), a divisor of queries'."""
     window: int | None = None
     """Window size, odd. Default: the whole line."""
-    dilation: int = 1
+    dilation: Annotated[int, COUNT] = 1
     """Attend only to every dilation-th position."""
     gate: bool = False
     """Multiply heads by the sigmoid of a linear layer, sigmoid(1) at first."""
     qk_norm: bool = False
     """Divide each head of queries and keys by its root mean square; multiply by learned gains."""
-    rotary: float | None = None
+    rotary: Annotated[float | None, POSITIVE] = None
     """Base of rotary positions, usually 10000. Default: no rotary positions."""
-    relative: int | None = None
+    relative: Annotated[int | None, Bounds(least=0)] = None
     """Largest offset R with its own learned bias; larger ones share it. Default: no bias."""
-    dropout: float = 0.0
+    dropout: Annotated[float, SHARE] = 0.0
     """Probability that an attention weight is zero in training."""
 
     def __post_init__(self) -> None:
-        check_options(self.window, self.dilation, self.dropout)
-        if self.kv_heads is not None and self.kv_heads < 1:
-            raise ValueError(f"kv_heads must be at least 1, not {self.kv_heads}")
-        if self.rotary is not None and not 0 < self.rotary < inf:
-            raise ValueError(f"rotary must be a finite base above 0, usually 10000, not {self.rotary}")
-        if self.relative is not None and self.relative < 0:
-            raise ValueError(f"relative must be the largest offset, at least 0, not {self.relative}")
+        check_settings(self)
+        if self.window is not None:
+            check_odd("window", self.window)
         if self.relative is not None and not self.window and self.dilation > 1:
             raise ValueError("relative positions with a dilation need a window: offsets are counted within the window")
 
@@ -121,17 +118,20 @@ class LineAttention(nn.Module):
         rotations: Float[Tensor, "l k"] | None = None,
     ):
         super().__init__()
-        (key_dim, value_dim), kv_heads = widths(dim, heads, key_dim, value_dim), options.kv_heads or heads
+        key_dim, value_dim = widths(dim, heads, key_dim, value_dim)
+        kv_heads = options.kv_heads or heads
         if heads % kv_heads:
             raise ValueError(f"kv_heads {kv_heads} must divide heads {heads}")
         if rotations is not None and options.rotary is not None:
             raise ValueError("rotary positions are given twice: give rotations or options with rotary, not both")
-        self.dim, self.heads, self.kv_heads, self.axis = dim, heads, kv_heads, axis
+        self.dim = dim
+        self.heads = heads
+        self.kv_heads = kv_heads
+        self.axis = axis
         self.causal = causal
         self.options = options
         self.widths = key_dim, key_dim // heads * kv_heads, value_dim // heads * kv_heads
-        packed = AttentionOptions(gate=options.gate, relative=options.relative, rotary=options.rotary)
-        self.packed = options == packed
+        self.packed = replace(options, gate=False, relative=None, rotary=None) == NO_OPTIONS
         self.qkv = Dense(dim, sum(self.widths), bias=bias)
         self.out = Dense(value_dim, dim, residual, out_bias) if project else nn.Identity()
         if options.gate:
@@ -159,17 +159,9 @@ class LineAttention(nn.Module):
             attn_bias: see `axial_attention`.
             coordinates: of `options.rotary`, [L] or [B or 1, *A]; see `rotary`.
         """
-        axis = input_axis(x, self.axis, self.dim)
         x = finite_where_absent(x, key_mask)
-        bias = self._bias(x.shape[axis], attn_bias)
-        if self.packed and coordinates is None and (not self.options.rotary or x.device.type == "cpu"):
-            packing = (self.heads, *self.widths)
-            rotations = self._rotations(x.shape[axis], x.dtype)
-            call = packed_call(self.qkv(x), packing, axis, self.causal, key_mask, bias, rotations)
-            return self._gated(x, attend(call).flatten(-2))
-        q, k, v = self._project(x)
-        q, k = self._turned(q, k, axis, coordinates)
-        return self._gated(x, self._attend(q, k, v, axis, key_mask, bias).flatten(-2))
+        call = self._call(x, key_mask, attn_bias, coordinates)
+        return self._gated(x, self._attend(call).flatten(-2))
 
     def weights(
         self,
@@ -179,50 +171,94 @@ class LineAttention(nn.Module):
         coordinates: Num[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "b *a n l"]:
         """Return the attention weights: [B, *A, heads, L]."""
-        axis = input_axis(x, self.axis, self.dim)
-        x = finite_where_absent(x, key_mask)
-        q, k = self._turned(*self._project(x)[:2], axis, coordinates)
-        return self._attend(q, k, own_positions(k, axis), axis, key_mask, self._bias(x.shape[axis], attn_bias))
+        call = self._call(finite_where_absent(x, key_mask), key_mask, attn_bias, coordinates)
+        return self._attend(call._replace(v=own_positions(call.k, call.axis), qkv=None, packing=None))
 
-    def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
+    def _call(
+        self,
+        x: Tensor,
+        key_mask: Tensor | None,
+        attn_bias: Tensor | None,
+        coordinates: Tensor | None,
+    ) -> AttentionCall:
+        """Return the call, of one packed tensor unless options or coordinates change queries and keys."""
+        axis = input_axis(x, self.axis, self.dim)
+        options = self.options
+        bias = self._bias(x.shape[axis], attn_bias)
+        if self.packed and coordinates is None and (not options.rotary or x.device.type == "cpu"):
+            return packed_call(
+                self.qkv(x),
+                (self.heads, *self.widths),
+                axis,
+                causal=self.causal,
+                key_mask=key_mask,
+                bias=bias,
+                rotations=self._rotations(x.shape[axis], x.dtype),
+            )
+        q, k, v = self._project(x)
+        q, k = self._turned(q, k, axis, coordinates)
+        check_tensors(key_mask, bias, q=q, k=k, v=v)
+        dropout = options.dropout if self.training else 0.0
+        return AttentionCall(q, k, v, axis, self.causal, key_mask, bias, options.window, options.dilation, dropout)
+
+    def _attend(self, call: AttentionCall) -> Tensor:
+        return attend(call)
+
+    def start(
+        self,
+        batch: int,
+        slab: tuple[int, ...],
+        length: int,
+    ) -> KeyValueCache:
         """Return an empty cache for `length` steps, each a slab of this shape."""
         if not self.causal:
             raise ValueError("only causal attention has steps: build the layer with causal=True")
-        lines = (batch * prod(slab), self.kv_heads, length)
         weight = next(self.parameters())
         device = weight.device.type
-        single = weight.dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if single else weight.dtype
-        sizes = ((*lines, width // self.kv_heads) for width in self.widths[1:])
-        keys, values = (torch.empty(size, dtype=dtype, device=weight.device) for size in sizes)
-        return KeyValueCache(keys, values)
+        dtype = weight.dtype
+        if dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        lines = weight.new_empty(batch * prod(slab), self.kv_heads, length, 0, dtype=dtype)
+        return KeyValueCache(*(lines.new_empty(*lines.shape[:3], width // self.kv_heads) for width in self.widths[1:]))
 
-    def step(self, x: Float[Tensor, "b *s d"], i: Index, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+    def step(
+        self,
+        x: Float[Tensor, "b *s d"],
+        i: Index,
+        cache: KeyValueCache,
+    ) -> Float[Tensor, "b *s d"]:
         """Return the output for slab `i`; cache its keys and values.
 
         No weights are dropped. Rotary positions are indices. If `i` is a tensor, the layer has no options; it reads the
         whole cache, which must be finite, and masks later slabs.
         """
-        q, k, v = (part.flatten(0, -3) for part in self._project(x))
+        q, k, v = (heads.flatten(0, -3) for heads in self._project(x))
         if self.rotations is not None or self.options.rotary:
-            q, k = (part[:, 0] for part in self._turned(q[:, None], k[:, None], axis=1, position=i))
+            q, k = (heads[:, 0] for heads in self._turned(q[:, None], k[:, None], axis=1, position=i))
+        keys, values = cache
         if isinstance(i, Tensor):
             assert self.options == NO_OPTIONS
-            keys, values = (old.index_copy_(2, i, new[:, :, None].to(old.dtype)) for old, new in zip(cache, (k, v)))
+            keys.index_copy_(2, i, k[:, :, None].to(keys.dtype))
+            values.index_copy_(2, i, v[:, :, None].to(values.dtype))
             later = torch.arange(keys.shape[2], device=i.device) > i
             bias: Tensor | None = q.new_zeros(self.heads, 1).masked_fill(later, -torch.inf)
         else:
-            cache.keys[:, :, i] = k
-            cache.values[:, :, i] = v
+            keys[:, :, i] = k
+            values[:, :, i] = v
             seen = self.options.seen(i)
-            bias = None
-            keys = cache.keys[:, :, seen]
-            values = cache.values[:, :, seen]
-            if self.options.relative is not None:
-                back = torch.arange(len(range(i + 1)[seen]), device=x.device)
-                bias = self.table[:, self.options.relative - back.flip(0).clamp(max=self.options.relative)]
+            keys = keys[:, :, seen]
+            values = values[:, :, seen]
+            bias = self._step_bias(keys.shape[2])
         out = attend_step(q, keys, values, bias)
         return self._gated(x, out.reshape(*x.shape[:-1], out.shape[1:].numel()))
+
+    def _step_bias(self, count: int) -> Tensor | None:
+        """Return the bias of a causal query for the positions that it attends to, itself last: [heads, count]."""
+        radius = self.options.relative
+        if radius is None:
+            return None
+        back = torch.arange(count, device=self.table.device)
+        return self.table[:, radius - back.flip(0).clamp(max=radius)]
 
     def _gated(self, x: Tensor, heads: Tensor) -> Tensor:
         return self.out(torch.sigmoid(self.gate(x)) * heads if self.options.gate else heads)
@@ -244,48 +280,33 @@ class LineAttention(nn.Module):
         return q, k, v
 
     def _turned(
-        self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, position: Index = 0
+        self,
+        q: Tensor,
+        k: Tensor,
+        axis: int,
+        coordinates: Tensor | None = None,
+        position: Index = 0,
     ) -> tuple[Tensor, Tensor]:
         base = self.options.rotary
-        rotations = self.rotations
         if base:
             if isinstance(position, int) and position:
                 coordinates = torch.arange(position, position + q.shape[axis], device=q.device)
             return rotary(q, axis, coordinates, base), rotary(k, axis, coordinates, base)
         if coordinates is not None:
             raise ValueError("coordinates are of rotary positions: give options with rotary=10000.0")
-        if rotations is not None:
-            rotations = rotations[position] if isinstance(position, Tensor) else rotations[position:]
-            return rotate(q, rotations, axis), rotate(k, rotations, axis)
-        return q, k
-
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
-    ) -> Tensor:
-        dropout = self.options.dropout * self.training
-        return axial_attention(
-            q,
-            k,
-            v,
-            axis,
-            self.causal,
-            key_mask,
-            bias,
-            window=self.options.window,
-            dilation=self.options.dilation,
-            dropout=dropout,
-        )
+        if self.rotations is None:
+            return q, k
+        rotations = self.rotations[position] if isinstance(position, Tensor) else self.rotations[position:]
+        return rotate(q, rotations, axis), rotate(k, rotations, axis)
 
     def _bias(self, length: int, attn_bias: Tensor | None) -> Tensor | None:
         if self.options.relative is None:
             return attn_bias
-        radius = self.options.relative
         window = self.options.window
-        if not window:
-            own = relative_bias(self.table, length)
+        if window:
+            own = relative_bias(self.table, window)[:, :, window // 2, None]
         else:
-            offset = torch.arange(window, device=self.table.device) - window // 2
-            own = self.table[None, :, None, offset.clamp(-radius, radius) + radius]
+            own = relative_bias(self.table, length)
         if attn_bias is None:
             return own
         return attn_bias + own.view(1, *[1] * (attn_bias.ndim - 4), *own.shape[1:])
@@ -301,26 +322,38 @@ class TiedAxialAttention(LineAttention):
     The defaults are for an alignment [B, rows, columns, D]. It takes the options gate, qk_norm, rotary and relative.
     """
 
-    def __init__(self, dim: int, heads: int, axis: int = 2, tied: int = 1, options: AttentionOptions = NO_OPTIONS):
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        axis: int = 2,
+        tied: int = 1,
+        options: AttentionOptions = NO_OPTIONS,
+    ):
         if replace(options, gate=False, qk_norm=False, rotary=None, relative=None) != NO_OPTIONS:
             raise ValueError(f"tied attention takes gate, qk_norm, rotary and relative only, not {options}")
         super().__init__(dim, heads, axis, options=options)
         self.tied = tied
         self.packed = False
 
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
-    ) -> Tensor:
-        tied = input_axis(q.flatten(-2), self.tied, q.shape[-2:].numel())
-        return tied_axial_attention(q, k, v, axis, tied, key_mask=key_mask, attn_bias=bias)
+    def _attend(self, call: AttentionCall) -> Tensor:
+        tied = input_axis(call.q.flatten(-2), self.tied, call.q.shape[-2:].numel())
+        return tied_axial_attention(
+            call.q, call.k, call.v, call.axis, tied, key_mask=call.key_mask, attn_bias=call.bias
+        )
 
 
-def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOptions]) -> AttentionOptions:
+def axis_options(axis: int, options: AttentionOptions | Mapping[int, AttentionOptions]) -> AttentionOptions:
     """Return the options of one axis."""
     return options if isinstance(options, AttentionOptions) else options.get(axis, NO_OPTIONS)
 
 
-def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> tuple[int, int]:
+def widths(
+    dim: int,
+    heads: int,
+    key_dim: int | None,
+    value_dim: int | None,
+) -> tuple[int, int]:
     """Return the widths of keys and values, multiples of `heads`."""
     key_dim = dim if key_dim is None else key_dim
     value_dim = dim if value_dim is None else value_dim

@@ -68,17 +68,15 @@ class PositionSensitiveAxialAttention(nn.Module):
         self.query_table = normal_table(rows, tables, keys // heads)
         self.key_table = normal_table(rows, tables, keys // heads)
         self.value_table = normal_table(rows, tables, values // heads)
-        self.qkv: nn.Linear
-        self.normalise: BatchNormalise | None = None
         self.factor = 1 / sqrt(keys // heads) if normalisation == "scale" else 1.0
-        if normalisation == "batch":
-            self.qkv = nn.Linear(dim, sum(self.widths), bias=bool(bias))
-            self.normalise = BatchNormalise(sum(self.widths), heads, values)
-        else:
-            self.qkv = Dense(dim, sum(self.widths), bias=normalisation == "scale" if bias is None else bias)
-        project = value_dim is not None if project is None else project
-        bias = normalisation != "none" if bias is None else bias
-        self.out = Dense(values, dim, bias=bias) if project else nn.Identity()
+        linear = nn.Linear if normalisation == "batch" else Dense
+        self.qkv = linear(dim, sum(self.widths), bias=normalisation == "scale" if bias is None else bias)
+        self.normalise = BatchNormalise(sum(self.widths), heads, values) if normalisation == "batch" else None
+        if project is None:
+            project = value_dim is not None
+        self.out = (
+            Dense(values, dim, bias=normalisation != "none" if bias is None else bias) if project else nn.Identity()
+        )
 
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
@@ -106,8 +104,8 @@ class PositionSensitiveAxialAttention(nn.Module):
             qkv = self.normalise.of_qkv(qkv)
         packing = self.heads, *self.widths
         tables = self.query_table, self.key_table, self.value_table
-        call = packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=self.factor)
-        return call._replace(norms=self.normalise)
+        options = {"causal": self.causal, "key_mask": key_mask, "scale": self.factor, "norms": self.normalise}
+        return packed_call(qkv, packing, axis, tables=tables, **options)
 
 
 def _rows(size: int | None, span: int | None) -> int:
@@ -183,7 +181,12 @@ class ScoreNorm(Norm):
 class BatchNormalise(nn.Module):
     """Batch normalisation of q, k, v, each term of scores by head, and both sums by channel."""
 
-    def __init__(self, qkv_dim: int, heads: int, value_dim: int):
+    def __init__(
+        self,
+        qkv_dim: int,
+        heads: int,
+        value_dim: int,
+    ):
         super().__init__()
         self.of_qkv = ChannelsLastBatchNorm(qkv_dim)
         self.of_terms = ModuleListOf(ScoreNorm(heads) for _ in range(3))

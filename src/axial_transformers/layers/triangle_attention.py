@@ -25,7 +25,13 @@ class TriangleAttention(nn.Module):
         node: the node that the edges of an attention share.
     """
 
-    def __init__(self, dim: int, heads: int = 4, node: Literal["starting", "ending"] = "starting", head_dim: int = 32):
+    def __init__(
+        self,
+        dim: int,
+        heads: int = 4,
+        node: Literal["starting", "ending"] = "starting",
+        head_dim: int = 32,
+    ):
         super().__init__()
         if node not in ("starting", "ending"):
             raise ValueError(f"node must be 'starting' or 'ending', not {node!r}")

@@ -1,6 +1,6 @@
 """Exact bits/dim of a data set."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any, Protocol
@@ -23,11 +23,25 @@ class Fill(Protocol):
         """Set whole[part] = compute(part) for every part."""
 
 
-def fill(whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
+def fill(
+    whole: Tensor,
+    parts: Iterable[slice],
+    compute: Callable[[slice], Tensor],
+) -> Tensor:
     """Set whole[part] to compute(part) in turn, and return `whole`."""
     for part in parts:
         whole[part] = compute(part)
     return whole
+
+
+def batches(
+    count: int,
+    size: int,
+    progress: Progress = iter,
+) -> Iterator[slice]:
+    """Yield slices of `size` of `count` items."""
+    for start in progress(range(0, count, size)):
+        yield slice(start, start + size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +99,15 @@ def bits_of_each(
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     if label is not None and len(label) != len(x):
         raise ValueError(f"{len(label)} labels for {len(x)} images")
-    device = model.device
 
     def compute(batch: slice) -> Float[Tensor, " b"]:
+        images = torch.as_tensor(x[batch], device="cpu")
         labels = None if label is None else label[batch]
-        with arithmetic(device, tf32=False):
-            return bits_per_dim(model, torch.as_tensor(x[batch], device="cpu"), labels, given_frames=given_frames).cpu()
+        with arithmetic(model.device, tf32=False):
+            return bits_per_dim(model, images, labels, given_frames=given_frames).cpu()
 
-    batches = (slice(start, start + batch_size) for start in progress(range(0, len(x), batch_size)))
-    return fill(torch.zeros(len(x), dtype=torch.float64, device="cpu"), batches, compute)
+    bits = torch.zeros(len(x), dtype=torch.float64, device="cpu")
+    return fill(bits, batches(len(x), batch_size, progress), compute)
 
 
 def summarise(bits: Float[Tensor, " n"]) -> Evaluation:

@@ -21,10 +21,10 @@ from axial_transformers.data.lazy_array import Values
 from axial_transformers.data.scans import Scan
 from axial_transformers.data.tiles import corner_of, joined_tiles, tile_of
 from axial_transformers.likelihood.bits import bits_map
-from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
+from axial_transformers.likelihood.evaluation import Fill, batches, bits_of_each, fill
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pictures.heat_maps import BitsOfExample
-from axial_transformers.pictures.other_codecs import image_bytes
+from axial_transformers.pictures.other_codecs import encoded_size
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.typed_json import from_json, read_object
@@ -60,10 +60,10 @@ def are_images(config: AxialTransformerConfig, rank_by: RankBy | None = None) ->
     Raises:
         ValueError: others cannot be ranked by this score.
     """
-    found = len(config.shape) == 2 and config.channels in (1, 3) and 0 <= config.lowest <= config.highest < 256
-    if rank_by == "corrected" and not found:
+    images = len(config.shape) == 2 and config.channels in (1, 3) and config.lowest >= 0 and config.highest < 256
+    if rank_by == "corrected" and not images:
         raise ValueError("rank_by=corrected is for models of 8-bit gray or RGB images: use rank_by=bits")
-    return found
+    return images
 
 
 def score(
@@ -80,8 +80,11 @@ def score(
     bits = bits_of_each(model, torch.from_numpy(values), label, batch_size=size, progress=progress, fill=fill)
     if not are_images(model.config):
         return Scores(bits=bits.numpy(), corrected=None)
-    batches = (slice(start, start + size) for start in range(0, len(values), size))
-    png = fill(torch.zeros_like(bits), batches, lambda batch: torch.from_numpy(complexity(values[batch])))
+
+    def png_bits(batch: slice) -> torch.Tensor:
+        return torch.from_numpy(complexity(values[batch]))
+
+    png = fill(torch.zeros_like(bits), batches(len(values), size), png_bits)
     return Scores(bits=bits.numpy(), corrected=(bits - png).numpy())
 
 
@@ -93,21 +96,25 @@ def ranking(scores: Scores, wanted: RankBy | None = None) -> tuple[RankBy, str]:
         return "deviation", "examples with far fewer bits than usual ones are as odd as those with far more"
     if len(scores.bits) < MIN_EXAMPLES:
         return "bits", f"fewer than {MIN_EXAMPLES} examples do not tell whether bits go with the bits of PNG"
-    found = correlation(scores.bits, scores.bits - scores.corrected)
-    why = f"bits and the bits of PNG have a rank correlation of {found:.2f}, "
-    if found > MIN_CORRELATION:
+    rank_correlation = correlation(scores.bits, scores.bits - scores.corrected)
+    why = f"bits and the bits of PNG have a rank correlation of {rank_correlation:.2f}, "
+    if rank_correlation > MIN_CORRELATION:
         return "corrected", f"{why}above {MIN_CORRELATION}"
     return "bits", f"{why}not above {MIN_CORRELATION}"
 
 
 def correlation(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"]) -> float:
     """Return the correlation of ranks (Spearman's, but equal numbers rank in their order)."""
-    first, second = (each.argsort(kind="stable").argsort().astype(float) for each in (one, other))
-    return float(np.corrcoef(first, second)[0, 1])
+    ranks = np.argsort([one, other], kind="stable").argsort().astype(float)
+    return float(np.corrcoef(ranks)[0, 1])
 
 
 def bits_of_outliers(
-    model: AxialTransformer, scored: Examples, order: Iterable[int], whole: Examples, batch_size: int = 16
+    model: AxialTransformer,
+    scored: Examples,
+    order: Iterable[int],
+    whole: Examples,
+    batch_size: int = 16,
 ) -> Iterator[BitsOfExample]:
     """Yield the bits of each position of examples, in this order.
 
@@ -116,41 +123,55 @@ def bits_of_outliers(
     Args:
         scored, whole: their labels, if there are any, are those that the model takes.
     """
+    images = len(scored.shape) == 2
     tiles: dict[str, list[int]] = {}
-    for i, name in enumerate(whole.names if len(scored.shape) == 2 else ()):
+    for i, name in enumerate(whole.names if images else ()):
         tiles.setdefault(tile_of(name)[0], []).append(i)
-    for rank, i in enumerate(order):
-        name = scored.names[i]
-        picture, corner = tile_of(name) if len(scored.shape) == 2 else (name, None)
-        if corner and picture not in tiles:
-            continue
-        part = whole[tiles.pop(picture)] if corner else scored[[i]]
-        batches = (part[start : start + batch_size] for start in range(0, len(part), batch_size))
-        maps = (bits_map(model, torch.from_numpy(batch.values), label_of(batch)) for batch in batches)
-        bits = np.concatenate([each.cpu().numpy() for each in maps])
-        values, bits = (
-            joined_tiles(each, part.names) if corner else each[0] for each in (np.asarray(part.values), bits)
-        )
-        tile = corner and tuple(slice(i * side, (i + 1) * side) for i, side in zip(corner, scored.shape, strict=True))
-        yield BitsOfExample(rank, picture, values, bits, tile)
+    for rank, number in enumerate(order):
+        name = scored.names[number]
+        picture, corner = tile_of(name) if images else (name, None)
+        if not corner:
+            example = scored[[number]]
+            yield BitsOfExample(rank, name, example.values[0], _example_bits(model, example, batch_size)[0])
+        elif picture in tiles:
+            own = whole[tiles.pop(picture)]
+            values = joined_tiles(np.asarray(own.values), own.names)
+            bits = joined_tiles(_example_bits(model, own, batch_size), own.names)
+            tile = tuple(slice(i * side, (i + 1) * side) for i, side in zip(corner, scored.shape))
+            yield BitsOfExample(rank, picture, values, bits, tile)
+
+
+def _example_bits(
+    model: AxialTransformer,
+    examples: Examples,
+    batch_size: int,
+) -> Float[np.ndarray, "n *a c"]:
+    return np.concatenate([_batch_bits(model, examples[batch]) for batch in batches(len(examples), batch_size)])
+
+
+def _batch_bits(model: AxialTransformer, examples: Examples) -> Float[np.ndarray, "n *a c"]:
+    return bits_map(model, torch.from_numpy(examples.values), label_of(examples)).cpu().numpy()
 
 
 def bits_of_scan(
-    model: AxialTransformer, scored: Examples, scan: Scan, progress: Progress = iter, batch_size: int = 16
+    model: AxialTransformer,
+    scored: Examples,
+    scan: Scan,
+    progress: Progress = iter,
+    batch_size: int = 16,
 ) -> Scan:
     """Return the bits of each position of a scan of which examples are blocks, as a mean over channels.
 
     Positions in no block are NaN.
     """
-    shape = [length for letter, length in zip(scan.axes, scan.values.shape, strict=True) if letter != "C"]
+    shape = [length for letter, length in zip(scan.axes, scan.values.shape) if letter != "C"]
     bits = np.full(shape, np.nan, np.float32)
-    for start in progress(range(0, len(scored), batch_size)):
-        batch = scored[start : start + batch_size]
-        maps = bits_map(model, torch.from_numpy(batch.values), label_of(batch)).mean(dim=-1).cpu().numpy()
-        for name, block in zip(batch.names, maps, strict=True):
-            lengths = (*[1] * (len(shape) - block.ndim), *block.shape)
+    for batch in batches(len(scored), batch_size, progress):
+        examples = scored[batch]
+        for name, block in zip(examples.names, _batch_bits(model, examples).mean(axis=-1)):
             corner = corner_of(name, len(shape), block.shape)
-            bits[tuple(slice(at, at + length) for at, length in zip(corner, lengths, strict=True))] = block
+            lengths = [1] * (len(shape) - block.ndim) + [*block.shape]
+            bits[tuple(slice(at, at + length) for at, length in zip(corner, lengths))] = block
     return replace(scan, values=bits, axes=scan.axes.replace("C", ""), scale=1.0, offset=0.0)
 
 
@@ -165,14 +186,17 @@ def keep_typical(folder: Path, scores: Scores) -> None:
     if not scores.bits.mean() < (before.bits.mean() if before else np.inf):
         return
     points = np.linspace(0, 1, min(len(scores.bits), MAX_TYPICAL))
-    few = {name: None if each is None else np.quantile(each, points).tolist() for name, each in vars(scores).items()}
+    few = {}
+    for name, all_scores in vars(scores).items():
+        few[name] = None if all_scores is None else np.quantile(all_scores, points).tolist()
     with written_whole(folder / TYPICAL) as aside:
         aside.write_text(json.dumps(few) + "\n", encoding="utf-8")
 
 
 def typical_in(folder: str | Path) -> Scores | None:
     """Return the typical scores beside a model, or None."""
-    if not (path := Path(folder) / TYPICAL).is_file():
+    path = Path(folder) / TYPICAL
+    if not path.is_file():
         return None
     kept = from_json(_Kept, read_object(require_inside(path, Path(folder)), "typical scores"), path)
     return Scores(bits=np.array(kept.bits), corrected=None if kept.corrected is None else np.array(kept.corrected))
@@ -185,34 +209,39 @@ class _Kept:
 
 
 def rows_of(
-    scores: Scores, names: Sequence[str], by: RankBy, typical: Scores | None = None, flag: float | None = None
+    scores: Scores,
+    names: Sequence[str],
+    by: RankBy,
+    typical: Scores | None = None,
+    flag: float | None = None,
 ) -> list[dict[str, Any]]:
     """Return a row per example; with typical scores, its quantile among them, and whether that is above `flag`."""
-    columns = {"bits_per_dim": scores.bits} | ({} if scores.corrected is None else {"corrected": scores.corrected})
+    columns = {"bits_per_dim": scores.bits}
+    if scores.corrected is not None:
+        columns["corrected"] = scores.corrected
     if by == "deviation":
         columns["deviation"] = scores.by(by, typical)
     if typical:
         columns["quantile"] = np.searchsorted(np.sort(typical.by(by)), scores.by(by, typical)) / len(typical.bits)
-    if (means := _means_of_pictures(names, scores.bits)) is not None:
-        columns["picture_bits_per_dim"] = means
-    rows: list[dict[str, Any]] = [
-        {"name": name, **{column: round(float(each[i]), 6) for column, each in columns.items()}}
-        for i, name in enumerate(names)
-    ]
-    return rows if flag is None else [{**row, "flagged": "yes" if row["quantile"] > flag else "no"} for row in rows]
-
-
-def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
     pictures = [tile_of(name)[0] for name in names]
-    if pictures == list(names):
-        return None
-    _, picture_of = np.unique(pictures, return_inverse=True)
-    return np.asarray((np.bincount(picture_of, bits) / np.bincount(picture_of))[picture_of])
+    if pictures != [*names]:
+        _, numbers = np.unique(pictures, return_inverse=True)
+        means = np.bincount(numbers, scores.bits) / np.bincount(numbers)
+        columns["picture_bits_per_dim"] = means[numbers]
+    rows = []
+    for i, name in enumerate(names):
+        row: dict[str, Any] = {"name": name}
+        for column, column_scores in columns.items():
+            row[column] = round(float(column_scores[i]), 6)
+        if flag is not None:
+            row["flagged"] = "yes" if row["quantile"] > flag else "no"
+        rows.append(row)
+    return rows
 
 
 def complexity(values: Integer[np.ndarray, "n h w c"]) -> Float[np.ndarray, " n"]:
     """Return bits/dim as PNG files, of gray or RGB images of 8 bits."""
-    return np.array([8 * image_bytes("PNG", each.astype(np.uint8)) / each.size for each in values])
+    return np.array([8 * encoded_size("PNG", image.astype(np.uint8)) / image.size for image in values])
 
 
 def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -> float:

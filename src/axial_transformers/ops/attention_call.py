@@ -1,17 +1,17 @@
 """An attention as one value, `AttentionCall`: its tensors and options, in one form for all backends.
 
 Functions such as `axial_attention` check their arguments and build a call. Layers build it from the output of one
-linear layer, by `packed_call`. `normalised` brings it into its form, and `ops.backends.attend` computes it.
+linear layer, by `packed_call`. `ops.backends.attend` brings it into its form (`normalised`) and computes it.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops.argument_checks import check_tensors
+from axial_transformers.ops.argument_checks import check_tensors, fits
 from axial_transformers.ops.positions import rotate
 
 Packing = tuple[int, int, int, int]
@@ -78,6 +78,11 @@ class AttentionCall(NamedTuple):
     """If a dilation has split `axis` into two, [.., ceil(length / dilation), dilation, ..]: the length before."""
 
     @property
+    def others(self) -> list[int]:
+        """Sizes of the axes of an example, without `axis`."""
+        return [size for dim, size in enumerate(self.q.shape[:-2]) if dim not in (0, self.axis)]
+
+    @property
     def any_length(self) -> bool:
         """True if an exported graph must hold for lines of any length."""
         return isinstance(self.q.shape[self.axis], torch.SymInt) and torch.compiler.is_exporting()
@@ -133,7 +138,7 @@ def finite_where_absent(x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *
 def normalised(call: AttentionCall) -> AttentionCall:
     """Lay the bias out by line, split the axis of a dilation (`_dilated`), and drop a window that covers the line."""
     if call.bias is not None:
-        call = call._replace(bias=_bias_of_lines(call.bias, call))
+        call = call._replace(bias=_lay_out_bias(call.bias, call))
     if (call.dilation == 1 and not call.window) or call.any_length:
         return call
     if call.dilation > 1:
@@ -142,16 +147,11 @@ def normalised(call: AttentionCall) -> AttentionCall:
     return call._replace(window=None) if wide else call
 
 
-def packed_call(  # noqa: PLR0913
+def packed_call(
     qkv: Float[Tensor, "b *a e"],
     packing: Packing,
     axis: int,
-    causal: bool = False,
-    key_mask: Bool[Tensor, " b *a"] | None = None,
-    attn_bias: Float[Tensor, "..."] | None = None,
-    rotations: Float[Tensor, "l k"] | None = None,
-    tables: Tables | None = None,
-    scale: float = 1.0,
+    **options: Any,
 ) -> AttentionCall:
     """Return the call of one tensor: queries, then keys, then values, head after head.
 
@@ -159,15 +159,12 @@ def packed_call(  # noqa: PLR0913
         qkv: [B, *A, sum of the widths], the output of a linear layer.
         packing: heads, and the widths of queries, keys and values.
         axis: of the grid, 1..d.
-        attn_bias: see `axial_attention`.
-        rotations, tables, scale: see `AttentionCall`.
+        options: fields of `AttentionCall`.
     """
     q, k, v = unpacked(qkv, packing)
-    check_tensors(key_mask, attn_bias, rotations, *(tables or ()), k=k)
-    call = AttentionCall(
-        q, k, v, axis, causal, key_mask, attn_bias, None, 1, 0.0, qkv, packing, rotations, tables, scale
-    )
-    return normalised(call)
+    call = AttentionCall(q, k, v, axis, qkv=qkv, packing=packing, **options)
+    check_tensors(call.key_mask, call.bias, call.rotations, *(call.tables or ()), k=k)
+    return call
 
 
 def unpacked(qkv: Float[Tensor, "b *a e"], packing: Packing) -> tuple[Tensor, ...]:
@@ -176,30 +173,30 @@ def unpacked(qkv: Float[Tensor, "b *a e"], packing: Packing) -> tuple[Tensor, ..
     positions = qkv.shape[:-1]
     if len(set(widths)) == 1:  # two steps instead of four
         return qkv.view(*positions, 3, heads, widths[0] // heads).unbind(-3)
-    q, k, v = qkv.split_with_sizes(widths, dim=-1)
-    # views and not `unflatten`, which takes three times as long
-    return tuple(part.view(*positions, heads, width // heads) for part, width in zip((q, k, v), widths))
+    views = []
+    for x, width in zip(qkv.split_with_sizes(widths, dim=-1), widths):
+        views.append(x.view(*positions, heads, width // heads))  # `unflatten` takes three times as long
+    return tuple(views)
 
 
-def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
-    q = call.q
+def _lay_out_bias(bias: Tensor, call: AttentionCall) -> Tensor:
+    """Return a bias [B, *others, heads, L, L or window], where any size but a window may be 1."""
     window = call.window
+    others = call.others
     if not bias.is_floating_point():
         raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
     if not window and call.dilation > 1:
         raise ValueError("attn_bias with a dilation needs a window: its columns are then the positions of the window")
-    length = q.shape[call.axis]
-    others = [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, call.axis)]
-    keys = window or length
-    full = [q.shape[0], *others, q.shape[-2], length, keys]
-    of_lines = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias
-    if of_lines.ndim != len(full) or any(a not in (1, b) for a, b in zip(of_lines.shape, full)):
-        by_line = f", or {full} for one a line" if others else ""
+    length = call.q.shape[call.axis]
+    shape = [call.q.shape[0], call.q.shape[-2], length, window or length]
+    by_line = [shape[0], *others, *shape[1:]]
+    laid_out = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias
+    if not fits(laid_out, by_line):
+        or_by_line = f", or {by_line} for one a line" if others else ""
         raise ValueError(
-            f"attn_bias must be {[full[0], *full[-3:]]}{by_line}, with sizes of 1 where it is the same, not "
-            f"{list(bias.shape)}"
+            f"attn_bias must be {shape}{or_by_line}, with sizes of 1 where it is the same, not {list(bias.shape)}"
         )
-    return of_lines.expand(*of_lines.shape[:-1], window) if window else of_lines
+    return laid_out.expand(*laid_out.shape[:-1], window) if window else laid_out
 
 
 def _dilated(call: AttentionCall) -> AttentionCall:
@@ -207,21 +204,32 @@ def _dilated(call: AttentionCall) -> AttentionCall:
 
     Positions beyond the end are padded, and masked as keys.
     """
-    axis, length, key_mask, bias = call.axis, call.q.shape[call.axis], call.key_mask, call.bias
+    axis = call.axis
+    length = call.q.shape[axis]
     dilation = min(call.dilation, max(1, length))
     if dilation == 1:
         return call._replace(dilation=1)
     beyond = -length % dilation
+
+    def split(x: Tensor, dim: int = axis) -> Tensor:
+        after = [0, 0] * (x.ndim - 1 - dim)
+        return F.pad(x, [*after, 0, beyond]).unflatten(dim, (-1, dilation))
+
+    key_mask = call.key_mask
     if key_mask is None and (isinstance(beyond, torch.SymInt) or beyond):
         key_mask = torch.ones(call.q.shape[:-2], dtype=torch.bool, device=call.q.device)
-
-    def apart(x: Tensor, dim: int) -> Tensor:
-        x = F.pad(x, [0, 0] * (x.ndim - 1 - dim) + [0, beyond])
-        return x.unflatten(dim, (-1, dilation))
-
+    if key_mask is not None:
+        key_mask = split(key_mask)
+    bias = call.bias
     if bias is not None:
-        rows = bias.unsqueeze(-2) if bias.shape[-2] == 1 else apart(bias, bias.ndim - 2)
+        rows = bias.unsqueeze(-2) if bias.shape[-2] == 1 else split(bias, bias.ndim - 2)
         bias = rows.movedim(-2, axis)
-    q, k, v = (apart(x, axis) for x in (call.q, call.k, call.v))
-    key_mask = None if key_mask is None else apart(key_mask, axis)
-    return call._replace(q=q, k=k, v=v, key_mask=key_mask, bias=bias, dilation=1, length=length)
+    return call._replace(
+        q=split(call.q),
+        k=split(call.k),
+        v=split(call.v),
+        key_mask=key_mask,
+        bias=bias,
+        dilation=1,
+        length=length,
+    )

@@ -7,16 +7,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops.argument_checks import (
-    check_alike,
     check_encodings,
     check_heads,
     check_options,
     check_tensors,
     data_axis,
 )
-from axial_transformers.ops.attention_call import AttentionCall, normalised
+from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.backends import attend
-from axial_transformers.ops.torch_attention import weights
 
 
 def axial_attention(  # noqa: PLR0913
@@ -60,7 +58,7 @@ def axial_attention(  # noqa: PLR0913
     check_tensors(key_mask, attn_bias, q=q, k=k, v=v)
     check_options(window, dilation, dropout)
     call = AttentionCall(q, k, v, axis, causal, key_mask, attn_bias, window, dilation, dropout)
-    return attend(normalised(call))
+    return attend(call)
 
 
 def tied_axial_attention(
@@ -85,17 +83,18 @@ def tied_axial_attention(
     if axis == tied:
         raise ValueError(f"attention along axis {axis} cannot be tied over the same axis")
     check_tensors(key_mask, attn_bias, q=q, k=k, v=v)
-    check_alike(q, k, v)
+    check_heads(q, k, v, grouped=False)
     lines = q.shape[tied]
     if key_mask is not None:
-        wide = torch.promote_types(q.dtype, torch.float32)
-        there = key_mask.any(dim=axis, keepdim=True).sum(dim=tied, keepdim=True).clamp(min=1).to(wide)
         q, k, v = (x.masked_fill(~key_mask[..., None, None], 0) for x in (q, k, v))
-        q = q * (lines / there)[..., None, None].sqrt().to(q.dtype)
+        present = key_mask.any(dim=axis, keepdim=True).sum(dim=tied, keepdim=True).clamp(min=1)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        q = q * (lines / present.to(wide))[..., None, None].sqrt().to(q.dtype)
         key_mask = key_mask.any(dim=tied)
     q, k, v = (x.movedim(tied, -2).flatten(-2) for x in (q, k, v))  # one wide line of all
-    call = AttentionCall(q, k, v, axis - (axis > tied), causal, key_mask, attn_bias)
-    out = attend(normalised(call))
+    axis_of_rest = axis - 1 if axis > tied else axis
+    call = AttentionCall(q, k, v, axis_of_rest, causal, key_mask, attn_bias)
+    out = attend(call)
     return out.unflatten(-1, (lines, -1)).movedim(-2, tied)
 
 
@@ -125,7 +124,7 @@ def position_sensitive_attention(  # noqa: PLR0913
     axis = data_axis(q, axis)
     tables = (query_table, key_table, value_table)
     check_tensors(key_mask, *tables, q=q, k=k, v=v)
-    check_alike(q, k, v)
+    check_heads(q, k, v, grouped=False)
     check_encodings(tables, q.shape[-2], q.shape[-1], v.shape[-1])
     if len({table.shape[1] for table in tables}) > 1:
         query_table, key_table, value_table = (table.expand(-1, q.shape[-2], -1) for table in tables)
@@ -150,21 +149,22 @@ def full_attention(
 
 
 def full_attention_weights(
-    q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *e n k"], key_mask: Bool[Tensor, " b *e"] | None = None
+    q: Float[Tensor, "b *a n k"],
+    k: Float[Tensor, "b *e n k"],
+    key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "..."]:
     """Return the weights of `full_attention`."""
-    check_tensors(key_mask, q=q, k=k)
-    mask = None if key_mask is None else key_mask.flatten(1)[:, None, None]
-    k = k if key_mask is None else k.masked_fill(~key_mask[..., None, None], 0)
-    of_lines = weights(q.flatten(1, -3).transpose(1, 2), k.flatten(1, -3).transpose(1, 2), None, mask)
-    return of_lines.transpose(1, 2).unflatten(1, q.shape[1:-2]).unflatten(-1, k.shape[1:-2])
+    keys = k.flatten(1, -3)
+    mask = None if key_mask is None else key_mask.flatten(1)
+    return full_attention(q, keys, own_positions(keys, 1), mask).unflatten(-1, k.shape[1:-2])
 
 
 def own_positions(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:
     """Return values whose attention along an axis 1..d is its weights."""
     length = k.shape[axis]
-    of_axis = [length if dim in (axis, k.ndim - 1) else 1 for dim in range(k.ndim)]
-    return torch.eye(length, dtype=k.dtype, device=k.device).view(of_axis).expand(*k.shape[:-1], length)
+    between = [1] * (k.ndim - axis - 2)
+    own = torch.eye(length, dtype=k.dtype, device=k.device)
+    return own.view(length, *between, length).expand(*k.shape[:-1], length)
 
 
 def attend_step(

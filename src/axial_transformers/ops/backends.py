@@ -35,7 +35,7 @@ from axial_transformers.ops import (
     torch_attention,
     torch_relative,
 )
-from axial_transformers.ops.attention_call import AttentionCall
+from axial_transformers.ops.attention_call import AttentionCall, normalised
 
 
 class Backend(Protocol):
@@ -63,8 +63,9 @@ LOG = logging.getLogger(__name__)
 def attend(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call by the first backend that does not refuse.
 
-    If a dilation has split `axis` into two (`call.length`), the result has one axis again, of the old length.
+    If a dilation splits `axis` into two (`normalised`), the result has one axis again, of the old length.
     """
+    call = normalised(call)
     out = choose(call).run(call)
     if call.length is None:
         return out

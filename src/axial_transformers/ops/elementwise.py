@@ -19,7 +19,7 @@ STEEPNESS = 1.702
 PAYS_FROM = 2**16
 UNIT = 1024
 GOLDEN, FACTORS = -0x61C8864680B583EB, (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
-"""Of SplitMix64 (Steele et al. 2014)."""
+"""Constants of SplitMix64 (Steele et al. 2014)."""
 
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -37,7 +37,11 @@ def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     return x * _kept(x.detach(), dropped).to(x.dtype).mul_(_scale(dropped))
 
 
-def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
+def add_dropped(
+    x: Float[Tensor, "*s"],
+    y: Float[Tensor, "*s"],
+    p: float,
+) -> Float[Tensor, "*s"]:
     """Return x + dropout(y, p), with equal random bits."""
     dropped = round(p * 2**16)
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
@@ -60,7 +64,11 @@ def _kept(x: Tensor, dropped: int) -> Tensor:
     return _kept_by(_seed(), x, dropped)
 
 
-def _kept_by(seed: int, x: Tensor, dropped: int) -> Tensor:
+def _kept_by(
+    seed: int,
+    x: Tensor,
+    dropped: int,
+) -> Tensor:
     bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(seed)
     for shift, factor in zip((30, 27, 31), (*FACTORS, 1)):  # int64 alone would copy the sign
         bits = bits.bitwise_xor_((bits >> shift).bitwise_and_(2 ** (64 - shift) - 1)).mul_(factor)
@@ -119,7 +127,7 @@ class _QuickGELU(torch.autograd.Function):
         x = x.resolve_neg().contiguous()
         out = torch.empty_like(x)
         if _pays(x):
-            _in_units("quick_gelu", x, x, out)
+            _run_engine("quick_gelu", x, out)
             return out
         return torch.mul(x, STEEPNESS, out=out).sigmoid_().mul_(x)
 
@@ -133,7 +141,7 @@ class _QuickGELU(torch.autograd.Function):
         grad = grad.resolve_neg().contiguous()
         out = torch.empty_like(x)
         if _pays(x) and _pays(grad):
-            _in_units("quick_gelu_backward", x, x, grad, out)
+            _run_engine("quick_gelu_backward", x, grad, out)
             return out
         torch.mul(x, STEEPNESS, out=out)  # quick_gelu's derivative at x is silu's at 1.702 x
         return torch.ops.aten.silu_backward.grad_input(grad, out, grad_input=out)
@@ -141,7 +149,12 @@ class _QuickGELU(torch.autograd.Function):
 
 class _AddDropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, dropped: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        y: Tensor,
+        dropped: int,
+    ) -> Tensor:
         ctx.seed = _seed()
         ctx.dropped = dropped
         ctx.dtype = y.dtype
@@ -159,28 +172,43 @@ class _AddDropped(torch.autograd.Function):
         return grad, d_y, None
 
 
-def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
-    given = (None if each is None else each.resolve_neg().contiguous() for each in (x, y))
+def _drop(
+    x: Tensor | None,
+    y: Tensor,
+    seed: int,
+    dropped: int,
+    out: Tensor,
+) -> None:
+    if x is not None:
+        x = x.resolve_neg().contiguous()
     options = c_uint64(seed), c_int32(dropped - 2**15), c_float(_scale(dropped))
-    _in_units("add_dropped", out, *given, *options, out)
+    _run_engine("add_dropped", x, y.resolve_neg().contiguous(), out, options=options)
 
 
 def _pays(x: Tensor) -> bool:
+    """Return True where the engine takes a tensor and is faster than torch."""
     kinds = torch.float32, torch.bfloat16
     return type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM and has_engine()
 
 
-def _in_units(name: str, like: Tensor, *arguments: Any) -> None:
-    """Run a function of the engine on parts of tensors; bit i says that tensor i is bfloat16."""
-    tensors = [x for x in arguments if x is None or isinstance(x, Tensor)]
-    halves = sum(2**i for i, x in enumerate(tensors) if x is not None and x.dtype == torch.bfloat16)
-    given = [pointer(x) if x is None or isinstance(x, Tensor) else x for x in arguments]
+def _run_engine(
+    name: str,
+    *tensors: Tensor | None,
+    options: tuple[Any, ...] = (),
+) -> None:
+    """Run a function of the engine on parts of tensors, of which it writes the last."""
+    halves = 0  # bit i says that tensor i is bfloat16
+    for i, x in enumerate(tensors):
+        if x is not None and x.dtype == torch.bfloat16:
+            halves += 2**i
+    *given, out = map(pointer, tensors)
+    count = tensors[-1].numel() if tensors[-1] is not None else 0
 
     def work(first: int, last: int) -> None:
-        numbers = c_int64(first * UNIT), c_int64(min(last * UNIT, like.numel()))
-        getattr(library(), name)(*given, halves, *numbers)
+        numbers = c_int64(first * UNIT), c_int64(min(last * UNIT, count))
+        getattr(library(), name)(*given, *options, out, halves, *numbers)
 
-    parallel_ranges(work, -(-like.numel() // UNIT))
+    parallel_ranges(work, -(-count // UNIT))
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:

@@ -16,15 +16,15 @@ from torch.utils.flop_counter import register_flop_formula
 from axial_transformers.engine import library, parallel_ranges
 from axial_transformers.ops import torch_attention, torch_relative
 from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
-from axial_transformers.ops.line_groups import bias_of_lines, mask_of_lines
+from axial_transformers.ops.line_groups import line_bias, line_mask
 from axial_transformers.ops.operators import (
     TABLES,
     check_memory,
     cpu_operator,
     has_engine,
     integers,
+    line_strides,
     pointer,
-    strides_of_lines,
 )
 from axial_transformers.ops.torch_private import is_differentiated, is_observed, is_traced, is_transformed, is_wrapper
 
@@ -82,24 +82,30 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     if not call.packing:
         q, k, v = call.operands
         call = call._replace(q=q, k=k, v=v, rotations=None)
+    return differentiable(call, (_engine_bias(bias, call),), call.tensors)
+
+
+def _engine_bias(bias: Float[Tensor, "..."], call: AttentionCall) -> Float[Tensor, "n m s l"]:
+    """Return a bias in float32 as the engine takes it: heads before lines, keys before queries."""
     length = call.q.shape[call.axis]
-    others = [size for dim, size in enumerate(call.q.shape[:-2]) if dim not in (0, call.axis)]
-    bias = bias_of_lines(bias, others)
+    bias = line_bias(bias, call.others)
     if bias.shape[1] > 1:
         bias = bias.expand(len(call.q), -1, -1, -1, -1)
     bias = bias.float().expand(-1, -1, call.q.shape[-2], length, length).flatten(0, 1)
-    # float32, heads before lines, keys before queries
-    return differentiable(call, (bias.transpose(0, 1).mT.contiguous(),), call.tensors)
+    return bias.transpose(0, 1).mT.contiguous()
 
 
 def differentiable(
-    call: AttentionCall, learned: tuple[Tensor, ...], tensors: tuple[Tensor, ...]
+    call: AttentionCall,
+    learned: tuple[Tensor, ...],
+    tensors: tuple[Tensor, ...],
 ) -> Float[Tensor, "b *a n w"]:
     """Return the attention of one packed tensor, or of q, k, v, with a bias or three tables to learn."""
-    present = mask_of_lines(call.key_mask, call.axis)
-    fixed = None if present is None else present.contiguous(), call.rotations
+    present = line_mask(call)
+    if present is not None:
+        present = present.contiguous()
     options = call.axis, call.causal, call.scale
-    out: Tensor = _Attention.apply(call.packing, options, len(learned), *fixed, *learned, *tensors)
+    out: Tensor = _Attention.apply(call.packing, options, len(learned), present, call.rotations, *learned, *tensors)
     return out
 
 
@@ -114,7 +120,7 @@ class _Attention(torch.autograd.Function):
         rotations: Tensor | None,
         *tensors: Tensor,
     ) -> Tensor:
-        q, k, v = _parts(tensors[count:], packing)
+        q, k, v = _unpacked(tensors[count:], packing)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
         forward: Any = _forward if is_observed(q) else _write_forward
@@ -135,20 +141,22 @@ class _Attention(torch.autograd.Function):
         if not torch.compiler.is_compiling() and is_differentiated(grad):
 
             def formula(*given: Tensor) -> Tensor:
-                return _formula(_parts(given[count:], packing), given[:count], *options)
+                return _formula(_unpacked(given[count:], packing), given[:count], *options)
 
             return *[None] * 5, *torch_attention.gradients_by(formula, tensors, needed, grad)
-        given = tensors[count:]
         learned = tensors[:count]
-        grads = [x.new_empty(x.shape) for x in given]
-        d_learned = [x.new_empty(x.shape) for x in learned if any(needed[:count]) or count == TABLES]
-        written = [*_parts(grads, packing), *d_learned]
+        given = tensors[count:]
+        d_given = [x.new_empty(x.shape) for x in given]
+        d_learned = []
+        if any(needed[:count]) or count == TABLES:
+            d_learned = [x.new_empty(x.shape) for x in learned]
+        written = [*_unpacked(d_given, packing), *d_learned]
         backward: Any = _backward if is_observed(grad) else _write_backward
-        backward([*_parts(given, packing), grad], learned, *options, sums, written)
-        return *[None] * 5, *(d_learned or [None] * count), *grads
+        backward([*_unpacked(given, packing), grad], learned, *options, sums, written)
+        return *[None] * 5, *(d_learned or [None] * count), *d_given
 
 
-def _parts(tensors: Sequence[Tensor], packing: Packing | None) -> Sequence[Tensor]:
+def _unpacked(tensors: Sequence[Tensor], packing: Packing | None) -> Sequence[Tensor]:
     return unpacked(tensors[0], packing) if packing else tensors
 
 
@@ -162,17 +170,20 @@ def _formula(
     rotations: Tensor | None,
 ) -> Tensor:
     """Return what `_forward` computes, by operations of torch."""
-    others = [size for dim, size in enumerate(qkv[0].shape[:-2]) if dim != axis]
-    mask = None if present is None else present.view(*others, -1).movedim(-1, axis)
     q, k, v = qkv
-    call = AttentionCall(q, k, v, axis, causal, mask, rotations=rotations, scale=scale)
+    call = AttentionCall(q, k, v, axis, causal, rotations=rotations, scale=scale)
+    if present is not None:
+        mask = present.view(len(q), *call.others, -1).movedim(-1, axis)
+        call = call._replace(key_mask=mask)
     if len(learned) == TABLES:
         query, key, value = learned
         return torch_relative.run(call._replace(tables=(query, key, value)))
     if learned:
         bias = learned[0].transpose(0, 1).mT
-        lines = [-1, *[1] * (len(others) - 1)] if len(bias) in (1, len(q)) else others
-        call = call._replace(bias=bias.reshape(*lines, *bias.shape[1:]))
+        others = call.others
+        if len(bias) in (1, len(q)):  # one for all lines of an example
+            others = [1] * len(others)
+        call = call._replace(bias=bias.reshape(-1, *others, *bias.shape[1:]))
     return torch_attention.run(call)
 
 
@@ -217,44 +228,50 @@ def _write_backward(  # noqa: PLR0913
     lines = _lines_in_memory(qkv_grad, grads[:3], learned, axis, causal, scale, present, rotations, sums)
     engine: Any = library()
     if len(learned) == TABLES:
-        parts = min(PARTS_OF_TABLES, lines.groups)
-        of_parts = [table.new_empty(parts, *table.shape) for table in learned]
-        arguments = *lines.arguments, *map(pointer, of_parts), c_int64(parts)
-        parallel_ranges(lambda *bounds: engine.relative_backward(*arguments, *map(c_int64, bounds)), parts)
-        for grad, numbers in zip(grads[3:], of_parts):
-            grad.copy_(numbers.sum(0))
+        count = min(PARTS_OF_TABLES, lines.groups)
+        sums_by_part = [table.new_empty(count, *table.shape) for table in learned]
+        arguments = *lines.arguments, *map(pointer, sums_by_part), c_int64(count)
+        parallel_ranges(lambda *bounds: engine.relative_backward(*arguments, *map(c_int64, bounds)), count)
+        for grad, by_part in zip(grads[3:], sums_by_part):
+            grad.copy_(by_part.sum(0))
     elif grads[3:]:
-        grads[3].copy_(_gradient_of_bias(lines, grads[3].shape))
+        grads[3].copy_(_bias_gradient(lines, grads[3].shape))
     else:
         arguments = *lines.arguments, pointer(None)
         parallel_ranges(lambda *bounds: engine.attend_backward(*arguments, *lines.pieces(*bounds)), lines.groups)
 
 
-def _gradient_of_bias(lines: "_LinesInMemory", shape: torch.Size) -> Tensor:
+def _bias_gradient(lines: "_LinesInMemory", shape: torch.Size) -> Tensor:
     """Write the gradients of q, k and v, and return that of a bias: a sum over the lines that share it, in parts."""
     engine: Any = library()
     count = shape[:2].numel()
     share = lines.groups // count
     parts = min(share, -(-PARTS_OF_BIAS // count))
-    of_parts = torch.zeros(parts, *shape)
+    sums_by_part = torch.zeros(parts, *shape)
 
     def work(first: int, last: int) -> None:
         for number in range(first, last):
             i, part = divmod(number, parts)
             pieces = lines.pieces(i * share + share * part // parts, i * share + share * (part + 1) // parts)
-            engine.attend_backward(*lines.arguments, pointer(of_parts[part].flatten(0, 1)[i]), *pieces)
+            engine.attend_backward(*lines.arguments, pointer(sums_by_part[part].flatten(0, 1)[i]), *pieces)
 
     parallel_ranges(work, count * parts)
-    return of_parts.sum(0)
+    return sums_by_part.sum(0)
 
 
 _backward = cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))(_write_backward)
 
 
-def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) -> int:
+@register_flop_formula(torch.ops.axial_transformers.attend_lines)
+def _count_flops(
+    qkv: Sequence[torch.Size],
+    learned: Sequence[torch.Size],
+    axis: int,
+    *_: Any,
+    **__: Any,
+) -> int:
     """Return FLOPs of products, from shapes, as torch counts those of the formula."""
-    q = qkv[0]
-    v = qkv[2]
+    q, _, v = qkv[:3]
     keys = q[axis]
     products = q[-1] + v[-1]
     if len(learned) == TABLES:
@@ -263,21 +280,17 @@ def _flops(qkv: Sequence[torch.Size], learned: Sequence[torch.Size], axis: int) 
     return 2 * prod(q[:-1]) * keys * products
 
 
-@register_flop_formula(torch.ops.axial_transformers.attend_lines)
-def _flops_of_forward(*shapes: Any, **_: Any) -> int:
-    return _flops(*shapes[:3])
-
-
 @register_flop_formula(torch.ops.axial_transformers.attend_lines_backward)
-def _flops_of_backward(*shapes: Any, **_: Any) -> int:
-    return 2 * _flops(*shapes[:3])
+def _count_backward_flops(*shapes: Any, **_: Any) -> int:
+    flops: int = _count_flops(*shapes)
+    return 2 * flops
 
 
 class _LinesInMemory(NamedTuple):
     arguments: tuple[Any, ...]
     """What C takes: tensors, strides, sizes, mask, bias and rotations or tables and scale, sums."""
     groups: int
-    """Of pieces to compute together, `at_once` each."""
+    """Number of groups, each of `at_once` pieces that are computed together."""
     at_once: int
     kept: tuple[Any, ...]
     """What must live as long as C runs."""
@@ -304,50 +317,61 @@ def _lines_in_memory(  # noqa: PLR0913
     inner = q.shape[axis + 1 : -2].numel()
     length = q.shape[axis]
     heads, width = q.shape[-2:]
+    value_width = v.shape[-1]
     group = heads // k.shape[-2]
-    at_once = _heads_at_once(heads, group, length * (4 * width + 3 * v.shape[-1]))
+    at_once = _heads_at_once(heads, group, length * (4 * width + 3 * value_width))
     sharing = outer * inner
     radius = 0
     heads_of_tables = 1
     if len(learned) == TABLES:
-        extras = [present, *learned]
-        scales = [c_float(scale)]
         radius = len(learned[0]) // 2
         heads_of_tables = learned[0].shape[1]
+        extras: list[Tensor | None] = [present, *learned]
+        scales = [c_float(scale)]
     else:
-        bias = None
         if learned:
-            (bias,) = learned
             at_once = 1
-            sharing //= bias.shape[1]
+            sharing //= learned[0].shape[1]
         if rotations is not None:
             rotations = rotations.detach()[:length].float().contiguous()
-        extras = [present, bias, rotations]
+        extras = [present, learned[0] if learned else None, rotations]
         scales = []
-    even = [x if strides_of_lines(x.shape, x.stride(), axis) else x.contiguous() for x in lines]
-    even += written
-
-    sizes = (
-        *(outer, inner, heads, length, width, v.shape[-1], sharing, group, at_once),
-        *(radius, heads_of_tables, causal, _bfloat16(q)),
-    )
-    arguments = (
-        *(*map(pointer, even), integers(_strides(even, axis)), integers(sizes)),
-        *(*map(pointer, extras), *scales, pointer(sums)),
-    )
-    return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (even, extras))
-
-
-def _strides(tensors: Sequence[Tensor], axis: int) -> tuple[int, ...]:
+    tensors = [x if line_strides(x.shape, x.stride(), axis) else x.contiguous() for x in lines]
+    tensors += written
     strides: list[int] = []
     for x in tensors:
-        own = strides_of_lines(x.shape, x.stride(), axis)
-        assert own is not None
-        strides += own
-    return tuple(strides)
+        strides += line_strides(x.shape, x.stride(), axis) or ()
+    sizes = (
+        outer,
+        inner,
+        heads,
+        length,
+        width,
+        value_width,
+        sharing,
+        group,
+        at_once,
+        radius,
+        heads_of_tables,
+        causal,
+        _bfloat16(q),
+    )
+    arguments = (
+        *map(pointer, tensors),
+        integers(tuple(strides)),
+        integers(sizes),
+        *map(pointer, extras),
+        *scales,
+        pointer(sums),
+    )
+    return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (tensors, extras))
 
 
-def _heads_at_once(heads: int, group: int, numbers: int) -> int:
+def _heads_at_once(
+    heads: int,
+    group: int,
+    numbers: int,
+) -> int:
     """Return how many heads of `numbers` numbers a core's cache holds: whole groups, at least one."""
     at_once = group
     for count in range(group, heads + 1, group):

@@ -1,6 +1,6 @@
 """The lines of a call as torch's operations take them: in groups that share a mask, and not too many at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from math import prod
 from typing import NamedTuple
@@ -35,118 +35,164 @@ def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Floa
 
     A query without any key gets zeros. Large calls run piece by piece, and backward computes each piece again.
     """
-    groups = groups_of(without_absent(call))
-    at_once = is_recorded() or _scores(groups) <= piece(groups.q.device)
-    out = _without_excluded(attend, groups, call.dropout) if at_once else _in_pieces(attend, groups, call.dropout)
-    if call.window and not call.any_length:
-        batch = call.q.shape[0]
+    groups = group_lines(without_absent(call))
+    if is_recorded() or _count_scores(groups) <= piece(groups.q.device):
+        out = _attend_reached(attend, groups, call.dropout)
+    else:
+        out = _attend_in_pieces(attend, groups, call.dropout)
+    if call.block:  # [B blocks, lines, heads, queries of a block, w] -> [B, lines, heads, L, w]
         length = call.q.shape[call.axis]
-        out = out.unflatten(0, (batch, -(-length // out.shape[-2]))).movedim(1, 3).flatten(3, 4)[..., :length, :]
-    return from_lines(out.flatten(0, 1), call.q, call.axis)
+        blocks = -(-length // out.shape[-2])
+        out = out.unflatten(0, (call.q.shape[0], blocks)).movedim(1, 3).flatten(3, 4)[..., :length, :]
+    return from_lines(out.flatten(0, 1), call)
 
 
-def groups_of(call: AttentionCall) -> Groups:
-    """Return the lines, those of an example beside each other if need be; with a window, the blocks of all lines."""
-    batch, *sizes = call.q.shape[:-2]
-    others = sizes[: call.axis - 1] + sizes[call.axis :]
-    by_example = call.bias is not None or call.window is not None or call.dropout > 0
-    grid = (batch, prod(others)) if by_example else (1, batch * prod(others))
-    lines = (to_lines(x, call.axis) for x in call.operands)
-    q, k, v = (x.view(*grid, *x.shape[1:]) for x in lines)
+def group_lines(call: AttentionCall) -> Groups:
+    """Return the groups of a call.
+
+    With a window, a group is a block of queries in all lines of an example. With a bias or dropout, it is the lines of
+    an example. Otherwise all lines are one group.
+    """
+    grid = call.q.shape[0], prod(call.others)
+    if call.bias is None and call.window is None and not call.dropout:
+        grid = 1, prod(grid)
+    q, k, v = (x.view(*grid, *x.shape[1:]) for x in qkv_lines(call))
     present = call.key_mask
     if present is not None:
         present = present.movedim(call.axis, -1).reshape(*grid, k.shape[-2])
-    bias = None if call.bias is None else bias_of_lines(call.bias, others).to(q.dtype)
-    block = call.block
-    if block:
-        return _blocks(call, block, Groups(q, k, v, bias), present)
-    return _whole_lines(call, Groups(q, k, v, bias), present)
+    bias = None
+    if call.bias is not None:
+        bias = line_bias(call.bias, call.others).to(q.dtype)
+    if call.block:
+        return _group_blocks(call, call.block, Groups(q, k, v, bias), present)
+    return _mask_lines(call, Groups(q, k, v, bias), present)
 
 
-def _whole_lines(call: AttentionCall, lines: Groups, present: Tensor | None) -> Groups:
-    """Return lines with the pairs that attend; only in exported graphs they have windows and dilations."""
-    bias = lines.bias
-    allowed = None if present is None else present[:, :, None, None, :]
-    inside: list[Tensor] = []
+def _mask_lines(
+    call: AttentionCall,
+    lines: Groups,
+    present: Tensor | None,
+) -> Groups:
+    """Return whole lines with the pairs that attend. Only exported graphs have windows and dilations here."""
     length = lines.q.shape[-2]
     device = lines.q.device
+    bias = lines.bias
+    allowed = None
+    if present is not None:
+        allowed = present[:, :, None, None]
     if call.dilation > 1 or call.window:
-        offset = offsets(length, length, device)
-        inside.append(offset % call.dilation == 0)
+        offset = offsets(length, length, device)[None, None, None]
+        allowed = _both(allowed, offset % call.dilation == 0)
         if call.window:
-            inside.append(offset.abs() <= call.window // 2 * call.dilation)
+            radius = call.window // 2
+            allowed = _both(allowed, offset.abs() <= radius * call.dilation)
             if bias is not None:
-                rows = bias.expand(*bias.shape[:-2], len(offset), -1)
-                bias = _of_pairs(rows, offset // call.dilation + call.window // 2)
+                rows = bias.expand(*bias.shape[:-2], length, -1)
+                bias = _pair_bias(rows, offset // call.dilation + radius)
     if call.causal:
-        inside.append(torch.ones(length, length, dtype=torch.bool, device=device).tril())
-    for pairs in inside:
-        allowed = pairs[None, None, None] if allowed is None else allowed & pairs
+        allowed = _both(allowed, torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None, None])
     return lines._replace(bias=bias, allowed=allowed)
 
 
-def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present: Tensor | None) -> Groups:
-    """Return blocks of queries, [g, m] = [B blocks, lines], and what each attends to, under a band."""
+def _both(allowed: Tensor | None, pairs: Tensor) -> Tensor:
+    """Return the pairs that are in both; None: all pairs."""
+    return pairs if allowed is None else allowed & pairs
+
+
+def _group_blocks(
+    call: AttentionCall,
+    sizes: tuple[int, int],
+    lines: Groups,
+    present: Tensor | None,
+) -> Groups:
+    """Cut lines into blocks of queries, each beside the keys that any of its queries may attend to.
+
+        block of 4 queries           o o o o
+        its keys, with radius 2  . . k k k k . .      the pairs that attend are a band of width 2 radius + 1
+
+    Groups [g, m] are [B blocks, lines].
+    """
     assert call.window
-    q, k, v, bias, _ = lines
-    length = q.shape[-2]
     block, keys = sizes
+    length = lines.q.shape[-2]
     radius = call.window // 2
     after = 0 if call.causal else radius
     blocks = -(-length // block)
     beyond = blocks * block - length
 
-    def around(x: Tensor) -> Tensor:
+    def cut_keys(x: Tensor) -> Tensor:  # [.., L] -> [.., blocks, keys]
         return F.pad(x, (radius, beyond + after)).unfold(-1, keys, block)
 
-    def in_blocks(x: Tensor) -> Tensor:
+    def cut_queries(x: Tensor) -> Tensor:  # [.., L, w] -> [.., blocks, block, w]
         return F.pad(x, (0, 0, 0, beyond)).unflatten(-2, (blocks, block))
 
-    def grouped(x: Tensor) -> Tensor:
+    def grouped(x: Tensor) -> Tensor:  # [B, m, heads, blocks, ..] -> [B blocks, m, heads, ..]
         x = x.movedim(3, 1)
-        shared = x.shape[0] == x.shape[1] == 1
-        return (x if shared else x.expand(len(q), blocks, *x.shape[2:])).flatten(0, 1)
+        if not x.shape[0] == x.shape[1] == 1:
+            x = x.expand(lines.q.shape[0], blocks, *x.shape[2:])
+        return x.flatten(0, 1)
 
-    column = offsets(block, keys, q.device)
+    column = offsets(block, keys, lines.q.device)  # of the window that a key has for a query
     band = (column >= 0) & (column <= radius + after)
     if present is None:
-        present = torch.ones(1, 1, length, dtype=torch.bool, device=q.device)
-    allowed = grouped(around(present)[:, :, None, :, None, :] & band)
+        present = torch.ones(1, 1, length, dtype=torch.bool, device=band.device)
+    allowed = grouped(cut_keys(present)[:, :, None, :, None, :] & band)
+    bias = lines.bias
     if bias is not None:
-        same = bias.shape[-2] == 1
-        rows = bias.unsqueeze(-2).expand(*bias.shape[:-1], block, -1) if same else in_blocks(bias)
-        bias = grouped(_of_pairs(rows, column))
-    k, v = (grouped(around(x.mT).movedim(-3, -1)) for x in (k, v))
-    return Groups(grouped(in_blocks(q)), k, v, bias, allowed)
+        rows = bias.unsqueeze(-2).expand(*bias.shape[:-1], block, -1)
+        if bias.shape[-2] > 1:  # not one row for all queries
+            rows = cut_queries(bias)
+        bias = grouped(_pair_bias(rows, column))
+    k, v = (grouped(cut_keys(x.mT).movedim(-3, -1)) for x in (lines.k, lines.v))
+    return Groups(grouped(cut_queries(lines.q)), k, v, bias, allowed)
 
 
-def _of_pairs(bias: Float[Tensor, "*s l w"], column: Tensor) -> Float[Tensor, "*s l k"]:
-    """Return the bias of each pair: of a query's row, its column, or the nearest."""
+def _pair_bias(bias: Float[Tensor, "*s l w"], column: Tensor) -> Float[Tensor, "*s l k"]:
+    """Return the bias of each pair: that of a query's row, in its column or the nearest."""
     return bias.gather(-1, column.clamp(0, bias.shape[-1] - 1).expand(*bias.shape[:-2], -1, -1))
 
 
-def _in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
-    scores = _scores(groups)
+def _attend_in_pieces(
+    attend: Callable[..., Tensor],
+    groups: Groups,
+    dropout: float,
+) -> Tensor:
+    """Split the groups, or else the lines of a group, until a piece has few scores."""
+    scores = _count_scores(groups)
     most = piece(groups.q.device)
     if scores <= most or groups.q.shape[:2].numel() <= 1:
         arguments = attend, groups, dropout
-        out: Tensor = checkpoint(_without_excluded, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
+        out: Tensor = checkpoint(_attend_reached, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
         return out
-    dim = 0 if groups.q.shape[0] > 1 else 1
-    step = max(1, most * groups.q.shape[dim] // scores)
-    parts = zip(*(repeat(x) if x is None or x.shape[dim] == 1 else x.split(step, dim) for x in groups))
-    return torch.cat([_in_pieces(attend, Groups(*part), dropout) for part in parts], dim)
+    dim = 0 if len(groups.q) > 1 else 1
+    size = max(1, most * groups.q.shape[dim] // scores)
+    return join_pieces(lambda *some: _attend_in_pieces(attend, Groups(*some), dropout), groups, size, dim)
 
 
-def _without_excluded(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
+def join_pieces(
+    compute: Callable[..., Tensor],
+    tensors: Iterable[Tensor | None],
+    size: int,
+    dim: int = 0,
+) -> Float[Tensor, "..."]:
+    """Return what is computed of pieces of tensors along a dimension, joined; None and sizes of 1 are in each piece."""
+    pieces = [repeat(x) if x is None or x.shape[dim] == 1 else x.split(size, dim) for x in tensors]
+    return torch.cat([compute(*some) for some in zip(*pieces)], dim)
+
+
+def _attend_reached(
+    attend: Callable[..., Tensor],
+    groups: Groups,
+    dropout: float,
+) -> Tensor:
+    """Attend, but not to keys that the bias excludes."""
     q, k, v, bias, allowed = groups
-    if bias is not None:  # else excluded keys would count
-        reached = ~(bias <= lowest(q.dtype))
-        allowed = reached if allowed is None else allowed & reached
+    if bias is not None:
+        allowed = _both(allowed, ~(bias <= lowest(q.dtype)))
     return attend(q, k, v, bias, allowed, dropout)
 
 
-def _scores(groups: Groups) -> int:
+def _count_scores(groups: Groups) -> int:
     return groups.q.shape[:-1].numel() * groups.k.shape[-2]
 
 
@@ -155,7 +201,11 @@ def piece(device: torch.device) -> int:
     return PIECE.get(device.type, PIECE_ELSEWHERE)
 
 
-def mask_of(bias: Tensor | None, allowed: Tensor | None, q: Tensor) -> Tensor | None:
+def additive_mask(
+    bias: Tensor | None,
+    allowed: Tensor | None,
+    q: Tensor,
+) -> Tensor | None:
     """Return what to add to the scores."""
     if allowed is None:
         return bias
@@ -164,7 +214,7 @@ def mask_of(bias: Tensor | None, allowed: Tensor | None, q: Tensor) -> Tensor | 
 
 def lowest(dtype: torch.dtype) -> float:
     """Return the score of an excluded key."""
-    # Finite, for a gradient without keys; halved, so that adding a score stays finite.
+    # A query without keys needs a finite score for its gradient. Half of the least leaves room for adding others.
     return torch.finfo(dtype).min / 2
 
 
@@ -173,28 +223,33 @@ def zero_without_keys(x: Tensor, allowed: Tensor | None) -> Tensor:
     return x if allowed is None else x.masked_fill(~allowed.any(dim=-1, keepdim=True), 0)
 
 
-def bias_of_lines(bias: Float[Tensor, "..."], others: Sequence[int]) -> Float[Tensor, "#b #m #n #l s"]:
+def line_bias(bias: Float[Tensor, "..."], others: Sequence[int]) -> Float[Tensor, "#b #m #n #l s"]:
     """Return a bias [B, *others, heads, L, ..] for all lines of an example, or for each; `others` are other axes."""
     if any(size > 1 for size in bias.shape[1:-3]):
         bias = bias.expand(-1, *others, -1, -1, -1)
     return bias.reshape(len(bias), prod(bias.shape[1:-3]), *bias.shape[-3:])
 
 
-def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
-    """Return the lines along `axis`, 1..d."""
+def qkv_lines(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values by line: [lines, heads, L, width]."""
+    q, k, v = (_to_lines(x, call.axis) for x in call.operands)
+    return q, k, v
+
+
+def _to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
     if x.ndim == 4:
         return x.transpose(1, 2)
     return x.movedim(axis, -3).flatten(0, -4).transpose(1, 2)
 
 
-def mask_of_lines(key_mask: Bool[Tensor, " b *a"] | None, axis: int) -> Bool[Tensor, "m l"] | None:
-    """Return the mask of the lines along `axis`."""
-    return None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
+def line_mask(call: AttentionCall) -> Bool[Tensor, "m l"] | None:
+    """Return the mask of the lines along the axis."""
+    return None if call.key_mask is None else call.key_mask.movedim(call.axis, -1).flatten(0, -2)
 
 
-def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n w"]:
-    """Undo `to_lines`, onto the grid of `like`."""
-    if like.ndim == 4:
-        return out.transpose(1, 2)
-    rest = [size for dim, size in enumerate(like.shape[:-2]) if dim != axis]
-    return out.transpose(1, 2).unflatten(0, rest).movedim(-3, axis)
+def from_lines(out: Float[Tensor, "m n l w"], call: AttentionCall) -> Float[Tensor, "b *a n w"]:
+    """Put lines back onto the grid of the queries."""
+    out = out.transpose(1, 2)
+    if call.q.ndim == 4:
+        return out
+    return out.unflatten(0, (call.q.shape[0], *call.others)).movedim(-3, call.axis)

@@ -103,7 +103,12 @@ def check_memory(
     _check_written(written, [result] if len(written) == 1 else [q, k, v, *learned], axis)
 
 
-def _check_learned(learned: Sequence[Tensor], q: Tensor, v: Tensor, axis: int) -> None:
+def _check_learned(
+    learned: Sequence[Tensor],
+    q: Tensor,
+    v: Tensor,
+    axis: int,
+) -> None:
     length = q.shape[axis]
     heads = q.shape[-2]
     if len(learned) == TABLES:
@@ -120,21 +125,33 @@ def _check_learned(learned: Sequence[Tensor], q: Tensor, v: Tensor, axis: int) -
         _require_compact(bias, torch.float32, heads, sharing, length, length)
 
 
-def _check_written(written: Sequence[Tensor], likes: Sequence[Tensor], axis: int) -> None:
+def _check_written(
+    written: Sequence[Tensor],
+    likes: Sequence[Tensor],
+    axis: int,
+) -> None:
     if len(written) > len(likes) or len({x.data_ptr() for x in written}) < len(written):
         raise ValueError(f"{len(written)} arrays to write to are not one for each argument, with memory of its own")
     for x, like in zip(written, likes):
         _require(x, like.dtype, *like.shape)
-        if not (x.is_contiguous() or (_apart(x.shape, x.stride()) and strides_of_lines(x.shape, x.stride(), axis))):
+        if not (x.is_contiguous() or (_apart(x.shape, x.stride()) and line_strides(x.shape, x.stride(), axis))):
             raise ValueError(f"an array to write to, {list(x.shape)}, overlaps itself or is uneven: {x.stride()}")
 
 
-def _require(x: Tensor, dtype: torch.dtype, *shape: int) -> None:
+def _require(
+    x: Tensor,
+    dtype: torch.dtype,
+    *shape: int,
+) -> None:
     if x.dtype != dtype or x.shape != shape:
         raise ValueError(f"{dtype} {list(shape)} is expected, not {x.dtype} {list(x.shape)}")
 
 
-def _require_compact(x: Tensor, dtype: torch.dtype, *shape: int) -> None:
+def _require_compact(
+    x: Tensor,
+    dtype: torch.dtype,
+    *shape: int,
+) -> None:
     _require(x, dtype, *shape)
     if not x.is_contiguous():
         raise ValueError(f"{list(shape)} must be contiguous, not of strides {x.stride()}")
@@ -151,7 +168,11 @@ def _apart(shape: torch.Size, strides: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def strides_of_lines(shape: torch.Size, strides: tuple[int, ...], axis: int) -> tuple[int, int, int, int] | None:
+def line_strides(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    axis: int,
+) -> tuple[int, int, int, int] | None:
     """Return the strides of outer axes, inner axes, heads and `axis`, or None; torch finds them slowly."""
     x = torch.empty_strided(shape, strides, device="meta")
     try:

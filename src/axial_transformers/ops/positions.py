@@ -4,11 +4,14 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
-from axial_transformers.ops.argument_checks import check_rotations, data_axis
+from axial_transformers.ops.argument_checks import check_rotations, data_axis, fits
 
 
 def rotary(
-    x: Float[Tensor, "b *a n k"], axis: int, coordinates: Num[Tensor, "..."] | None = None, base: float = 10000.0
+    x: Float[Tensor, "b *a n k"],
+    axis: int,
+    coordinates: Num[Tensor, "..."] | None = None,
+    base: float = 10000.0,
 ) -> Float[Tensor, "b *a n k"]:
     """Apply rotary position embeddings along one axis (Su et al. 2021).
 
@@ -35,7 +38,7 @@ def rotary(
         coordinates = torch.arange(length, device=x.device)
     if coordinates.ndim == 1 and coordinates.shape[0] == length:
         coordinates = coordinates.view([length if dim == axis else 1 for dim in range(len(positions))])
-    if coordinates.ndim != len(positions) or any(a not in (1, b) for a, b in zip(coordinates.shape, positions)):
+    if not fits(coordinates, positions):
         raise ValueError(
             f"coordinates must be [{length}], along axis {axis}, or {list(positions)} with sizes of 1 where they are "
             f"the same, not {list(coordinates.shape)}"
@@ -65,12 +68,21 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
     return table[:, offsets(length, length, table.device).clamp(-radius, radius) + radius][None]
 
 
-def offsets(queries: int, keys: int, device: torch.device) -> Int64[Tensor, "l s"]:
+def offsets(
+    queries: int,
+    keys: int,
+    device: torch.device,
+) -> Int64[Tensor, "l s"]:
     """Return p - o for each key p and query o: [queries, keys]."""
     return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
 
 
-def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = torch.float32) -> Float[Tensor, "l k"]:
+def rotation_table(
+    length: int,
+    width: int,
+    base: float,
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "l k"]:
     """Return cosines, then sines, of p base^(-2j / width) for each position p.
 
     A model stores them: they differ between machines, and the bits of archives must not.
@@ -80,23 +92,35 @@ def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = to
     return torch.cat([angles.cos(), angles.sin()], dim=1).to(dtype)
 
 
-def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int) -> Float[Tensor, "b *a n k"]:
+def rotate(
+    x: Float[Tensor, "b *a n k"],
+    table: Float[Tensor, "l k"],
+    axis: int,
+) -> Float[Tensor, "b *a n k"]:
     """Rotate heads at position p by row p of a table."""
     length = x.shape[axis]
     check_rotations(table, length, x.shape[-1])
     sizes = [1] * x.ndim
     sizes[axis] = length
     sizes[-1] = -1
-    cos, sin = (part.reshape(sizes) for part in table[:length].chunk(2, dim=-1))
+    cos, sin = (columns.reshape(sizes) for columns in table[:length].chunk(2, dim=-1))
     return _turned(x, cos, sin)
 
 
-def _turned(x: Float[Tensor, "*s k"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]) -> Float[Tensor, "*s k"]:
+def _turned(
+    x: Float[Tensor, "*s k"],
+    cos: Float[Tensor, "..."],
+    sin: Float[Tensor, "..."],
+) -> Float[Tensor, "*s k"]:
     first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 
 
-def _frequencies(width: int, base: float, like: Tensor) -> Float[Tensor, " k"]:
+def _frequencies(
+    width: int,
+    base: float,
+    like: Tensor,
+) -> Float[Tensor, " k"]:
     if width % 2:
         raise ValueError(f"rotary positions turn pairs of numbers: head_dim must be even, not {width}")
     return base ** (-torch.arange(0, width, 2, device=like.device, dtype=like.dtype) / width)

@@ -1,6 +1,6 @@
 """Attention by torch's fused kernel, `scaled_dot_product_attention`."""
 
-from itertools import repeat
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,7 +11,14 @@ from torch import Tensor
 
 from axial_transformers.ops import torch_attention
 from axial_transformers.ops.attention_call import AttentionCall
-from axial_transformers.ops.line_groups import attend_in_groups, from_lines, mask_of, to_lines, zero_without_keys
+from axial_transformers.ops.line_groups import (
+    additive_mask,
+    attend_in_groups,
+    from_lines,
+    join_pieces,
+    qkv_lines,
+    zero_without_keys,
+)
 from axial_transformers.ops.torch_private import is_differentiated, is_traced, is_transformed
 
 MAX_LINES = 2**16 - 1
@@ -45,27 +52,36 @@ def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     masked = call.key_mask is not None or call.bias is not None or call.window is not None or call.dilation > 1
     if masked or call.dropout:
         return attend_in_groups(call, _fused_groups)
-    q, k, v = (to_lines(x, call.axis) for x in call.operands)
-    return from_lines(fused(q, k, v, causal=call.causal), call.q, call.axis)
+    return from_lines(fused(*qkv_lines(call), causal=call.causal), call)
 
 
 def fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Attend along lines [lines, heads, L, width], as many at a time as the kernel takes."""
-    most = max(1, max_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
+    most = max(1, _most_lines(q.shape[1], q, k, v))
     if q.shape[0] <= most:
         return _fused(q, k, v, mask, causal, dropout)
-    masks = repeat(mask) if mask is None or mask.shape[0] == 1 else mask.split(most)
-    parts = zip(q.split(most), k.split(most), v.split(most), masks)
-    return torch.cat([_fused(*part, causal, dropout) for part in parts])
+    return join_pieces(partial(_fused, causal=causal, dropout=dropout), (q, k, v, mask), most)
 
 
-def max_lines(heads: int, length: int, width: int) -> int:
-    """Return the most lines of a call of the kernel."""
-    positions = -(-length // ROUNDED_TO) * ROUNDED_TO
-    most = min(MAX_LINES, MAX_NUMBERS // max(1, heads * positions * width))
-    return most if heads <= MAX_LINES else 0
+def _most_lines(
+    heads: int,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+) -> int:
+    """Return how many lines with this number of heads the kernel takes in a call."""
+    if heads > MAX_LINES:
+        return 0
+    width = max(q.shape[-1], v.shape[-1])
+    positions = -(-max(q.shape[-2], k.shape[-2]) // ROUNDED_TO) * ROUNDED_TO
+    return min(MAX_LINES, MAX_NUMBERS // max(1, heads * positions * width))
 
 
 def copies_count(device: torch.device) -> bool:
@@ -74,32 +90,46 @@ def copies_count(device: torch.device) -> bool:
 
 
 def _fused_groups(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    allowed: Tensor | None,
+    dropout: float,
 ) -> Tensor:
-    """Attend within groups, without copies of a shared mask: what shares it becomes the second dimension."""
+    """Attend within groups. The kernel takes two dimensions before those of a line: lines, and heads.
+
+    It takes one mask for all heads without a copy. So, where copies cost time, what shares a mask becomes the heads.
+    """
     order = [0, 1, 2]
-    first = 2
-    mask = mask_of(bias, allowed, q)
+    lines = 2
+    mask = additive_mask(bias, allowed, q)
     if mask is not None and mask.shape[:2] not in ((1, 1), q.shape[:2]):
         shared = [dim for dim in order if mask.shape[dim] == 1]
-        longest = max(q.shape[-2], k.shape[-2])
-        widest = max(q.shape[-1], v.shape[-1])
-        if copies_count(q.device) and max_lines(prod([q.shape[dim] for dim in shared]), longest, widest):
+        heads = prod([q.shape[dim] for dim in shared])
+        if copies_count(q.device) and _most_lines(heads, q, k, v):
             order = [dim for dim in order if dim not in shared] + shared
-            first = 3 - len(shared)
+            lines = 3 - len(shared)
         else:
             mask = mask.expand(*q.shape[:2], -1, -1, -1)
 
     def flat(x: Tensor) -> Tensor:
-        return x.permute(*order, 3, 4).flatten(first, 2).flatten(0, first - 1)
+        return x.permute(*order, 3, 4).flatten(lines, 2).flatten(0, lines - 1)
 
     out = fused(flat(q), flat(k), flat(v), None if mask is None else flat(mask), dropout=dropout)
     sizes = [q.shape[dim] for dim in order]
-    out = out.unflatten(1, sizes[first:]).unflatten(0, sizes[:first]).movedim((0, 1, 2), order)
+    out = out.reshape(*sizes, *out.shape[2:]).movedim((0, 1, 2), order)
     return zero_without_keys(out, allowed)
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+def _fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+) -> Tensor:
     mask = None if mask is None else mask.expand(-1, -1, -1, k.shape[-2])  # only this size may not be 1
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
     if not out.requires_grad or dropout or torch.compiler.is_compiling() or is_traced():
@@ -112,7 +142,12 @@ class _Differentiable(torch.autograd.Function):
     """The result of torch's kernel, which has first derivatives only; a formula has the others."""
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, causal: bool, *tensors: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        out: Tensor,
+        causal: bool,
+        *tensors: Tensor | None,
+    ) -> Tensor:
         ctx.save_for_backward(*tensors)
         ctx.causal = causal
         return out.view_as(out)
@@ -123,11 +158,16 @@ class _Differentiable(torch.autograd.Function):
             return grad, *[None] * 5  # the kernel's own backward pass goes on
         *lines, mask = ctx.saved_tensors
 
-        def formula(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        def formula(
+            q: Tensor,
+            k: Tensor,
+            v: Tensor,
+            bias: Tensor | None = None,
+        ) -> Tensor:
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             call = AttentionCall(q, k, v, 1, ctx.causal, bias=bias)
             return torch_attention.run(call).transpose(1, 2)
 
         tensors = lines if mask is None else [*lines, mask]
-        found = torch_attention.gradients_by(formula, tensors, ctx.needs_input_grad[2:], grad)
-        return None, None, *found, *[None] * (4 - len(found))
+        grads = torch_attention.gradients_by(formula, tensors, ctx.needs_input_grad[2:], grad)
+        return None, None, *grads, *[None] * (4 - len(grads))

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops.attention_call import AttentionCall
-from axial_transformers.ops.line_groups import attend_in_groups, mask_of, zero_without_keys
+from axial_transformers.ops.line_groups import additive_mask, attend_in_groups, zero_without_keys
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -26,27 +26,24 @@ def composed(
     q: Float[Tensor, "... l k"],
     k: Float[Tensor, "... s k"],
     v: Float[Tensor, "... s w"],
-    bias: Float[Tensor, "..."] | None = None,
-    allowed: Bool[Tensor, "..."] | None = None,
-    dropout: float = 0.0,
+    bias: Float[Tensor, "..."] | None,
+    allowed: Bool[Tensor, "..."] | None,
+    dropout: float,
 ) -> Float[Tensor, "... l w"]:
     """Return dropout(softmax(q k^T / sqrt(K) + bias)) v; a query without any key gets zeros."""
-    weights = _softmax_of_scores(q, k, bias, allowed)
-    return zero_without_keys((F.dropout(weights, dropout) if dropout else weights) @ v, allowed)
-
-
-def weights(
-    q: Float[Tensor, "... l k"],
-    k: Float[Tensor, "... s k"],
-    bias: Float[Tensor, "..."] | None = None,
-    allowed: Bool[Tensor, "..."] | None = None,
-) -> Float[Tensor, "... l s"]:
-    """Return the weights; a row without keys is zero."""
-    return zero_without_keys(_softmax_of_scores(q, k, bias, allowed), allowed)
+    scores = _scaled(q) @ k.mT
+    mask = additive_mask(bias, allowed, q)
+    weights = softmax(scores if mask is None else scores + mask).to(q.dtype)
+    if dropout:
+        weights = F.dropout(weights, dropout)
+    return zero_without_keys(weights @ v, allowed)
 
 
 def gradients_by(
-    formula: Callable[..., Tensor], tensors: Sequence[Tensor], needed: Sequence[bool], grad: Tensor
+    formula: Callable[..., Tensor],
+    tensors: Sequence[Tensor],
+    needed: Sequence[bool],
+    grad: Tensor,
 ) -> list[Tensor | None]:
     """Return the gradients of a formula's arguments, differentiable if grad mode is on; None where not needed."""
     again = torch.is_grad_enabled()
@@ -54,8 +51,8 @@ def gradients_by(
         own = [x.view_as(x) for x in tensors]  # apart, where one tensor is two arguments
         out = formula(*own)
     wanted = [x for x, needs in zip(own, needed) if needs]
-    found = iter(torch.autograd.grad(out, wanted, grad, create_graph=again, allow_unused=True))
-    return [next(found) if needs else None for needs in needed]
+    gradients = iter(torch.autograd.grad(out, wanted, grad, create_graph=again, allow_unused=True))
+    return [next(gradients) if needs else None for needs in needed]
 
 
 def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -65,13 +62,6 @@ def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     if scores.dtype.itemsize == 2 and (isinstance(keys, torch.SymInt) or keys % 32):
         scores = scores.float()
     return torch.softmax(scores, dim=-1)
-
-
-def _softmax_of_scores(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:
-    """Return `weights`; arbitrary for a query without keys."""
-    scores = _scaled(q) @ k.mT
-    mask = mask_of(bias, allowed, q)
-    return softmax(scores if mask is None else scores + mask).to(q.dtype)
 
 
 def _scaled(q: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.pictures.display import Look, Pixels, for_display, marks_for_display, unseen, with_alpha
-from axial_transformers.pictures.grids import WIDTH, above, beside, contact_sheet, enlargement, gap_of
+from axial_transformers.pictures.grids import WIDTH, above, beside, contact_sheet, enlargement, image_gap
 from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
 
 LONG = 6
@@ -62,7 +62,7 @@ def completion_sheet(
     columns = 1 if strips else count + 2
     least = max(WIDTH, WIDEST_TITLE * columns)
     scale = scale or enlargement(columns * width, len(tiles) // columns * height, least)
-    grid = Image.fromarray(contact_sheet(tiles, columns, scale, gap_of(scale)))
+    grid = Image.fromarray(contact_sheet(tiles, columns, scale, image_gap(scale)))
     if strips:
         return beside(grid, ["known", *["completion"] * count, "original"] * len(known))
     return above(grid, [("known", 0.5 / columns), ("completions", 0.5), ("original", 1 - 0.5 / columns)])
@@ -74,11 +74,11 @@ def _tiles(
     filled: NDArray[np.integer],
     look: Look,
 ) -> Pixels:
-    whole, shown = (with_alpha(for_display(each, look)) for each in (known, filled))
+    whole = with_alpha(for_display(known, look))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
         given = with_alpha(for_display(np.where(mask, known, look.lowest), look))
-    given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2], look))
-    shown = shown.reshape(len(whole), -1, *whole.shape[1:])
+    given = unseen(given, marks_for_display(np.asarray(~mask.any(axis=-1)), whole.shape[2], look))
+    shown = with_alpha(for_display(filled, look)).reshape(len(whole), -1, *whole.shape[1:])
     tiles = np.concatenate([given[:, None], shown, whole[:, None]], axis=1)
     return tiles.reshape(-1, *whole.shape[1:])

@@ -61,6 +61,11 @@ class Look:
         if not -math.inf < low < high < math.inf:
             raise ValueError(f"window needs a lower and a higher number, not {low:g} {high:g}")
 
+    @property
+    def possible(self) -> tuple[int, int]:
+        """The lowest and the highest possible value."""
+        return self.lowest, self.lowest + self.num_values - 1
+
     @classmethod
     def of(cls, described: Any, axes: str | None) -> Self:
         """Return the look of the values of a model's configuration."""
@@ -73,7 +78,9 @@ class Look:
         """Return a series [N, *A, 1] of two axes as sequences [N, L, channels]; other positions as they are."""
         if not self.series or positions.ndim != 4:
             return positions
-        return (positions if positions.shape[1] > positions.shape[2] else positions.swapaxes(1, 2))[..., 0]
+        if positions.shape[1] <= positions.shape[2]:
+            positions = positions.swapaxes(1, 2)
+        return positions[..., 0]
 
     def is_clip(self, axes: int) -> bool:
         """Return True if examples with this number of axes are clips."""
@@ -95,7 +102,7 @@ class Look:
         """Return the look that shows bytes as they are, however few of them these values hold."""
         if self.window or self.num_values > BYTE or _are_categories(values, self):
             return self
-        return replace(self, window=(self.lowest, self.lowest + self.num_values - 1))
+        return replace(self, window=self.possible)
 
     def over(self, values: NDArray[np.integer]) -> Self:
         """Return the look with the window of these values [N, *A, C], to show others alike."""
@@ -106,9 +113,9 @@ class Look:
             low = int(values.min())
             high = int(values.max())
             return replace(self, window=(low, high)) if 0 < 4 * (high - low) < self.num_values else self
-        shown = np.concatenate([_colours(part).ravel() for part in self.parts(values, values.ndim - 2)])
+        shown = np.concatenate([_colours(images).ravel() for images in self.parts(values, values.ndim - 2)])
         low, high = np.percentile(shown, PERCENTILES).tolist()
-        return replace(self, window=(low, high) if low < high else (self.lowest, self.lowest + self.num_values - 1))
+        return replace(self, window=(low, high) if low < high else self.possible)
 
 
 def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.uint8]:
@@ -119,20 +126,19 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
     """
     values = look.over_time(values)
     look = look.over(values)
-    if look.is_volume(values.ndim - 2):
-        return joined([for_display(part, look) for part in look.parts(values, values.ndim - 2)])
-    low, high = look.window or (look.lowest, look.lowest + look.num_values - 1)
-    categories = _are_categories(values, look)
-    if values.ndim == 3 and not categories:
+    axes = values.ndim - 2
+    if look.is_volume(axes):
+        return joined([for_display(images, look) for images in look.parts(values, axes)])
+    low, high = look.window or look.possible
+    if axes == 3:
+        values = in_a_strip(values)
+    if _are_categories(values, look):
+        if axes == 1:
+            values = np.stack([as_row(example) for example in values])
+        return _category_colours(look.num_values)[values[..., 0].astype(np.int64) - look.lowest]
+    if axes == 1:
         ends = look.grid.floats(np.array([low, high])).tolist() if look.grid else (low, high)
-        return line_plots((values.astype(float) - low) / (high - low), f"{ends[0]:.6g}", f"{ends[1]:.6g}")
-    if values.ndim == 3:
-        values = np.stack([as_row(each) for each in values])
-    if values.ndim == 5:
-        count, frames, height, width, channels = values.shape
-        values = values.swapaxes(1, 2).reshape(count, height, frames * width, channels)
-    if categories:
-        return _colours_of(look.num_values)[values[..., 0].astype(np.int64) - look.lowest]
+        return line_plots((values.astype(float) - low) / (high - low), *(f"{end:.6g}" for end in ends))
     values = _colours(values)
     if (low, high) != (0, 255):
         stretched = (np.asarray(values, np.float32) - low) * (255 / (high - low))
@@ -141,22 +147,34 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
     return shown if shown.shape[-1] == 3 else shown[..., 0]
 
 
-def marks_for_display(marks: NDArray[np.bool_], width: int, look: Look = Look()) -> NDArray[np.bool_]:
+def marks_for_display(
+    marks: NDArray[np.bool_],
+    width: int,
+    look: Look = Look(),
+) -> NDArray[np.bool_]:
     """Return marks of positions [*A] at the pixels of `for_display`."""
     if look.series and marks.ndim == 2:
         marks = look.over_time(marks[None, ..., None])[0].all(axis=-1)
     if look.is_volume(marks.ndim):
         return joined(look.parts(marks[None], marks.ndim), False)[0]
     if marks.ndim == 3:
-        return np.concatenate(list(marks), axis=1)
-    return marks if marks.ndim == 2 else marks[None, np.arange(width) * len(marks) // width]
+        return in_a_strip(marks[None])[0]
+    if marks.ndim == 1:
+        return marks[None, np.arange(width) * len(marks) // width]
+    return marks
+
+
+def in_a_strip(clips: NDArray[Any]) -> NDArray[Any]:
+    """Return clips [N, T, H, W, ...] as images of their frames side by side: [N, H, T W, ...]."""
+    return np.concatenate([*clips.swapaxes(0, 1)], axis=2)
 
 
 def joined(slices: list[NDArray[Any]], fill: int = BETWEEN) -> NDArray[Any]:
     """Return the `parts` of volumes as one image each: the first, the second beside it, the third below."""
     first, beside, below = slices
-    (count, height, width), depth = first.shape[:3], below.shape[1]
-    page = np.full((count, height + 1 + depth, width + 1 + depth, *first.shape[3:]), fill, first.dtype)
+    count, height, width, *channels = first.shape
+    depth = below.shape[1]
+    page = np.full((count, height + 1 + depth, width + 1 + depth, *channels), fill, first.dtype)
     page[:, :height, :width] = first
     page[:, :height, width + 1 :] = beside
     page[:, height + 1 :, :width] = below
@@ -178,8 +196,8 @@ def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def heat(levels: NDArray[np.floating]) -> Pixels:
     """Return levels 0..1 [...] as colours uint8 [..., 4], from dark to bright."""
     knots = np.linspace(0, 1, len(HEAT))
-    anchors = np.array([ImageColor.getcolor(stop, "RGBA") for stop in HEAT], dtype=float)
-    channels = [np.interp(np.clip(levels, 0, 1), knots, anchors[:, c]) for c in range(4)]
+    anchors = zip(*(ImageColor.getcolor(stop, "RGBA") for stop in HEAT))
+    channels = [np.interp(levels, knots, channel) for channel in anchors]  # which clips
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
@@ -198,30 +216,45 @@ def _are_categories(values: NDArray[np.integer], look: Look) -> bool:
     return look.palette == "categories"
 
 
-def _colours_of(count: int) -> NDArray[np.uint8]:
-    others = [f"hsv({360 * (i * 0.618034 % 1)}, 65%, {50 + 20 * (i % 3)}%)" for i in range(len(_CATEGORIES), count)]
-    return np.array([ImageColor.getrgb(name) for name in (*_CATEGORIES, *others)[:count]], np.uint8)
+def _category_colours(count: int) -> NDArray[np.uint8]:
+    names = [*_CATEGORIES]
+    for i in range(len(names), count):
+        names.append(f"hsv({360 * (i * 0.618034 % 1)}, 65%, {50 + 20 * (i % 3)}%)")
+    return np.array([*map(ImageColor.getrgb, names[:count])], np.uint8)
 
 
-def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
+def line_plots(
+    levels: NDArray[np.floating],
+    low: str,
+    high: str,
+) -> NDArray[np.uint8]:
     """Return sequences [N, L, C], levels 0..1, as plots."""
     length = levels.shape[1]
-    width = length * max(1, round(PLOT_WIDTH / length)) if length <= WIDEST_PLOT else WIDEST_PLOT
-    plots = [_plot(each[:, : len(_LINES)], width, low, high) for each in np.clip(levels, 0, 1)]
-    return np.stack(plots) if plots else np.zeros((0, PLOT_HEIGHT, width, 3), np.uint8)
+    width = min(WIDEST_PLOT, length * (round(PLOT_WIDTH / length) or 1))
+    plots = np.zeros((len(levels), PLOT_HEIGHT, width, 3), np.uint8)
+    for plot, example in zip(plots, np.clip(levels, 0, 1)):
+        plot[:] = _plot(example, width, low, high)
+    return plots
 
 
-def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDArray[np.uint8]:
-    size = (width * _FINER, PLOT_HEIGHT * _FINER)
+def _plot(
+    levels: NDArray[np.floating],
+    width: int,
+    low: str,
+    high: str,
+) -> NDArray[np.uint8]:
+    width *= _FINER
+    height = PLOT_HEIGHT * _FINER
     margin = 6 * _FINER
-    paper = Image.new("RGB", size, _PAPER)
+    paper = Image.new("RGB", (width, height), _PAPER)
     draw = ImageDraw.Draw(paper)
-    draw.rectangle((0, 0, size[0] - 1, size[1] - 1), outline=_EDGE, width=_FINER)
+    draw.rectangle((0, 0, width - 1, height - 1), outline=_EDGE, width=_FINER)
     font = ImageFont.load_default(10 * _FINER)
     draw.text((2 * _FINER, _FINER), high, fill=_TEXT, font=font, anchor="lt")
-    draw.text((2 * _FINER, size[1] - 2 * _FINER), low, fill=_TEXT, font=font, anchor="ls")
-    across = (np.arange(len(levels)) + 0.5) * (size[0] / len(levels))
-    for line, colour in zip(levels.T, _LINES):
-        down = margin + (1 - line) * (size[1] - 2 * margin)
-        draw.line(list(zip(across.tolist(), down.tolist())), fill=colour, width=2 * _FINER - 1, joint="curve")
+    draw.text((2 * _FINER, height - 2 * _FINER), low, fill=_TEXT, font=font, anchor="ls")
+    across = (np.arange(len(levels)) + 0.5) * (width / len(levels))
+    down = margin + (1 - levels) * (height - 2 * margin)
+    for line, colour in zip(down.T, _LINES):
+        points = np.stack([across, line], axis=1)
+        draw.line(points.ravel().tolist(), fill=colour, width=2 * _FINER - 1, joint="curve")
     return np.asarray(paper.reduce(_FINER))

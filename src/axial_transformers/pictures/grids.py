@@ -32,11 +32,11 @@ def image_grid(
     if not count:
         raise ValueError("there are no examples to show")
     if columns is None:
-        columns = 1 if look.is_clip(values.ndim - 2) else max(1, round(math.sqrt(count * height / width)))
+        columns = 1 if look.is_clip(values.ndim - 2) else round(math.sqrt(count * height / width)) or 1
     columns = min(count, columns)
     if scale is None:
         scale = enlargement(columns * width, -(-count // columns) * height)
-    gap = gap_of(scale)
+    gap = image_gap(scale)
     sheet = contact_sheet(pictures, columns, scale, gap, background=255)
     page = Image.fromarray(np.pad(sheet, [(gap, gap)] * 2 + [(0, 0)] * len(colours), constant_values=255))
     if not look.is_volume(values.ndim - 2) or page.width < NAMES:
@@ -45,18 +45,26 @@ def image_grid(
     return above(page, [(f"{row} down, {column} across; {depth} to the right and below", 0.5)])
 
 
-def enlargement(width: int, height: int, least: int = WIDTH) -> int:
+def enlargement(
+    width: int,
+    height: int,
+    least: int = WIDTH,
+) -> int:
     """Return the whole factor for a width of at least `least` pixels."""
     return max(1, min(-(-least // width), MAX_HEIGHT // height))
 
 
-def gap_of(scale: int) -> int:
+def image_gap(scale: int) -> int:
     """Return the pixels between images."""
     return min(16, max(1, scale // 2))
 
 
 def contact_sheet(
-    pictures: NDArray[np.uint8], columns: int, scale: int = 1, gap: int = 0, background: int = 0
+    pictures: NDArray[np.uint8],
+    columns: int,
+    scale: int = 1,
+    gap: int = 0,
+    background: int = 0,
 ) -> NDArray[np.uint8]:
     """Return images [N, H, W] or [N, H, W, C] side by side, as one."""
     count, height, width, *channels = pictures.shape
@@ -64,7 +72,7 @@ def contact_sheet(
     tall = height * scale + gap
     wide = width * scale + gap
     tiles = np.full((rows * columns, tall, wide, *channels), background, np.uint8)
-    tiles[:count, : height * scale, : width * scale] = pictures.repeat(scale, 1).repeat(scale, 2)
+    tiles[:count, : tall - gap, : wide - gap] = pictures.repeat(scale, 1).repeat(scale, 2)
     sheet = tiles.reshape(rows, columns, tall, wide, *channels).swapaxes(1, 2)
     return sheet.reshape(rows * tall, columns * wide, *channels)[: rows * tall - gap, : columns * wide - gap]
 
@@ -100,11 +108,21 @@ def with_scale(picture: Image.Image, highest: float) -> Image.Image:
     return page
 
 
-def _on_paper(picture: Image.Image, left: int = 0, top: int = 0, bottom: int = 0) -> Image.Image:
+def _on_paper(
+    picture: Image.Image,
+    left: int = 0,
+    top: int = 0,
+    bottom: int = 0,
+) -> Image.Image:
     page = Image.new("RGB", (max(NARROWEST, left + picture.width), top + picture.height + bottom), "white")
     page.paste(picture, (left, top), picture if picture.mode == "RGBA" else None)
     return page
 
 
-def _write(page: Image.Image, at: tuple[float, float], text: str, anchor: str) -> None:
+def _write(
+    page: Image.Image,
+    at: tuple[float, float],
+    text: str,
+    anchor: str,
+) -> None:
     ImageDraw.Draw(page).text(at, text, fill=_INK, font=ImageFont.load_default(_SIZE), anchor=anchor)

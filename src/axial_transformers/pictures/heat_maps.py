@@ -14,8 +14,17 @@ from PIL import Image
 from axial_transformers.data.scans import Scan, moved, write_scan
 from axial_transformers.data.tiles import corner_of
 from axial_transformers.pictures import html
-from axial_transformers.pictures.display import Look, Pixels, as_row, for_display, heat, joined, with_alpha
-from axial_transformers.pictures.grids import contact_sheet, enlargement, gap_of, image_grid, with_scale
+from axial_transformers.pictures.display import (
+    Look,
+    Pixels,
+    as_row,
+    for_display,
+    heat,
+    in_a_strip,
+    joined,
+    with_alpha,
+)
+from axial_transformers.pictures.grids import contact_sheet, enlargement, image_gap, image_grid, with_scale
 from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
 
@@ -62,10 +71,10 @@ def save_scores(
         if folder:
             aside = whole.enter_context(folder_written_whole(folder))
             shown: dict[int, html.Figure] = {}
-            for number, each in enumerate(maps, start=1):
-                bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(each.name).name)  # of mri.nii.gz#0,4 it is mri#0,4
-                picture = _save_map(aside / f"{number:04d}-{bare}.png", each, look, scan)
-                shown[each.rank] = html.figure(picture, f"{each.rank + 1}: {each.name}")
+            for number, example in enumerate(maps, start=1):
+                bare = re.sub(r"(\.nii)?\.\w+(?=#|$)", "", Path(example.name).name)  # mri.nii.gz#0,4 becomes mri#0,4
+                picture = _save_map(aside / f"{number:04d}-{bare}.png", example, look, scan)
+                shown[example.rank] = html.figure(picture, f"{example.rank + 1}: {example.name}")
             if scan:
                 write_scan(aside / f"bits{scan.suffix}", scan.values, scan)
             sections = [
@@ -90,11 +99,15 @@ def _at_its_place(scan: Scan, example: BitsOfExample) -> Scan:
     """Return what the bits of a block are written like."""
     block = example.bits.shape[:-1]
     name = f"{example.name}#0,0" if example.tile else example.name  # all tiles of an image begin at its corner
-    corner = corner_of(name, len(scan.axes), block)
-    return moved(replace(scan, axes=scan.axes[-len(block) :]), corner)
+    return moved(replace(scan, axes=scan.axes[-len(block) :]), corner_of(name, len(scan.axes), block))
 
 
-def _save_map(path: Path, bits: BitsOfExample, look: Look, scan: Scan | None) -> Image.Image:
+def _save_map(
+    path: Path,
+    bits: BitsOfExample,
+    look: Look,
+    scan: Scan | None,
+) -> Image.Image:
     """Write a heat map and return it; of a volume, and of a block of a scan, also its bits as an array."""
     picture = heat_map(bits.values, bits.bits, look, bits.tile)
     picture.save(path)
@@ -106,56 +119,69 @@ def _save_map(path: Path, bits: BitsOfExample, look: Look, scan: Scan | None) ->
 
 
 def heat_map(
-    example: NDArray[np.integer], bits: NDArray[np.floating], look: Look, tile: tuple[slice, ...] | None = None
+    example: NDArray[np.integer],
+    bits: NDArray[np.floating],
+    look: Look,
+    tile: tuple[slice, ...] | None = None,
 ) -> Image.Image:
     """Return an example [*A, C] and its bits, averaged over channels: beside an image, below others.
 
     The bits of a volume lie over its slices through the position of the most bits. The bits of an image in tiles lie
     over the image; the borders of all tiles are drawn, and one tile is framed.
     """
-    if bits.ndim == 2 or (look.series and bits.ndim == 3):
+    axes = bits.ndim - 1
+    if axes == 1 or (look.series and axes == 2):
         return under_examples(example[None], bits[None], look)
-    if look.is_volume(bits.ndim - 1):
+    is_volume = look.is_volume(axes)
+    if is_volume:
         mean = bits.mean(axis=-1)
         look = replace(look, at=tuple(map(int, np.unravel_index(mean.argmax(), mean.shape))))
     plain = with_alpha(for_display(example[None], look))
-    columns = 2 if bits.ndim == 3 else 1
     heated = heat_colours(bits[None], look)
-    through = np.rint(plain + OPACITY * (heated - plain.astype(float))).astype(np.uint8)
-    over = through if tile or look.is_volume(bits.ndim - 1) else heated
-    scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
+    if tile or is_volume:  # the example shines through
+        heated = np.rint(plain + OPACITY * (heated - plain.astype(float))).astype(np.uint8)
     if tile:
         height, width = (side.stop - side.start for side in tile)
-        over[:, ::height, :, :3] //= 2
-        over[:, :, ::width, :3] //= 2
-        edge = over[:, *tile]
-        edge[:, [0, -1]] = edge[:, :, [0, -1]] = 255
-    page = Image.fromarray(contact_sheet(np.concatenate([plain, over]), columns, scale, gap_of(scale)))
+        heated[:, ::height, :, :3] //= 2
+        heated[:, :, ::width, :3] //= 2
+        frame = heated[:, *tile]
+        frame[:, [0, -1]] = frame[:, :, [0, -1]] = 255
+    columns = 2 if axes == 2 else 1
+    scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
+    page = Image.fromarray(contact_sheet(np.concatenate([plain, heated]), columns, scale, image_gap(scale)))
     return with_scale(page, hottest(look.num_values))
 
 
-def under_examples(values: NDArray[np.integer], bits: NDArray[np.floating], look: Look) -> Image.Image:
+def under_examples(
+    values: NDArray[np.integer],
+    bits: NDArray[np.floating],
+    look: Look,
+) -> Image.Image:
     """Return examples [B, *A, C], and their bits below."""
     values = look.over_time(values)
     heated = heat_colours(bits, look)
     look = look.over(values)
-    columns = len(values) if values.ndim == 4 or look.is_volume(values.ndim - 2) else 1
-    rows = len(values) // columns
-    scale = enlargement(columns * heated.shape[2], heated.shape[1] * rows) if values.ndim > 3 else None
-    gap = gap_of(scale or 1)
+    axes = values.ndim - 2
+    columns = 1
+    if axes == 2 or look.is_volume(axes):
+        columns = len(values)
+    scale = None
+    if axes > 1:
+        scale = enlargement(columns * heated.shape[2], heated.shape[1] * len(values) // columns)
+    gap = image_gap(scale or 1)
     strips: list[Image.Image] = []
     for start in range(0, len(values), columns):
-        part = slice(start, start + columns)
-        shown = image_grid(values[part], columns, scale, look)
-        below = Image.fromarray(contact_sheet(heated[part], columns, scale or 1, gap))
+        row = slice(start, start + columns)
+        shown = image_grid(values[row], columns, scale, look)
+        below = Image.fromarray(contact_sheet(heated[row], columns, scale or 1, gap))
         height = below.height if scale else max(12, shown.height // 8)
         strips += [shown, below.resize((shown.width - 2 * gap, height), Image.Resampling.NEAREST)]
-    page = Image.new("RGB", (strips[0].width, sum(strip.height for strip in strips)), "white")
+    page = Image.new("RGBA", (strips[0].width, sum(strip.height for strip in strips)), "white")
     top = 0
     for strip in strips:
-        page.paste(strip, ((page.width - strip.width) // 2, top), strip if strip.mode == "RGBA" else None)
+        page.alpha_composite(strip.convert("RGBA"), ((page.width - strip.width) // 2, top))
         top += strip.height
-    return with_scale(page, hottest(look.num_values))
+    return with_scale(page.convert("RGB"), hottest(look.num_values))
 
 
 def hottest(num_values: int) -> int:
@@ -168,11 +194,11 @@ def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
     bits = look.over_time(bits)
     axes = bits.ndim - 2
     if look.is_volume(axes):
-        slices = joined([heat_colours(part, look) for part in look.parts(bits, axes)])
-        return with_alpha(slices[..., :3])
+        page = joined([heat_colours(slices, look) for slices in look.parts(bits, axes)])
+        return with_alpha(page[..., :3])
     levels = bits.mean(axis=-1) / hottest(look.num_values)
     if axes == 3:
-        levels = np.concatenate(list(levels.swapaxes(0, 1)), axis=2)
+        levels = in_a_strip(levels)
     if axes == 1:
-        levels = np.stack([as_row(each) for each in levels])
+        levels = np.stack([as_row(example) for example in levels])
     return heat(levels)

@@ -41,7 +41,11 @@ class Section:
     images: Sequence[Figure] = ()
 
 
-def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
+def write_page(
+    path: Path,
+    title: str,
+    sections: Sequence[Section],
+) -> None:
     """Write a page."""
     text = TEMPLATES.get_template("page.html.j2").render(title=title, sections=sections)
     path.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files are not always UTF-8

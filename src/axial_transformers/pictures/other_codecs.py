@@ -21,7 +21,9 @@ MAX_FILES, MAX_SHEET = 2000, 1 << 26
 
 
 def coded_sizes(
-    sizes: Sequence[tuple[int, ...]], example: Callable[[int], NDArray[Any]], progress: Callable[[str], Progress]
+    sizes: Sequence[tuple[int, ...]],
+    example: Callable[[int], NDArray[Any]],
+    progress: Callable[[str], Progress],
 ) -> dict[str, dict[str, int]]:
     """Return bytes by codec and way: {"PNG": {"one file each": 9000, "one sheet": 7000}, "xz": {"one stream": 8000}}.
 
@@ -31,24 +33,26 @@ def coded_sizes(
         progress: returns the wrapper of a loop with this name, such as `bar`.
     """
     arrays = _from_zero([example(number) for number in range(len(sizes))])
-    total = sum(array.nbytes for array in arrays)
-    coded = {"xz": {"one stream": xz_bytes(progress("xz for comparison: examples")(arrays), total)}}
+    stream = xz_bytes(progress("xz for comparison: examples")(arrays), sum(array.nbytes for array in arrays))
+    coded = {"xz": {"one stream": stream}}
     first = arrays[0]
-    is_image = first.ndim == 3 and first.dtype == np.uint8 and first.shape[-1] in (1, 3)
-    ways = _sheets(arrays) if is_image else _slices(arrays)
-    codecs = ["PNG", "WebP", "JPEG XL"] if is_image else ["JPEG XL"]
-    if first.itemsize > 2:  # no codec of images takes such values
-        codecs = []
+    if first.itemsize > 2:
+        return coded
+    if first.ndim == 3 and first.dtype == np.uint8 and first.shape[-1] in (1, 3):
+        ways = _sheets(arrays)
+        codecs = ["PNG", "WebP", "JPEG XL"]
+    else:
+        ways = _slices(arrays)
+        codecs = ["JPEG XL"]
     for codec in codecs:
         for way, images in ways.items():
-            sample = images[:: math.ceil(len(images) / MAX_FILES)]
-            title = way
-            if len(sample) < len(images):
-                title += f", from {len(sample):,} of {len(images):,}"
+            some = images[:: -(-len(images) // MAX_FILES)]
+            shown = progress(f"{codec} for comparison, {way}: images")(some)
+            if len(some) < len(images):
+                way += f", from {len(some):,} of {len(images):,}"
             with suppress(ImportError, ValueError, OSError, RuntimeError):  # WebP has no images as large as some sheets
-                shown = progress(f"{codec} for comparison, {way}: images")(sample)
-                size = sum(image_bytes(codec, image) for image in shown)
-                coded.setdefault(codec, {})[title] = round(size * _numbers(images) / _numbers(sample))
+                size = sum(encoded_size(codec, image) for image in shown)
+                coded.setdefault(codec, {})[way] = round(size * _count(images) / _count(some))
     return coded
 
 
@@ -59,14 +63,19 @@ def _from_zero(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
     return [(array.astype(np.int64) - lowest).astype(kind) for array in arrays]
 
 
-def _numbers(arrays: list[NDArray[Any]]) -> int:
+def _count(arrays: list[NDArray[Any]]) -> int:
+    """Return how many numbers there are."""
     return sum(array.size for array in arrays)
+
+
+def _are_equal_in_size(arrays: list[NDArray[Any]]) -> bool:
+    return len({array.shape for array in arrays}) == 1
 
 
 def _sheets(arrays: list[NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
     """Return images one by one and, if they are of one size, as one sheet."""
     ways = {"one file each": arrays}
-    if len(arrays) > 1 and len({array.shape for array in arrays}) == 1 and _numbers(arrays) <= MAX_SHEET:
+    if len(arrays) > 1 and _are_equal_in_size(arrays) and _count(arrays) <= MAX_SHEET:
         ways["one sheet"] = [contact_sheet(np.stack(arrays), math.isqrt(len(arrays) - 1) + 1)]
     return ways
 
@@ -78,7 +87,7 @@ def xz_bytes(arrays: Iterable[NDArray[Any]], total: int) -> int:
     return sum(len(packer.compress(array.tobytes())) for array in arrays) + len(packer.flush())
 
 
-def image_bytes(codec: str, image: NDArray[Any]) -> int:
+def encoded_size(codec: str, image: NDArray[Any]) -> int:
     """Return the bytes of an image [H, W], [H, W, 1] or [H, W, 3], at the highest effort."""
     image = np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image)
     if codec == "JPEG XL":
@@ -90,17 +99,16 @@ def image_bytes(codec: str, image: NDArray[Any]) -> int:
 
 def _slices(arrays: list[NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
     """Return images [H, W] or, of bytes, [H, W, 3]: slices along every two axes."""
-    if len({array.shape for array in arrays}) == 1:
+    if _are_equal_in_size(arrays):
         arrays = [np.stack(arrays)]
-    own = arrays[0].shape[-1:] if arrays[0].dtype == np.uint8 and arrays[0].shape[-1] == 3 else ()
-    axes = [i for i, length in enumerate(arrays[0].shape[: arrays[0].ndim - len(own)]) if length > 1]
-
-    image_axes = (-3, -2) if own else (-2, -1)
-    ways: dict[str, list[NDArray[Any]]] = {}
-    for first, second in combinations(axes, 2):
-        slices: list[NDArray[Any]] = []
+    first = arrays[0]
+    colours = 1 if first.dtype == np.uint8 and first.shape[-1] == 3 else 0
+    axes = [axis for axis in range(first.ndim - colours) if first.shape[axis] > 1]
+    ways = {}
+    for one, other in combinations(axes, 2):
+        images: list[NDArray[Any]] = []
         for array in arrays:
-            moved = np.moveaxis(array, (first, second), image_axes)
-            slices.extend(moved.reshape(-1, *moved.shape[image_axes[0] :]))
-        ways[f"slices along axes {first} and {second}"] = slices
+            moved = np.moveaxis(array, (one, other), (-2 - colours, -1 - colours))
+            images += [*moved.reshape(-1, *moved.shape[-2 - colours :])]
+        ways[f"slices along axes {one} and {other}"] = images
     return ways

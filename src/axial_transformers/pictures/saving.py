@@ -29,7 +29,11 @@ LOSSLESS = (".npz", ".npy", *SCANS)
 
 
 def require_output(
-    out: Path, clips: bool, folder: bool = False, source: str | Path | None = None, scan: Scan | None = None
+    out: Path,
+    clips: bool,
+    folder: bool = False,
+    source: str | Path | None = None,
+    scan: Scan | None = None,
 ) -> None:
     """Raise an error where `save_examples` could not write `out`."""
     scans = SCANS if scan else ()
@@ -57,8 +61,7 @@ def save_examples(
 
     Arrays and scans hold the floats of the grid.
     """
-    kept = ValueRange(look.lowest, look.lowest + look.num_values - 1).type
-    numbers = grid.floats(values) if grid else values.astype(kept)
+    numbers = grid.floats(values) if grid else values.astype(ValueRange(*look.possible).type)
     if scan and suffix_of(out) in SCANS:
         stored = numbers[0, ..., 0] if len(values) == 1 else numbers[..., 0]
         axes = ("N" + scan.axes.replace("C", ""))[-stored.ndim :]
@@ -68,9 +71,9 @@ def save_examples(
         with written_whole(out, replace=False) as aside:
             save_arrays(aside, numbers, axes=look.axes)
     elif out.suffix in MOVIES:
-        save_clips(out, values, None, scale, look)
+        save_clips(out, values, scale=scale, look=look)
     elif out.suffix == ".png":
-        save_grid(out, values, None, scale, look)
+        save_grid(out, values, scale=scale, look=look)
     else:
         save_images(out, values, look=look)
 
@@ -91,7 +94,11 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
         require_writable(heat_maps, folder=True)
 
 
-def save_table(path: Path, rows: Sequence[Mapping[str, object]], facts: Mapping[str, str]) -> None:
+def save_table(
+    path: Path,
+    rows: Sequence[Mapping[str, object]],
+    facts: Mapping[str, str],
+) -> None:
     """Write rows as CSV or, with facts, as JSON, by the suffix."""
     with written_whole(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         if path.suffix == ".json":
@@ -130,9 +137,10 @@ def save_images(
         FileExistsError: the folder exists and is not empty.
     """
     pictures = for_display(values, look.exact(values))
+    names = names or [f"{i:04d}" for i in range(len(pictures))]
     with folder_written_whole(folder) as aside:
-        for i, picture in enumerate(pictures):
-            Image.fromarray(picture).save(aside / f"{names[i] if names else f'{i:04d}'}.png")
+        for name, picture in zip(names, pictures):
+            Image.fromarray(picture).save(aside / f"{name}.png")
 
 
 def save_clips(
@@ -151,11 +159,15 @@ def save_clips(
     if values.ndim != 5 or not len(values):
         raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
     look = look.over(values)
-    grids = (image_grid(frame, columns, scale, look) for frame in values.swapaxes(0, 1))
-    save_movie(path, np.stack([np.asarray(grid) for grid in grids]), fps)
+    grids = [image_grid(frame, columns, scale, look) for frame in values.swapaxes(0, 1)]
+    save_movie(path, np.stack([*map(np.asarray, grids)]), fps)
 
 
-def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
+def save_movie(
+    path: str | Path,
+    frames: NDArray[np.uint8],
+    fps: int = 8,
+) -> None:
     """Write frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264) or .gif (256 colours).
 
     An odd side of .mp4 gets one more, white line.
@@ -163,16 +175,16 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
     Raises:
         ValueError: another suffix; an fps outside of 1..100.
     """
-    path = Path(path)
-    if path.suffix not in MOVIES:
+    suffix = Path(path).suffix
+    if suffix not in MOVIES:
         raise ValueError(f"{path} does not end in {', '.join(MOVIES)}")
     if not 1 <= fps <= 100:
         raise ValueError(f"fps must be within 1..100, not {fps}")
     with written_whole(path) as aside:
-        if path.suffix == ".gif":
+        if suffix == ".gif":
             first, *others = map(Image.fromarray, frames)
             first.save(aside, format="GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
         else:
             height, width = frames.shape[1:3]
-            padding = [(0, 0), (0, height % 2), (0, width % 2)] + [(0, 0)] * (frames.ndim - 3)
-            write_mp4(aside, np.pad(frames, padding, constant_values=255), fps)
+            padding = [(0, 0), (0, height % 2), (0, width % 2), (0, 0)]
+            write_mp4(aside, np.pad(frames, padding[: frames.ndim], constant_values=255), fps)

@@ -304,14 +304,14 @@ def few_values(parts: "Iterable[Values]", known: "ValueRange") -> tuple[int, ...
     """
     import numpy as np
 
-    from axial_transformers.data.lazy_array import LazyArray, contents_of
+    from axial_transformers.data.lazy_array import LazyArray, fingerprint_contents
 
     occurs = np.zeros(known.num_values, np.bool_)
     count = 0
     for values in parts:
         if isinstance(values, LazyArray) and not values.in_memory:
             return None
-        for content in contents_of(values):
+        for content in fingerprint_contents(values):
             if isinstance(content, memoryview):
                 numbers = np.asarray(content).astype(np.int64).ravel()
                 occurs[numbers - known.low] = True

@@ -119,20 +119,19 @@ def example_indices(seed: int, count: int, positions: NDArray[np.int64]) -> NDAr
     return indices
 
 
-@lru_cache(maxsize=2)  # a batch may extend into the next epoch
+@lru_cache(maxsize=2)  # that of the epoch, and of the next one at its end
 def _permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     return np.argsort(random_bits(seed, Purpose.SHUFFLE, epoch * count + np.arange(count)), kind="stable")
 
 
 WORKERS = 2
-"""Threads by default, for examples that are not in memory. Not measured."""
+"""Threads that read examples from disk, where `workers` is None."""
 
 
 def some_examples(examples: Examples, numbers: int) -> torch.Tensor:
     """Return examples [n, *A, C] of about `numbers` numbers, evenly spaced; at least one."""
-    count = len(examples.values)
-    size = prod(examples.values.shape[1:])
-    wanted = max(1, min(count, numbers // size))
+    count, *sizes = examples.values.shape
+    wanted = max(1, min(count, numbers // prod(sizes)))
     chosen = np.linspace(0, count - 1, wanted).astype(np.int64)
     return torch.from_numpy(examples.values[chosen])
 
@@ -215,20 +214,19 @@ def batch_at(
         flip = random(Purpose.FLIP) < 0.5
         values[flip] = np.flip(values[flip], axis=-2)
     label = None
-    if num_classes:
-        assert examples.labels is not None
+    if num_classes and examples.labels is not None:
         hidden = random(Purpose.LABEL) < config.label_dropout
         label = torch.from_numpy(np.where(hidden, num_classes, examples.labels[indices]))
     channel = slices.start + slices.step * (random(Purpose.SLICE) * len(slices)).astype(np.int64)
     operations = None
     grid = values.shape[1:-1]
-    if config.distribution_augmentation or config.shift_augmentation:
-        share = config.distribution_augmentation
-        values, operations = augment(values, symmetries(grid), share, random(Purpose.SYMMETRY))
-        if config.shift_augmentation:
-            share = config.shift_augmentation
-            values, moves = augment(values, shifts(grid), share, random(Purpose.SHIFT))
-            operations = torch.cat([operations, moves], dim=1)
+    mirrored = config.distribution_augmentation
+    shifted = config.shift_augmentation
+    if mirrored or shifted:
+        values, operations = augment(values, symmetries(grid), mirrored, random(Purpose.SYMMETRY))
+    if operations is not None and shifted:
+        values, moves = augment(values, shifts(grid), shifted, random(Purpose.SHIFT))
+        operations = torch.cat([operations, moves], dim=1)
     return Batch(torch.from_numpy(values), label, torch.from_numpy(channel), operations)
 
 

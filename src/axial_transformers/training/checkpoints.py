@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from axial_transformers.machine import CPU
 from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.files import folder_written_whole, require_inside
 from axial_transformers.storage.model_folders import read_tensors, write_tensors
@@ -32,6 +33,8 @@ from axial_transformers.training.run_state import STATE, RunState
 CHECKPOINTS = "checkpoints"
 WEIGHTS, AVERAGE, OPTIMISER = "model.safetensors", "ema.safetensors", "optimizer.safetensors"
 KEPT = 2
+KEPT_NUMBERS = "left_out", "seconds", "best_step", "best_bits_per_dim"
+"""What a run that goes back does not forget."""
 Tensors = dict[str, dict[str, Tensor]]
 """By file and name."""
 
@@ -92,8 +95,7 @@ def _require_same(run: Path, before: dict[str, Any], wanted: dict[str, Any]) -> 
         old = before.get(name)
         new = wanted.get(name)
         if old != new:
-            named = name if name in wanted else brief(name)
-            raise ValueError(f"{run} cannot be resumed: it has {named} = {brief(old)}, not {brief(new)}")
+            raise ValueError(f"{run} cannot be resumed: it has {name[:80]} = {brief(old)}, not {brief(new)}")
 
 
 def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
@@ -138,8 +140,8 @@ class Checkpoints:
         files = Tensors()
         if not self.processes.any(first and path.is_dir()):  # otherwise only the state can have changed
             self._require_equal(weights.model, state.step)
-            host = torch.device("cpu")  # all of them may not fit on the device
-            files = {file: gather_tensors(tensors, first, host) for file, tensors in weights.tensors().items()}
+            for file, tensors in weights.tensors().items():
+                files[file] = gather_tensors(tensors, first, CPU)  # all of them may not fit on the device
         if first:
             self.require_folder()
             before = newest_checkpoint(self.run)
@@ -150,12 +152,12 @@ class Checkpoints:
                 raise OSError(f"{path} could not be written ({error}){rest}") from error
 
     def _path(self, step: int) -> Path:
-        return self.run / CHECKPOINTS / checkpoint_name(step)
+        return self.run / CHECKPOINTS / f"step-{step:08d}"
 
     def _require_equal(self, model: AxialTransformer, step: int) -> None:
         if self.processes.count == 1:
             return
-        digest = _digest_of_copies(model.state_dict().values())
+        digest = _hash_bits(model.state_dict().values())
         if not self.processes.any(digest != self.processes.broadcast(digest)):
             return
         before = newest_checkpoint(self.run) or "the start"
@@ -212,9 +214,8 @@ class Checkpoints:
         Newer checkpoints are removed. Without any checkpoint, only the rates change.
         """
         self.require_folder()
-        changed: dict[str, Any] = {"rates": state.rates / 2, "left_out_at": ()}
-        for name in ("left_out", "seconds", "best_step", "best_bits_per_dim"):
-            changed[name] = getattr(state, name)
+        changed: dict[str, Any] = {name: getattr(state, name) for name in KEPT_NUMBERS}
+        changed |= {"rates": state.rates / 2, "left_out_at": ()}
         if self.processes.rank_zero:
             good = self._remove_from(min(state.left_out_at))
             if good:
@@ -228,27 +229,20 @@ class Checkpoints:
         paths = _newest_first(self.run)
         while len(paths) > 1 and _step(paths[0]) >= step:
             shutil.rmtree(paths.pop(0))
-        return next(iter(paths), None)
-
-
-def checkpoint_name(step: int) -> str:
-    """Return the name of the folder of a checkpoint."""
-    return f"step-{step:08d}"
+        return newest_checkpoint(self.run)
 
 
 def _newest_first(run: Path) -> list[Path]:
-    paths = []
-    for path in (run / CHECKPOINTS).glob("step-*"):
-        if path.name.removeprefix("step-").isdecimal() and path.is_dir():
-            paths.append(path)
-    return sorted(paths, key=_step, reverse=True)
+    folders = (run / CHECKPOINTS).glob("step-*")
+    named = [path for path in folders if path.name.removeprefix("step-").isdecimal() and path.is_dir()]
+    return sorted(named, key=_step, reverse=True)
 
 
 def _step(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def _digest_of_copies(tensors: Iterable[Tensor]) -> int:
+def _hash_bits(tensors: Iterable[Tensor]) -> int:
     """Return a hash, below 2^48, of the bits of tensors that are not in shards."""
     digest = hashlib.sha256()
     for tensor in tensors:

@@ -125,8 +125,9 @@ class TrainConfig:
         device = self.torch_device()
         on_cuda = device.type == "cuda"
         if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
-            needed = "CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it"
-            raise ValueError(f"training.deterministic=True needs {needed}")
+            raise ValueError(
+                "training.deterministic=True needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it"
+            )
         precision = self.precision
         if precision == "auto":
             precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
@@ -190,14 +191,11 @@ class RunConfig:
 
     def changed(self, settings: Mapping[str, Any]) -> Self:
         """Return the run with new values for settings, by name, such as samples or model.dim; they are open no more."""
-        own: dict[str, Any] = {}
-        groups: dict[str, dict[str, Any]] = {"data": {}, "model": {}, "training": {}}
+        groups: dict[str, dict[str, Any]] = {"": {}, "data": {}, "model": {}, "training": {}}
         for name, value in settings.items():
             group, _, setting = name.rpartition(".")
-            if group:
-                groups[group][setting] = value
-            else:
-                own[name] = value
+            groups[group][setting] = value
+        own = groups.pop("")
         for group, values in groups.items():
             own[group] = replace(getattr(self, group), **values)
         return replace(self, **own).closed(settings)

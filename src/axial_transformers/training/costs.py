@@ -23,9 +23,9 @@ from torch.nn import Module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks, matrices_of_blocks
+from axial_transformers.layers.blocks import TransformerBlock, block_matrices, checkpoint_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.machine import free_memory
+from axial_transformers.machine import CPU, free_memory
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.torch_private import storage_key
 from axial_transformers.training.config import TrainConfig
@@ -54,14 +54,13 @@ class StepCosts:
 
 def step_costs(model: AxialTransformerConfig, training: TrainConfig, devices: int = 1) -> StepCosts:
     """Return what a step needs, with settings without `auto`."""
-    with torch.device("meta"):
-        empty = AxialTransformer(model)
+    empty = _empty(model)
     numbers = _numbers(empty.parameters())
     stored = 5 * FLOAT * numbers
     if training.shard:
         stored //= devices
     if training.optimizer == "muon":  # never in shards
-        stored -= FLOAT * _numbers(matrices_of_blocks(empty))
+        stored -= FLOAT * _numbers(block_matrices(empty))
     examples = training.batch_size // (devices * training.accumulate)
     return StepCosts(
         parameters=numbers,
@@ -77,8 +76,7 @@ def _numbers(weights: Iterable[Tensor]) -> int:
 
 def saved_bytes(empty: AxialTransformer, training: TrainConfig, examples: int) -> int:
     """Return the bytes that autograd saves in a forward pass of some examples; the model leaves the meta device."""
-    device = training.torch_device()
-    model = empty.to_empty(device=device)
+    model = empty.to_empty(device=training.torch_device())
     with torch.no_grad():
         for tensor in chain(model.parameters(), model.buffers()):
             tensor.zero_()
@@ -111,7 +109,7 @@ def _saved(model: AxialTransformer, training: TrainConfig, examples: int) -> int
         for block in model.modules():
             if training.checkpoint_blocks and isinstance(block, TransformerBlock):  # which keeps its input only
                 entered.callback(block.register_forward_pre_hook(save_input).remove)
-        entered.enter_context(saved_tensors_hooks(save, lambda _: torch.empty(0, device="cpu")))
+        entered.enter_context(saved_tensors_hooks(save, lambda _: torch.empty(0, device=CPU)))
         entered.enter_context(training.autocast(training.torch_device()))
         _loss(model, examples)
     return total
@@ -119,19 +117,21 @@ def _saved(model: AxialTransformer, training: TrainConfig, examples: int) -> int
 
 def parameters(config: AxialTransformerConfig) -> dict[str, int]:
     """Return the number of parameters of each part of a model."""
-    with torch.device("meta"):
-        model = AxialTransformer(config)
-    return {name: _numbers(module.parameters()) for name, module in model.named_children()}
+    return {name: _numbers(module.parameters()) for name, module in _empty(config).named_children()}
 
 
 @cache
 def training_flops(config: AxialTransformerConfig) -> int:
     """Return the FLOPs of matrix products for the loss of one slice of one example, and its gradients."""
-    with torch.device("meta"):
-        model = AxialTransformer(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        _loss(model, 1).backward()
+        _loss(_empty(config), 1).backward()
     return counter.get_total_flops()
+
+
+def _empty(config: AxialTransformerConfig) -> AxialTransformer:
+    """Return a model without values, on the meta device."""
+    with torch.device("meta"):
+        return AxialTransformer(config)
 
 
 def _loss(model: AxialTransformer, examples: int) -> Tensor:
@@ -152,8 +152,7 @@ def check_memory(costs: StepCosts, training: TrainConfig) -> None:
     if device.type == "cpu":
         free //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if costs.memory > free:
-        needed = engineering(costs.memory)
-        ways = "training.accumulate, training.checkpoint_blocks, smaller examples or a smaller model"
         raise ValueError(
-            f"a training step would need more than {needed}B, and {engineering(free)}B are free here: try {ways}"
+            f"a training step would need more than {engineering(costs.memory)}B, and {engineering(free)}B are free "
+            "here: try training.accumulate, training.checkpoint_blocks, smaller examples or a smaller model"
         )

@@ -45,7 +45,7 @@ import torch
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
-from axial_transformers.machine import machine_facts
+from axial_transformers.machine import CPU, machine_facts
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, start
 from axial_transformers.progress import Display
 from axial_transformers.storage import import_extra
@@ -135,7 +135,7 @@ def train(  # noqa: PLR0913
         with open_run(folder, begun is not None) if processes.rank_zero else nullcontext():
             if run.model != model.config:
                 model.config = run.model
-            record = _record(run, facts or Facts.of(examples, model), model, processes, begun)
+            record = _record(run, facts or Facts.of(examples, model), processes, begun)
             if not newest_checkpoint(folder):
                 _set_first_weights(model, examples, record, progress)
             processes.barrier()  # the folder is ready
@@ -185,9 +185,7 @@ def _require_packages(training: TrainConfig) -> None:
         raise ValueError(f"training.wandb={training.wandb} needs the package wandb: pip install wandb")
 
 
-def _record(
-    run: RunConfig, facts: Facts, model: AxialTransformer, processes: Processes, begun: RunRecord | None
-) -> RunRecord:
+def _record(run: RunConfig, facts: Facts, processes: Processes, begun: RunRecord | None) -> RunRecord:
     """Return what train.json holds; of a run that goes on, the facts stay but for the data and the newest command."""
     if begun:
         facts = replace(begun.facts, fingerprint=facts.fingerprint, resumed_by=facts.command)
@@ -201,15 +199,10 @@ def _set_first_weights(model: AxialTransformer, examples: Examples, record: RunR
     if not trained:
         model.fit_values(some_examples(examples, FITTED_NUMBERS))
         return
+    other = AxialTransformer.from_pretrained(trained)
     before = read_run(trained)
-    left = start.start_from(
-        model,
-        AxialTransformer.from_pretrained(trained),
-        trained,
-        record.facts.class_names,
-        before.facts.class_names if before else None,
-    )
-    for line in left:
+    classes = before.facts.class_names if before else None
+    for line in start.start_from(model, other, trained, record.facts.class_names, classes):
         progress.say(line)
 
 
@@ -238,20 +231,18 @@ class _Run:
 
     def make_steps(self) -> RunState:
         """Make steps, and what is due between them, until the run ends."""
-        interrupts = Interrupts()
-        with interrupts, closing(self.learner), self.log, self.progress:
+        state = self.state
+        with Interrupts() as interrupts, closing(self.learner), self.log, self.progress:
             self._begin()
-            ending = self._ending(interrupts)
-            while ending is None:
+            while not (ending := self._ending(interrupts)):
                 if self.evaluate and self._evaluation_due():
                     self._evaluate(self.evaluate)
                 else:
                     self._step()
-                ending = self._ending(interrupts)
-            self.state.ending = ending
+            state.ending = ending
             self._finish()
             self._write_page(ending)
-        return self.state
+        return state
 
     def _begin(self) -> None:
         """Write the first page, and show where the run begins."""
@@ -317,7 +308,7 @@ class _Run:
 
     def _export(self) -> None:
         first = self.learner.processes.rank_zero
-        average = self.learner.average(first, torch.device("cpu"))
+        average = self.learner.average(first, CPU)
         if first:
             export(average, self.checkpoints.run)
 
@@ -340,8 +331,9 @@ class _Run:
         """Save, evaluate the EMA weights, and export them if they are the best; a resume begins with the evaluation."""
         self._save()
         state = self.state
-        metrics = self._call(evaluate, self.learner.processes.fill, prefix=VALIDATION)
-        bits_per_dim = self.learner.processes.broadcast(float(metrics["bits_per_dim"]))
+        processes = self.learner.processes
+        metrics = self._call(evaluate, processes.fill, prefix=VALIDATION)
+        bits_per_dim = processes.broadcast(float(metrics["bits_per_dim"]))
         state.evaluated_step = state.step
         best = state.best_bits_per_dim
         if isfinite(bits_per_dim) and (best is None or bits_per_dim < best):

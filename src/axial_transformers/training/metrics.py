@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from types import TracebackType
-from typing import TextIO
 
 import numpy as np
 import torch
@@ -64,9 +62,9 @@ class Meter:
     def read(self) -> None:
         if not self.unread:
             return
-        steps, scalars = zip(*self.unread, strict=True)
+        steps, scalars = zip(*self.unread)
         self.unread = []
-        for step, (nats, norm) in zip(steps, torch.stack(scalars).tolist(), strict=True):
+        for step, (nats, norm) in zip(steps, torch.stack(scalars).tolist()):
             if not (math.isfinite(nats) and math.isfinite(norm)):
                 raise NonFiniteLoss(f"step {step} has a loss of {nats:g} with a gradient of norm {norm:g}")
             self.steps += 1
@@ -120,7 +118,7 @@ class MetricsLog:
 
     def __init__(self, folder: Path | None, state: RunState, config: TrainConfig) -> None:
         self._path = folder / METRICS if folder else Path(os.devnull)
-        self._file = self._open_after(state)
+        self._open_after(state)
         self._board = self._wandb = None
         if config.tensorboard and folder:
             from torch.utils.tensorboard import SummaryWriter
@@ -135,19 +133,16 @@ class MetricsLog:
     def go_back(self, state: RunState) -> None:
         """Remove the lines of steps that are made again."""
         self._file.close()
-        self._file = self._open_after(state)
+        self._open_after(state)
 
-    def _open_after(self, state: RunState) -> TextIO:
-        """Return the file, without the lines after a state, to write on."""
+    def _open_after(self, state: RunState) -> None:
+        """Remove the lines after a state, and open the file to write on."""
         resumed = state.step, state.evaluated_step == state.step
         if self._path.is_file():
-            with (
-                written_whole(self._path) as aside,
-                self._path.open(encoding="utf-8") as old,
-                aside.open("w", encoding="utf-8") as new,
-            ):
-                new.writelines(line for line in old if _moment(line) <= resumed)
-        return self._path.open("a", encoding="utf-8")
+            with written_whole(self._path) as aside, self._path.open(encoding="utf-8") as old:
+                kept = (line for line in old if _moment(line) <= resumed)
+                aside.write_text("".join(kept), encoding="utf-8")
+        self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Metric]) -> None:
         """Write the metrics of a step; images go to Weights & Biases only."""
@@ -168,9 +163,7 @@ class MetricsLog:
     def __enter__(self) -> "MetricsLog":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with suppress(OSError):  # `write` has raised it already
             self._file.close()
         if self._board:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Adam, Optimizer
 
-from axial_transformers.layers.blocks import matrices_of_blocks
+from axial_transformers.layers.blocks import block_matrices
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.ops.torch_private import add_to_each, lerp_each, lerp_each_in_place, multiply_each
 from axial_transformers.training.config import TrainConfig
@@ -89,15 +89,13 @@ class Muon(Optimizer):
 
     def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
         """Update the momenta of parameters of one shape; return momentum * M + (1 - momentum) * gradient, stacked."""
+        gradients: list[Any] = [parameter.grad for parameter in parameters]
         momenta = []
-        gradients = []
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
                 state["momentum_buffer"] = torch.zeros_like(parameter)
             momenta.append(state["momentum_buffer"])
-            assert parameter.grad is not None
-            gradients.append(parameter.grad)
         lerp_each_in_place(momenta, gradients, 1 - momentum)
         return torch.stack(lerp_each(gradients, momenta, momentum))
 
@@ -118,9 +116,7 @@ def orthogonalise(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
 
 
 def _split(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
-    if not parameters:
-        return
-    size = max(1, MAX_NUMBERS // parameters[0].numel())
+    size = max(1, MAX_NUMBERS // parameters[0].numel()) if parameters else 1
     for start in range(0, len(parameters), size):
         yield parameters[start : start + size]
 
@@ -160,25 +156,21 @@ def ema_decay(step: int, config: TrainConfig) -> float:
 
 def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """Return Adam; or Muon for the matrices of the blocks, and Adam for the rest."""
-    matrices = matrices_of_blocks(model) if config.optimizer == "muon" else {}
+    matrices = block_matrices(model) if config.optimizer == "muon" else {}
     head = []
     others = []
     for name, parameter in model.named_parameters():
-        if parameter in matrices:
-            continue
         if name.startswith(HEAD):
             head.append(parameter)
-        else:
+        elif parameter not in matrices:
             others.append(parameter)
-    share = 1.0
-    if config.head_learning_rate:
-        share = config.head_learning_rate / config.learning_rate
+    share = (config.head_learning_rate or config.learning_rate) / config.learning_rate
     groups: list[dict[str, Any]] = [{"params": others}, {"params": head, "share": share}]
     fused = others[0].device.type in ("cpu", "cuda")
     adam = Adam(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
     if not matrices:
         return [adam]
-    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    dtype = getattr(torch, config.precision)
     muon = Muon(matrices.items(), config.muon_learning_rate, weight_decay=config.muon_weight_decay, dtype=dtype)
     return [adam, muon]
 
@@ -204,51 +196,50 @@ def clip_gradients(model: nn.Module, config: TrainConfig, limit: float = math.in
     whole = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     gradients = [*map(local_shard, whole)]
     norm = get_total_norm(gradients)
-    if any(shard is not gradient for shard, gradient in zip(gradients, whole, strict=True)):
+    if gradients[0] is not whole[0]:
         norm = sum_over_shards(norm.square(), whole[0]).sqrt()
     factor = (config.clip_norm * nats / (norm + 1e-6)).clamp(max=1.0)
-    multiply_each(gradients, factor.masked_fill(norm / nats > limit, 0.0))
-    return norm / nats
+    norm = norm / nats
+    multiply_each(gradients, factor.masked_fill(norm > limit, 0.0))
+    return norm
 
 
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
     """Set average <- decay * average + (1 - decay) * model for parameters; copy the buffers."""
     lerp_each_in_place([*map(local_shard, average.parameters())], [*map(local_shard, model.parameters())], 1 - decay)
-    for old, new in zip(average.buffers(), model.buffers(), strict=True):
+    for old, new in zip(average.buffers(), model.buffers()):
         old.copy_(new)
 
 
 def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """Return the optimizers' state by parameter ("head.weight.exp_avg"), sharded alike; zeros before any gradient."""
-    owners = _owners(optimizers)
     tensors = {}
-    for name, parameter in model.named_parameters():
-        owner = owners[parameter]
-        kinds = ["momentum_buffer"] if isinstance(owner, Muon) else ["step", "exp_avg", "exp_avg_sq"]
-        for kind in kinds:
-            tensor = owner.state[parameter].get(kind)
-            if tensor is None:
-                tensor = torch.zeros((), device="cpu") if kind == "step" else torch.zeros_like(parameter)
-            tensors[f"{name}.{kind}"] = tensor
+    for name, kind, parameter, state in _moments_by_name(model, optimizers):
+        tensor = state.get(kind)
+        if tensor is None:
+            tensor = torch.zeros((), device="cpu") if kind == "step" else torch.zeros_like(parameter)
+        tensors[name] = tensor
     return tensors
 
 
 def set_moments(model: nn.Module, optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """Invert `moments`."""
-    owners = _owners(optimizers)
-    parameters = dict(model.named_parameters())
-    for key, tensor in tensors.items():
-        name, _, kind = key.rpartition(".")
-        parameter = parameters[name]
+    for name, kind, parameter, state in _moments_by_name(model, optimizers):
+        tensor = tensors[name]
         if tensor.ndim:
             tensor = shard_like(tensor, parameter)
-        owners[parameter].state[parameter][kind] = tensor.to(parameter.device)
+        state[kind] = tensor.to(parameter.device)
 
 
-def _owners(optimizers: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
-    owners: dict[Tensor, Optimizer] = {}
+def _moments_by_name(
+    model: nn.Module, optimizers: Sequence[Optimizer]
+) -> Iterator[tuple[str, str, Tensor, dict[str, Tensor]]]:
+    """Yield the name of each moment, its kind, the parameter, and the optimizer's state of this."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
     for optimizer in optimizers:
+        kinds = ["momentum_buffer"] if isinstance(optimizer, Muon) else ["step", "exp_avg", "exp_avg_sq"]
         for group in optimizer.param_groups:
-            owners |= dict.fromkeys(group["params"], optimizer)
-    return owners
+            for parameter in group["params"]:
+                for kind in kinds:
+                    yield f"{names[parameter]}.{kind}", kind, parameter, optimizer.state[parameter]

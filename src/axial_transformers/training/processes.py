@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from ctypes import py_object, pythonapi
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -159,13 +159,11 @@ class Processes:
             self._ours = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
         if self._ours:
-            if error:
-                _keep_for_ever(dist.group.WORLD)
+            if error:  # its frames hold a DistributedDataParallel, and gloo may wait for a lost process for ever
+                pythonapi.Py_IncRef(py_object(dist.group.WORLD))
             if error and dist.get_backend() == "nccl":
                 atexit.register(_leave)
             else:
@@ -178,14 +176,6 @@ class Processes:
                 f"process {self.rank} of {self.count} has lost another, which says why if it could: start all of them "
                 "again"
             ) from error
-
-
-def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
-    """Keep the group from being freed, even when the interpreter ends.
-
-    The frames of the error still hold a DistributedDataParallel, and gloo may wait for a lost process for ever.
-    """
-    pythonapi.Py_IncRef(py_object(group))
 
 
 def _leave() -> None:

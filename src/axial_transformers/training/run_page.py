@@ -39,16 +39,13 @@ def describe_data(run: RunConfig, facts: Facts) -> dict[str, str]:
         rows["classes"] = f"{len(facts.class_names)}: {shorten(', '.join(facts.class_names), WIDTH)}"
     if facts.validation is not None:
         count = counted(facts.train + facts.validation + (facts.test or 0), kind_of(model, run.data.axes))
-        evaluated = ""
+        validation = f"{facts.validation:,} validation"
         if run.validate_on < facts.validation:
-            evaluated = f" ({run.validate_on:,} are evaluated)"
-        test = "no test part"
-        if facts.test is not None:
-            test = f"{facts.test:,} test"
-        rows["examples"] = f"{count}: {facts.train:,} train, {facts.validation:,} validation{evaluated}, {test}"
+            validation += f" ({run.validate_on:,} are evaluated)"
+        test = "no test part" if facts.test is None else f"{facts.test:,} test"
+        rows["examples"] = f"{count}: {facts.train:,} train, {validation}, {test}"
     shape = " x ".join(map(str, model.shape))
-    channels = counted(model.channels, "channel")
-    rows["each"] = f"{shape}, {channels}, values {model.lowest}..{model.highest}"
+    rows["each"] = f"{shape}, {counted(model.channels, 'channel')}, values {model.lowest}..{model.highest}"
     return rows
 
 
@@ -79,18 +76,15 @@ def _describe_training(record: RunRecord, curves: Mapping[str, Curve]) -> dict[s
     best = best_validation(curves)
     if best:
         step, bits = best
+        metric = f"{bits:.4f} bits/dim"
         error = dict(curves.get(f"{VALIDATION}standard_error", [])).get(step)
-        said = f" ± {error:.2g} (standard error)" if error else ""
-        rows["validation"] = f"{bits:.4f} bits/dim{said} at step {step:,.0f}, EMA weights: the lowest of the run"
-    if facts.command:
-        rows["command"] = _command(facts.command)
-    if facts.resumed_by:
-        rows["last resumed by"] = _command(facts.resumed_by)
+        if error:
+            metric += f" ± {error:.2g} (standard error)"
+        rows["validation"] = f"{metric} at step {step:,.0f}, EMA weights: the lowest of the run"
+    for title, words in {"command": facts.command, "last resumed by": facts.resumed_by}.items():
+        if words:
+            rows[title] = f"`{shlex.join(('axial', *words))}`"
     return rows
-
-
-def _command(words: Sequence[str]) -> str:
-    return f"`{shlex.join(('axial', *words))}`"
 
 
 def best_validation(curves: Mapping[str, Curve]) -> tuple[float, float] | None:
@@ -125,7 +119,7 @@ def _sections(folder: Path, record: RunRecord, status: str) -> "list[html.Sectio
     state = {"state": status, "written": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"}
     bits = {"training": "bits_per_dim", "validation": f"{VALIDATION}bits_per_dim"}
     grids = sorted((folder / "samples").glob("step-*.png"), reverse=True)
-    every = max(1, ceil(len(grids) / GRIDS))
+    every = ceil(len(grids) / GRIDS) or 1
     return [
         html.Section(facts=state | described["training"]),
         html.Section(
@@ -161,10 +155,9 @@ def _describe_settings(record: RunRecord) -> dict[str, Any]:
     rows: dict[str, Any] = record.run.model.describe()
     rows["parameters"] = f"{record.facts.parameters:,}"
     rows |= record.facts.machine
-    for name, value in asdict(record.run.model).items():
-        rows[f"model.{name}"] = value
-    for name, value in asdict(record.run.training).items():
-        rows[f"training.{name}"] = value
+    for group in ("model", "training"):
+        for name, value in asdict(getattr(record.run, group)).items():
+            rows[f"{group}.{name}"] = value
     return rows
 
 
@@ -186,17 +179,12 @@ def _public_rows(folder: Path) -> tuple[dict[str, str], Result | None, dict[str,
     if not record:
         return {}, None, None
     curves = read_curves(folder)
-    run = record.run
-    public = replace(
-        record,
-        run=replace(run, source=None, start_from=run.start_from and PurePath(run.start_from).name),
-        facts=replace(record.facts, command=None, resumed_by=None, class_names=None, columns=None),
-    )
-    described = describe_run(public, curves)
+    start = record.run.start_from
+    run = replace(record.run, source=None, start_from=start and PurePath(start).name)
+    facts = replace(record.facts, command=None, resumed_by=None, class_names=None, columns=None)
+    described = describe_run(RunRecord(run=run, facts=facts), curves)
     best = best_validation(curves)
-    result = None
-    if best:
-        result = Result(data=run.recipe or "its data", split="validation", bits_per_dim=best[1])
+    result = best and Result(data=run.recipe or "its data", split="validation", bits_per_dim=best[1])
     return described["data"] | described["training"], result, to_json(run.training)
 
 

@@ -74,18 +74,16 @@ class RunState:
         return from_json(cls, read_object(path, "a training state"), path)
 
 
-def input_limit(state: RunState) -> float:
+def norm_limit(state: RunState) -> float:
     """Return the largest gradient norm with which a step is made."""
-    if state.norm_limit is None:
-        return inf
-    return state.norm_limit
+    return inf if state.norm_limit is None else state.norm_limit
 
 
 def add_step(state: RunState, step: int, nats: float, norm: float) -> None:
     """Count the loss and the gradient norm of a step, in the order of steps."""
     state.losses = (*state.losses, nats)[-WINDOW:]
     state.norms = (*state.norms, norm)[-WINDOW:]
-    if norm > input_limit(state):
+    if norm > norm_limit(state):
         state.left_out += 1
         state.left_out_at = (*state.left_out_at, step)
 

@@ -41,7 +41,7 @@ from axial_transformers.training.parallelism import (
     synchronise_gradients,
 )
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run_state import RunState, TimeLimit, input_limit, renew_limit
+from axial_transformers.training.run_state import RunState, TimeLimit, norm_limit, renew_limit
 
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end.
@@ -194,7 +194,7 @@ def prepare_learner(
         model.to(device)
     processes.broadcast_tensors([*model.train().parameters(), *model.buffers()])
     skeleton = copy_without_weights(model)
-    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    dtype = getattr(torch, config.precision)
     objective = parallelise(Objective(model, loss), processes, sharded, dtype)
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     weights = Weights(model, copy_with_tensors(skeleton, tensors), optimizers(model, config))
@@ -236,7 +236,7 @@ def step(learner: Learner) -> None:
     graphs = whole_graphs() if config.compile else nullcontext()
     with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic), _dropout(learner):
         nats = _set_gradients(learner)
-        norm = clip_gradients(weights.model, config, input_limit(state))
+        norm = clip_gradients(weights.model, config, norm_limit(state))
         learner.meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
         rate = learning_rate(state.step, config, learner.time.share(state.seconds))
         learner.learning_rate = state.rates * rate

@@ -75,32 +75,24 @@ class TrainedModel:
             source: None: the model's own data.
             split: None: all of other data than the model's own; of these the test part, or else the validation part.
         """
-        copy_of_own = None
-        if source is not None:
-            where = str(source)
-            own = self._is_own(source)
-            if not own and split is None:
-                copy_of_own = self._open_copy_of_own(source)
-        elif self.source is not None:
+        if source is None:
+            if self.source is None:
+                raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
             check_recorded(self.folder, self.source)
-            where = self.source
-            own = True
-        else:
-            raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
-        of_own = own or copy_of_own is not None
-        splits: list[Split] = ["test", "validation"] if of_own else ["all"]
-        if split is not None:
-            splits = [split]
-        options = self.data if own else self._data_of(where)
-        opened = copy_of_own or open_source(where, replace(options, grid=self.model.config.grid), bar("reading files"))
-        examples, taken = _first_part(opened, splits)
-        if of_own and source is not None and split is None:
-            log.info(
-                "%s is what %s was trained on: only its %s part is taken; split=all takes all",
-                where,
-                self.folder,
-                taken,
-            )
+        where = str(source or self.source)
+        own = source is None or self._is_own(source)
+        opened = None
+        if not own and split is None:
+            opened = self._open_own_copy(where)
+            own = opened is not None
+        if opened is None:
+            options = self.data if own else self._data_options(where)
+            opened = open_source(where, replace(options, grid=self.model.config.grid), bar("reading files"))
+        splits: list[Split] = ["test", "validation"] if own else ["all"]
+        examples, taken = _first_part(opened, [split] if split else splits)
+        if own and source is not None and split is None:
+            said = "%s is what %s was trained on: only its %s part is taken; split=all takes all"
+            log.info(said, where, self.folder, taken)
         check_shape(examples, self.model.config, where)
         examples = examples.with_columns(self.columns, where)
         check_values(examples, self.model.config, where)
@@ -116,11 +108,12 @@ class TrainedModel:
         own = Path(self.source).resolve()
         if own in path.parents:
             first = path.relative_to(own).parts[0]
-            if (part_of_folder(first) or part_of_file(Path(first).stem)) not in ("validation", "test"):
+            split = part_of_folder(first) or part_of_file(Path(first).stem)
+            if split not in ("validation", "test"):
                 log.warning("%s is a part of the data of %s, which may have trained on it", source, self.folder)
         return path == own
 
-    def _open_copy_of_own(self, source: str | Path) -> Source | None:
+    def _open_own_copy(self, source: str | Path) -> Source | None:
         """Return the model's data at another path, by their training part; None for other data.
 
         That is read only if the data have the same name, or are not where they were. Of a model in the package, whose
@@ -128,17 +121,16 @@ class TrainedModel:
         """
         if self.trained_on is None or (self.source is None and Path(source).is_dir()):
             return None
-        if self.source is not None and Path(source).name != Path(self.source).name:
-            there = self.source == "digits" or is_hub_dataset(self.source) or _is_there(self.source)
-            if there:
-                return None
-        data, fingerprint = self.trained_on
-        try:
-            opened = open_source(source, data, bar("reading files"))
-            is_copy = opened.part("train").fingerprint == fingerprint
-        except (ValueError, OSError):  # other data
+        own = self.source
+        renamed = own is not None and Path(source).name != Path(own).name
+        if own and renamed and (own == "digits" or is_hub_dataset(own) or _is_there(own)):
             return None
-        return opened if is_copy else None
+        data, fingerprint = self.trained_on
+        with suppress(ValueError, OSError):  # other data
+            opened = open_source(source, data, bar("reading files"))
+            if opened.part("train").fingerprint == fingerprint:
+                return opened
+        return None
 
     def labels(self, examples: Examples, where: str, wanted: bool = False) -> torch.Tensor | None:
         """Return the model's numbers of the examples' classes [N], by the names of these; None: without labels.
@@ -195,17 +187,19 @@ class TrainedModel:
         """
         config = self.model.config
         names = self.class_names or ()
-        if word is None and config.needs_label:
-            raise ValueError(f"label=None: {self.folder} was trained with labels only: {self._classes}")
         if word is None:
+            if config.needs_label:
+                raise ValueError(f"label=None: {self.folder} was trained with labels only: {self._classes}")
             return None
         if config.num_classes is None:
             raise ValueError(f"label={word}: this model was trained without classes")
         if word in names:
-            return torch.tensor(names.index(word), device="cpu")
-        if word.isdecimal() and len(word) < 19 and int(word) < config.num_classes:
-            return torch.tensor(int(word), device="cpu")
-        raise ValueError(f"label={word}: {self._classes}")
+            number = names.index(word)
+        elif word.isdecimal() and len(word) < 19 and int(word) < config.num_classes:
+            number = int(word)
+        else:
+            raise ValueError(f"label={word}: {self._classes}")
+        return torch.tensor(number, device="cpu")
 
     @property
     def _classes(self) -> str:
@@ -215,14 +209,13 @@ class TrainedModel:
             text += f", called {', '.join(self.class_names)}"
         return text
 
-    def _data_of(self, source: str | Path) -> DataConfig:
+    def _data_options(self, source: str | Path) -> DataConfig:
         if self.data.size is None and is_scan(source):
             return replace(self.data, size=self.model.config.shape)
         images = Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES
-        modes: dict[int, Literal["rgb", "rgba"]] = {3: "rgb", 4: "rgba"}
-        mode = modes.get(self.model.config.channels)
-        if images and mode and self.data.mode == "auto":
-            return replace(self.data, mode=mode)
+        channels = self.model.config.channels
+        if images and channels in (3, 4) and self.data.mode == "auto":
+            return replace(self.data, mode="rgb" if channels == 3 else "rgba")
         return self.data
 
 
@@ -239,13 +232,11 @@ def check_shape(examples: Examples, config: AxialTransformerConfig, source: str)
     here = (*examples.shape, examples.channels)
     there = (*config.shape, config.channels)
     if here != there:
-        sizes = f"an example of {source} has {_by(here)} values, the model is of {_by(there)}"
-        ways = "data.size with data.cut=crop, stretch or tiles, and data.mode=gray, rgb or rgba"
-        raise ValueError(f"{sizes}: images can be changed by {ways}")
-
-
-def _by(lengths: tuple[int, ...]) -> str:
-    return " x ".join(map(str, lengths))
+        sizes = [" x ".join(map(str, lengths)) for lengths in (here, there)]
+        raise ValueError(
+            f"an example of {source} has {sizes[0]} values, the model is of {sizes[1]}: images can be changed by "
+            "data.size with data.cut=crop, stretch or tiles, and data.mode=gray, rgb or rgba"
+        )
 
 
 def check_values(examples: Examples, config: AxialTransformerConfig, source: str, advise: bool = False) -> None:
@@ -290,13 +281,10 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
         step, tensors = raw_weights(folder, model.state_dict())
         model.load_state_dict(tensors)
         described = f"raw, {step}"
-    trained = TrainedModel(model.to(find_device(device)), described, None, DataConfig(), None, str(folder))
+    model.to(find_device(device))
     if record is None:
-        return trained
-    return replace(
-        trained,
-        source=record.run.source,
-        data=replace(record.run.data, offsets="fixed"),
-        facts=record.facts,
-        trained_on=(record.run.data, record.facts.fingerprint),
-    )
+        return TrainedModel(model, described, None, DataConfig(), None, str(folder))
+    run = record.run
+    facts = record.facts
+    data = replace(run.data, offsets="fixed")
+    return TrainedModel(model, described, run.source, data, facts, str(folder), (run.data, facts.fingerprint))
