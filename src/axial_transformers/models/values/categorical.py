@@ -36,10 +36,10 @@ class CategoricalValues(Values):
     def gumbel_numbers(config: AxialTransformerConfig) -> int:
         return config.num_values if config.num_values <= MAX_GUMBEL else 0
 
-    def embedding(self, dim: int) -> Embedding:
+    def embedding(self, dim: int) -> nn.Module:
         return Embedding(self.num_values, dim)
 
-    def neighbour_numbers(self) -> tuple[Embedding, int]:
+    def neighbour_numbers(self) -> tuple[nn.Module, int]:
         """Return a learned number for each value: at first, from 0 to 2."""
         numbers = Embedding(self.num_values, 1)
         first = 2 * torch.arange(self.num_values, dtype=torch.float32) / (self.num_values - 1)

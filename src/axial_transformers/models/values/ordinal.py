@@ -14,7 +14,7 @@ from axial_transformers import engine
 from axial_transformers.engine import MIN_LOG_PRECISION, Array
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.values.kind import Values
+from axial_transformers.models.values.kind import NumbersOfCodes, Values
 from axial_transformers.models.values.linear_prediction import LinearPrediction
 
 FIRST_WIDTHS = 0.25, 8.0
@@ -166,7 +166,7 @@ class Features(NamedTuple):
 class FeatureEmbedding(nn.Module):
     """A linear layer on the features of codes."""
 
-    def __init__(self, features: Features, dim: int):
+    def __init__(self, features: NumbersOfCodes, dim: int):
         super().__init__()
         self.features = features
         self.linear = Dense(features.size, dim)
