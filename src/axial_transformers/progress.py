@@ -1,4 +1,7 @@
-"""Progress of long loops: shown on stderr, and only on request."""
+"""Progress of long loops: shown on stderr, and only on request.
+
+rich is imported where something is shown: commands that show nothing start without it.
+"""
 
 import os
 import sys
@@ -6,12 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from rich import progress as columns
-from rich.console import Console
-from rich.table import Column
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import ProgressColumn, Task, TextColumn
+    from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 30.0
 SECONDS_TO_FIRST_LINE = 5.0
@@ -41,7 +44,10 @@ class _Shown:
     description: str
 
     def __call__(self, items: Iterable[Item], /) -> Iterator[Item]:
-        with Bar(self.description, columns.TimeRemainingColumn(table_column=Column(no_wrap=True))) as display:
+        from rich.progress import TimeRemainingColumn
+        from rich.table import Column
+
+        with Bar(self.description, TimeRemainingColumn(table_column=Column(no_wrap=True))) as display:
             display.start(len(items) if isinstance(items, Sized) else None)
             for number, item in enumerate(items, start=1):
                 yield item
@@ -59,8 +65,10 @@ def renamed(progress: Progress, description: str) -> Progress:
 
 
 @cache
-def stderr_console() -> Console:
+def stderr_console() -> "Console":
     """Return the console on stderr, which all bars and messages must share."""
+    from rich.console import Console
+
     return Console(stderr=True)
 
 
@@ -88,24 +96,34 @@ class Display:
         """Ends."""
 
 
-class _OneLine(columns.TextColumn):
-    def render(self, task: columns.Task) -> Text:
-        text = super().render(task)
-        text.no_wrap, text.overflow = True, "ellipsis"
-        return text
+def _one_line(field: str) -> "TextColumn":
+    """Return a column of a text that is cut, not wrapped, where there is no room."""
+    from rich.progress import TextColumn
+    from rich.table import Column
+
+    class OneLine(TextColumn):
+        def render(self, task: "Task") -> "Text":
+            text = super().render(task)
+            text.no_wrap, text.overflow = True, "ellipsis"
+            return text
+
+    return OneLine(field, markup=False, table_column=Column())
 
 
 class Bar(Display):
     """A bar on a terminal; elsewhere a line after 5 seconds, then every half minute."""
 
-    def __init__(self, description: str, *column: columns.ProgressColumn) -> None:
+    def __init__(self, description: str, *column: "ProgressColumn") -> None:
+        from rich import progress as columns
+        from rich.table import Column
+
         console = stderr_console()
         self._description, self._writes = description, rank() == 0
         self._bar = columns.Progress(
-            _OneLine("{task.description}", markup=False, table_column=Column()),
+            _one_line("{task.description}"),
             columns.BarColumn(bar_width=min(40, console.width // 8)),
             columns.MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            _OneLine("{task.fields[metrics]}", markup=False, table_column=Column()),
+            _one_line("{task.fields[metrics]}"),
             *column,
             console=console,
             transient=True,

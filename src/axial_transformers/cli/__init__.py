@@ -15,41 +15,20 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
-from axial_transformers.cli.complete import Complete
-from axial_transformers.cli.compress import Compress
 from axial_transformers.cli.console import INTERRUPTED, USAGE_ERROR, rank_zero_output, show_log
-from axial_transformers.cli.decompress import Decompress
-from axial_transformers.cli.demo import Demo
-from axial_transformers.cli.doctor import Doctor
-from axial_transformers.cli.evaluate import Evaluate
-from axial_transformers.cli.import_official import ImportOfficial
-from axial_transformers.cli.inspect import Inspect
 from axial_transformers.cli.messages import one_line
 from axial_transformers.cli.parsing import HELP, make_parser
-from axial_transformers.cli.push import Push
-from axial_transformers.cli.recipes import Recipes
-from axial_transformers.cli.sample import Sample
-from axial_transformers.cli.score import Score
-from axial_transformers.cli.studio import Studio
-from axial_transformers.cli.train import make_options
 from axial_transformers.recipes import of_own_data
 
-GROUPS: dict[str, dict[str, Any]] = {
-    "Train": {"demo": Demo, "train": None, "recipes": Recipes},
-    "Look": {
-        "evaluate": Evaluate,
-        "score": Score,
-        "sample": Sample,
-        "complete": Complete,
-        "studio": Studio,
-        "inspect": Inspect,
-    },
-    "Compress": {"compress": Compress, "decompress": Decompress},
-    "Exchange": {"push": Push, "import-official": ImportOfficial},
-    "This machine": {"doctor": Doctor},
+GROUPS = {
+    "Train": ("demo", "train", "recipes"),
+    "Look": ("evaluate", "score", "sample", "complete", "studio", "inspect"),
+    "Compress": ("compress", "decompress"),
+    "Exchange": ("push", "import-official"),
+    "This machine": ("doctor",),
 }
-"""The options of each command, as the help groups them; those of `train` depend on what it trains."""
-COMMANDS = [name for group in GROUPS.values() for name in group]
+"""The commands, as the help groups them."""
+COMMANDS = [name for names in GROUPS.values() for name in names]
 
 DIVIDED = ("train", "evaluate", "score", "sample")
 """Commands whose work the processes of torchrun divide. All others run in the first process, and the others end."""
@@ -58,18 +37,35 @@ WITH_SETTINGS = ("train", "inspect")
 """Commands whose first words say which options there are: they read their words themselves."""
 
 
-def app() -> App:
-    """Return the parser of all commands; `train` is there with the settings of any data."""
+def app(command: str | None = None) -> App:
+    """Return the parser of a command, which needs no other one's file; else that of all, for the help and for errors.
+
+    `train` is there with the settings of any data.
+    """
     whole = make_parser(None, "axial", version=lambda: version("axial-transformers"))
     whole.help = "Axial Transformers: exact likelihood, sampling, compression."
     whole.help_epilogue = "AXIAL_TRACEBACK=1 shows the traceback of an error."
-    for group, members in GROUPS.items():
+    wanted = [command] if command in COMMANDS else COMMANDS
+    for group, names in GROUPS.items():
         title = Group.create_ordered(group)
-        for name, options in members.items():
-            options = options or make_options(of_own_data())
-            whole.command(make_parser(options, name, version_flags=(), group=title, sort_key=COMMANDS.index(name)))
+        for name in names:
+            if name in wanted:
+                parser = make_parser(_options(name), name, version_flags=(), group=title, sort_key=COMMANDS.index(name))
+                whole.command(parser)
     whole.register_install_completion_command()
     return whole
+
+
+def _module(command: str) -> Any:
+    return import_module(f"{__name__}.{command.replace('-', '_')}")
+
+
+def _options(command: str) -> Any:
+    """Return the options of a command; those of `train` depend on what it trains."""
+    module = _module(command)
+    if command == "train":
+        return module.make_options(of_own_data())
+    return getattr(module, command.title().replace("-", ""))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -120,9 +116,9 @@ def _run(words: list[str]) -> int:
         raise ValueError("a word is empty, as where a variable is not set: give a name or a value")
     with rank_zero_output():
         if command in WITH_SETTINGS and not (others and others[0] in HELP):
-            options = others or app()([command, "--help"])
+            options = others or app(command)([command, "--help"])
         else:
-            options = app()(words, exit_on_error=False, print_error=False)
+            options = app(command)(words, exit_on_error=False, print_error=False)
     if options is None:  # the help or the version was printed
         return 0
-    return import_module(f"{__name__}.{command.replace('-', '_')}").main(options) or 0
+    return _module(command).main(options) or 0
