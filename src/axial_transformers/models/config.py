@@ -70,6 +70,10 @@ class AxialTransformerConfig:
     """
     centred: bool = False
     """Centre ordinal values on a linear prediction from earlier neighbours, fitted to the training data."""
+    activity: bool = False
+    """Count means and widths of ordinal values in units of the size of differences that earlier neighbours lead to
+    expect, fitted to the training data.
+    """
     dim: Annotated[int, SIZE] = 128
     """Width D of the model."""
     heads: Annotated[int, SIZE] = 4
@@ -132,6 +136,10 @@ class AxialTransformerConfig:
         _require(
             self.has_order or not self.centred,
             "model.centred needs values with an order: choose model.values=ordinal or model.centred=False",
+        )
+        _require(
+            self.centred or not self.activity,
+            "model.activity needs predictions: choose model.centred=True or model.activity=False",
         )
         _require(
             self.inner == "attention" or self.inner_layers == 1,

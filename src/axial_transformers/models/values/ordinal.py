@@ -14,6 +14,7 @@ from axial_transformers import engine
 from axial_transformers.engine import MIN_LOG_PRECISION, Array
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.models.values.activity import LEVELS, Activity, scale_of
 from axial_transformers.models.values.kind import NumbersOfCodes, Values
 from axial_transformers.models.values.linear_prediction import LinearPrediction
 
@@ -21,6 +22,8 @@ FIRST_WIDTHS = 0.25, 8.0
 """Widths of the components of a new model, in units of the spread: from narrow to wide."""
 SCALES = tuple(4**power for power in range(8))
 """Sizes of differences that features tell apart."""
+LOG_SCALES = scale_of(torch.arange(LEVELS, device="cpu"), torch.float64).log()
+"""log scale, by level."""
 NUMBERS_OF_NEIGHBOURS = 4
 """Numbers, learned, that a convolution takes of a value."""
 
@@ -29,7 +32,10 @@ class OrdinalValues(Values):
     """Values with an order: P(v) = sum_k w_k [F((v + 1/2 - mean_k) p_k) - F((v - 1/2 - mean_k) p_k)], F logistic.
 
     The first bin is open below, the last one above. The head gives each component's weight (a logit), mean and log
-    precision, K numbers each. Means count from the prediction, in units of `spread`.
+    precision, K numbers each. Means count from the prediction, in units of `spread` or, with an activity, of its scale,
+    of which widths are multiples, too.
+
+    A code is a value or, if values are centred, value + V * (prediction + V * level of the activity, if there is one).
     """
 
     takes_top_k = False
@@ -44,8 +50,11 @@ class OrdinalValues(Values):
         self.max_log_precision = config.max_log_precision
         if config.centred:
             self.prediction = LinearPrediction(config.shape, config.channels, config.num_values)
+        self.activity: Activity | None = None
+        if config.activity:
+            self.activity = Activity(config.shape, config.channels, config.num_values)
         scales = tuple(scale for scale in SCALES if scale < config.num_values)
-        self.features = Features(config.num_values, scales if config.centred else ())
+        self.features = Features(config.num_values, scales if config.centred else (), config.activity)
         self.register_buffer("spread", torch.tensor(self.num_values / 4))
 
     @staticmethod
@@ -62,10 +71,22 @@ class OrdinalValues(Values):
     def neighbour_numbers(self) -> tuple["FeatureEmbedding", int]:
         return self.embedding(NUMBERS_OF_NEIGHBOURS), NUMBERS_OF_NEIGHBOURS
 
+    def codes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
+        if not self.prediction or not self.activity:
+            return super().codes(x)
+        predictions = self.prediction(x)
+        levels = self.activity((x - predictions).abs())
+        return x + self.num_values * (predictions + self.num_values * levels)
+
     def distribution(self, outputs: Float[Tensor, "*s o"], centres: Integer[Tensor, "*s"]) -> "Mixture":
         weights, means, precisions = outputs.unflatten(-1, (3, -1)).unbind(-2)
+        unit = self.spread.to(means.dtype)
+        if self.activity:
+            unit = scale_of(centres // self.num_values, means.dtype).unsqueeze(-1)
+            precisions = precisions - unit.log()
+            centres = centres % self.num_values
         precisions = precisions.clamp(MIN_LOG_PRECISION, self.max_log_precision).exp()
-        return Mixture(weights, means * self.spread.to(means.dtype), precisions, centres, self.num_values)
+        return Mixture(weights, means * unit, precisions, centres, self.num_values)
 
     def nats(self, outputs: Float[Tensor, "*s o"], codes: Integer[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return -self.distribution(outputs, self.centres(codes)).log_p(self.values(codes))
@@ -82,16 +103,17 @@ class OrdinalValues(Values):
             return
         if self.prediction:
             self.prediction.fit(x)
-        codes = self.codes(x)
-        difference = (self.values(codes) - self.centres(codes)).double()
-        self.spread.copy_(difference.abs().mean().clamp(min=0.5))
+        differences = (x - (self.prediction(x) if self.prediction else (self.num_values - 1) // 2)).abs()
+        if self.activity:
+            self.activity.fit(differences)
+        self.spread.copy_(differences.double().mean().clamp(min=0.5))
         self.start_head(last)
 
     def _first_bias(self) -> Float[Tensor, " o"]:
         """Return the biases of a head that has not been trained, for the present spread."""
         narrow, wide = (log(width) for width in FIRST_WIDTHS)
         widths = torch.linspace(narrow, wide, self.mixtures, dtype=self.spread.dtype, device=self.spread.device)
-        precisions = -widths - self.spread.log()
+        precisions = -widths if self.activity else -widths - self.spread.log()
         return torch.cat([precisions.new_zeros(2 * self.mixtures), precisions])
 
     def _is_new(self, last: Dense) -> bool:
@@ -133,17 +155,29 @@ class Features(NamedTuple):
     num_values: int
     scales: tuple[int, ...]
     """Of differences; none if values are not centred."""
+    activity: bool = False
+    """Codes hold levels of an activity."""
 
     @property
     def size(self) -> int:
         """Return how many numbers a position has."""
-        return (3 if self.num_values > 256 else 1) + 2 * len(self.scales)
+        return (3 if self.num_values > 256 else 1) + 2 * len(self.scales) + 3 * self.activity
 
     def __call__(self, codes: Integer[Tensor, "*s"], dtype: torch.dtype) -> Float[Tensor, "*s f"]:
         """Return the features of codes."""
         values = codes % self.num_values
-        differences = values - codes // self.num_values
-        return torch.cat([self.of_values(values), self.of_differences(differences)], dim=-1).to(dtype)
+        expected = codes // self.num_values
+        differences = values - (expected % self.num_values if self.activity else expected)
+        features = [self.of_values(values), self.of_differences(differences)]
+        if self.activity:
+            features.append(self.of_activity(differences, expected // self.num_values))
+        return torch.cat(features, dim=-1).to(dtype)
+
+    def of_activity(self, differences: Integer[Tensor, "*s"], levels: Integer[Tensor, "*s"]) -> Float[Tensor, "*s 3"]:
+        """Return d / (|d| + scale), its size, and log scale, float64."""
+        scale = scale_of(levels, torch.float64)
+        relative = differences.double() / (differences.abs() + scale)
+        return torch.stack([relative, relative.abs(), LOG_SCALES.to(levels.device)[levels]], dim=-1)
 
     def of_values(self, values: Integer[Tensor, "*s"]) -> Float[Tensor, "*s f"]:
         """Return the features of values, float64."""
