@@ -69,8 +69,8 @@ def _unread_part(image: ImageFile.ImageFile) -> str | None:
         return f"has {bands} bands, or signed values, as no picture: alone, it is read as a scan"
     if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
         return (
-            "holds several images: save each as a file of its own, or all as one array .npz; a GIF is a video if"
-            " data.frames is set"
+            "holds several images: save each as a file of its own, or all as one array .npz, or set data.frames"
+            " where it is a video"
         )
     return None
 
