@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import say
-from axial_transformers.data.lazy_array import Values, fingerprint_contents, joined, take_part
+from axial_transformers.data.lazy_array import LazyArray, Values, joined, read_bytes, take_part
 from axial_transformers.data.names import Names, as_names
 from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
@@ -184,7 +184,8 @@ class Examples:
             digest.update((separator + encode_basestring_ascii(name)).encode())
             separator = ", "
         digest.update(b"], " + json.dumps(facts)[1:].encode() + b"\0")
-        for content in fingerprint_contents(self.values):
+        values = self.values
+        for content in values.contents() if isinstance(values, LazyArray) else read_bytes(values):
             digest.update(content)
         return digest.hexdigest()
 
