@@ -88,13 +88,12 @@ class AttentionCall(NamedTuple):
         return isinstance(self.q.shape[self.axis], torch.SymInt) and torch.compiler.is_exporting()
 
     @property
-    def block(self) -> tuple[int, int] | None:
-        """With a window, the queries of a block, and the keys that any of them may attend to. None: whole lines."""
+    def block(self) -> tuple[int, int, int] | None:
+        """With a window, the queries of a block, and the further keys before and after them. None: whole lines."""
         if not self.window or self.any_length:  # which cannot count blocks
             return None
-        queries = max(self.window, SHORTEST_BLOCK)
         radius = self.window // 2
-        return queries, radius + queries + (0 if self.causal else radius)
+        return max(self.window, SHORTEST_BLOCK), radius, 0 if self.causal else radius
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -101,7 +101,7 @@ def _both(allowed: Tensor | None, pairs: Tensor) -> Tensor:
 
 def _group_blocks(
     call: AttentionCall,
-    sizes: tuple[int, int],
+    sizes: tuple[int, int, int],
     lines: Groups,
     present: Tensor | None,
 ) -> Groups:
@@ -112,11 +112,9 @@ def _group_blocks(
 
     Groups [g, m] are [B blocks, lines].
     """
-    assert call.window
-    block, keys = sizes
+    block, radius, after = sizes
+    keys = radius + block + after
     length = lines.q.shape[-2]
-    radius = call.window // 2
-    after = 0 if call.causal else radius
     blocks = -(-length // block)
     beyond = blocks * block - length
 
