@@ -143,10 +143,11 @@ def full_attention(
 ) -> Float[Tensor, "b *a n w"]:
     """Attend from every position of q to all positions of k and v, on any two grids."""
     check_tensors(key_mask, q=q, k=k, v=v)
-    if v.shape[:-1] != k.shape[:-1] or (q.shape[0], *q.shape[-2:]) != (k.shape[0], *k.shape[-2:]):
+    if v.shape[:-1] != k.shape[:-1] or q.shape[0] != k.shape[0] or q.shape[-2:] != k.shape[-2:]:
         raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} do not fit q {list(q.shape)}: see the shapes above")
+    queries, keys, values = (x.flatten(1, -3) for x in (q, k, v))
     mask = None if key_mask is None else key_mask.flatten(1)
-    call = AttentionCall(q.flatten(1, -3), k.flatten(1, -3), v.flatten(1, -3), 1, key_mask=mask, full=True)
+    call = AttentionCall(queries, keys, values, axis=1, key_mask=mask, full=True)
     return attend(call).unflatten(1, q.shape[1:-2])
 
 

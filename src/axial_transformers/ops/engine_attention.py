@@ -42,8 +42,6 @@ PAIRS = 2
 
 def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
-    if call.q.device.type != "cpu":
-        return "the engine runs on a CPU"
     if call.tables or call.full:
         return "it takes lines of one grid, without tables"
     if call.window or call.dilation > 1 or call.dropout:
@@ -54,8 +52,10 @@ def refuses(call: AttentionCall) -> str | None:
 
 
 def engine_refuses(call: AttentionCall, keys: int) -> str | None:
-    """Return why the engine does not take a call on a CPU, or None."""
+    """Return why the engine does not take a call, or None."""
     q = call.q
+    if q.device.type != "cpu":
+        return "the engine runs on a CPU"
     if not has_engine():
         return "the engine is not compiled"
     if is_wrapper(q):

@@ -223,9 +223,9 @@ def zero_without_keys(x: Tensor, allowed: Tensor | None) -> Tensor:
 
 def line_bias(bias: Float[Tensor, "..."], others: Sequence[int]) -> Float[Tensor, "#b #m #n #l s"]:
     """Return a bias [B, *others, heads, L, ..] for all lines of an example, or for each; `others` are other axes."""
-    if any(size > 1 for size in bias.shape[1:-3]):
+    if bias.shape[1:-3].numel() > 1:
         bias = bias.expand(-1, *others, -1, -1, -1)
-    return bias.reshape(len(bias), prod(bias.shape[1:-3]), *bias.shape[-3:])
+    return bias.flatten(1, -4) if others else bias.unsqueeze(1)
 
 
 def qkv_lines(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:
