@@ -38,7 +38,8 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -
         if examples.values.shape[1:] != first.values.shape[1:] or not has_others_labels:
             raise ValueError(f"{file} differs from {files[0]} in its shape, or in having labels: give one of the files")
         of_files.append(examples.with_columns(first.columns, file))
-        named.append((f"{file.relative_to(root).as_posix()}#" if root else "", examples.names))
+        prefix = f"{file.relative_to(root).as_posix()}#" if root else ""
+        named.append((prefix, examples.names))
     values_range = ValueRange.around([examples.range for examples in of_files])
     names = joined_names(named)
     labels = _join_labels(of_files, files[0])

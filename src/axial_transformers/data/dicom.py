@@ -14,9 +14,9 @@ from axial_transformers.data.scan import Scan, make_header, package, usual_axes
 from axial_transformers.data.splits import part_of_folder
 
 _ALIKE = (
-    *("SeriesInstanceUID", "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation"),
-    *("BitsAllocated", "PixelRepresentation", "PixelSpacing", "RescaleSlope", "RescaleIntercept"),
-)
+    "SeriesInstanceUID", "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation",
+    "BitsAllocated", "PixelRepresentation", "PixelSpacing", "RescaleSlope", "RescaleIntercept",
+)  # fmt: skip
 """Attributes that the slices of a series share."""
 _Slices = list[tuple[Any, NDArray[Any]]]
 """Attributes and pixels of files."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from json.encoder import encode_basestring_ascii
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.errors import say
-from axial_transformers.data.lazy_array import Values, fingerprint_contents, joined, take_part
+from axial_transformers.data.lazy_array import LazyArray, Values, joined, read_bytes, take_part
 from axial_transformers.data.names import Names, as_names
 from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 
@@ -164,6 +164,10 @@ class Examples:
         """Number of classes of the source; None without labels."""
         return None if self.class_names is None else len(self.class_names)
 
+    def contents(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of all values that training may see, which a fingerprint covers."""
+        return self.values.contents() if isinstance(self.values, LazyArray) else read_bytes(self.values)
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 in hexadecimal over names, labels, shape, type and bytes of these examples."""
@@ -184,7 +188,7 @@ class Examples:
             digest.update((separator + encode_basestring_ascii(name)).encode())
             separator = ", "
         digest.update(b"], " + json.dumps(facts)[1:].encode() + b"\0")
-        for content in fingerprint_contents(self.values):
+        for content in self.contents():
             digest.update(content)
         return digest.hexdigest()
 

@@ -43,8 +43,7 @@ class _Stated:
     def __getitem__(self, box: Any) -> NDArray[Any]:
         places = box if isinstance(box, tuple) else (box,)
         if self._reverse:
-            whole = (*places, *[slice(None)] * (self.ndim - len(places)))
-            return np.asarray(self._array[whole[::-1]]).T.view(self.dtype)
+            return np.asarray(self._array[(..., *places[::-1])]).T.view(self.dtype)
         return np.asarray(self._array[places]).view(self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -66,10 +66,12 @@ def _unread_part(image: ImageFile.ImageFile) -> str | None:
     if 0 in (*tags.get(324, ()), *tags.get(273, ())):  # Pillow would show the file's header there
         return "has tiles or strips that are not stored: alone, it is read as a scan"
     if bands > len(image.getbands()) or 2 in formats:
-        return f"has {bands} bands{' of signed values' * (2 in formats)}, as no picture: alone, it is read as a scan"
+        return f"has {bands} bands, or signed values, as no picture: alone, it is read as a scan"
     if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
-        videos = ", or set frames, and it is read as a video" if image.format == "GIF" else ""
-        return f"holds several images: save each as a file of its own, or all as one array .npz{videos}"
+        return (
+            "holds several images: save each as a file of its own, or all as one array .npz, or set data.frames"
+            " where it is a video"
+        )
     return None
 
 

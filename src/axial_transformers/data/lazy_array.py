@@ -1,7 +1,7 @@
 """Values of examples: in memory, or read when they are selected."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from typing import Any, Self, TypeAlias
 
@@ -67,10 +67,6 @@ class LazyArray(ABC):
         """Yield what a fingerprint covers."""
         return read_bytes(self)
 
-    def bounds(self) -> Sequence[int]:
-        """Return the positions between which parts may begin and end."""
-        return range(len(self) + 1)
-
 
 def take_part(values: Values, chosen: slice) -> Values:
     """Return consecutive examples; of those in memory, a copy if fewer than half, so that the others can be freed."""
@@ -78,16 +74,6 @@ def take_part(values: Values, chosen: slice) -> Values:
         return values.part(chosen)
     part: Values = values[chosen]
     return part if 2 * len(part) >= len(values) else np.array(part)
-
-
-def fingerprint_contents(values: Values) -> Iterator[bytes | memoryview]:
-    """Yield what a fingerprint of values covers."""
-    return values.contents() if isinstance(values, LazyArray) else read_bytes(values)
-
-
-def part_bounds(values: Values) -> Sequence[int]:
-    """Return the positions between which parts of values may begin and end."""
-    return values.bounds() if isinstance(values, LazyArray) else range(len(values) + 1)
 
 
 def read_bytes(values: Values) -> Iterator[memoryview]:

@@ -21,7 +21,7 @@ from axial_transformers.data.errors import ParsingError, say
 from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.folders import files_below, gather, natural_key
 from axial_transformers.data.images import PixelKind
-from axial_transformers.data.lazy_array import Values, part_bounds
+from axial_transformers.data.lazy_array import Values
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -276,11 +276,14 @@ class Source:
                 )
 
     def _consecutive(self, examples: Examples, split: Split) -> Examples:
-        bounds = part_bounds(examples.values)
+        bounds: Sequence[int] = range(len(examples) + 1)
+        advice = "give more examples"
+        if isinstance(examples.values, Blocks):
+            bounds = examples.values.bounds()
+            advice += ", or smaller blocks by data.size"
         chosen = consecutive_part(len(bounds) - 1, split, *self._shares)
         if chosen.start == chosen.stop:
-            smaller = ", or smaller blocks by data.size" * isinstance(examples.values, Blocks)
-            raise self._empty(split, f"give more examples{smaller}")
+            raise self._empty(split, advice)
         return examples.part(slice(bounds[chosen.start], bounds[chosen.stop]))
 
     def _empty(self, split: Split, advice: str = "give more examples") -> EmptySplitError:

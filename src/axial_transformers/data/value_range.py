@@ -154,5 +154,5 @@ def _described(values: NDArray[np.floating], known: Grid | None) -> str:
     step = 10.0 ** math.ceil(math.log10(max((high - low) / MAX_VALUES, MIN_STEP)))
     return (
         f"{numbers} that are not at equal steps: data.grid=({step:g}, 0) rounds them, by at most {step / 2:g}, and"
-        f" keeps their unit; in Python: np.round(values / {step:g}) * {step:g}"
+        " keeps their unit"
     )

@@ -337,7 +337,7 @@ class TiedAxialAttention(LineAttention):
         self.packed = False
 
     def _attend(self, call: AttentionCall) -> Tensor:
-        tied = input_axis(call.q.flatten(-2), self.tied, call.q.shape[-2:].numel())
+        tied = input_axis(call.q[..., 0], self.tied, self.heads)
         return tied_axial_attention(
             call.q, call.k, call.v, call.axis, tied, key_mask=call.key_mask, attn_bias=call.bias
         )
@@ -355,8 +355,7 @@ def widths(
     value_dim: int | None,
 ) -> tuple[int, int]:
     """Return the widths of keys and values, multiples of `heads`."""
-    key_dim = dim if key_dim is None else key_dim
-    value_dim = dim if value_dim is None else value_dim
+    key_dim, value_dim = (dim if width is None else width for width in (key_dim, value_dim))
     for width in (key_dim, value_dim):
         if heads < 1 or width < 1 or width % heads:
             raise ValueError(

@@ -88,13 +88,12 @@ class AttentionCall(NamedTuple):
         return isinstance(self.q.shape[self.axis], torch.SymInt) and torch.compiler.is_exporting()
 
     @property
-    def block(self) -> tuple[int, int] | None:
-        """With a window, the queries of a block, and the keys that any of them may attend to. None: whole lines."""
+    def block(self) -> tuple[int, int, int] | None:
+        """With a window, the queries of a block, and the further keys before and after them. None: whole lines."""
         if not self.window or self.any_length:  # which cannot count blocks
             return None
-        queries = max(self.window, SHORTEST_BLOCK)
         radius = self.window // 2
-        return queries, radius + queries + (0 if self.causal else radius)
+        return max(self.window, SHORTEST_BLOCK), radius, 0 if self.causal else radius
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -119,8 +118,12 @@ def without_absent(call: AttentionCall) -> AttentionCall:
     """Set keys and values of absent positions to zero, and what is not finite in their queries."""
     if call.key_mask is None:
         return call
-    k, v = (x.masked_fill(~call.key_mask[..., None, None], 0) for x in (call.k, call.v))
-    q = call.q if call.full else finite_where_absent(call.q.flatten(-2), call.key_mask).view(call.q.shape)
+    absent = ~call.key_mask[..., None, None]
+    k = call.k.masked_fill(absent, 0)
+    v = call.v.masked_fill(absent, 0)
+    q = call.q
+    if not call.full:
+        q = finite_where_absent(q.flatten(-2), call.key_mask).view(q.shape)
     return call._replace(q=q, k=k, v=v, qkv=None, packing=None)
 
 

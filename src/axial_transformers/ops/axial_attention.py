@@ -15,6 +15,8 @@ from axial_transformers.ops.argument_checks import (
 )
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.backends import attend
+from axial_transformers.ops.line_groups import zero_without_keys
+from axial_transformers.ops.torch_attention import attention_weights
 
 
 def axial_attention(  # noqa: PLR0913
@@ -141,10 +143,11 @@ def full_attention(
 ) -> Float[Tensor, "b *a n w"]:
     """Attend from every position of q to all positions of k and v, on any two grids."""
     check_tensors(key_mask, q=q, k=k, v=v)
-    if v.shape[:-1] != k.shape[:-1] or (q.shape[0], *q.shape[-2:]) != (k.shape[0], *k.shape[-2:]):
+    if v.shape[:-1] != k.shape[:-1] or q.shape[0] != k.shape[0] or q.shape[-2:] != k.shape[-2:]:
         raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} do not fit q {list(q.shape)}: see the shapes above")
+    queries, keys, values = (x.flatten(1, -3) for x in (q, k, v))
     mask = None if key_mask is None else key_mask.flatten(1)
-    call = AttentionCall(q.flatten(1, -3), k.flatten(1, -3), v.flatten(1, -3), 1, key_mask=mask, full=True)
+    call = AttentionCall(queries, keys, values, axis=1, key_mask=mask, full=True)
     return attend(call).unflatten(1, q.shape[1:-2])
 
 
@@ -154,9 +157,14 @@ def full_attention_weights(
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "..."]:
     """Return the weights of `full_attention`."""
-    keys = k.flatten(1, -3)
-    mask = None if key_mask is None else key_mask.flatten(1)
-    return full_attention(q, keys, own_positions(keys, 1), mask).unflatten(-1, k.shape[1:-2])
+    check_tensors(key_mask, q=q, k=k)
+    allowed = None
+    if key_mask is not None:
+        k = k.masked_fill(~key_mask[..., None, None], 0)
+        allowed = key_mask.flatten(1)[:, None, None]
+    q_line, k_line = (x.flatten(1, -3).transpose(1, 2) for x in (q, k))
+    line = zero_without_keys(attention_weights(q_line, k_line, None, allowed), allowed)
+    return line.transpose(1, 2).unflatten(1, q.shape[1:-2]).unflatten(-1, k.shape[1:-2])
 
 
 def own_positions(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:

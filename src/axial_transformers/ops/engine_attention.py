@@ -42,8 +42,6 @@ PAIRS = 2
 
 def refuses(call: AttentionCall) -> str | None:
     """Return why it does not take a call, or None."""
-    if call.q.device.type != "cpu":
-        return "the engine runs on a CPU"
     if call.tables or call.full:
         return "it takes lines of one grid, without tables"
     if call.window or call.dilation > 1 or call.dropout:
@@ -54,8 +52,10 @@ def refuses(call: AttentionCall) -> str | None:
 
 
 def engine_refuses(call: AttentionCall, keys: int) -> str | None:
-    """Return why the engine does not take a call on a CPU, or None."""
+    """Return why the engine does not take a call, or None."""
     q = call.q
+    if q.device.type != "cpu":
+        return "the engine runs on a CPU"
     if not has_engine():
         return "the engine is not compiled"
     if is_wrapper(q):
@@ -312,26 +312,12 @@ def _lines_in_memory(  # noqa: PLR0913
 ) -> _LinesInMemory:
     """Return what C takes; q, k, v and the result or its gradient are copied if their lines have no even strides."""
     q, k, v, _ = lines
-
-    outer = q.shape[:axis].numel()
-    inner = q.shape[axis + 1 : -2].numel()
     length = q.shape[axis]
-    heads, width = q.shape[-2:]
-    value_width = v.shape[-1]
-    group = heads // k.shape[-2]
-    at_once = _heads_at_once(heads, group, length * (4 * width + 3 * value_width))
-    sharing = outer * inner
-    radius = 0
-    heads_of_tables = 1
+    at_once = 1 if len(learned) == 1 else _heads_at_once(q, k, v, length)
     if len(learned) == TABLES:
-        radius = len(learned[0]) // 2
-        heads_of_tables = learned[0].shape[1]
         extras: list[Tensor | None] = [present, *learned]
         scales = [c_float(scale)]
     else:
-        if learned:
-            at_once = 1
-            sharing //= learned[0].shape[1]
         if rotations is not None:
             rotations = rotations.detach()[:length].float().contiguous()
         extras = [present, learned[0] if learned else None, rotations]
@@ -341,38 +327,61 @@ def _lines_in_memory(  # noqa: PLR0913
     strides: list[int] = []
     for x in tensors:
         strides += line_strides(x.shape, x.stride(), axis) or ()
-    sizes = (
-        outer,
-        inner,
-        heads,
-        length,
-        width,
-        value_width,
-        sharing,
-        group,
-        at_once,
-        radius,
-        heads_of_tables,
-        causal,
-        _bfloat16(q),
-    )
     arguments = (
         *map(pointer, tensors),
         integers(tuple(strides)),
-        integers(sizes),
+        integers(_sizes(q, k, v, learned, axis, causal, at_once)),
         *map(pointer, extras),
         *scales,
         pointer(sums),
     )
-    return _LinesInMemory(arguments, outer * inner * heads // at_once, at_once, (tensors, extras))
+    groups = q.shape[:-1].numel() // length // at_once
+    return _LinesInMemory(arguments, groups, at_once, (tensors, extras))
 
 
-def _heads_at_once(
-    heads: int,
-    group: int,
-    numbers: int,
-) -> int:
-    """Return how many heads of `numbers` numbers a core's cache holds: whole groups, at least one."""
+def _sizes(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    learned: Sequence[Tensor],
+    axis: int,
+    causal: bool,
+    at_once: int,
+) -> tuple[int, ...]:
+    """Return the numbers of `Sizes` (engine/lines.h), in their order."""
+    outer = q.shape[:axis].numel()
+    inner = q.shape[axis + 1 : -2].numel()
+    heads, width = q.shape[-2:]
+    sharing = outer * inner
+    radius = 0
+    table_heads = 1
+    if len(learned) == TABLES:
+        radius = len(learned[0]) // 2
+        table_heads = learned[0].shape[1]
+    elif learned:
+        sharing //= learned[0].shape[1]
+    return (
+        outer,
+        inner,
+        heads,
+        q.shape[axis],
+        width,
+        v.shape[-1],
+        sharing,
+        heads // k.shape[-2],
+        at_once,
+        radius,
+        table_heads,
+        causal,
+        _bfloat16(q),
+    )
+
+
+def _heads_at_once(q: Tensor, k: Tensor, v: Tensor, length: int) -> int:
+    """Return how many heads of a line a core's cache holds: whole groups that share keys, at least one."""
+    heads, width = q.shape[-2:]
+    group = heads // k.shape[-2]
+    numbers = length * (4 * width + 3 * v.shape[-1])
     at_once = group
     for count in range(group, heads + 1, group):
         if heads % count == 0 and count * numbers <= AT_ONCE:

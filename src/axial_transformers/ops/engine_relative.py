@@ -13,20 +13,20 @@ def refuses(call: AttentionCall) -> str | None:
         return "it computes equation 4 only"
     if call.norms and not call.norms.fold():
         return "torch computes norms that use the batch's statistics or have hooks"
-    if call.q.device.type != "cpu":
-        return "the engine runs on a CPU"
     return engine_refuses(call, min(len(call.tables[0]), call.q.shape[call.axis]))
 
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call in float32; any number of derivatives."""
     assert call.tables
+    tables = call.tables
+    tensors = call.tensors
+    added = None
     if call.norms:
-        assert call.qkv is not None
-        qkv, tables, added = call.norms.folded(call.qkv, call.tables)
-        out = run(call._replace(qkv=qkv, tables=tables, norms=None))
-        return out + added.view(out.shape[-2:])
-    rows = len(call.tables[0])
+        qkv, tables, added = call.norms.folded(tensors[0], tables)
+        tensors = (qkv,)
+    rows = len(tables[0])
     beyond = max(0, rows // 2 - (call.q.shape[call.axis] - 1))
-    inside = tuple(table.float()[beyond : rows - beyond].contiguous() for table in call.tables)
-    return differentiable(call, inside, tuple(x.float() for x in call.tensors)).to(call.v.dtype)
+    inside = tuple(table.float()[beyond : rows - beyond].contiguous() for table in tables)
+    out = differentiable(call, inside, tuple(x.float() for x in tensors)).to(call.v.dtype)
+    return out if added is None else out + added.view(out.shape[-2:])

@@ -101,7 +101,7 @@ def _both(allowed: Tensor | None, pairs: Tensor) -> Tensor:
 
 def _group_blocks(
     call: AttentionCall,
-    sizes: tuple[int, int],
+    sizes: tuple[int, int, int],
     lines: Groups,
     present: Tensor | None,
 ) -> Groups:
@@ -112,11 +112,9 @@ def _group_blocks(
 
     Groups [g, m] are [B blocks, lines].
     """
-    assert call.window
-    block, keys = sizes
+    block, radius, after = sizes
+    keys = radius + block + after
     length = lines.q.shape[-2]
-    radius = call.window // 2
-    after = 0 if call.causal else radius
     blocks = -(-length // block)
     beyond = blocks * block - length
 
@@ -225,9 +223,9 @@ def zero_without_keys(x: Tensor, allowed: Tensor | None) -> Tensor:
 
 def line_bias(bias: Float[Tensor, "..."], others: Sequence[int]) -> Float[Tensor, "#b #m #n #l s"]:
     """Return a bias [B, *others, heads, L, ..] for all lines of an example, or for each; `others` are other axes."""
-    if any(size > 1 for size in bias.shape[1:-3]):
+    if bias.shape[1:-3].numel() > 1:
         bias = bias.expand(-1, *others, -1, -1, -1)
-    return bias.reshape(len(bias), prod(bias.shape[1:-3]), *bias.shape[-3:])
+    return bias.flatten(1, -4) if others else bias.unsqueeze(1)
 
 
 def qkv_lines(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:

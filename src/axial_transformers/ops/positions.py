@@ -65,7 +65,8 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
     if table.ndim != 2 or table.shape[-1] % 2 == 0:
         raise ValueError(f"a table must be [heads, 2R + 1], for the offsets -R..R, not {list(table.shape)}")
     radius = table.shape[-1] // 2
-    return table[:, offsets(length, length, table.device).clamp(-radius, radius) + radius][None]
+    offset = offsets(length, length, table.device).clamp(-radius, radius)
+    return table[:, offset + radius][None]
 
 
 def offsets(

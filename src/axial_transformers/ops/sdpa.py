@@ -39,7 +39,7 @@ def refuses(call: AttentionCall) -> str | None:
     if call.dropout or (call.bias is not None and call.bias.requires_grad and torch.is_grad_enabled()):
         return "on a CPU it has no dropout, and no gradient of a bias"
     block = call.block
-    keys = block[1] if block else call.k.shape[call.axis]
+    keys = sum(block) if block else call.k.shape[call.axis]
     if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
         return "a comparison would tie the exported graph to the sizes that it was traced with"
     if keys <= (2048 if call.q.dtype.itemsize == 2 else 63):

@@ -31,12 +31,22 @@ def composed(
     dropout: float,
 ) -> Float[Tensor, "... l w"]:
     """Return dropout(softmax(q k^T / sqrt(K) + bias)) v; a query without any key gets zeros."""
-    scores = _scaled(q) @ k.mT
-    mask = additive_mask(bias, allowed, q)
-    weights = softmax(scores if mask is None else scores + mask).to(q.dtype)
+    weights = attention_weights(q, k, bias, allowed)
     if dropout:
         weights = F.dropout(weights, dropout)
     return zero_without_keys(weights @ v, allowed)
+
+
+def attention_weights(
+    q: Float[Tensor, "... l k"],
+    k: Float[Tensor, "... s k"],
+    bias: Float[Tensor, "..."] | None,
+    allowed: Bool[Tensor, "..."] | None,
+) -> Float[Tensor, "... l s"]:
+    """Return softmax(q k^T / sqrt(K) + bias); arbitrary numbers for a query without any key."""
+    scores = _scaled(q) @ k.mT
+    mask = additive_mask(bias, allowed, q)
+    return softmax(scores if mask is None else scores + mask).to(q.dtype)
 
 
 def gradients_by(

@@ -49,6 +49,7 @@ def _attend_in_pieces(call: AttentionCall) -> Tensor:
     size = max(1, piece(q.device) // max(1, scores))
     if len(q) <= size:
         return _attend_lines(call, q, k, v, present)
+    call = call._replace(q=q, k=k, v=v, qkv=None)  # backward needs no other copy
     attend = partial(checkpoint, _attend_lines, call, use_reentrant=False, preserve_rng_state=False)
     return join_pieces(attend, (q, k, v, present), size)
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # recipes are listed without torch
     from numpy.typing import NDArray
 
     from axial_transformers.data import Examples
-    from axial_transformers.data.lazy_array import Values
     from axial_transformers.data.value_range import ValueRange
 
 log = logging.getLogger("axial_transformers")
@@ -289,7 +288,7 @@ def with_levels(run: RunConfig, asked: RunConfig, parts: "Iterable[Examples]") -
     is_open = {"model.lowest", "model.num_values", "model.levels"} <= {*asked.open} and asked.data.num_values is None
     if known.num_values <= MIN_RANGE or not is_open:
         return run
-    levels = few_values([examples.values for examples in parts], known)
+    levels = few_values(parts, known)
     if levels is None:
         return run
     few = f"{len(levels):,} of the values {known} occur in {run.source}"
@@ -297,21 +296,19 @@ def with_levels(run: RunConfig, asked: RunConfig, parts: "Iterable[Examples]") -
     return replace(run, model=replace(run.model, lowest=levels[0], num_values=len(levels), levels=levels))
 
 
-def few_values(parts: "Iterable[Values]", known: "ValueRange") -> tuple[int, ...] | None:
+def few_values(parts: "Iterable[Examples]", known: "ValueRange") -> tuple[int, ...] | None:
     """Return the values that occur, ascending, if they are few of a wide range and occur often.
 
     None also where values are read on demand, since all would have to be read.
     """
     import numpy as np
 
-    from axial_transformers.data.lazy_array import LazyArray, fingerprint_contents
-
     occurs = np.zeros(known.num_values, np.bool_)
     count = 0
-    for values in parts:
-        if isinstance(values, LazyArray) and not values.in_memory:
+    for examples in parts:
+        if not getattr(examples.values, "in_memory", True):
             return None
-        for content in fingerprint_contents(values):
+        for content in examples.contents():
             if isinstance(content, memoryview):
                 numbers = np.asarray(content).astype(np.int64).ravel()
                 occurs[numbers - known.low] = True

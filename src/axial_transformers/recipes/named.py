@@ -102,9 +102,9 @@ PAPER = AxialTransformerConfig(
 PAPER_64 = replace(PAPER, shape=(64, 64))
 
 ADDED = (
-    *("model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers", "model.num_classes"),
+    "model.layout", "model.values", "model.centred", "model.convolution", "model.outer_layers", "model.num_classes",
     "training.label_dropout",
-)
+)  # fmt: skip
 """What the paper does not have, or has in one way only."""
 
 PUBLISHED = TrainConfig(as_released=True, evaluate_every=10_000, sample_every=10_000, save_every=2_000)

@@ -131,15 +131,20 @@ def learning_rate(step: int, config: TrainConfig, share_of_time: float = 0.0) ->
         share_of_time: `TimeLimit.share`; it moves the schedule where it is ahead of the steps.
     """
     position = max(step, config.steps * share_of_time)
-    rises = [(step, config.warmup_steps), (position, config.steps // WARMUP_SHARE)]
+    most = config.steps // WARMUP_SHARE
     rate = config.learning_rate
-    if all(at < length for at, length in rises):
-        rate = max(rate * min(at + (not config.as_released), length) / length for at, length in rises)
+    if step < config.warmup_steps and position < most:
+        begun = 0 if config.as_released else 1
+        by_steps = rate * min(step + begun, config.warmup_steps) / config.warmup_steps
+        by_share = rate * min(position + begun, most) / most
+        rate = max(by_steps, by_share)
     if config.schedule == "constant":
         return rate
-    warmup = min(length for _, length in rises)
+    warmup = min(config.warmup_steps, most)
     progress = min(1.0, max(0.0, (position - warmup) / max(1, config.steps - warmup)))
-    return rate * (1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress)))
+    if config.schedule == "linear":
+        return rate * (1 - progress)
+    return rate * (0.5 * (1 + math.cos(math.pi * progress)))
 
 
 RISE = 20

@@ -53,6 +53,7 @@ class RunState:
     """The newest losses, in nats/dim; the next five, too, tell whether the run diverges (see the top of this file)."""
     norms: tuple[float, ...] = ()
     norm_limit: float | None = None
+    """Largest gradient norm with which a step is made; None: any."""
     left_out: int = 0
     """Steps left out."""
     left_out_at: tuple[int, ...] = ()
@@ -74,16 +75,11 @@ class RunState:
         return from_json(cls, read_object(path, "a training state"), path)
 
 
-def norm_limit(state: RunState) -> float:
-    """Return the largest gradient norm with which a step is made."""
-    return inf if state.norm_limit is None else state.norm_limit
-
-
 def add_step(state: RunState, step: int, nats: float, norm: float) -> None:
     """Count the loss and the gradient norm of a step, in the order of steps."""
     state.losses = (*state.losses, nats)[-WINDOW:]
     state.norms = (*state.norms, norm)[-WINDOW:]
-    if norm > norm_limit(state):
+    if norm > (state.norm_limit or inf):
         state.left_out += 1
         state.left_out_at = (*state.left_out_at, step)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from threading import Lock
 from typing import Any
 
@@ -41,7 +42,7 @@ from axial_transformers.training.parallelism import (
     synchronise_gradients,
 )
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run_state import RunState, TimeLimit, norm_limit, renew_limit
+from axial_transformers.training.run_state import RunState, TimeLimit, renew_limit
 
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end.
@@ -236,7 +237,7 @@ def step(learner: Learner) -> None:
     graphs = whole_graphs() if config.compile else nullcontext()
     with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic), _dropout(learner):
         nats = _set_gradients(learner)
-        norm = clip_gradients(weights.model, config, norm_limit(state))
+        norm = clip_gradients(weights.model, config, state.norm_limit or inf)
         learner.meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
         rate = learning_rate(state.step, config, learner.time.share(state.seconds))
         learner.learning_rate = state.rates * rate
