@@ -110,6 +110,7 @@ def graphs(model: AxialTransformer, choose: NoiseChoice, batch: int) -> Backend:
         chosen = recorded.row(*inputs).clone()
         if predictions:
             predictions.values.copy_(recorded.row.inputs[3])
+            predictions.sizes.copy_(recorded.row.inputs[7])
         return chosen
 
     backend = replace(eager(model, choose), row=row, outer_decoders=recorded.steps)

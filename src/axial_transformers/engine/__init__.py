@@ -18,6 +18,7 @@ from axial_transformers.engine import network, reference
 from axial_transformers.engine.definition import (
     COEFFICIENT_BITS,
     GROUP,
+    LEVELS,
     MASKED,
     MIN_LOG_PRECISION,
     MIN_STATE,
@@ -39,6 +40,7 @@ from axial_transformers.engine.definition import (
     Output,
     RowSampling,
     Stream,
+    level_scales,
 )
 from axial_transformers.engine.interface import Arithmetic
 from axial_transformers.engine.library import library
@@ -47,6 +49,7 @@ from axial_transformers.engine.threads import parallel_map, parallel_ranges
 __all__ = [
     "COEFFICIENT_BITS",
     "GROUP",
+    "LEVELS",
     "MASKED",
     "MIN_LOG_PRECISION",
     "MIN_STATE",
@@ -70,6 +73,7 @@ __all__ = [
     "RowSampling",
     "Stream",
     "arithmetic",
+    "level_scales",
     "library",
     "network",
     "parallel_map",

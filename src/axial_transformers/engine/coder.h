@@ -84,17 +84,53 @@ static int64_t read_categorical(const int32_t *numbers, int64_t count, int64_t s
     return value;
 }
 
+/* The scale of a level 8 n + m of an activity: (17 + 2 m) / 32 * 2^n. */
+static float level_scale(uint64_t level) {
+    return (float)(17 + 2 * (level % 8)) * (float)((uint64_t)1 << level / 8) * 0.03125f;
+}
+
+/* The logarithm of the scale, in float64, rounded once. */
+static float level_logarithm(uint64_t level) {
+    static const double logarithms[] = {
+        -0.6325225587435105, -0.5212969236332861, -0.42121346507630353, -0.33024168687057687,
+        -0.24686007793152578, -0.16989903679539747, -0.09844007281325252, -0.0317486983145803,
+    };
+    double octaves = (double)(level / 8) * 0.6931471805599453;
+    return (float)(logarithms[level % 8] + octaves);
+}
+
+/* The level of a sum of sizes in units of 2^-24, for values below `count`. */
+static uint64_t level_of_sum(uint64_t sum, uint64_t count) {
+    uint64_t sixteenths = LARGER(sum >> 20, 8), octave = 0, most = count << 4;
+    sixteenths = SMALLER(sixteenths, most);
+    while (sixteenths >> octave >= 16)
+        octave++;
+    return 8 * octave + (sixteenths >> octave) - 8;
+}
+
 /* The distribution of an ordinal value. */
 typedef struct {
     int64_t count;    /* V */
     uint64_t mixtures;
     float unit, max_log_precision;
+    uint64_t activity;    /* 1: unit is the scale of a level */
     const int64_t *table; /* [TABLE_SIZE]: 2^30 / (1 + e^(i / 64)), rounded */
+    float log_unit;       /* subtracted from log precisions: 0 without an activity */
     int64_t centre;
     const float *means;
     float *precisions; /* [mixtures] */
     int64_t *shares;   /* [mixtures]: they add up to 2^PRECISION - V */
 } Mixture;
+
+/* Centre a mixture on what is expected: a prediction or, with an activity, prediction + V * level. */
+static void centre_on(Mixture *mixture, int64_t expected) {
+    mixture->centre = expected;
+    if (!mixture->activity) return;
+    uint64_t level = (uint64_t)(expected / mixture->count);
+    mixture->centre = expected % mixture->count;
+    mixture->unit = level_scale(level);
+    mixture->log_unit = level_logarithm(level);
+}
 
 /* 1 / (1 + e^-z) in units of 2^-30. */
 INLINED int64_t logistic(const int64_t *table, float z) {
@@ -142,7 +178,7 @@ static int write_precisions(const float *outputs, Mixture *mixture) {
         usable &= fabsf(outputs[k]) < MAX_OUTPUT;
     mixture->means = outputs + count;
     for (uint64_t k = 0; k < count; k++) {
-        float log_precision = LARGER(outputs[2 * count + k], -12.0f);
+        float relative = outputs[2 * count + k] - mixture->log_unit, log_precision = LARGER(relative, -12.0f);
         mixture->precisions[k] = exponential(SMALLER(log_precision, mixture->max_log_precision));
     }
     return usable;

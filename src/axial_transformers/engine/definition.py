@@ -21,6 +21,14 @@ TABLE_BITS, BETWEEN_BITS = 6, 20
 """z is a multiple of 2^-(TABLE_BITS + BETWEEN_BITS). The first bits behind its point choose a row of the table."""
 COEFFICIENT_BITS = 24
 """Bits behind the point of the coefficients of a prediction."""
+LEVELS = 144
+"""Levels of an activity: eight an octave of sizes, from 2^-1 to 2^17."""
+LEVEL_LOGS = (
+    *(-0.6325225587435105, -0.5212969236332861, -0.42121346507630353, -0.33024168687057687),
+    *(-0.24686007793152578, -0.16989903679539747, -0.09844007281325252, -0.0317486983145803),
+)
+"""log((17 + 2 m) / 32)."""
+LOG_2 = 0.6931471805599453
 MIN_STATE, WORD = 1 << 31, 32
 """The state of the entropy coder is in [2^31, 2^63), and its words have 32 bits."""
 GROUP = 24
@@ -39,6 +47,17 @@ def logistic_table() -> NDArray[np.int64]:
             power = (Decimal(i) / (1 << TABLE_BITS)).exp()
             table[i] = ((1 << LOGISTIC_BITS) / (power + 1)).to_integral_value()
     return table
+
+
+@cache
+def level_scales() -> tuple[Array, Array]:
+    """Return the scales [LEVELS] of the levels 8 n + m of an activity, (17 + 2 m) / 32 * 2^n, and their logarithms.
+
+    A logarithm is LEVEL_LOGS[m] + n * LOG_2 in float64, rounded once.
+    """
+    octave, part = np.divmod(np.arange(LEVELS), 8)
+    logarithms = np.array(LEVEL_LOGS)[part] + octave * LOG_2
+    return np.ldexp((17 + 2 * part) / 32, octave).astype(np.float32), logarithms.astype(np.float32)
 
 
 class Norm(NamedTuple):
@@ -86,7 +105,8 @@ class Categorical(NamedTuple):
 class Features(NamedTuple):
     """What the network reads of an ordinal value: numbers of the value and of its difference, and a linear layer.
 
-    A code is a value, or value + V * prediction if values are centred. The difference is value - prediction.
+    A code is a value, or value + V * prediction if values are centred, or value + V * (prediction + V * level) with an
+    activity. The difference d is value - prediction. An activity adds d / (|d| + scale), its size, and log scale.
     """
 
     values: Array
@@ -94,7 +114,7 @@ class Features(NamedTuple):
     differences: Array
     """[2 V - 1, Fd], by difference + V - 1; of size 0 if values are not centred."""
     linear: Linear
-    """[Fv + Fd, D]."""
+    """[Fv + Fd, D], or [Fv + Fd + 3, D] with an activity."""
 
 
 class Ordinal(NamedTuple):
@@ -109,6 +129,8 @@ class Ordinal(NamedTuple):
     """Means are multiples of it, counted from the prediction."""
     max_log_precision: np.float32
     """Log precisions are at most this."""
+    activity: bool = False
+    """The scale of a position's level takes the place of `unit`, and divides precisions."""
 
     @property
     def num_values(self) -> int:
@@ -154,6 +176,9 @@ class Stream(NamedTuple):
     """[3]: the state of the coder, the number of words read, and what became of the row."""
 
 
+NO_NUMBERS = np.zeros((0, 0), np.int64)
+
+
 class Centring(NamedTuple):
     """Predictions of ordinal values along a row, by a linear combination of earlier values."""
 
@@ -165,6 +190,12 @@ class Centring(NamedTuple):
     """[L, n]: where the neighbours of each position are; negative where one is missing."""
     coefficients: NDArray[np.int64]
     """[L, n + 1], in units of 2^-COEFFICIENT_BITS: of the neighbours, and a constant that includes a half."""
+    sizes: NDArray[np.int64] = NO_NUMBERS
+    """[B, P]: of the differences from the predictions so far, or of size 0 without an activity."""
+    size_neighbours: NDArray[np.int64] = NO_NUMBERS
+    """[L, k]."""
+    size_coefficients: NDArray[np.int64] = NO_NUMBERS
+    """[L, k + 1], at least 0."""
 
 
 class RowSampling(NamedTuple):

@@ -19,26 +19,43 @@ typedef struct {
     const int64_t *neighbours;  /* [L, n]: where the neighbours of each position are; negative: one is missing */
     const int64_t *coefficients; /* [L, n + 1], in units of 2^-24: of the neighbours, and a constant */
     uint64_t count;             /* n */
+    int64_t *sizes;             /* [B, P], of the differences so far, written too; NULL without an activity */
+    const int64_t *size_neighbours, *size_coefficients; /* [L, k] and [L, k + 1] */
+    uint64_t size_count;        /* k */
 } Centring;
 
-/* Where an ordinal value is expected: example b, position i. */
-static int64_t predicted_value(const Centring *centring, uint64_t b, uint64_t i, int64_t count) {
+/* Return the sum of `count` neighbours times their coefficients, and the constant behind these. */
+static uint64_t weighted_sum(const int64_t *numbers, const int64_t *neighbours, const int64_t *coefficients,
+                             uint64_t count) {
+    uint64_t sum = (uint64_t)coefficients[count];
+    for (uint64_t n = 0; n < count; n++)
+        if (neighbours[n] >= 0) sum += (uint64_t)coefficients[n] * (uint64_t)numbers[neighbours[n]];
+    return sum;
+}
+
+/* Where an ordinal value is expected, example b, position i; see `centre_on`. */
+static int64_t expected_value(const Centring *centring, uint64_t b, uint64_t i, int64_t count) {
     if (!centring->positions) return (count - 1) / 2;
-    const int64_t *neighbours = centring->neighbours + i * centring->count;
-    const int64_t *coefficients = centring->coefficients + i * (centring->count + 1);
-    uint64_t sum = (uint64_t)coefficients[centring->count];
-    for (uint64_t n = 0; n < centring->count; n++)
-        if (neighbours[n] >= 0)
-            sum += (uint64_t)coefficients[n] * (uint64_t)centring->values[b * centring->size + (uint64_t)neighbours[n]];
+    uint64_t n = centring->count, k = centring->size_count, first = b * centring->size;
+    uint64_t sum = weighted_sum(centring->values + first, centring->neighbours + i * n,
+                                centring->coefficients + i * (n + 1), n);
     int64_t predicted = (int64_t)(sum >> 24);
-    return sum >> 63 ? 0 : SMALLER(predicted, count - 1);
+    predicted = sum >> 63 ? 0 : SMALLER(predicted, count - 1);
+    if (!centring->sizes) return predicted;
+    sum = weighted_sum(centring->sizes + first, centring->size_neighbours + i * k,
+                       centring->size_coefficients + i * (k + 1), k);
+    return predicted + count * (int64_t)level_of_sum(sum, (uint64_t)count);
 }
 
 /* Write the value of example b at position i, and return its code. */
-static int64_t keep_value(const Centring *centring, uint64_t b, uint64_t i, int64_t value, int64_t centre, int64_t count) {
+static int64_t keep_value(const Centring *centring, uint64_t b, uint64_t i, int64_t value, int64_t expected,
+                          int64_t count) {
     if (!centring->positions) return value;
-    centring->values[b * centring->size + (uint64_t)centring->positions[i]] = value;
-    return value + count * centre;
+    uint64_t at = b * centring->size + (uint64_t)centring->positions[i];
+    int64_t difference = value - expected % count;
+    centring->values[at] = value;
+    if (centring->sizes) centring->sizes[at] = difference < 0 ? -difference : difference;
+    return value + count * expected;
 }
 
 /* Return `size` numbers that begin at a cache line, within *block, which is to be freed; NULL: there is no memory. */
@@ -256,7 +273,7 @@ static void write_interval(const float *outputs, Mixture *mixture, int64_t value
 static void take_known(Rows *rows, const float *outputs, int64_t code, int32_t *numbers, float *nats, int64_t *interval) {
     Mixture *mixture = &rows->mixture;
     int64_t value = mixture->mixtures ? code % mixture->count : code;
-    mixture->centre = rows->embedding.centred ? code / mixture->count : (mixture->count - 1) / 2;
+    centre_on(mixture, rows->embedding.centred ? code / mixture->count : (mixture->count - 1) / 2);
     if (nats)
         *nats = mixture->mixtures ? mixture_nats(outputs, mixture, value)
                                   : categorical_nats(outputs, (uint64_t)mixture->count, (uint64_t)value);
@@ -286,10 +303,11 @@ static void enter_position(const Rows *rows, const Task *task, uint64_t b, uint6
 /* Choose the value of example b at position i, by its outputs, and return its code. */
 static int64_t choose_code(Group *group, const Task *task, uint64_t b, uint64_t i, const float *outputs) {
     Mixture *mixture = &group->rows.mixture;
-    mixture->centre = mixture->mixtures ? predicted_value(task->centring, b, i, mixture->count) : 0;
+    int64_t expected = mixture->mixtures ? expected_value(task->centring, b, i, mixture->count) : 0;
+    centre_on(mixture, expected);
     int64_t value = task->stream ? read_value(outputs, mixture, group->memory.numbers, task->stream)
                                  : sample_value(outputs, mixture, task->sampling, b * task->length + i, &group->memory);
-    return keep_value(task->centring, b, i, value, mixture->centre, mixture->count);
+    return keep_value(task->centring, b, i, value, expected, mixture->count);
 }
 
 /* Do the task at position i of example b, by its outputs. */

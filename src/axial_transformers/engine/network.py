@@ -23,6 +23,7 @@ from axial_transformers.engine import structures as c
 from axial_transformers.engine.definition import (
     GROUP,
     LANES,
+    LEVELS,
     MASKED,
     PRECISION,
     Array,
@@ -35,6 +36,7 @@ from axial_transformers.engine.definition import (
     Linear,
     Lstm,
     Norm,
+    Ordinal,
     Output,
     RowSampling,
     Stream,
@@ -113,18 +115,20 @@ class Packed:
             return c.Embedding(dim, count, 0, self.array(kind.table), c.Linear()), c.Mixture(count)
         count = kind.num_values
         linear = kind.features.linear
-        _check("inputs of features", len(linear.weight), feature_count(count, kind.centred))
+        _check("inputs of features", len(linear.weight), feature_count(kind))
         _require(1 <= kind.mixtures <= 256, f"a head has 1 to 256 mixtures, not {kind.mixtures}")
         table = self.array(logistic_table(), np.int64)
-        mixture = c.Mixture(count, kind.mixtures, kind.unit, kind.max_log_precision, table)
-        return c.Embedding(len(linear.bias), count, kind.centred, None, self.linear(linear)), mixture
+        settings = kind.mixtures, kind.unit, kind.max_log_precision, kind.activity
+        embedding = c.Embedding(len(linear.bias), count, kind.centred, None, self.linear(linear), kind.activity)
+        return embedding, c.Mixture(count, *settings, table)
 
 
-def feature_count(count: int, centred: bool) -> int:
+def feature_count(kind: Ordinal) -> int:
     """Return how many numbers C computes of a code, see `write_features` in `rows.h`."""
-    of_value = 3 if count > 256 else 1
-    scales = [scale for scale in SCALES if scale < count]
-    return of_value + 2 * len(scales) if centred else of_value
+    count = 3 if kind.num_values > 256 else 1
+    if kind.centred:
+        count += 2 * len([scale for scale in SCALES if scale < kind.num_values])
+    return count + 3 if kind.activity else count
 
 
 def max_length(blocks: Sequence[Block]) -> float:
@@ -378,7 +382,7 @@ def _check_written(what: str, array: NDArray[Any], shape: tuple[int, ...], dtype
 
 
 def _check_codes(codes: Integers, embedding: Any) -> None:
-    count = embedding.count ** (2 if embedding.centred else 1)
+    count = embedding.count ** (2 if embedding.centred else 1) * (LEVELS if embedding.activity else 1)
     if codes.size and not 0 <= codes.min() <= codes.max() < count:
         raise ValueError(f"known values must be in 0..{count - 1}")
 
@@ -408,4 +412,13 @@ def _centring(centring: Centring | None, values: Integers, packed: Packed) -> An
     highest = max(centring.positions.max(initial=0), centring.neighbours.max(initial=0))
     _require(centring.positions.min(initial=0) >= 0 and highest < size, f"predictions leave the {size} positions")
     addresses = [packed.array(array, np.int64) for array in places]
-    return c.Centring(_for_c(centring.values), size, *addresses, count)
+    predictions = _for_c(centring.values), size, *addresses, count
+    if not centring.sizes.size:
+        return c.Centring(*predictions)
+    _check_written("sizes so far", centring.sizes, (batch, size))
+    neighbours, coefficients = centring.size_neighbours, centring.size_coefficients
+    k = neighbours.shape[1]
+    _check("sizes of differences", [neighbours.shape, coefficients.shape], [(length, k), (length, k + 1)])
+    _require(neighbours.max(initial=0) < size, f"neighbours leave the {size} positions")
+    addresses = [packed.array(array, np.int64) for array in (neighbours, coefficients)]
+    return c.Centring(*predictions, _for_c(centring.sizes), *addresses, k)

@@ -41,6 +41,7 @@ from axial_transformers.engine.definition import (
     Output,
     RowSampling,
     Stream,
+    level_scales,
     logistic_table,
 )
 from axial_transformers.engine.library import ieee_arithmetic as ieee_arithmetic
@@ -300,7 +301,7 @@ class Rows:
         """See `interface.RowLayers.read`."""
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
-            own = centring._replace(values=centring.values[group]) if centring else None
+            own = centring and centring._replace(values=centring.values[group], sizes=centring.sizes[group])
             self._read_group(context[group], own, values[group], stream)
 
     def _read_group(self, context: Array, centring: Centring | None, values: NDArray[np.int64], stream: Stream) -> None:
@@ -409,12 +410,32 @@ class OrdinalValues:
     def embedded(self, codes: NDArray[np.int64]) -> Array:
         """Return a linear layer of the features of codes [..]: [.., D]."""
         tables = self.kind.features
-        prediction, value = divmod(codes, self.kind.num_values)
+        value, centre = self.value_and_centre(codes)
+        prediction, level = self._split_centre(centre)
         features = tables.values[value]
         if self.kind.centred:
             difference = tables.differences[value - prediction + self.kind.num_values - 1]
             features = np.concatenate([features, difference], axis=-1)
+        if self.kind.activity:
+            scales, logarithms = level_scales()
+            relative = (value - prediction) / (np.abs(value - prediction) + scales[level].astype(np.float64))
+            three = np.stack([relative, np.abs(relative), logarithms[level]], axis=-1)
+            features = np.concatenate([features, three.astype(np.float32)], axis=-1)
         return linear(features, tables.linear)
+
+    def _split_centre(self, centres: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the predictions, and the levels of the activity or zeros."""
+        if not self.kind.activity:
+            return centres, np.zeros_like(centres)
+        levels, predictions = divmod(centres, self.kind.num_values)
+        return predictions, levels
+
+    def _units(self, levels: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Return the units of means [.., 1], and what is subtracted from log precisions."""
+        if not self.kind.activity:
+            return np.full((*levels.shape, 1), self.kind.unit), np.zeros((*levels.shape, 1), np.float32)
+        scales, logarithms = level_scales()
+        return scales[levels][..., None], logarithms[levels][..., None]
 
     def value_and_centre(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return values and predictions, which are (V - 1) // 2 if values are not centred."""
@@ -426,11 +447,14 @@ class OrdinalValues:
         count = self.kind.num_values
         if not centring:
             return np.full(examples, (count - 1) // 2, np.int64)
-        neighbours = centring.neighbours[i]
-        coefficients = centring.coefficients[i]
-        is_there = neighbours >= 0
-        total = centring.values[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
-        return np.clip(total >> COEFFICIENT_BITS, 0, count - 1)
+        total = weighted(centring.values, centring.neighbours[i], centring.coefficients[i])
+        predictions = np.clip(total >> COEFFICIENT_BITS, 0, count - 1)
+        if not self.kind.activity:
+            return predictions
+        total = weighted(centring.sizes, centring.size_neighbours[i], centring.size_coefficients[i])
+        sixteenths = np.clip(total >> COEFFICIENT_BITS - 4, 8, count << 4)
+        octaves = np.frexp(sixteenths.astype(np.float64))[1].astype(np.int64) - 4
+        return predictions + count * (8 * octaves + (sixteenths >> octaves) - 8)
 
     def keep(
         self, centring: Centring | None, i: int, values: NDArray[np.int64], centres: NDArray[np.int64]
@@ -439,6 +463,8 @@ class OrdinalValues:
         if not centring:
             return values
         centring.values[:, centring.positions[i]] = values
+        if self.kind.activity:
+            centring.sizes[:, centring.positions[i]] = np.abs(values - centres % self.kind.num_values)
         return values + self.kind.num_values * centres
 
     def nats(self, outputs: Array, codes: NDArray[np.int64]) -> Array:
@@ -449,9 +475,11 @@ class OrdinalValues:
         F(u) - F(l) = F(u) F(-l) (1 - e^-precision). Without a bound below value 0, it is F(u); above the last value,
         F(-l).
         """
-        weights, means, precisions = self._split(np.where(usable(outputs)[:, None], outputs, np.float32(0)))
         values, centres = self.value_and_centre(codes)
-        unit = self.kind.unit
+        centres, levels = self._split_centre(centres)
+        unit, log_unit = self._units(levels)
+        usable_outputs = np.where(usable(outputs)[:, None], outputs, np.float32(0))
+        weights, means, precisions = self._split(usable_outputs, log_unit)
         distance = (values - centres).astype(np.float32)[:, None]
         from_upper = log_logistic(fma(means, -unit, distance + np.float32(0.5)) * precisions)
         from_lower = log_logistic(-(fma(means, -unit, distance - np.float32(0.5)) * precisions))
@@ -476,24 +504,35 @@ class OrdinalValues:
         before.
         """
         count = self.kind.num_values
-        weights, means, precisions = self._split(outputs)
+        centres, levels = self._split_centre(np.array(centre))
+        unit, log_unit = self._units(levels)
+        weights, means, precisions = self._split(outputs, log_unit)
         shares = integer_weights(weights, count)
-        below = (values - centre).astype(np.float32)[:, None] - np.float32(0.5)
-        logistics = integer_logistic(fma(means, -self.kind.unit, below) * precisions)
+        below = (values - centres).astype(np.float32)[:, None] - np.float32(0.5)
+        logistics = integer_logistic(fma(means, -unit, below) * precisions)
         starts = values + ((logistics @ shares) >> LOGISTIC_BITS)
         starts[values == 0] = 0
         starts[values == count] = 1 << PRECISION
         return starts
 
-    def _split(self, outputs: Array) -> tuple[Array, Array, Array]:
+    def _split(self, outputs: Array, log_unit: Array) -> tuple[Array, Array, Array]:
         """Return weights, means and precisions [.., K] from outputs [.., 3 K]."""
         weights, means, log_precisions = np.split(outputs, 3, axis=-1)
+        log_precisions = log_precisions - log_unit
         return weights, means, exp(clip(log_precisions, MIN_LOG_PRECISION, float(self.kind.max_log_precision)))
 
 
 def kind_of(kind: Kind) -> CategoricalValues | OrdinalValues:
     """Return the functions of a kind of values."""
     return CategoricalValues(kind) if isinstance(kind, Categorical) else OrdinalValues(kind)
+
+
+def weighted(
+    numbers: NDArray[np.int64], neighbours: NDArray[np.int64], coefficients: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the sums [B] of numbers [B, P] at the neighbours that are there, times coefficients, and the constant."""
+    is_there = neighbours >= 0
+    return numbers[:, neighbours[is_there]] @ coefficients[:-1][is_there] + coefficients[-1]
 
 
 def usable(outputs: Array) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ typedef struct {
     uint64_t centred;    /* 1 if codes hold predictions: value + V * prediction */
     float *table;        /* or NULL */
     Linear of_features;
+    uint64_t activity;   /* 1 if codes hold levels, too: value + V * (prediction + V * level) */
 } Embedding;
 
 /* The inner decoder, the head, and what its outputs mean. */
@@ -42,8 +43,8 @@ typedef struct {
 
 /* Write the numbers that the network reads of an ordinal code; return how many. */
 static uint64_t write_features(const Embedding *embedding, uint64_t code, float *features) {
-    uint64_t count = embedding->count, written = 1, rest = code % count;
-    double value = (double)rest, difference = value - (double)(code / count);
+    uint64_t count = embedding->count, written = 1, rest = code % count, expected = code / count;
+    double value = (double)rest, difference = value - (double)(embedding->activity ? expected % count : expected);
     *features = (float)(2 * value / (double)(count - 1) - 1);
     if (count > 256) {
         features[written++] = (float)(floor(value / 256) / 127.5 - 1);
@@ -52,6 +53,13 @@ static uint64_t write_features(const Embedding *embedding, uint64_t code, float 
     for (uint64_t scale = 1; embedding->centred && scale < count && scale <= 1 << 14; scale *= 4) {
         features[written++] = (float)(difference / (fabs(difference) + (double)scale));
         features[written++] = (float)(fabs(difference) / (fabs(difference) + (double)scale));
+    }
+    if (embedding->activity) {
+        uint64_t level = expected / count;
+        double relative = difference / (fabs(difference) + (double)level_scale(level));
+        features[written++] = (float)relative;
+        features[written++] = (float)fabs(relative);
+        features[written++] = level_logarithm(level);
     }
     return written;
 }

@@ -17,11 +17,19 @@ Block = _structure(
 )  # fmt: skip
 Line = _structure("Line", length=c_uint64, stride=c_uint64, causal=c_uint64)
 Slabs = _structure("Slabs", blocks=c_void_p, lines=c_void_p, layers=c_uint64)
-Embedding = _structure("Embedding", dim=c_uint64, count=c_uint64, centred=c_uint64, table=c_void_p, of_features=Linear)
+Embedding = _structure(
+    "Embedding",
+    dim=c_uint64,
+    count=c_uint64,
+    centred=c_uint64,
+    table=c_void_p,
+    of_features=Linear,
+    activity=c_uint64,
+)
 Lstm = _structure("Lstm", norm=Norm, of_input=Linear, of_hidden=Linear)
 Mixture = _structure(
-    "Mixture", count=c_int64, mixtures=c_uint64, unit=c_float, max_log_precision=c_float, table=c_void_p,
-    centre=c_int64, means=c_void_p, precisions=c_void_p, shares=c_void_p,
+    "Mixture", count=c_int64, mixtures=c_uint64, unit=c_float, max_log_precision=c_float, activity=c_uint64,
+    table=c_void_p, log_unit=c_float, centre=c_int64, means=c_void_p, precisions=c_void_p, shares=c_void_p,
 )  # fmt: skip
 Rows = _structure(
     "Rows", embedding=Embedding, blocks=c_void_p, layers=c_uint64, lstm=Lstm, head_norm=Norm, head=Linear,
@@ -30,7 +38,7 @@ Rows = _structure(
 Stream = _structure("Stream", words=c_void_p, count=c_uint64, at=c_uint64, state=c_uint64, status=c_int)
 Centring = _structure(
     "Centring", values=c_void_p, size=c_uint64, positions=c_void_p, neighbours=c_void_p, coefficients=c_void_p,
-    count=c_uint64,
+    count=c_uint64, sizes=c_void_p, size_neighbours=c_void_p, size_coefficients=c_void_p, size_count=c_uint64,
 )  # fmt: skip
 Sampling = _structure(
     "Sampling", noise=c_void_p, uniforms=c_void_p, known=c_void_p, temperature=c_float, top_p=c_float, top_k=c_uint64

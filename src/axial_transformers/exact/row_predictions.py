@@ -10,6 +10,8 @@ from torch import Tensor
 
 from axial_transformers.engine import COEFFICIENT_BITS
 from axial_transformers.models import AxialTransformer
+from axial_transformers.models.values.activity import level_of
+from axial_transformers.models.values.neighbours import NeighbourSum
 
 
 class RowPredictions(NamedTuple):
@@ -25,18 +27,36 @@ class RowPredictions(NamedTuple):
     """Flat positions; some position where the coefficient is 0."""
     coefficients: Integer[Tensor, "l m"]
     """Those of the neighbours, then the constant."""
+    sizes: Integer[Tensor, "b q"]
+    """Those of all differences so far, flat; written too. q = 0: values have no activity."""
+    size_neighbours: Integer[Tensor, "l k"]
+    size_coefficients: Integer[Tensor, "l j"]
     num_values: int
 
     def at(self, i: int) -> Integer[Tensor, " b"]:
-        """Return the predictions of position i."""
-        *factors, constant = self.coefficients[i].unbind()
-        total = (self.values[:, self.neighbours[i]] * torch.stack(factors)).sum(-1) + constant
-        return (total >> COEFFICIENT_BITS).clamp(0, self.num_values - 1)
+        """Return what the values of position i are centred on; see `Values.centres`."""
+        sums = _weighted(self.values, self.neighbours[i], self.coefficients[i])
+        predicted = (sums >> COEFFICIENT_BITS).clamp(0, self.num_values - 1)
+        if not self.sizes.numel():
+            return predicted
+        sums = _weighted(self.sizes, self.size_neighbours[i], self.size_coefficients[i])
+        return predicted + self.num_values * level_of(sums, self.num_values)
 
-    def keep(self, i: int, values: Integer[Tensor, " b"], predicted: Integer[Tensor, " b"]) -> Integer[Tensor, " b"]:
+    def keep(self, i: int, values: Integer[Tensor, " b"], centres: Integer[Tensor, " b"]) -> Integer[Tensor, " b"]:
         """Store the values of position i; return their codes."""
-        self.values[:, self.positions[i : i + 1]] = values[:, None]  # a single index would be read from a GPU
-        return values + self.num_values * predicted
+        place = self.positions[i : i + 1]  # a single index would be read from a GPU
+        self.values[:, place] = values[:, None]
+        if self.sizes.numel():
+            self.sizes[:, place] = (values - centres % self.num_values).abs()[:, None]
+        return values + self.num_values * centres
+
+
+def _weighted(
+    numbers: Integer[Tensor, "b p"], neighbours: Integer[Tensor, " n"], coefficients: Integer[Tensor, " m"]
+) -> Integer[Tensor, " b"]:
+    """Return the sums of neighbours times coefficients, and the constant."""
+    *factors, constant = coefficients.unbind()
+    return (numbers[:, neighbours] * torch.stack(factors)).sum(-1) + constant
 
 
 def row_predictions(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -> Iterator[RowPredictions | None]:
@@ -50,7 +70,18 @@ def row_predictions(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -> It
         return
     numbers = torch.arange(x.shape[1:].numel(), device="cpu").view(x.shape[1:])[tuple(model.order.T)]
     values = x.flatten(1).clone()
-    neighbours = prediction.positions().to(x.device)
-    coefficients = prediction.of_positions().flatten(0, -2).to(x.device)
+    neighbours, coefficients = _of_positions(prediction, x.device)
+    activity = model.values.activity
+    sizes = x.new_zeros(len(x), 0)
+    size_neighbours = size_coefficients = x.new_zeros(x.shape[1:].numel(), 0)
+    if activity:
+        sizes = (x - prediction(x)).abs().flatten(1)
+        size_neighbours, size_coefficients = _of_positions(activity, x.device)
     for row in numbers.to(x.device).split(model.layout.shape[-1]):
-        yield RowPredictions(values, row, neighbours[row], coefficients[row], prediction.num_values)
+        predictions = values, row, neighbours[row], coefficients[row]
+        yield RowPredictions(*predictions, sizes, size_neighbours[row], size_coefficients[row], prediction.num_values)
+
+
+def _of_positions(sums: NeighbourSum, device: torch.device) -> tuple[Integer[Tensor, "p n"], Integer[Tensor, "p m"]]:
+    """Return the neighbours and the coefficients of every position."""
+    return sums.positions().to(device), sums.of_positions().flatten(0, -2).to(device)

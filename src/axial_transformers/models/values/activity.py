@@ -13,15 +13,13 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from axial_transformers.engine import COEFFICIENT_BITS
+from axial_transformers.engine import COEFFICIENT_BITS, level_scales
 from axial_transformers.models.values.neighbours import NeighbourSum, earlier_offsets
 
 FRACTION_BITS = 4
 """Sizes are counted in sixteenths."""
 LEAST_EXPONENT = 3
 """The smallest size is 2^3 sixteenths."""
-LEVELS = 8 * (16 + FRACTION_BITS - LEAST_EXPONENT + 1)
-"""Sizes are below 2^17."""
 ROUNDS = 60
 MOST_FITTED = 1 << 18
 """Positions of a pattern and channel that are fitted, about: evenly spread."""
@@ -52,8 +50,13 @@ def level_of(sums: Integer[Tensor, "*s"], num_values: int) -> Integer[Tensor, "*
 
 
 def scale_of(levels: Integer[Tensor, "*s"], dtype: torch.dtype) -> Float[Tensor, "*s"]:
-    """Return the middles of levels: (17 + 2 m) 2^n / 32 of level 8 n + m."""
-    return torch.ldexp((17 + 2 * (levels % 8)).to(dtype), levels // 8 - 5)
+    """Return the middles of levels, see `engine.level_scales`."""
+    return torch.from_numpy(level_scales()[0]).to(levels.device, dtype)[levels]
+
+
+def log_scale_of(levels: Integer[Tensor, "*s"], dtype: torch.dtype) -> Float[Tensor, "*s"]:
+    """Return the logarithms of scales."""
+    return torch.from_numpy(level_scales()[1]).to(levels.device, dtype)[levels]
 
 
 def _likeliest_weights(inputs: Float[Tensor, "n i"], targets: Float[Tensor, " n"]) -> Float[Tensor, " i"]:

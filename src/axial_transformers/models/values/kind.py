@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from axial_transformers.engine import Array, Categorical, Ordinal
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.models.values.activity import Activity
 from axial_transformers.models.values.linear_prediction import LinearPrediction
 
 
@@ -40,7 +41,7 @@ class NumbersOfCodes(Protocol):
 class Values(nn.Module, ABC):
     """The values of a model: embedding, features, head, distribution, what is fitted to data, and the engine's view.
 
-    With a `prediction`, values are centred on it.
+    With a `prediction`, values are centred on it; with an `activity`, they count in units of it.
     """
 
     takes_top_k: ClassVar[bool]
@@ -54,6 +55,7 @@ class Values(nn.Module, ABC):
         self.num_values = config.num_values
         self.outputs = self.outputs_of(config)
         self.prediction: LinearPrediction | None = None
+        self.activity: Activity | None = None
 
     @staticmethod
     @abstractmethod

@@ -14,7 +14,7 @@ from axial_transformers import engine
 from axial_transformers.engine import MIN_LOG_PRECISION, Array
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.values.activity import LEVELS, Activity, scale_of
+from axial_transformers.models.values.activity import Activity, log_scale_of, scale_of
 from axial_transformers.models.values.kind import NumbersOfCodes, Values
 from axial_transformers.models.values.linear_prediction import LinearPrediction
 
@@ -22,8 +22,6 @@ FIRST_WIDTHS = 0.25, 8.0
 """Widths of the components of a new model, in units of the spread: from narrow to wide."""
 SCALES = tuple(4**power for power in range(8))
 """Sizes of differences that features tell apart."""
-LOG_SCALES = scale_of(torch.arange(LEVELS, device="cpu"), torch.float64).log()
-"""log scale, by level."""
 NUMBERS_OF_NEIGHBOURS = 4
 """Numbers, learned, that a convolution takes of a value."""
 
@@ -50,7 +48,6 @@ class OrdinalValues(Values):
         self.max_log_precision = config.max_log_precision
         if config.centred:
             self.prediction = LinearPrediction(config.shape, config.channels, config.num_values)
-        self.activity: Activity | None = None
         if config.activity:
             self.activity = Activity(config.shape, config.channels, config.num_values)
         scales = tuple(scale for scale in SCALES if scale < config.num_values)
@@ -82,8 +79,9 @@ class OrdinalValues(Values):
         weights, means, precisions = outputs.unflatten(-1, (3, -1)).unbind(-2)
         unit = self.spread.to(means.dtype)
         if self.activity:
-            unit = scale_of(centres // self.num_values, means.dtype).unsqueeze(-1)
-            precisions = precisions - unit.log()
+            levels = centres // self.num_values
+            unit = scale_of(levels, means.dtype).unsqueeze(-1)
+            precisions = precisions - log_scale_of(levels, means.dtype).unsqueeze(-1)
             centres = centres % self.num_values
         precisions = precisions.clamp(MIN_LOG_PRECISION, self.max_log_precision).exp()
         return Mixture(weights, means * unit, precisions, centres, self.num_values)
@@ -135,7 +133,7 @@ class OrdinalValues(Values):
         weight, bias = (part.detach().to("cpu", torch.float32).numpy() for part in embedding.linear.parameters())
         features = engine.Features(values.float().numpy(), differences.float().numpy(), engine.Linear(weight.T, bias))
         unit, most = np.float32(self.spread.item()), np.float32(self.max_log_precision)
-        return engine.Ordinal(features, self.mixtures, unit, most)
+        return engine.Ordinal(features, self.mixtures, unit, most, self.activity is not None)
 
     def embed_exactly(
         self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]
@@ -177,7 +175,7 @@ class Features(NamedTuple):
         """Return d / (|d| + scale), its size, and log scale, float64."""
         scale = scale_of(levels, torch.float64)
         relative = differences.double() / (differences.abs() + scale)
-        return torch.stack([relative, relative.abs(), LOG_SCALES.to(levels.device)[levels]], dim=-1)
+        return torch.stack([relative, relative.abs(), log_scale_of(levels, torch.float64)], dim=-1)
 
     def of_values(self, values: Integer[Tensor, "*s"]) -> Float[Tensor, "*s f"]:
         """Return the features of values, float64."""
