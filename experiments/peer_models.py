@@ -480,7 +480,9 @@ class OfDifferences(Peer):
         height, width, channels, values = self.images
         x = torch.zeros(count, height * width * channels, dtype=torch.int64)
         coefficients = self.prediction.of_positions().flatten(0, -2)
-        so_far = RowPredictions(x, torch.arange(x.shape[1]), self.prediction.positions(), coefficients, values)
+        neighbours = self.prediction.positions()
+        no_activity = [x.new_zeros(0, 0)] * 3
+        so_far = RowPredictions(x, torch.arange(x.shape[1]), neighbours, coefficients, *no_activity, values)
 
         def difference(log_p: Tensor, position: tuple[int, int, int]) -> Tensor:
             n = (position[0] * width + position[1]) * channels + position[2]

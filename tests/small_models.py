@@ -13,7 +13,7 @@ from axial_transformers.compression.rounding import Rounded
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
-from axial_transformers.models.values.linear_prediction import LinearPrediction
+from axial_transformers.models.values.neighbours import NeighbourSum
 
 Shape = tuple[int, ...]
 
@@ -53,10 +53,13 @@ def random_model(config: AxialTransformerConfig, dtype: torch.dtype = torch.floa
     randomise(model, torch.Generator().manual_seed(seed))
     if (prediction := model.values.prediction) is not None:
         random_coefficients(prediction, seed)
+    if (activity := model.values.activity) is not None:
+        random_coefficients(activity, seed)
+        activity.coefficients.abs_()
     return model.to(dtype).eval()
 
 
-def random_coefficients(prediction: LinearPrediction, seed: int = 0) -> None:
+def random_coefficients(prediction: NeighbourSum, seed: int = 0) -> None:
     """Every neighbour counts: else a leak through the prediction could hide."""
     generator, kept = torch.Generator().manual_seed(seed), prediction.coefficients
     found = torch.randint(-1 << 24, 1 << 24, kept.shape, generator=generator)
@@ -119,6 +122,10 @@ VARIANTS = {
     "centred raster": small_config((3, 2), 2, "raster", inner="lstm", **CENTRED),
     "centred volume": small_config((2, 3, 2), convolution=1, **CENTRED),
     "centred sequence": small_config((5,), 2, "columns", **CENTRED),
+    "activity": small_config((3, 5), activity=True, **CENTRED),
+    "activity channels": small_config((3, 2), 2, num_classes=3, activity=True, **CENTRED),
+    "activity columns": small_config((3, 3), 3, "columns", convolution=1, num_values=300, activity=True, **CENTRED),
+    "activity volume": small_config((2, 3, 2), num_values=65_536, inner="lstm", activity=True, **CENTRED),
     "centred after known channels": small_config((1, 4), 3, known_channels=1, **CENTRED),
 }
 """Every field of the configuration that changes the computation, at uneven sizes."""

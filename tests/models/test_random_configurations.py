@@ -44,6 +44,7 @@ def random_configuration(seed: int) -> AxialTransformerConfig:
     bijection = LAYOUTS[layout](shape, channels)
     axes, inner = len(bijection.shape), draw.choice(["attention", "attention", "lstm"])
     values, num_values = draw.choice(["categorical", "ordinal"]), round(2 ** draw.uniform(1, 16))
+    centred = values == "ordinal" and draw.random() < 0.6
     return AxialTransformerConfig(
         shape=shape,
         channels=channels,
@@ -51,7 +52,8 @@ def random_configuration(seed: int) -> AxialTransformerConfig:
         values=values,
         num_values=num_values,
         lowest=draw.choice([0, 0, 1, -num_values // 2, -(1 << 31)]),
-        centred=values == "ordinal" and draw.random() < 0.6,
+        centred=centred,
+        activity=centred and draw.random() < 0.5,
         mixtures=draw.choice([1, 2, 3, 10, 17]),
         num_classes=draw.choice([None, None, 1, 3]),
         known_channels=draw.choice([0, 0, draw.randrange(bijection.channels)]),

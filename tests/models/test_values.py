@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import axial_transformers as axial
-from axial_transformers.engine import COEFFICIENT_BITS
+from axial_transformers.engine import COEFFICIENT_BITS, LEVELS, level_scales
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.models.values import values_class
+from axial_transformers.models.values.activity import Activity, level_of
 from axial_transformers.models.values.linear_prediction import LinearPrediction
 from axial_transformers.models.values.ordinal import Features, Mixture
 from tests.small_models import (
@@ -91,6 +92,51 @@ def test_predictions_are_whole_sums_over_neighbours(shape, channels):
                 else:
                     assert factor == 0
             assert found[(b, *position)] == min(max(whole >> COEFFICIENT_BITS, 0), 299)
+
+
+@pytest.mark.parametrize(("shape", "channels"), [((5,), 1), ((3, 4), 2), ((1, 6), 3), ((2, 3, 2), 4)])
+def test_levels_of_an_activity_are_those_of_whole_sums_over_neighbours(shape, channels):
+    activity = Activity(shape, channels, 300)
+    random_coefficients(activity)
+    activity.coefficients.abs_()
+    sizes = torch.randint(300, (2, *shape, channels))
+    levels = activity(sizes)
+    for position in np.ndindex(*shape, channels):
+        *indices, channel = position
+        pattern = sum(2**axis for axis, index in enumerate(indices) if index == 0)
+        *factors, total = activity.coefficients[pattern, channel].tolist()
+        for b in range(2):
+            whole = total
+            for factor, offset in zip(factors, activity.offsets):
+                steps = [i + step for i, step in zip(position, offset)]
+                at = [min(max(i, 0), size - 1) for i, size in zip(steps, (*shape, channels))]
+                whole += factor * int(sizes[(b, *at)])
+            size = min(max((16 * whole) >> COEFFICIENT_BITS, 8), 16 * 300) / 16
+            scale, logarithm = (float(table[levels[(b, *position)]]) for table in level_scales())
+            assert 8 / 9 - 1e-9 < scale / size < 17 / 16 + 1e-9
+            assert abs(np.log(scale) - logarithm) < 1e-6
+
+
+def test_levels_are_monotone_and_every_one_has_a_size():
+    sums = torch.arange(8, (16 << 16) + 1) << COEFFICIENT_BITS - 4
+    levels = level_of(sums, 1 << 16)
+    assert levels.unique().tolist() == list(range(int(levels.max()) + 1))
+    assert (levels.diff() >= 0).all()
+    assert int(levels.max()) < LEVELS
+
+
+def test_a_fitted_activity_finds_the_sizes_of_differences():
+    """Rows of differences of sizes 1 and 50 alternate."""
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.tensor([1.0, 50.0]).repeat_interleave(20)[torch.randperm(40, generator=generator)]
+    noise = -torch.rand(40, 30, 1, 1, generator=generator).log()
+    sizes = (scale[:, None, None, None] * noise).round().long()
+    activity = Activity((30, 1), 1, 1000)
+    activity.fit(sizes)
+    fitted = torch.from_numpy(level_scales()[0])[activity(sizes)][:, 5:]
+    expected = scale[:, None, None, None]
+    assert ((fitted / expected).log().abs() < 1.5).float().mean() > 0.9
+    assert not activity.is_new()
 
 
 def test_a_fitted_prediction_finds_a_linear_rule():

@@ -456,7 +456,7 @@ static struct {
     int num_values, num_classes, divisor, convolution, mixtures;
     float max_log_precision;
     int encoder_layers, outer_layers[MAX_AXES], inner_layers;
-    int ordinal, centred, lstm, one_hot, rotary;
+    int ordinal, centred, activity, lstm, one_hot, rotary;
 } config;
 
 static const Json *fields; /* those that are not at their defaults */
@@ -552,6 +552,7 @@ static void read_config(Bytes text) {
     config.encoder_layers = whole_of("encoder_layers", 0, MAX_LAYERS, NAN);
     config.ordinal = choice("values", (const char *const[]){"categorical", "ordinal", ""});
     config.centred = choice("centred", (const char *const[]){"false", "true", ""});
+    config.activity = choice("activity", (const char *const[]){"false", "true", ""});
     config.lstm = choice("inner", (const char *const[]){"attention", "lstm", ""});
     config.one_hot = !choice("channel_planes", (const char *const[]){"one_hot", "index", ""});
     if (grid) {
@@ -569,7 +570,7 @@ static void read_config(Bytes text) {
     }
     if (layers > MAX_LAYERS || config.encoder_layers % config.axes || config.dim % config.heads ||
         (config.channels > 1 && !config.encoder_layers) || (config.lstm && config.inner_layers != 1) ||
-        (config.centred && !config.ordinal) || (config.rotary && config.dim / config.heads % 2))
+        (config.centred && !config.ordinal) || (config.activity && !config.centred) || (config.rotary && config.dim / config.heads % 2))
         fail("the fields of the model's configuration do not fit each other");
     number_of("dropout", 0, 1, 0);
     if (config.highest >= (int64_t)1 << 31 || config.hidden < 1 || fields_known != fields->length)
@@ -768,6 +769,14 @@ typedef struct {
     float *here, *upper, *below; /* [images, positions of a slab, D]: context, what slabs before add, their sum */
 } Outer;
 
+/* Neighbours of the values of the data, and coefficients. */
+typedef struct {
+    int count, offsets[MAX_NEIGHBOURS][MAX_AXES + 1];
+    int64_t *coefficients;               /* [2^axes, C, count + 1] */
+    const int64_t *here;                 /* those of one position, */
+    uint64_t neighbours[MAX_NEIGHBOURS]; /* and where its neighbours are */
+} NeighbourSums;
+
 static struct {
     uint64_t features, slab[MAX_AXES + 2]; /* slab[i]: positions of the axes from i on */
     float *tables[MAX_AXES + 1];           /* for each axis, [size, D] */
@@ -781,15 +790,14 @@ static struct {
     float *encoder_tables[MAX_AXES + 1], *encoded; /* encoded: [images, positions, D] */
     uint64_t encoder_inputs;
     float *spread;
-    int neighbours, offsets[MAX_NEIGHBOURS][MAX_AXES + 1];
-    int64_t *coefficients;              /* [2^axes, C, neighbours + 1] */
-    uint64_t neighbour[MAX_NEIGHBOURS]; /* where those of one position are */
+    NeighbourSums prediction, activity;
     float *x, *window; /* of a group of rows */
     /* of the images that are decoded: */
     uint64_t images;
     const int *classes;
     uint16_t *values; /* [images, *A, C] */
-    uint32_t *codes;  /* [images, C', *A'] */
+    uint16_t *sizes;  /* as many: of the differences from predictions */
+    uint64_t *codes;  /* [images, C', *A'] */
     Stream stream;
 } network;
 
@@ -798,24 +806,26 @@ static void read_positions(float **tables, const char *prefix) {
         tables[axis] = matrix(text_of("%s.%d", prefix, axis), config.shape[axis], config.dim);
 }
 
-/* Neighbours differ by one step along at most two axes, the first of them backwards; or are earlier channels. */
-static void read_prediction(void) {
-    int axes = config.data_axes, steps = 1, most = config.data_channels > 2 ? 2 : (int)config.data_channels - 1;
+/* Neighbours are at most two steps away, at most `reach` along an axis, the first step backwards; or are earlier channels.
+   The last axis is fastest. */
+static void read_sums(NeighbourSums *sums, const char *name, int reach) {
+    int axes = config.data_axes, steps = 1, side = 2 * reach + 1;
+    int most = config.data_channels > 2 ? 2 : (int)config.data_channels - 1;
     for (int axis = 0; axis < axes; axis++)
-        steps *= 3;
+        steps *= side;
     for (int before = 0; before <= most; before++)
-        for (int step = 0; step < steps; step++) { /* the last axis is fastest */
-            int *offset = network.offsets[network.neighbours], changed = 0, first = 0;
-            for (int axis = axes - 1, rest = step; axis >= 0; axis--, rest /= 3) {
-                offset[axis] = rest % 3 - 1;
-                changed += offset[axis] != 0;
+        for (int step = 0; step < steps; step++) {
+            int *offset = sums->offsets[sums->count], away = 0, first = 0;
+            for (int axis = axes - 1, rest = step; axis >= 0; axis--, rest /= side) {
+                offset[axis] = rest % side - reach;
+                away += abs(offset[axis]);
                 first = offset[axis] ? offset[axis] : first;
             }
             offset[axes] = -before;
-            network.neighbours += changed <= 2 && (first < 0 || (!changed && before));
+            sums->count += away <= 2 && (first < 0 || (!away && before));
         }
-    network.coefficients = tensor_of(COEFFICIENTS, "values.prediction.coefficients", (uint64_t)1 << axes,
-                                     config.data_channels, (uint64_t)network.neighbours + 1)->numbers;
+    sums->coefficients = tensor_of(COEFFICIENTS, name, (uint64_t)1 << axes, config.data_channels,
+                                   (uint64_t)sums->count + 1)->numbers;
 }
 
 static void read_network(void) {
@@ -823,7 +833,8 @@ static void read_network(void) {
     uint64_t dim = config.dim, longest = 1, rows = GROUP;
     float features[MAX_FEATURES];
     Rows *row = &network.rows;
-    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .centred = (uint64_t)config.centred};
+    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .centred = (uint64_t)config.centred,
+                                 .activity = (uint64_t)config.activity};
     network.features = config.ordinal ? write_features(&row->embedding, 0, features) : 1;
     network.slab[axes] = 1;
     for (int axis = axes - 1; axis >= 0; axis--) {
@@ -835,7 +846,8 @@ static void read_network(void) {
     if (config.ordinal) {
         read_linear(&row->embedding.of_features, "embed_value.linear", network.features, dim);
         network.spread = tensor_of(EXACT, "values.spread", 0, 0, 0)->values;
-        if (config.centred) read_prediction();
+        if (config.centred) read_sums(&network.prediction, "values.prediction.coefficients", 1);
+        if (config.activity) read_sums(&network.activity, "values.activity.coefficients", 2);
     } else
         row->embedding.table = matrix("embed_value.table", (uint64_t)config.num_values, dim);
     row->head_norm = read_norm("head.0");
@@ -913,7 +925,8 @@ static void prepare(uint64_t images) {
     uint64_t window = 0, values = product(config.positions, config.channels);
     network.images = images;
     network.values = take(product(images, values), sizeof(uint16_t));
-    network.codes = take(product(images, values), sizeof(uint32_t));
+    network.codes = take(product(images, values), sizeof(uint64_t));
+    if (config.activity) network.sizes = take(product(images, values), sizeof(uint16_t));
     for (int level = 0; level < config.axes - 1; level++) {
         Outer *outer = &network.outers[level];
         uint64_t rows = product(images, network.slab[level + 1]);
@@ -944,6 +957,7 @@ static void prepare(uint64_t images) {
     row->mixture = (Mixture){.count = config.num_values, .table = logistic_table};
     if (!config.ordinal) return;
     row->mixture.mixtures = (uint64_t)config.mixtures;
+    row->mixture.activity = (uint64_t)config.activity;
     row->mixture.unit = *network.spread;
     row->mixture.max_log_precision = config.max_log_precision;
     row->mixture.precisions = floats(row->mixture.mixtures);
@@ -959,8 +973,8 @@ static uint64_t data_index(uint64_t channel, uint64_t position) {
     return position;
 }
 
-/* Find the neighbours of a value of the data; return its coefficients. */
-static const int64_t *find_neighbours(uint64_t index) {
+/* Find the neighbours of a value of the data, and their coefficients. */
+static void find_neighbours(NeighbourSums *sums, uint64_t index) {
     int axes = config.data_axes;
     uint64_t at[MAX_AXES + 1], pattern = 0, rest = index / config.data_channels;
     at[axes] = index % config.data_channels;
@@ -969,30 +983,39 @@ static const int64_t *find_neighbours(uint64_t index) {
         rest /= config.data_shape[axis];
         pattern |= (uint64_t)(at[axis] == 0) << axis;
     }
-    for (int n = 0; n < network.neighbours; n++) {
-        const int *offset = network.offsets[n];
+    for (int n = 0; n < sums->count; n++) {
+        const int *offset = sums->offsets[n];
         uint64_t found = 0;
         for (int axis = 0; axis <= axes; axis++) {
             int64_t size = (int64_t)(axis == axes ? config.data_channels : config.data_shape[axis]);
             int64_t here = (int64_t)at[axis] + offset[axis];
             found = found * (uint64_t)size + (uint64_t)(here < 0 ? 0 : here < size ? here : size - 1);
         }
-        network.neighbour[n] = found;
+        sums->neighbours[n] = found;
     }
-    return network.coefficients + (pattern * config.data_channels + at[axes]) * (uint64_t)(network.neighbours + 1);
+    sums->here = sums->coefficients + (pattern * config.data_channels + at[axes]) * (uint64_t)(sums->count + 1);
 }
 
-static int64_t predict(const int64_t *coefficients, const uint16_t *values) {
-    uint64_t sum = (uint64_t)coefficients[network.neighbours];
-    for (int n = 0; n < network.neighbours; n++)
-        sum += (uint64_t)coefficients[n] * values[network.neighbour[n]];
-    if (sum >> 63) return 0;
-    int64_t last = config.num_values - 1, predicted = (int64_t)(sum >> 24);
-    return predicted < last ? predicted : last;
+static uint64_t sum_of_neighbours(const NeighbourSums *sums, const uint16_t *numbers) {
+    uint64_t sum = (uint64_t)sums->here[sums->count];
+    for (int n = 0; n < sums->count; n++)
+        sum += (uint64_t)sums->here[n] * numbers[sums->neighbours[n]];
+    return sum;
+}
+
+/* Where a value is expected: see `centre_on`. */
+static int64_t expected_value(const uint16_t *values, const uint16_t *sizes) {
+    int64_t count = config.num_values;
+    if (!config.centred) return (count - 1) / 2;
+    uint64_t sum = sum_of_neighbours(&network.prediction, values);
+    int64_t predicted = sum >> 63 ? 0 : (int64_t)(sum >> 24);
+    predicted = predicted < count - 1 ? predicted : count - 1;
+    if (!config.activity) return predicted;
+    return predicted + count * (int64_t)level_of_sum(sum_of_neighbours(&network.activity, sizes), (uint64_t)count);
 }
 
 /* Write what the convolution reads of a code: a number of a table, or four that a linear layer makes of features. */
-static void write_numbers(const Embedding *of_codes, uint32_t code, float *numbers) {
+static void write_numbers(const Embedding *of_codes, uint64_t code, float *numbers) {
     float features[MAX_FEATURES];
     if (of_codes->table) *numbers = of_codes->table[code];
     if (of_codes->table) return;
@@ -1034,22 +1057,25 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
         uint64_t rows = network.images - first < GROUP ? network.images - first : GROUP;
         for (uint64_t i = 0; i < length; i++) {
             for (uint64_t b = 0; b < rows; b++) {
-                const uint32_t *codes = network.codes + ((first + b) * config.channels + channel) * config.positions;
+                const uint64_t *codes = network.codes + ((first + b) * config.channels + channel) * config.positions;
                 load_context(context, first + b, length, i, 1, network.x + b * dim);
                 if (i) add_embedding(&row->embedding, codes[base + i - 1], network.x + b * dim);
             }
             position_outputs(row, network.x, rows, i, &network.memory);
             uint64_t index = data_index(channel, base + i);
-            const int64_t *coefficients = config.centred ? find_neighbours(index) : NULL;
+            if (config.centred) find_neighbours(&network.prediction, index);
+            if (config.activity) find_neighbours(&network.activity, index);
             for (uint64_t b = 0; b < rows; b++) {
-                uint16_t *values = network.values + (first + b) * all;
+                uint64_t start = (first + b) * all;
+                uint16_t *values = network.values + start, *sizes = network.sizes ? network.sizes + start : NULL;
                 const float *logits = network.memory.logits + b * row->head.outputs;
-                uint32_t code = 0;
-                row->mixture.centre = coefficients ? predict(coefficients, values) : (config.num_values - 1) / 2;
-                values[index] = (uint16_t)read_value(logits, &row->mixture, network.memory.numbers, &network.stream);
-                if (coefficients) code = (uint32_t)row->mixture.centre * (uint32_t)config.num_values;
+                int64_t expected = expected_value(values, sizes);
+                centre_on(&row->mixture, expected);
+                int64_t value = read_value(logits, &row->mixture, network.memory.numbers, &network.stream);
+                values[index] = (uint16_t)value;
+                if (sizes) sizes[index] = (uint16_t)llabs(value - row->mixture.centre);
                 network.codes[((first + b) * config.channels + channel) * config.positions + base + i] =
-                    code + values[index];
+                    (uint64_t)value + (config.centred ? (uint64_t)(expected * config.num_values) : 0);
             }
             check_stream(&network.stream);
         }
@@ -1119,7 +1145,7 @@ static void walk(uint64_t channel, int level, uint64_t base, const float *contex
         walk(channel, level + 1, start, outer->below);
         if (i + 1 == config.shape[level] || !outer->layers) continue;
         for (uint64_t b = 0; b < network.images; b++) {
-            const uint32_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
+            const uint64_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
             float *x = outer->upper + b * slab * dim;
             memcpy(x, outer->here + b * slab * dim, (size_t)(slab * dim) * sizeof(float));
             for (uint64_t s = 0; s < slab; s++) {
@@ -1144,7 +1170,7 @@ static void encode_channels(uint64_t channel) {
             float *to = seen + p * inputs;
             memset(to, 0, (size_t)inputs * sizeof(float));
             for (uint64_t c = 0; c < channel; c++) {
-                uint32_t code = network.codes[(b * config.channels + c) * positions + p];
+                uint64_t code = network.codes[(b * config.channels + c) * positions + p];
                 if (config.ordinal)
                     write_features(&network.rows.embedding, code, to + c * network.features);
                 else

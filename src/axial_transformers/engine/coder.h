@@ -101,7 +101,7 @@ static float level_logarithm(uint64_t level) {
 
 /* The level of a sum of sizes in units of 2^-24, for values below `count`. */
 static uint64_t level_of_sum(uint64_t sum, uint64_t count) {
-    uint64_t sixteenths = LARGER(sum >> 20, 8), octave = 0, most = count << 4;
+    uint64_t sixteenths = sum >> 63 ? 8 : LARGER(sum >> 20, 8), octave = 0, most = count << 4;
     sixteenths = SMALLER(sixteenths, most);
     while (sixteenths >> octave >= 16)
         octave++;

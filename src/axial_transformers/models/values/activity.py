@@ -1,8 +1,8 @@
 """The size of a difference from the prediction that earlier neighbours lead to expect, by integer arithmetic.
 
 size  = sum_i weight_i |difference of neighbour i| + constant, weights >= 0
-level = 8 (e - 3) + floor(16 size / 2^(e - 3)) - 8, where 2^e <= 16 size < 2^(e + 1): eight levels an octave, from 1/2 on
-scale = the middle of a level's sizes
+level = 8 (e - 3) + floor(s / 2^(e - 3)) - 8, s = floor(16 size), 2^e <= s < 2^(e + 1): eight levels an octave
+scale = the middle of a level's sizes, from 1/2 on
 
 Differences are large at edges and in textures, and small on smooth ground: a distribution whose widths are multiples of
 the scale need not learn that. Neighbours are at most two steps away, or earlier channels. The weights are fitted to the

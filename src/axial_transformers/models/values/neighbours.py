@@ -102,8 +102,9 @@ class NeighbourSum(nn.Module):
         targets: Integer[Tensor, "n *a c"],
         solve: Callable[[Float[Tensor, "m i"], Float[Tensor, " m"]], Float[Tensor, " i"]],
     ) -> None:
-        """Set the coefficients of each pattern and channel to what `solve` returns for its neighbours, 1, and targets."""
-        seen = torch.stack([self.neighbours(x, offset) for offset in self.offsets] + [torch.ones_like(x)], dim=-1)
+        """Set the coefficients of each pattern and channel to what `solve` returns of neighbours, ones, and targets."""
+        neighbours = [self.neighbours(x, offset) for offset in self.offsets]
+        seen = torch.stack([*neighbours, torch.ones_like(x)], dim=-1)
         patterns = self.patterns()
         for pattern in patterns.unique().tolist():
             here = patterns == pattern
