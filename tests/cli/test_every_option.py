@@ -104,6 +104,7 @@ APART = {
     "model.levels": "-1 0 9 --model.lowest -1 --model.num-values 3",
     "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2",
     "model.values": "ordinal", "model.centred": "--model.values ordinal",
+    "model.activity": "--model.values ordinal --model.centred",
 }  # fmt: skip
 """Settings that need others."""
 

@@ -72,6 +72,7 @@ class ModelOfData(AxialTransformerConfig):
 OF_DATA = (
     "data.size", "data.cut", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
     "model.lowest", "model.levels", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
+    "model.activity",
     "model.convolution", "model.outer_layers", "model.dim", "model.heads", "training.steps", "training.batch_size",
     "training.head_learning_rate", "training.label_dropout", "validate_on", "samples",
 )  # fmt: skip
@@ -180,6 +181,7 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
             "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
         }
     )
+    run = run.decided({"model.activity": run.model.centred})
     if len(examples.shape) >= 3:
         run = run.decided({"training.steps": 3_000, "samples": 4})
     if isinstance(run.model, ModelOfData):
