@@ -218,8 +218,11 @@ class LineAttention(nn.Module):
         dtype = weight.dtype
         if dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
-        lines = weight.new_empty(batch * prod(slab), self.kv_heads, length, 0, dtype=dtype)
-        return KeyValueCache(*(lines.new_empty(*lines.shape[:3], width // self.kv_heads) for width in self.widths[1:]))
+        lines = batch * prod(slab), self.kv_heads, length
+        keys, values = (
+            torch.empty(*lines, width // self.kv_heads, dtype=dtype, device=weight.device) for width in self.widths[1:]
+        )
+        return KeyValueCache(keys, values)
 
     def step(
         self,
