@@ -340,7 +340,7 @@ class TiedAxialAttention(LineAttention):
         self.packed = False
 
     def _attend(self, call: AttentionCall) -> Tensor:
-        tied = input_axis(call.q[..., 0], self.tied, self.heads)
+        tied = input_axis(call.q.flatten(-2), self.tied, call.q.shape[-2:].numel())
         return tied_axial_attention(
             call.q, call.k, call.v, call.axis, tied, key_mask=call.key_mask, attn_bias=call.bias
         )
