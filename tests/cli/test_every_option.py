@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from axial_transformers.cli import GROUPS, app, options
+from axial_transformers.cli import COMMANDS, app, command_options, options
 from axial_transformers.cli.options import READING, OfModel, Reading
 from axial_transformers.cli.train import requested
 from tests.conftest import Axial
 
-OPTIONS = {name: each for group in GROUPS.values() for name, each in group.items() if each}
+OPTIONS = {name: command_options(name) for name in COMMANDS if name != "train"}
 
 
 @pytest.mark.parametrize("command", OPTIONS)

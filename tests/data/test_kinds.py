@@ -9,7 +9,10 @@ from axial_transformers.wording import counted, plural
 
 
 def kind(*shape: int, channels: int = 1, num_values: int = 256, ordered: bool = False, axes: str | None = None) -> str:
-    return kind_of(SimpleNamespace(shape=shape, channels=channels, num_values=num_values, has_order=ordered), axes)
+    described = SimpleNamespace(
+        shape=shape, channels=channels, lowest=0, highest=num_values - 1, num_values=num_values, has_order=ordered
+    )
+    return kind_of(described, axes)
 
 
 @pytest.mark.parametrize(

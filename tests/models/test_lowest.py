@@ -100,3 +100,12 @@ def test_values_between_the_levels_are_refused(value):
 def test_levels_are_ascending_and_as_many_as_values(fields):
     with pytest.raises(ValueError, match=r"model\.levels"):
         small_config((2, 3), **FEW | fields)
+
+
+def test_unknown_positions_may_hold_any_number():
+    model = random_model(small_config((3, 4), 1, "channels", **FEW), torch.float32)
+    x = torch.full((1, 3, 4, 1), 41)
+    x[:, 1:] = 7
+    filled = complete(model, x, rows=1, seed=0)
+    assert torch.equal(filled, complete(model, torch.where(x == 7, 0, x), rows=1, seed=0))
+    assert set(filled.unique().tolist()) <= {*LEVELS}

@@ -53,6 +53,27 @@ def test_the_authors_weights_give_the_authors_numbers(name):
     torch.testing.assert_close(model(images), torch.tensor(case["train"]), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_weights_of_other_heads_go_where_they_belong(heads):
+    case = PUBLISHED["tiny"]
+    rng = np.random.default_rng(0)
+    state = {}
+    for name, shape in case["shapes"].items():
+        if "bn_similarity" in name:
+            shape = [3 * heads]
+        elif name.endswith("relative"):
+            shape = [shape[0] * 8 // heads, shape[1]]
+        state[name] = normal(rng, name, shape)
+    config = AxialResNetConfig(blocks=tuple(case["blocks"]), width=case["width"], num_classes=10, heads=heads)
+    model = AxialResNet(config)
+    for name in [name for name in state if name.endswith("running_var")]:
+        state[name.replace("running_var", "num_batches_tracked")] = torch.tensor(0)
+    load_axial_deeplab(model, state)
+    ours = model.state_dict()
+    terms = [ours[f"stages.0.0.height.normalise.of_terms.{term}.weight"] for term in range(3)]
+    assert torch.equal(torch.cat(terms), state["layer1.0.hight_block.bn_similarity.weight"])
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -17,10 +17,12 @@ from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, of_own_data, tiled
 from axial_transformers.recipes.custom import block_of, kind_of_values
+from axial_transformers.recipes.for_archive import prepare_for_archive
 from axial_transformers.recipes.prepare import decide_cut, decide_model, prepare
 from axial_transformers.training import read_run
 from axial_transformers.training.costs import parameters, step_costs, training_flops
 from axial_transformers.training.optimizer import learning_rate
+from axial_transformers.training.trained_model import check_values
 from tests.conftest import TINY, Axial
 from tests.launching import fork
 
@@ -290,9 +292,9 @@ def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples()
 
 
 def few_of_many(count: int) -> np.ndarray:
-    """Values [12, 8, 8, 1] of a smooth picture, of which `count` occur between -20,000 and 20,000."""
+    """Values [60, 8, 8, 1] of smooth pictures, of which `count` occur between -20,000 and 20,000."""
     row = np.linspace(0, 1, 8)
-    smooth = row[:, None] * row + np.random.default_rng(0).normal(0, 0.1, (12, 8, 8))
+    smooth = row[:, None] * row + np.random.default_rng(0).normal(0, 0.2, (60, 8, 8))
     ranks = (smooth.clip(0, 1) * (count - 1)).round()
     return (ranks * (40_000 / (count - 1)) - 20_000).round().astype(np.int16)[..., None]
 
@@ -311,7 +313,7 @@ def test_few_of_many_values_are_coded_by_their_ranks(tmp_path, monkeypatch, capl
     assert prepare(requested(["few.npy", "--data.num-values", "45000"])[0]).run.model.levels is None
 
 
-@pytest.mark.parametrize("count", [120, 400])
+@pytest.mark.parametrize("count", [1200, 4000])
 def test_values_that_are_seldom_seen_again_are_coded_as_they_are(count, tmp_path, monkeypatch):
     """A new file would hold others."""
     monkeypatch.chdir(tmp_path)
@@ -331,3 +333,36 @@ def test_a_scan_that_a_tool_saved_again_is_coded_by_ranks(tmp_path, monkeypatch)
     assert model.num_values == len(model.levels or ()) == 300
     assert model.highest - model.lowest > 60_000
     assert prepare("a.nii").run.model.levels is None
+
+
+def test_values_beyond_the_last_blocks_count(tmp_path, monkeypatch):
+    """The last row, column and slice belong to no block."""
+    nibabel = pytest.importorskip("nibabel")
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(0).integers(0, 300, (25, 33, 33)).astype(np.int16) * 100
+    values[24, 32] = 31_000
+    values[:, 32, 32] = 12_345
+    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), "a.nii")
+    levels = prepare("a.nii").run.model.levels
+    assert levels is not None
+    assert {12_345, 31_000} < {*levels}
+    assert levels == prepare_for_archive("a.nii", Path("a.run"), {}, force=True).prepared.run.model.levels
+
+
+def test_a_value_that_occurs_once_lets_expect_others_but_not_in_an_archive(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = few_of_many(30)
+    values[5, 3, 3] = 77
+    np.save("few.npy", values)
+    assert prepare("few.npy").run.model.levels is None
+    assert 77 in (prepare_for_archive("few.npy", Path("few.run"), {}, force=True).prepared.run.model.levels or ())
+
+
+def test_data_with_other_values_than_the_levels_are_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("few.npy", few_of_many(30))
+    model = prepare("few.npy").run.model
+    np.save("other.npy", other := few_of_many(30).clip(-19_990, 19_999))
+    with pytest.raises(ValueError, match=r"other.*-19990"):
+        check_values(load("other.npy", split="all"), model, "other.npy")
+    assert other.min() == -19_990

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import huggingface_hub
@@ -138,3 +140,9 @@ def test_without_a_network_the_last_copy_is_read_and_all_else_is_one_line(
         here = "no folder alice/x here; " * (words[0] == "sample")
         reason = r"alice/x: the hub cannot be reached \(Connect\w+\): check the network and HF_ENDPOINT"
         assert re.fullmatch(f"axial {words[0]}: {here}{reason}", err.splitlines()[-1])
+
+
+def test_the_address_needs_no_import_before_it():
+    code = "from axial_transformers.storage.hub import address; print(address('a/b'))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip().endswith("/a/b")

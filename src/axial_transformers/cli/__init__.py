@@ -50,7 +50,9 @@ def app(command: str | None = None) -> App:
         title = Group.create_ordered(group)
         for name in names:
             if name in wanted:
-                parser = make_parser(_options(name), name, version_flags=(), group=title, sort_key=COMMANDS.index(name))
+                parser = make_parser(
+                    command_options(name), name, version_flags=(), group=title, sort_key=COMMANDS.index(name)
+                )
                 whole.command(parser)
     whole.register_install_completion_command()
     return whole
@@ -60,7 +62,7 @@ def _module(command: str) -> Any:
     return import_module(f"{__name__}.{command.replace('-', '_')}")
 
 
-def _options(command: str) -> Any:
+def command_options(command: str) -> Any:
     """Return the options of a command; those of `train` depend on what it trains."""
     module = _module(command)
     if command == "train":

@@ -138,6 +138,12 @@ class Blocks(LazyArray):
                 values = array[(rows, *map(slice, others, ends))]
                 yield np.ascontiguousarray(integers(values, self.range)).data
 
+    def whole(self) -> Iterator[NDArray[np.integer]]:
+        """Yield the values of all arrays, also beyond the last blocks."""
+        for array in self.arrays:
+            for rows in _rows(array, 0, array.shape[0]):
+                yield integers(np.asarray(array[rows]), self.range)
+
     def located(self, number: int) -> tuple[int, tuple[np.integer, ...]]:
         """Return the number of a block's array, and its place among the blocks of that."""
         array = int(np.searchsorted(self._starts, number, side="right")) - 1

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from json.encoder import encode_basestring_ascii
@@ -20,6 +20,7 @@ from axial_transformers.data.value_range import BYTES, TYPES, ValueRange
 MAX_CLASSES = 1 << 16
 MAX_LISTED = 200
 """Characters of a list of classes in a message."""
+COUNTED_AT_ONCE = 1 << 20
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
 
@@ -164,9 +165,21 @@ class Examples:
         """Number of classes of the source; None without labels."""
         return None if self.class_names is None else len(self.class_names)
 
-    def contents(self) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of all values that training may see, which a fingerprint covers."""
-        return self.values.contents() if isinstance(self.values, LazyArray) else read_bytes(self.values)
+    def value_counts(self, known: ValueRange) -> NDArray[np.int64] | None:
+        """Return how often each value of a range occurs [V], also where blocks leave out the ends of their arrays.
+
+        None for values that are read on demand.
+        """
+        arrays = self.values.whole() if isinstance(self.values, LazyArray) else self.values
+        if arrays is None:
+            return None
+        counts = np.zeros(known.num_values, np.int64)
+        for array in arrays:
+            numbers = np.ascontiguousarray(array).reshape(-1)
+            for start in range(0, len(numbers), COUNTED_AT_ONCE):
+                some = numbers[start : start + COUNTED_AT_ONCE].astype(np.int64)
+                counts += np.bincount(some - known.low, minlength=known.num_values)
+        return counts
 
     @cached_property
     def fingerprint(self) -> str:
@@ -188,7 +201,8 @@ class Examples:
             digest.update((separator + encode_basestring_ascii(name)).encode())
             separator = ", "
         digest.update(b"], " + json.dumps(facts)[1:].encode() + b"\0")
-        for content in self.contents():
+        values = self.values
+        for content in values.contents() if isinstance(values, LazyArray) else read_bytes(values):
             digest.update(content)
         return digest.hexdigest()
 

@@ -47,7 +47,10 @@ class PartOfSource(NamedTuple):
             if not self.files:
                 return [self.prefix + key for key in keys]
             places = {str(path.resolve()): name for name, path in self.files}
-            return [f"{places[url]}#{key}" for url, key in zip(self.dataset["__url__"][:], keys)]
+            if "__url__" not in self.dataset.features:
+                return [self.prefix + key for key in keys]
+            urls = self.dataset["__url__"][:]
+            return [f"{places[url]}#{key}" if url in places else self.prefix + key for url, key in zip(urls, keys)]
         counts = [(self.prefix, len(self.dataset))]
         if self.files:
             parquet = import_module("pyarrow.parquet")

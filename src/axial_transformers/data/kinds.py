@@ -29,14 +29,15 @@ def kind_of(model: Any, letters: str | None = None) -> str:
     """Return what an example is called, one of `KINDS`.
 
     Args:
-        model: the configuration of a model of the data: its shape, channels, num_values and has_order.
+        model: the configuration of a model of the data: its shape, channels, lowest, highest and has_order.
         letters: of the axes, as in `DataConfig.axes`.
     """
     stated, shape, axes = {*(letters or "")} - {*"NC"}, model.shape, len(model.shape)
+    width = model.highest - model.lowest + 1
     numbers = model.has_order
-    symbols = not numbers and model.num_values > _BYTE
+    symbols = not numbers and width > _BYTE
     if axes > 2 and (stated or not symbols):
-        return "clip" if is_clip(axes, model.num_values, letters) else "volume"
+        return "clip" if is_clip(axes, width, letters) else "volume"
     narrow = model.channels == 1 and min(shape) <= NARROW and max(shape) >= 4 * min(shape)
     if axes == 2 and ("H" in stated or not (narrow or symbols or stated)):
         return "image"

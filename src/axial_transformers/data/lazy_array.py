@@ -63,6 +63,10 @@ class LazyArray(ABC):
         part.shape = (len(part.numbers), *self.shape[1:])
         return part
 
+    def whole(self) -> Iterator[NDArray[np.integer]] | None:
+        """Return all values of the source, also those of other parts; None if they would have to be read."""
+        return None
+
     def contents(self) -> Iterator[bytes | memoryview]:
         """Yield what a fingerprint covers."""
         return read_bytes(self)

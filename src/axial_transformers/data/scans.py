@@ -77,9 +77,8 @@ def with_axes(path: str | Path, scan: Scan, axes: str | None) -> Scan:
     stated = scan.axes
     if axes is not None and axes != stated.replace("C", ""):
         if len(axes) != len(shape):
-            raise ParsingError(
-                f"{path} has shape {shape} and axes {stated}, not those of data.axes={axes}: name all of them"
-            )
+            wrong = f"{path} has shape {shape} and axes {stated}, not those of data.axes={axes}"
+            raise ParsingError(f"{wrong}: name all of them" + ("" if "?" in stated else f", as in data.axes={stated}"))
         stated = axes
     elif "?" in stated and len(stated) == len(shape):
         ways = {"?HW": "DHW or CHW", "T?HW": "TDHW or TCHW"}.get(stated, "TDHWC or TCDHW")

@@ -58,42 +58,28 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
         marks, cells = _read_cells(path, decimal)
     titled = not any(_NUMBER.fullmatch(_with_point(cell, mark)) for cell in cells[0] for mark in marks)
     titles = cells[0].tolist() if titled else [f"column {i + 1}" for i in range(cells.shape[1])]
-    body = cells[titled:]
-    kept = np.ones(len(body), np.bool_)
     classes: NDArray[Any] | None = None
     columns: list[_Column] = []
     others: list[str] = []
-    for title, column in zip(titles, body.T):
+    for title, column in zip(titles, cells[titled:].T):
         if title == label_column:
             classes = column
-            kept &= _is_known(column)
             continue
         numbers = None if _TIMES.search(title) else _read_numbers(f"{path}: column {title}", column, marks)
         if numbers is None:
             others.append(title)
         else:
             columns.append(_Column(title if titled else "", *numbers))
-            kept &= np.isfinite(columns[-1].numbers)
     if label_column is not None and classes is None:
         say(f"{path} has no column {label_column}, which data.label_column names: its rows have no classes")
-    if not columns or not kept.any():
+    kept = _rows_without_gap(columns, classes)
+    if not kept.any():
         raise ParsingError(f"{path} has no column of numbers, or a gap in each row: its shape is {list(cells.shape)}")
     if others:
         say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
     if not kept.all():
-        say(f"{path}: left out, {counted(len(body) - int(kept.sum()), 'row')} with a gap")
-    if classes is not None:
-        are_numbers = all(map(str.isdecimal, classes[kept]))
-        classes = classes[kept].astype(np.int64 if are_numbers else str)
-    is_whole = all(column.kind == "int" for column in columns)
-    return Table(
-        values=np.stack([column.numbers for column in columns], axis=1)[kept].astype(
-            np.int64 if is_whole else np.float64
-        ),
-        columns=tuple((column.title, column.kind) for column in columns),
-        numbers=np.flatnonzero(kept),
-        classes=classes,
-    )
+        say(f"{path}: left out, {counted(len(kept) - int(kept.sum()), 'row')} with a gap")
+    return _join_columns(columns, classes, kept)
 
 
 class _Column(NamedTuple):
@@ -102,6 +88,29 @@ class _Column(NamedTuple):
     """int or float."""
     numbers: NDArray[np.float64]
     """NaN for gaps."""
+
+
+def _rows_without_gap(columns: Sequence[_Column], classes: NDArray[Any] | None) -> NDArray[np.bool_]:
+    """Return which rows have a number in each column, and a class if there are classes; of no column, none."""
+    if not columns:
+        return np.zeros(1, np.bool_)
+    kept = np.asarray(np.isfinite([column.numbers for column in columns]).all(axis=0))
+    return kept if classes is None else kept & _is_known(classes)
+
+
+def _join_columns(columns: Sequence[_Column], classes: NDArray[Any] | None, kept: NDArray[np.bool_]) -> Table:
+    """Return the table of some rows; classes are numbers if all are."""
+    if classes is not None:
+        are_numbers = all(map(str.isdecimal, classes[kept]))
+        classes = classes[kept].astype(np.int64 if are_numbers else str)
+    is_whole = all(column.kind == "int" for column in columns)
+    values = np.stack([column.numbers for column in columns], axis=1)[kept]
+    return Table(
+        values=values.astype(np.int64 if is_whole else np.float64),
+        columns=tuple((column.title, column.kind) for column in columns),
+        numbers=np.flatnonzero(kept),
+        classes=classes,
+    )
 
 
 def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, str]]) -> None:

@@ -155,7 +155,8 @@ def complete(  # noqa: PLR0913
         raise ValueError(f"label and cond must be of the {len(known)} examples of known, not of {sorted(lengths)}")
     sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
     conditioning = Conditioning(label, cond).repeated(count)
-    known = known.long().repeat_interleave(count, dim=0)
+    known = known.long().masked_fill(~known_positions.to(known.device), model.config.lowest)
+    known = known.repeat_interleave(count, dim=0)
     return _sampled(model, sampler, known, known_positions, conditioning, noise, seed, first, compile, progress)
 
 

@@ -1,4 +1,4 @@
-"""The predictions (`models.linear_prediction`) of values along a row, which follow from values chosen before."""
+"""The predictions (`models.values.linear_prediction`) of values along a row, which follow from values chosen before."""
 
 from collections.abc import Iterator
 from itertools import repeat

@@ -78,10 +78,10 @@ def _converted(
     """Return what our tensor of a name takes of theirs; a tensor that does not fit keeps a wrong shape."""
     if tensor.ndim > own.ndim > 0:  # kernels of 1 x 1
         tensor = tensor.flatten(own.ndim - 1)
-    if tensor.ndim == 0 or len(tensor) % 4:
+    if tensor.ndim == 0:
         return tensor
     *_, module, kind = name.split(".")
-    if kind.endswith("_table"):
+    if kind.endswith("_table") and tensor.ndim == 2:
         query, key, value = tensor.T[:, None].tensor_split([len(tensor) // 4, len(tensor) // 2], dim=-1)
         return {"query_table": query.flip(0), "key_table": key, "value_table": value.flip(0)}[kind]
     if module in ("qkv", "of_qkv") and len(tensor) == len(own):

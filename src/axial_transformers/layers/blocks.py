@@ -192,9 +192,9 @@ def block_matrices(module: nn.Module) -> dict[Tensor, int]:
     counts: dict[Tensor, int] = {}
     for block in _transformer_blocks(module):
         attention = block.attention.attention
-        for module in block.modules():
-            if isinstance(module, nn.Linear):
-                counts[module.weight] = 1
+        for child in block.modules():
+            if isinstance(child, nn.Linear):
+                counts[child.weight] = 1
         if len(set(attention.widths)) == 1:
             counts[attention.qkv.weight] = 3
     return counts

@@ -218,8 +218,11 @@ class LineAttention(nn.Module):
         dtype = weight.dtype
         if dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
-        lines = weight.new_empty(batch * prod(slab), self.kv_heads, length, 0, dtype=dtype)
-        return KeyValueCache(*(lines.new_empty(*lines.shape[:3], width // self.kv_heads) for width in self.widths[1:]))
+        lines = batch * prod(slab), self.kv_heads, length
+        keys, values = (
+            torch.empty(*lines, width // self.kv_heads, dtype=dtype, device=weight.device) for width in self.widths[1:]
+        )
+        return KeyValueCache(keys, values)
 
     def step(
         self,
@@ -337,7 +340,7 @@ class TiedAxialAttention(LineAttention):
         self.packed = False
 
     def _attend(self, call: AttentionCall) -> Tensor:
-        tied = input_axis(call.q[..., 0], self.tied, self.heads)
+        tied = input_axis(call.q.flatten(-2), self.tied, call.q.shape[-2:].numel())
         return tied_axial_attention(
             call.q, call.k, call.v, call.axis, tied, key_mask=call.key_mask, attn_bias=call.bias
         )

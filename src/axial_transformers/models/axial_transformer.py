@@ -212,10 +212,9 @@ class AxialTransformer(nn.Module):
         return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return values of the data from 0, int64 on the model's device: x - lowest, or ranks among `levels`.
+        """Return values of the data from 0, int64 on the model's device: x - lowest, or ranks; checked on the CPU only.
 
-        All that is inside counts values from 0; `to_data` returns those of the data. Values without levels are checked
-        on the CPU only.
+        All that is inside counts values from 0; `to_data` returns those of the data.
         """
         config = self.config
         if not x.is_meta:
@@ -231,9 +230,10 @@ class AxialTransformer(nn.Module):
         if x.device.type == "cpu" and x.numel() and (values.min() < config.lowest or values.max() > config.highest):
             found = f"{values.min().item()}..{values.max().item()}"
             raise ValueError(f"x must be in {config.lowest}..{config.highest}; found {found}")
-        values = values if values.device == device else x.to(device).long()
         if config.levels and not values.is_meta:
-            return ranks_among(config.levels, values)
+            values = ranks_among(config.levels, values)
+            return values if values.device == device else values.to(device)
+        values = values if values.device == device else x.to(device).long()
         return values - config.lowest if config.lowest else values
 
     def to_data(self, values: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
@@ -327,9 +327,11 @@ class AxialTransformer(nn.Module):
 
 
 def ranks_among(levels: Sequence[int], values: Integer[Tensor, "*s"]) -> Integer[Tensor, "*s"]:
-    """Return the ranks of values among ascending levels, int64; ValueError for a value that is none of them."""
+    """Return the ranks of values among ascending levels, int64; on the CPU, ValueError for one that is none of them."""
     known = torch.tensor(levels, device=values.device)
     ranks = torch.searchsorted(known, values.contiguous()).clamp_(max=len(levels) - 1)
+    if values.device.type != "cpu":
+        return ranks
     others = values[known[ranks] != values]
     if len(others):
         raise ValueError(f"x holds {others[0].item()}, which is none of the {len(levels):,} values in model.levels")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAXIMUM = 1 << 20
 """A damaged file must not allocate without limit."""
 MAX_VALUES = 1 << 16
+MAX_LEVELS = 1 << 12
 MAX_AXES = 8
 MAX_LAYERS = 1024
 ORDERED = ("ordinal",)
@@ -120,6 +121,7 @@ class AxialTransformerConfig:
         odd = self.dim // self.heads % 2
         ends = f"{self.lowest}..{self.highest}"
         if self.levels is not None:
+            _require(len(self.levels) <= MAX_LEVELS, f"model.levels are {len(self.levels):,}, more than {MAX_LEVELS:,}")
             ascending = all(low < high for low, high in pairwise(self.levels))
             _require(
                 len(self.levels) == self.num_values and self.levels[0] == self.lowest and ascending,

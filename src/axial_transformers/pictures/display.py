@@ -53,6 +53,8 @@ class Look:
     """The position that slices go through. None: the middle."""
     grid: Grid | None = None
     """The floats that values are of, for the axes of line plots."""
+    modelled: int | None = None
+    """Values that the model knows, if these are not all of them."""
     series: bool = False
     """Examples of two axes are measurements over time, which is the longer axis: a line for each."""
 
@@ -72,7 +74,8 @@ class Look:
         grid = getattr(described, "grid", None)
         series = kind_of(described, axes) == "series"
         width = described.highest - described.lowest + 1
-        return cls(width, described.lowest, axes=axes, grid=grid and Grid(*grid), series=series)
+        look = cls(width, described.lowest, axes=axes, grid=grid and Grid(*grid), series=series)
+        return replace(look, modelled=described.num_values)
 
     def over_time(self, positions: NDArray[Any]) -> NDArray[Any]:
         """Return a series [N, *A, 1] of two axes as sequences [N, L, channels]; other positions as they are."""

@@ -149,7 +149,7 @@ def heat_map(
     columns = 2 if axes == 2 else 1
     scale = enlargement(columns * plain.shape[2], 2 // columns * plain.shape[1])
     page = Image.fromarray(contact_sheet(np.concatenate([plain, heated]), columns, scale, image_gap(scale)))
-    return with_scale(page, hottest(look.num_values))
+    return with_scale(page, hottest(look))
 
 
 def under_examples(
@@ -181,12 +181,12 @@ def under_examples(
     for strip in strips:
         page.alpha_composite(strip.convert("RGBA"), ((page.width - strip.width) // 2, top))
         top += strip.height
-    return with_scale(page.convert("RGB"), hottest(look.num_values))
+    return with_scale(page.convert("RGB"), hottest(look))
 
 
-def hottest(num_values: int) -> int:
+def hottest(look: Look) -> int:
     """Return the bits of a uniform guess, rounded up."""
-    return math.ceil(math.log2(num_values))
+    return math.ceil(math.log2(look.modelled or look.num_values))
 
 
 def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
@@ -196,7 +196,7 @@ def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
     if look.is_volume(axes):
         page = joined([heat_colours(slices, look) for slices in look.parts(bits, axes)])
         return with_alpha(page[..., :3])
-    levels = bits.mean(axis=-1) / hottest(look.num_values)
+    levels = bits.mean(axis=-1) / hottest(look)
     if axes == 3:
         levels = in_a_strip(levels)
     if axes == 1:

@@ -1,7 +1,7 @@
 """The recipe for any other data: its model has the shape of the data."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from axial_transformers.data.config import is_hub_dataset
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.config import ORDERED
+from axial_transformers.models.config import MAX_LEVELS, ORDERED
 from axial_transformers.training import RunConfig, TrainConfig
 
 if TYPE_CHECKING:  # recipes are listed without torch
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # recipes are listed without torch
     from numpy.typing import NDArray
 
     from axial_transformers.data import Examples
-    from axial_transformers.data.value_range import ValueRange
 
 log = logging.getLogger("axial_transformers")
 
@@ -43,7 +42,7 @@ BYTES_OF_WEIGHT = 0.5
 """Bytes that a rounded weight takes in an archive, about: 0.25 to 0.8 in those that were measured."""
 SHARE_OF_MODEL = 0.05
 """What the weights of a model for an archive may take, of the bytes of the best other codec. Chosen from few runs."""
-MIN_RANGE, MAX_LEVELS, WIDER, OFTEN = 256, 4096, 4, 16
+MIN_RANGE, WIDER, OFTEN = 256, 4, 16
 """Values are coded by their ranks in a range of more than MIN_RANGE values, if at most MAX_LEVELS and 1 / WIDER of the
 range occur, and each OFTEN times on average. Not measured."""
 LOOKED_AT = 1 << 18
@@ -280,44 +279,33 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
     return "categorical", f"values are symbols: {why}"
 
 
-def with_levels(run: RunConfig, asked: RunConfig, parts: "Iterable[Examples]") -> RunConfig:
+def with_levels(run: RunConfig, asked: RunConfig, parts: "Sequence[Examples]", least: int) -> RunConfig:
     """Return the run whose model codes ranks, where few of a wide range of values occur, and say so.
 
     Args:
         parts: all examples of the source.
+        least: how often each of the values must occur: what occurs once lets expect that new data bring others.
     """
+    import numpy as np
+
     known = run.model.range
     is_open = {"model.lowest", "model.num_values", "model.levels"} <= {*asked.open} and asked.data.num_values is None
     if known.num_values <= MIN_RANGE or not is_open:
         return run
-    levels = few_values(parts, known)
-    if levels is None:
+    counts = np.zeros(known.num_values, np.int64)
+    for examples in parts:
+        here = examples.value_counts(known)
+        if here is None:
+            return run
+        counts += here
+    occurring = counts.nonzero()[0]
+    most = min(MAX_LEVELS, known.num_values // WIDER, int(counts.sum()) // OFTEN)
+    if not 2 <= len(occurring) <= most or counts[occurring].min() < least:
         return run
+    levels = tuple((occurring + known.low).tolist())
     few = f"{len(levels):,} of the values {known} occur in {run.source}"
     log.info("%s: the model codes their ranks, and knows no others", few)
     return replace(run, model=replace(run.model, lowest=levels[0], num_values=len(levels), levels=levels))
-
-
-def few_values(parts: "Iterable[Examples]", known: "ValueRange") -> tuple[int, ...] | None:
-    """Return the values that occur, ascending, if they are few of a wide range and occur often.
-
-    None also where values are read on demand, since all would have to be read.
-    """
-    import numpy as np
-
-    occurs = np.zeros(known.num_values, np.bool_)
-    count = 0
-    for examples in parts:
-        if not getattr(examples.values, "in_memory", True):
-            return None
-        for content in examples.contents():
-            if isinstance(content, memoryview):
-                numbers = np.asarray(content).astype(np.int64).ravel()
-                occurs[numbers - known.low] = True
-                count += numbers.size
-    levels = np.flatnonzero(occurs) + known.low
-    most = min(MAX_LEVELS, known.num_values // WIDER, count // OFTEN)
-    return tuple(levels.tolist()) if 2 <= len(levels) <= most else None
 
 
 def _some_codes(examples: "Examples") -> "NDArray[np.int64]":

@@ -110,7 +110,7 @@ def prepare_for_archive(
     run, opened = decide_cut(run, opened)
     with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
         examples = opened.part("all")
-    run = with_levels(decide_model(run, examples), run, [examples])
+    run = with_levels(decide_model(run, examples), run, [examples], least=1)
     if begun is not None and examples.fingerprint != begun.facts.fingerprint:
         raise ValueError(f"{folder} was trained on other data: remove it, or name another archive")
     contents = read_contents(opened, run.model, only_data)

@@ -142,7 +142,8 @@ def prepare(
     others = _other_parts(source, examples)
     check_shape(others["validation"], run.model, f"{run.source}, validation")
     run = know_values(run, asked, others)
-    run = with_levels(run, asked, [examples, *others.values()])
+    parts = [examples, *others.values()]
+    run = with_levels(run, asked, parts, least=2 * len(parts))  # parts of a scan count all of its values
     return finish_preparing(run, source, examples, others["validation"], others.get("test"), begun, progress)
 
 

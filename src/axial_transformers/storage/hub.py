@@ -62,7 +62,10 @@ def require_repository(name: str) -> None:
 
 def address(repository: str) -> str:
     """Return the web address of a repository, by HF_ENDPOINT."""
-    return f"{import_extra('hub', 'huggingface_hub', 'the hub').constants.ENDPOINT}/{repository}"
+    import_extra("hub", "huggingface_hub", "the hub")
+    from huggingface_hub import constants
+
+    return f"{constants.ENDPOINT}/{repository}"
 
 
 @contextmanager

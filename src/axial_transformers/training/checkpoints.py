@@ -95,7 +95,8 @@ def _require_same(run: Path, before: dict[str, Any], wanted: dict[str, Any]) -> 
         old = before.get(name)
         new = wanted.get(name)
         if old != new:
-            raise ValueError(f"{run} cannot be resumed: it has {name[:80]} = {brief(old)}, not {brief(new)}")
+            named = name if name in wanted else brief(name)
+            raise ValueError(f"{run} cannot be resumed: it has {named} = {brief(old)}, not {brief(new)}")
 
 
 def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

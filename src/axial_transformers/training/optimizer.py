@@ -201,7 +201,7 @@ def clip_gradients(model: nn.Module, config: TrainConfig, limit: float = math.in
     whole = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     gradients = [*map(local_shard, whole)]
     norm = get_total_norm(gradients)
-    if gradients[0] is not whole[0]:
+    if gradients and gradients[0] is not whole[0]:
         norm = sum_over_shards(norm.square(), whole[0]).sqrt()
     factor = (config.clip_norm * nats / (norm + 1e-6)).clamp(max=1.0)
     norm = norm / nats

@@ -244,6 +244,15 @@ def check_values(examples: Examples, config: AxialTransformerConfig, source: str
     values = range_of_examples(examples)
     if values is not None:
         values.require_within(config.range, source, advise)
+    counts = examples.value_counts(config.range) if config.levels else None
+    if counts is not None:
+        counts[np.array(config.levels) - config.lowest] = 0
+        if counts.any():
+            other = int(counts.argmax()) + config.lowest
+            raise ValueError(
+                f"{source} holds {other}, which is none of the {config.num_values:,} values that the model knows: for"
+                " all of the range, train one with data.num_values"
+            )
 
 
 def range_of_examples(examples: Examples) -> ValueRange | None:
