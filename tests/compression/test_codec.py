@@ -23,7 +23,7 @@ from axial_transformers.exact.network import ExactNetwork
 from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
 from axial_transformers.models import AxialTransformer, Conditioning
 from tests.compression.archive_parts import joined, parts
-from tests.small_models import CHUNKS_OF_64, TEN, VARIANTS, random_given, random_model, random_values, small_config
+from tests.small_models import CHUNKS_OF_64, PAIRWISE, VARIANTS, random_given, random_model, random_values, small_config
 
 
 def random_labels(model: AxialTransformer, count: int) -> dict[str, torch.Tensor]:
@@ -31,7 +31,7 @@ def random_labels(model: AxialTransformer, count: int) -> dict[str, torch.Tensor
     return {name: value for name, value in random_given(model, count).items() if name == "label"}
 
 
-@pytest.mark.parametrize("config", TEN.values(), ids=TEN)
+@pytest.mark.parametrize("config", PAIRWISE.values(), ids=PAIRWISE)
 def test_known_values_have_the_models_likelihood_and_from_the_reference_the_same_bits(config):
     model = random_model(config, torch.float32)
     x, given = random_values(model, 2), Conditioning(**random_given(model, 2))

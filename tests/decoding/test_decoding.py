@@ -13,9 +13,9 @@ from axial_transformers.decoding import NoiseChoice, decode, decode_naively, sam
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.models import AxialTransformer, Conditioning
-from tests.small_models import TEN, VARIANTS, random_given, random_model, random_values, small_config
+from tests.small_models import PAIRWISE, VARIANTS, random_given, random_model, random_values, small_config
 
-of_ten = pytest.mark.parametrize("config", TEN.values(), ids=TEN)
+pairwise = pytest.mark.parametrize("config", PAIRWISE.values(), ids=PAIRWISE)
 BATCH = 3
 
 
@@ -78,7 +78,7 @@ def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
         assert choose_backend(model, NoiseChoice(noise=noise), BATCH).outer_decoders == list(model.outer_decoders)
 
 
-@of_ten
+@pairwise
 def test_samples_their_order_and_known_values_equal_those_of_naive_decoding(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), Conditioning(**random_given(model, BATCH))

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Generic, TypeVar, cast
+from itertools import product
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -75,6 +77,18 @@ class Branch(Dropout):
         return x + y
 
 
+class BlockState(NamedTuple):
+    """What the slabs so far leave for the next."""
+
+    cache: KeyValueCache | None
+    """Keys and values of masked attention; None: attention is inside a slab."""
+    kept: list[Tensor]
+    """Of each gated convolution: the normalised inputs of the last slabs, [B, reach, *S, D]."""
+
+    def tensors(self) -> list[Tensor]:
+        return [*(self.cache or ()), *self.kept]
+
+
 class AttentionBlock(nn.Module):
     """x + Dropout(Attention(LayerNorm(x)))."""
 
@@ -91,8 +105,11 @@ class AttentionBlock(nn.Module):
         self,
         x: Float[Tensor, "b *s d"],
         i: Index,
-        cache: KeyValueCache,
+        cache: KeyValueCache | None,
     ) -> Float[Tensor, "b *s d"]:
+        """Return slab `i` of the output; without a cache, attention is inside the slab."""
+        if cache is None:
+            return self(x)
         return x + self.dropout(self.attention.step(self.norm(x), i, cache))
 
 
@@ -116,41 +133,92 @@ class FeedforwardBlock(nn.Module):
         return self.dropout.add_to(x, self.contract(quick_gelu(self.expand(self.norm(x)))))
 
 
+class GatedConvolution(nn.Module):
+    """x + Dropout(W (a sigmoid(b))), where a and b are convolutions of LayerNorm(x) (Dauphin et al. 2017).
+
+    The window of a position reaches `reach` slabs back along one axis, and one position to each side along the `inside`
+    axes behind it. Outside the data are zeros.
+    """
+
+    def __init__(self, dim: int, hidden: int, reach: int, inside: int, dropout: float = 0.0):
+        super().__init__()
+        self.reach = reach
+        self.inside = inside
+        self.norm = LayerNorm(dim)
+        self.near = Dense((reach + 1) * 3**inside * dim, 2 * hidden)
+        self.out = Dense(hidden, dim, residual=True)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        return self._add(x, self._windows(self.norm(x), self.reach))
+
+    def start(self, batch: int, slab: tuple[int, ...]) -> Float[Tensor, "b r *s d"]:
+        """Return what the window of the first slab sees: zeros."""
+        return self.out.weight.new_zeros(batch, self.reach, *slab, self.out.out_features)
+
+    def step(self, x: Float[Tensor, "b *s d"], kept: Float[Tensor, "b r *s d"]) -> Float[Tensor, "b *s d"]:
+        """Return the next slab of the output. `kept` holds the normalised inputs of the last slabs, and takes this."""
+        seen = torch.cat([kept, self.norm(x).unsqueeze(1).to(kept.dtype)], dim=1)
+        kept.copy_(seen[:, 1:])
+        return self._add(x, self._windows(seen, 0).squeeze(1))
+
+    def _windows(self, n: Float[Tensor, "b *a d"], missing: int) -> Float[Tensor, "b *w i"]:
+        """Return the windows that end in a slab, with `missing` slabs of zeros before the first: oldest slab first."""
+        axis = n.ndim - 2 - self.inside
+        padded = F.pad(n, (0, 0) + (1, 1) * self.inside + (missing, 0))
+        sizes = (padded.shape[axis] - self.reach, *n.shape[axis + 1 : -1])
+        copies = []
+        for corner in product(range(self.reach + 1), *(range(3) for _ in range(self.inside))):
+            copy = padded
+            for offset, (start, size) in enumerate(zip(corner, sizes)):
+                copy = copy.narrow(axis + offset, start, size)
+            copies.append(copy)
+        return torch.cat(copies, dim=-1)
+
+    def _add(self, x: Float[Tensor, "*s d"], windows: Float[Tensor, "*s i"]) -> Float[Tensor, "*s d"]:
+        return self.dropout.add_to(x, self.out(F.glu(self.near(windows), dim=-1)))
+
+
 class TransformerBlock(nn.Module):
-    """An attention block, then a feedforward block: one layer in the paper's count."""
+    """An attention block, then a feedforward block or gated convolutions: one layer in the paper's count."""
+
+    feedforward: FeedforwardBlock | None
+    convolutions: ModuleListOf[GatedConvolution]
 
     def __init__(
         self,
         attention: LineAttention,
         hidden: int,
         dropout: float = 0.0,
+        convolutions: Iterable[GatedConvolution] = (),
     ):
         super().__init__()
         self.attention = AttentionBlock(attention, dropout)
-        self.feedforward = FeedforwardBlock(attention.dim, hidden, Dropout(dropout))
+        self.convolutions = ModuleListOf(convolutions)
+        replaced = len(self.convolutions) > 0
+        self.feedforward = None if replaced else FeedforwardBlock(attention.dim, hidden, Dropout(dropout))
 
     @property
     def causal(self) -> bool:
         return self.attention.attention.causal
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        return self.feedforward(self.attention(x))
+        x = self.attention(x)
+        for convolution in self.convolutions:
+            x = convolution(x)
+        return self.feedforward(x) if self.feedforward else x
 
-    def start(
-        self,
-        batch: int,
-        slab: tuple[int, ...],
-        length: int,
-    ) -> KeyValueCache:
-        return self.attention.attention.start(batch, slab, length)
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> BlockState:
+        """Return the state before the first of `length` slabs."""
+        cache = self.attention.attention.start(batch, slab, length) if self.causal else None
+        return BlockState(cache, [convolution.start(batch, slab) for convolution in self.convolutions])
 
-    def step(
-        self,
-        x: Float[Tensor, "b *s d"],
-        i: Index,
-        cache: KeyValueCache,
-    ) -> Float[Tensor, "b *s d"]:
-        return self.feedforward(self.attention.step(x, i, cache))
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, state: BlockState) -> Float[Tensor, "b *s d"]:
+        """Return slab `i` of the output for slab `i` of the input; add it to the state."""
+        x = self.attention.step(x, i, state.cache)
+        for convolution, kept in zip(self.convolutions, state.kept):
+            x = convolution.step(x, kept)
+        return self.feedforward(x) if self.feedforward else x
 
 
 def compile_blocks(module: nn.Module) -> None:
@@ -188,7 +256,7 @@ def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
 
 
 def block_matrices(module: nn.Module) -> dict[Tensor, int]:
-    """Return the matrices inside transformer blocks: 3 for queries, keys and values, else 1."""
+    """Return the matrices inside transformer blocks, and how many each stacks: 3 for queries, keys and values."""
     counts: dict[Tensor, int] = {}
     for block in _transformer_blocks(module):
         attention = block.attention.attention
@@ -197,6 +265,8 @@ def block_matrices(module: nn.Module) -> dict[Tensor, int]:
                 counts[child.weight] = 1
         if len(set(attention.widths)) == 1:
             counts[attention.qkv.weight] = 3
+        for convolution in block.convolutions:
+            counts[convolution.near.weight] = 2
     return counts
 
 
