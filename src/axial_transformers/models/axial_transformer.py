@@ -174,9 +174,9 @@ class AxialTransformer(nn.Module):
         learns = self.training and torch.is_grad_enabled()
         left = learns and self.values.trains_in_autocast
         if left or state.is_meta or not torch.is_autocast_enabled(state.device.type):  # on meta nothing is rounded
-            return self.head(state, before)
+            return self.head.outputs(state, before)
         with torch.autocast(state.device.type, enabled=False):
-            return self.head(state.to(next(self.head.parameters()).dtype), before)
+            return self.head.outputs(state.to(next(self.head.parameters()).dtype), before)
 
     def fit_values(self, x: Integer[Tensor, "n *a c"]) -> None:
         """Fit what a new model needs to know of its ordinal values to examples: prediction and first distribution.

@@ -16,13 +16,15 @@ class Head(nn.Sequential):
     def __init__(self, dim: int, outputs: int):
         super().__init__(LayerNorm(dim), Dense(dim, outputs, residual=True))
 
-    def forward(self, state: Float[Tensor, "*s d"], before: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s o"]:
-        """Return the outputs of the next value of each position; `before` has no codes."""
-        return super().forward(state)
+    def outputs(self, state: Float[Tensor, "*s d"], before: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s o"]:
+        """Return the outputs of the value of each position; `before` has no codes."""
+        return self(state)
 
     def last_layers(self) -> list[Dense]:
         """Return the last layer of each value of a position."""
-        return [self[1]]
+        last = self[1]
+        assert isinstance(last, Dense)
+        return [last]
 
 
 class ChainedHead(nn.Module):
@@ -37,7 +39,7 @@ class ChainedHead(nn.Module):
         self.norm = LayerNorm(dim)
         self.heads = ModuleListOf(HiddenHead(dim + p * features.size, dim, outputs) for p in range(depth))
 
-    def forward(self, state: Float[Tensor, "*s d"], before: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s o"]:
+    def outputs(self, state: Float[Tensor, "*s d"], before: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s o"]:
         """Return the outputs of value p of each position, from the codes of the values before it."""
         features = self.features(before, state.dtype).flatten(-2)
         return self.heads[before.shape[-1]](torch.cat([self.norm(state), features], dim=-1))

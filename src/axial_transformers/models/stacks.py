@@ -138,9 +138,7 @@ class InnerAttention(nn.Module):
     def __init__(self, config: AxialTransformerConfig, attentions: Iterable[LineAttention]):
         super().__init__()
         self.length = config.bijection.shape[-1]
-        self.blocks = ModuleListOf(
-            decoder_block(config, attention, reach=2, inside=0) for attention in attentions
-        )
+        self.blocks = ModuleListOf(decoder_block(config, attention, reach=2, inside=0) for attention in attentions)
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         for block in self.blocks:
