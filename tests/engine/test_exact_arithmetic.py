@@ -19,6 +19,8 @@ from axial_transformers.engine.definition import (
     PRECISION,
     Block,
     Categorical,
+    Feedforward,
+    Head,
     Known,
     Line,
     Linear,
@@ -50,7 +52,8 @@ def random_block(seed: int) -> Block:
 
     norm = Norm(1 + random_numbers(D, seed=seed) / 8, random_numbers(D, seed=seed + 1))
     rotations = random_numbers(LENGTH, D // 2, seed=seed)
-    return Block(norm, linear(D, 3 * D), rotations, linear(D, D), norm, linear(D, HIDDEN), linear(HIDDEN, D))
+    feedforward = Feedforward(norm, linear(D, HIDDEN), linear(HIDDEN, D))
+    return Block(norm, linear(D, 3 * D), rotations, linear(D, D), (feedforward,))
 
 
 def outputs_of(arithmetic) -> list[np.ndarray]:
@@ -62,13 +65,14 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
         u = slabs.step(random_numbers(20, D, seed=i), i, state)
     context = random_numbers(2 * LENGTH * 10, D)
     kind = Categorical(random_numbers(VALUES, D))
-    slabs.add_upper(context, np.arange(len(context)) % VALUES, kind, LENGTH, 10)
+    slabs.add_upper(context, np.arange(len(context))[:, None] % VALUES, kind, LENGTH, 10)
     found = [u, context]
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
-    output = Output(blocks[0].attention_norm, Linear(random_numbers(D, VALUES), random_numbers(VALUES)), kind)
+    head = Head(None, Linear(random_numbers(D, VALUES), random_numbers(VALUES)))
+    output = Output(blocks[0].attention_norm, [head], kind)
     for inner, heads in (blocks[:2], 2), (Lstm(blocks[1].attention_norm, wide, wide), 0):
-        known = np.random.default_rng(5).integers(0, VALUES, (26, 3))
-        nats, intervals = np.zeros((26, 3), np.float32), np.zeros((26, 3, 2), np.int64)
+        known = np.random.default_rng(5).integers(0, VALUES, (26, 3, 1))
+        nats, intervals = np.zeros((26, 3, 1), np.float32), np.zeros((26, 3, 1, 2), np.int64)
         rows, context = arithmetic.Rows(inner, heads, output), random_numbers(26, 3, D)
         rows.take_known(context, Known(known, nats, intervals))
         assert_read_back(rows, context, known, intervals, arithmetic)
@@ -81,8 +85,8 @@ def stream_of(words: np.ndarray) -> Stream:
 
 
 def assert_read_back(rows, context, codes, intervals, arithmetic, centring=None) -> None:
-    """Read the codes of examples and positions [B, L], written by their intervals, in groups of examples."""
-    in_order = [part.swapaxes(0, 1).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
+    """Read the codes of rows [B, L, P], written by their intervals, in groups of examples."""
+    in_order = [np.moveaxis(part, 0, 2).reshape(-1, 2) for part in np.split(intervals, [GROUP])]
     stream, read = stream_of(arithmetic.write_stream(np.concatenate(in_order), MIN_STATE + 3)), np.zeros_like(codes)
     rows.read(context, centring, read, stream)
     assert np.array_equal(read, codes)
@@ -273,7 +277,7 @@ WRONG = {
     "lines": lambda: slabs(BLOCK, 2, Line(5, 1)).start(12, 3, 6),
     "rotations": lambda: slabs(BLOCK).start(2, LENGTH + 1, 1),
     "the number of a slab": lambda: slabs(BLOCK).step(random_numbers(2, D), 3, slabs(BLOCK).start(2, 3, 1)),
-    "codes": lambda: slabs(BLOCK).add_upper(random_numbers(4, D), np.full(4, VALUES), TABLE, 2, 1),
+    "codes": lambda: slabs(BLOCK).add_upper(random_numbers(4, D), np.full((4, 1), VALUES), TABLE, 2, 1),
     "intervals": lambda: network.write_stream(np.array([[0, 0]]), MIN_STATE),
     "starts": lambda: read_into([0, 5, 5], np.zeros(1, np.int64)),
 }

@@ -20,6 +20,7 @@ from axial_transformers.engine.definition import (
     PRECISION,
     Centring,
     Features,
+    Head,
     Known,
     Line,
     Linear,
@@ -89,9 +90,9 @@ def features_of(count: int, centred: bool) -> tuple[np.ndarray, np.ndarray]:
 def plain_output(ordinal: Ordinal, outputs: np.ndarray) -> Output:
     """A head whose output for the zero vector is `outputs` [3 K], whatever was embedded."""
     dim = 4
-    head = Linear(np.zeros((dim, len(outputs)), np.float32), outputs)
+    head = Head(None, Linear(np.zeros((dim, len(outputs)), np.float32), outputs))
     zeros = np.zeros(dim, np.float32)
-    return Output(Norm(zeros, zeros), head, ordinal)
+    return Output(Norm(zeros, zeros), [head], ordinal)
 
 
 def rows_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray):
@@ -103,11 +104,11 @@ def rows_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray):
 
 def known_of(arithmetic, ordinal: Ordinal, outputs: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Nats [n] and intervals [n, 2] of codes [n] from one row of outputs."""
-    codes = codes[:, None]
+    codes = codes[:, None, None]
     nats, intervals = np.zeros(codes.shape, np.float32), np.zeros((*codes.shape, 2), np.int64)
     context = np.zeros((len(codes), 1, 4), np.float32)
     rows_of(arithmetic, ordinal, outputs).take_known(context, Known(codes, nats, intervals))
-    return nats[:, 0], intervals[:, 0]
+    return nats[:, 0, 0], intervals[:, 0, 0]
 
 
 def some_values(count: int) -> np.ndarray:
@@ -124,7 +125,8 @@ def test_nats_intervals_and_reading_equal_their_reference(count, mixtures, scale
         assert_same_bits([*expected], [*found])
         for arithmetic in (reference, network):
             context = np.zeros((1, len(codes), 4), np.float32)
-            assert_read_back(rows_of(arithmetic, ordinal, outputs), context, codes[None], found[1][None], arithmetic)
+            rows = rows_of(arithmetic, ordinal, outputs)
+            assert_read_back(rows, context, codes[None, :, None], found[1][None, :, None], arithmetic)
 
 
 @SIZES
@@ -175,7 +177,7 @@ def test_outputs_that_are_not_finite_are_seen():
                 with np.errstate(all="ignore"):
                     nats, intervals = known_of(arithmetic, ordinal, outputs, np.arange(17))
                     rows = rows_of(arithmetic, ordinal, outputs)
-                    rows.read(np.zeros((1, 1, 4), np.float32), None, np.zeros((1, 1), np.int64), stream)
+                    rows.read(np.zeros((1, 1, 4), np.float32), None, np.zeros((1, 1, 1), np.int64), stream)
                 assert np.isnan(nats).all()
                 assert not intervals.any()
                 assert stream.state[2] == NOT_FINITE
@@ -224,9 +226,9 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
     head.bias[6:] -= 3
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
     of_inner: tuple = (blocks, 2) if inner == "blocks" else (Lstm(norm, wide, wide), 0)
-    output = Output(norm, head, ordinal)
+    output = Output(norm, [Head(None, head)], ordinal)
     values = np.random.default_rng(2).integers(0, COUNT, (BATCH, LENGTH))
-    codes = codes_of(centring_of(0), values) if centred else values
+    codes = (codes_of(centring_of(0), values) if centred else values)[..., None]
     context, found = random_numbers(BATCH, LENGTH, D), []
     for level in (None, *levels()):
         arithmetic = network if level else reference
@@ -242,7 +244,7 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
             assert np.array_equal(centring.values[:, LENGTH:], values)
         found[-1].append(random_numbers(60, D))
         slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED])
-        slabs.add_upper(found[-1][-1], codes.ravel()[:60], ordinal, 3, 10)
+        slabs.add_upper(found[-1][-1], codes.reshape(-1, 1)[:60], ordinal, 3, 10)
     door.library.cache_clear()
     for other in found[1:]:
         assert_same_bits(found[0], other)

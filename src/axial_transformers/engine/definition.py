@@ -1,5 +1,6 @@
 """What goes into exact layers and the coder: weights, sampling, streams. Changing a constant changes archives."""
 
+from collections.abc import Sequence
 from decimal import Context, Decimal, localcontext
 from functools import cache
 from typing import NamedTuple
@@ -32,7 +33,12 @@ LOG_2 = 0.6931471805599453
 MIN_STATE, WORD = 1 << 31, 32
 """The state of the entropy coder is in [2^31, 2^63), and its words have 32 bits."""
 GROUP = 24
-"""Images whose symbols follow each other in a stream, row by row. They are computed together."""
+"""Images whose symbols follow each other in a stream, row by row. They are computed together.
+
+Symbols of a row are in the order position, channel of the position, image.
+"""
+MAX_CHANNELS = 8
+"""Values of a position, at most."""
 
 
 @cache
@@ -74,17 +80,37 @@ class Linear(NamedTuple):
     bias: Array
 
 
+class Feedforward(NamedTuple):
+    """A feedforward block: x + contract(quick_gelu(expand(LayerNorm(x))))."""
+
+    norm: Norm
+    expand: Linear
+    contract: Linear
+
+
+class Convolution(NamedTuple):
+    """A gated convolution: x + out(a * sigmoid(b)), where a, then b, are the outputs of `near` for a window.
+
+    The window of a position in slab i has LayerNorm(x) of its T neighbours in the slabs i - R .. i: [R + 1, T, D]. What
+    is outside counts as zeros. In the inner decoder, a slab is one position, and T = 1.
+    """
+
+    norm: Norm
+    near: Linear
+    """[(R + 1) T D, 2 hidden]."""
+    out: Linear
+    """[hidden, D]."""
+
+
 class Block(NamedTuple):
-    """A transformer block."""
+    """A transformer block: attention, then feedforward blocks and convolutions, one after the other."""
 
     attention_norm: Norm
     qkv: Linear
     rotations: Array
     """[L, K], by position along the axis of the layer: cosines, then sines; L = 0: no rotation."""
     out: Linear
-    feedforward_norm: Norm
-    expand: Linear
-    contract: Linear
+    rest: tuple[Feedforward | Convolution, ...]
 
 
 class Lstm(NamedTuple):
@@ -96,7 +122,7 @@ class Lstm(NamedTuple):
 
 
 class Categorical(NamedTuple):
-    """Values without an order: a table embeds them, and the head has an output for each."""
+    """Values without an order: a table embeds them, and the head has an output for each. A position has one."""
 
     table: Array
     """[V, D]."""
@@ -114,7 +140,7 @@ class Features(NamedTuple):
     differences: Array
     """[2 V - 1, Fd], by difference + V - 1; of size 0 if values are not centred."""
     linear: Linear
-    """[Fv + Fd, D], or [Fv + Fd + 3, D] with an activity."""
+    """[P F, D], of the P codes of a position side by side: F = Fv + Fd, or Fv + Fd + 3 with an activity."""
 
 
 class Ordinal(NamedTuple):
@@ -131,6 +157,8 @@ class Ordinal(NamedTuple):
     """Log precisions are at most this."""
     activity: bool = False
     """The scale of a position's level takes the place of `unit`, and divides precisions."""
+    channels: int = 1
+    """P, values of a position: 1 to MAX_CHANNELS."""
 
     @property
     def num_values(self) -> int:
@@ -146,11 +174,22 @@ Kind = Categorical | Ordinal
 """What values are: how they are embedded, and what the outputs of the head stand for."""
 
 
+class Head(NamedTuple):
+    """The head of channel p: contract(quick_gelu(expand(n))), or contract(n) without `expand`.
+
+    Its inputs n [D + p F] are LayerNorm of what the inner decoder gives, and features of the channels 0 .. p - 1.
+    """
+
+    expand: Linear | None
+    contract: Linear
+
+
 class Output(NamedTuple):
-    """The head, and what it predicts."""
+    """The heads, and what they predict."""
 
     norm: Norm
-    head: Linear
+    heads: Sequence[Head]
+    """P: one for each channel."""
     values: Kind
 
 
@@ -176,46 +215,51 @@ class Stream(NamedTuple):
     """[3]: the state of the coder, the number of words read, and what became of the row."""
 
 
+ITSELF = np.zeros((1, 1), np.int64)
+"""Neighbours [positions, T] of a position that is alone in its slab."""
 NO_NUMBERS = np.zeros((0, 0), np.int64)
 
 
 class Centring(NamedTuple):
-    """Predictions of ordinal values along a row, by a linear combination of earlier values."""
+    """Predictions of ordinal values along a row, by a linear combination of earlier values.
+
+    A row has N = L P values, in the order (position, channel).
+    """
 
     values: NDArray[np.int64]
-    """[B, P]: all values so far, without predictions, in any order of positions; the row's own are written."""
+    """[B, all]: all values so far, without predictions, in any order; the row's own are written."""
     positions: NDArray[np.int64]
-    """[L]: where the values of the row are."""
+    """[N]: where the values of the row are."""
     neighbours: NDArray[np.int64]
-    """[L, n]: where the neighbours of each position are; negative where one is missing."""
+    """[N, n]: where the neighbours of each value are; negative where one is missing."""
     coefficients: NDArray[np.int64]
-    """[L, n + 1], in units of 2^-COEFFICIENT_BITS: of the neighbours, and a constant that includes a half."""
+    """[N, n + 1], in units of 2^-COEFFICIENT_BITS: of the neighbours, and a constant that includes a half."""
     sizes: NDArray[np.int64] = NO_NUMBERS
-    """[B, P]: of the differences from the predictions so far, or of size 0 without an activity."""
+    """[B, all]: of the differences from the predictions so far, or of size 0 without an activity."""
     size_neighbours: NDArray[np.int64] = NO_NUMBERS
-    """[L, k]."""
+    """[N, k]."""
     size_coefficients: NDArray[np.int64] = NO_NUMBERS
-    """[L, k + 1], at least 0."""
+    """[N, k + 1], at least 0."""
 
 
 class RowSampling(NamedTuple):
     """How to sample a row, see `decoding.choices.NoiseChoice`; top_k = V and top_p = 1 restrict nothing."""
 
     noise: NDArray[np.floating]
-    """Gumbel [B, L, V], or uniform [B, L]: one number chooses an ordinal value, or one of many categorical values."""
+    """Gumbel [B, L, P, V], or uniform [B, L, P]: one number chooses an ordinal value, or one of many categories."""
     known: NDArray[np.int64]
-    """[B, L]; negative where unknown."""
+    """[B, L, P]; negative where unknown."""
     temperature: np.float32
     top_k: int
     top_p: np.float32
 
 
 class Known(NamedTuple):
-    """Known values of rows [B, L], and what to write of them, if anything."""
+    """Known values of rows [B, L, P], and what to write of them, if anything."""
 
     values: NDArray[np.int64]
     """Ordinal ones are codes (`Features`)."""
     nats: Array | None = None
-    """[B, L], written: -log of the probability of each value; NaN if logits are not finite."""
+    """[B, L, P], written: -log of the probability of each value; NaN if logits are not finite."""
     intervals: NDArray[np.int64] | None = None
-    """[B, L, 2], written: start and frequency of each value's interval; zeros if logits are not finite."""
+    """[B, L, P, 2], written: start and frequency of each value's interval; zeros if logits are not finite."""

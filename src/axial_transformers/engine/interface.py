@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.engine.definition import (
+    ITSELF,
     Array,
     Block,
     Centring,
@@ -48,18 +49,18 @@ class SlabLayers(Protocol):
 
         Args:
             context: [rows, D], changed: of each example `length` slabs of `positions` rows.
-            values: codes [rows], which `kind` embeds.
+            values: codes [rows, P], which `kind` embeds.
         """
 
 
 class RowLayers(Protocol):
-    """Inner decoder and head of a row of positions."""
+    """Inner decoder and heads of a row of positions, each with P values."""
 
     def read(self, context: Array, centring: Centring | None, values: Integers, stream: Stream) -> None:
-        """Read the codes [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
+        """Read the codes [B, L, P] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
 
     def sample(self, context: Array, centring: Centring | None, values: Integers, choice: RowSampling) -> None:
-        """Write sampled codes [B, L] of a row with context [B, L, D]."""
+        """Write sampled codes [B, L, P] of a row with context [B, L, D]."""
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
@@ -71,11 +72,17 @@ class Arithmetic(Protocol):
     def Dense(self, layer: Linear) -> DenseLayer:
         """Return a linear layer."""
 
-    def Slabs(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]) -> SlabLayers:
-        """Return blocks, of which block i attends along lines[i]."""
+    def Slabs(
+        self, blocks: Sequence[Block], heads: int, lines: Sequence[Line], neighbours: Integers = ITSELF
+    ) -> SlabLayers:
+        """Return blocks, of which block i attends along lines[i].
+
+        Args:
+            neighbours: [positions, T], what convolutions read of each slab: rows inside a slab, -1 outside it.
+        """
 
     def Rows(self, inner: Sequence[Block] | Lstm, heads: int, output: Output) -> RowLayers:
-        """Return inner decoder and head; an LSTM has no heads."""
+        """Return inner decoder and heads of values; an LSTM has no heads of attention."""
 
     def read_from(self, starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:
         """Read values [n] of one distribution, whose value v has the interval starts[v] .. starts[v + 1] - 1."""

@@ -1,4 +1,5 @@
-/* The layers of the exact network, on rows of numbers: layer norm, linear layer, attention, transformer block, LSTM.
+/* The layers of the exact network, on rows of numbers: layer norm, linear layer, attention, convolution, transformer
+   block, LSTM.
 
    x is [rows, D] in C order. A linear layer's weights are packed in tiles of TILE outputs,
 
@@ -48,11 +49,25 @@ typedef struct {
 
 typedef struct { float *gain, *bias; } Norm;
 
+/* What follows attention in a block: x + contract(f(expand(y))), y = LayerNorm(x).
+
+     feedforward block   slabs is 0: expand takes y of one row, f is the quick GELU
+     convolution         expand takes the window of a row, f is a / (1 + e^-b): a and b are the halves of its outputs
+
+   A window has y of the `near` neighbours of the row, in each of the slabs i - slabs + 1 .. i. */
 typedef struct {
-    uint64_t dim, heads, hidden;
-    Norm attention_norm, feedforward_norm;
-    Linear qkv, out, expand, contract;
+    Norm norm;
+    Linear expand, contract;
+    uint64_t slabs;
+} Branch;
+
+typedef struct {
+    uint64_t dim, heads;
+    Norm attention_norm;
+    Linear qkv, out;
     float *rotations; /* [positions, K]: cosines, then sines; or NULL */
+    Branch *branches;
+    uint64_t count; /* of branches */
 } Block;
 
 /* Where a layer attends: `length` rows, `stride` apart; if causal, to no later ones. Length 0: through the cache. */
@@ -64,11 +79,22 @@ typedef struct {
     uint64_t length; /* positions that there is room for */
 } Cache;
 
+/* How the rows of x make slabs, for convolutions. Either all slabs of each example are in x, and `length` is their
+   number. Or x is slab i of some examples, `length` is 0, and y of the slabs of a window is kept. */
+typedef struct {
+    const int64_t *neighbours; /* [positions, near]: rows of the same slab; negative: outside */
+    uint64_t positions, near;
+    uint64_t length;
+    float *kept;   /* [slabs, rows, D], y of slab i at i % slabs; those of the next convolution are behind it */
+    uint64_t rows; /* of a slab: x has all, or some of them */
+} Grid;
+
 /* Memory of one thread. */
 typedef struct {
     float *normed;   /* [BLOCK_ROWS, D] */
-    float *wide;     /* [rows, 3 D], or [BLOCK_ROWS, hidden], or the gates of an LSTM [2, BLOCK_ROWS, 4 D] */
-    float *attended; /* [rows, D] */
+    float *wide;     /* [rows, 3 D], or [BLOCK_ROWS, outputs of expand], or the gates of an LSTM [2, BLOCK_ROWS, 4 D] */
+    float *window;   /* [BLOCK_ROWS, inputs of expand], or of contract, in a convolution */
+    float *attended; /* [rows, D]; then y of a convolution, if all slabs are there */
     float *queries;  /* [QUERIES, K, PLACES, SIDE]: each query PLACES times */
     float *powers;   /* [QUERIES, longest line, SIDE] */
     float *results;  /* [QUERIES, K, SIDE] */
@@ -93,18 +119,34 @@ static uint64_t cache_size(uint64_t rows, uint64_t length, uint64_t dim) {
     return (rows + SIDE - 1) / SIDE * whole_vectors(length) * LANES * dim;
 }
 
-/* `place` the memory of a thread, for layers of at most these sizes, and lines of at most `longest`. */
-static uint64_t place_work(float *memory, uint64_t rows, uint64_t dim, uint64_t hidden, uint64_t longest, Work *work) {
+/* Sizes of what a thread computes: rows at once, the longest line, and the widest branch. */
+typedef struct { uint64_t rows, dim, longest, wide, window; } Extent;
+
+/* Make an extent wide enough for some blocks. */
+static void include_blocks(Extent *extent, const Block *blocks, uint64_t layers) {
+    for (uint64_t n = 0; n < layers; n++)
+        for (uint64_t k = 0; k < blocks[n].count; k++) {
+            const Branch *branch = &blocks[n].branches[k];
+            uint64_t window = branch->slabs ? LARGER(branch->expand.inputs, branch->contract.inputs) : 0;
+            extent->wide = LARGER(extent->wide, branch->expand.outputs);
+            extent->window = LARGER(extent->window, window);
+        }
+}
+
+/* `place` the memory of a thread. */
+static uint64_t place_work(float *memory, const Extent *extent, Work *work) {
+    uint64_t rows = extent->rows, dim = extent->dim, longest = extent->longest;
     uint64_t of_lines = cache_size(SIDE, longest, dim) + LANES;
     const uint64_t sizes[] = {
-        BLOCK_ROWS * dim, rows * dim, LARGER(3 * rows * dim, BLOCK_ROWS * LARGER(8 * dim, hidden)),
-        QUERIES * dim * LANES, QUERIES * (longest * SIDE + LANES), QUERIES * (dim * SIDE + LANES), of_lines, of_lines,
+        BLOCK_ROWS * dim, rows * dim, LARGER(3 * rows * dim, BLOCK_ROWS * LARGER(8 * dim, extent->wide)),
+        BLOCK_ROWS * extent->window, QUERIES * dim * LANES, QUERIES * (longest * SIDE + LANES),
+        QUERIES * (dim * SIDE + LANES), of_lines, of_lines,
     };
     float **const parts[] = {
-        &work->normed, &work->attended, &work->wide, &work->queries, &work->powers, &work->results, &work->keys,
-        &work->values,
+        &work->normed, &work->attended, &work->wide, &work->window, &work->queries, &work->powers, &work->results,
+        &work->keys, &work->values,
     };
-    return place(memory, sizes, parts, 8);
+    return place(memory, sizes, parts, 9);
 }
 
 /* Compute a constant number of rows, and of vectors of outputs: y = bias + x W, or y += that. Weights of successive steps
@@ -416,9 +458,68 @@ static void attend_slabs(const Block *block, const float *qkv, uint64_t rows, ui
     }
 }
 
+static void quick_gelu(float *x, uint64_t count) {
+    for (uint64_t k = 0; k < count; k++)
+        x[k] = x[k] / (1.0f + exponential(-(x[k] * 1.702f)));
+}
+
+/* y [rows, hidden] = a / (1 + e^-b), x [rows, 2 hidden]: a, then b. */
+static void apply_gates(const float *restrict x, uint64_t rows, uint64_t hidden, float *restrict y) {
+    for (uint64_t r = 0; r < rows; r++, x += 2 * hidden, y += hidden)
+        for (uint64_t k = 0; k < hidden; k++)
+            y[k] = x[k] / (1.0f + exponential(-x[hidden + k]));
+}
+
+/* Add the output of a feedforward block to x [rows, D]. */
+static void apply_feedforward(const Branch *branch, float *x, uint64_t rows, uint64_t dim, const Work *work) {
+    for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
+        uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
+        apply_norm(&branch->norm, x + r * dim, some, dim, work->normed);
+        apply_linear(&branch->expand, work->normed, some, work->wide, 0);
+        quick_gelu(work->wide, some * branch->expand.outputs);
+        apply_linear(&branch->contract, work->wide, some, x + r * dim, 1);
+    }
+}
+
+/* Write the window of row r: slabs from the oldest to slab i, zeros where there is none, neighbour by neighbour. `from`
+   has y of all slabs in x, or of those that are kept. */
+static void write_window(const Grid *grid, const float *from, uint64_t slabs, uint64_t r, uint64_t i, uint64_t dim,
+                         float *window) {
+    uint64_t size = grid->positions * dim, number = r / grid->positions; /* of a slab in x, or of an example */
+    const int64_t *neighbours = grid->neighbours + r % grid->positions * grid->near;
+    if (grid->length) i = number % grid->length;
+    for (uint64_t back = slabs; back--;) {
+        const float *slab = NULL;
+        if (back <= i) slab = grid->length ? from + (number - back) * size
+                                           : from + (i - back) % slabs * grid->rows * dim + number * size;
+        for (uint64_t n = 0; n < grid->near; n++, window += dim)
+            if (slab && neighbours[n] >= 0)
+                memcpy(window, slab + (uint64_t)neighbours[n] * dim, (size_t)dim * sizeof(float));
+            else
+                memset(window, 0, (size_t)dim * sizeof(float));
+    }
+}
+
+/* Add the output of a convolution to x [rows, D], and move on in what is kept. */
+static void apply_convolution(const Branch *branch, Grid *grid, float *x, uint64_t rows, uint64_t dim, uint64_t i,
+                              const Work *work) {
+    uint64_t slabs = branch->slabs, inputs = branch->expand.inputs;
+    float *from = grid->length ? work->attended : grid->kept;
+    apply_norm(&branch->norm, x, rows, dim, grid->length ? from : from + i % slabs * grid->rows * dim);
+    for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
+        uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
+        for (uint64_t n = 0; n < some; n++)
+            write_window(grid, from, slabs, r + n, i, dim, work->window + n * inputs);
+        apply_linear(&branch->expand, work->window, some, work->wide, 0);
+        apply_gates(work->wide, some, branch->contract.inputs, work->window);
+        apply_linear(&branch->contract, work->window, some, x + r * dim, 1);
+    }
+    if (!grid->length) grid->kept += slabs * grid->rows * dim;
+}
+
 /* Change x [rows, D] to the block's output. With lines, rows are whole lines; else x is slab i. */
-static void apply_block(const Block *block, Line line, float *x, uint64_t rows, uint64_t i, const Cache *cache,
-                        const Work *work) {
+static void apply_block(const Block *block, Line line, Grid *grid, float *x, uint64_t rows, uint64_t i,
+                        const Cache *cache, const Work *work) {
     uint64_t dim = block->dim, width = dim / block->heads;
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
         uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
@@ -432,16 +533,13 @@ static void apply_block(const Block *block, Line line, float *x, uint64_t rows, 
         attend_lines(block, work->wide, rows, line, work);
     else
         attend_slabs(block, work->wide, rows, i, cache, work);
-    for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
-        uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
-        float *hidden = work->wide;
-        apply_linear(&block->out, work->attended + r * dim, some, x + r * dim, 1);
-        apply_norm(&block->feedforward_norm, x + r * dim, some, dim, work->normed);
-        apply_linear(&block->expand, work->normed, some, hidden, 0);
-        for (uint64_t k = 0; k < some * block->hidden; k++)
-            hidden[k] = hidden[k] / (1.0f + exponential(-(hidden[k] * 1.702f))); /* quick GELU */
-        apply_linear(&block->contract, hidden, some, x + r * dim, 1);
-    }
+    for (uint64_t r = 0; r < rows; r += BLOCK_ROWS)
+        apply_linear(&block->out, work->attended + r * dim, SMALLER(rows - r, BLOCK_ROWS), x + r * dim, 1);
+    for (uint64_t n = 0; n < block->count; n++)
+        if (block->branches[n].slabs)
+            apply_convolution(&block->branches[n], grid, x, rows, dim, i, work);
+        else
+            apply_feedforward(&block->branches[n], x, rows, dim, work);
 }
 
 /* An LSTM with its norm; gates are input, forget, cell, output. */

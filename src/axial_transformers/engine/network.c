@@ -11,16 +11,16 @@
 
 enum { KNOWN_ROWS = 784 }; /* rows of known values that go through a layer together, at least one example */
 
-/* The linear prediction of ordinal values along a row, from values before; positions is NULL if there is none. */
+/* The linear prediction of the N = L P ordinal values of a row, from values before; positions is NULL if there is none. */
 typedef struct {
-    int64_t *values;            /* [B, P], all values so far; those of the row are written */
-    uint64_t size;              /* P */
-    const int64_t *positions;   /* [L]: where the values of the row are */
-    const int64_t *neighbours;  /* [L, n]: where the neighbours of each position are; negative: one is missing */
-    const int64_t *coefficients; /* [L, n + 1], in units of 2^-24: of the neighbours, and a constant */
+    int64_t *values;            /* [B, size], all values so far; those of the row are written */
+    uint64_t size;
+    const int64_t *positions;   /* [N]: where the values of the row are */
+    const int64_t *neighbours;  /* [N, n]: where the neighbours of each value are; negative: one is missing */
+    const int64_t *coefficients; /* [N, n + 1], in units of 2^-24: of the neighbours, and a constant */
     uint64_t count;             /* n */
-    int64_t *sizes;             /* [B, P], of the differences so far, written too; NULL without an activity */
-    const int64_t *size_neighbours, *size_coefficients; /* [L, k] and [L, k + 1] */
+    int64_t *sizes;             /* [B, size], of the differences so far, written too; NULL without an activity */
+    const int64_t *size_neighbours, *size_coefficients; /* [N, k] and [N, k + 1] */
     uint64_t size_count;        /* k */
 } Centring;
 
@@ -33,7 +33,7 @@ static uint64_t weighted_sum(const int64_t *numbers, const int64_t *neighbours, 
     return sum;
 }
 
-/* Where an ordinal value is expected, example b, position i; see `centre_on`. */
+/* Where ordinal value i of the row of example b is expected; see `centre_on`. */
 static int64_t expected_value(const Centring *centring, uint64_t b, uint64_t i, int64_t count) {
     if (!centring->positions) return (count - 1) / 2;
     uint64_t n = centring->count, k = centring->size_count, first = b * centring->size;
@@ -47,7 +47,7 @@ static int64_t expected_value(const Centring *centring, uint64_t b, uint64_t i, 
     return predicted + count * (int64_t)level_of_sum(sum, (uint64_t)count);
 }
 
-/* Write the value of example b at position i, and return its code. */
+/* Write value i of the row of example b, and return its code. */
 static int64_t keep_value(const Centring *centring, uint64_t b, uint64_t i, int64_t value, int64_t expected,
                           int64_t count) {
     if (!centring->positions) return value;
@@ -78,32 +78,42 @@ EXACT(dense, (const Linear *layer, const float *x, uint64_t rows, float *y), (la
     return FINE;
 }
 
-/* Transformer blocks, and the lines along which each attends. */
+/* Transformer blocks, the lines along which each attends, and the neighbours that convolutions read, see `Grid`. */
 typedef struct {
     const Block *blocks;
     const Line *lines;
     uint64_t layers;
+    const int64_t *neighbours;
+    uint64_t positions, near;
 } Slabs;
+
+static Extent extent_of(const Slabs *slabs, uint64_t rows, uint64_t longest) {
+    Extent extent = {.rows = rows, .dim = slabs->blocks->dim, .longest = longest_line(slabs->lines, slabs->layers, longest)};
+    include_blocks(&extent, slabs->blocks, slabs->layers);
+    return extent;
+}
 
 /* Run the rows first .. last - 1 of slab i, x [rows, D], through all blocks, in place, `part` rows at a time.
 
-   keys, values: [masked layers, parts] caches and LANES numbers more, see `layers.h`: what the slabs before have left. */
+   What the slabs before have left: keys, values: [masked layers, parts] caches and LANES numbers more, see `layers.h`;
+   kept: y of convolutions, see `Grid`. */
 EXACT(step, (const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64_t part, uint64_t i, float *keys,
-             float *values, uint64_t rows, uint64_t length),
-      (slabs, x, first, last, part, i, keys, values, rows, length)) {
+             float *values, float *kept, uint64_t rows, uint64_t length),
+      (slabs, x, first, last, part, i, keys, values, kept, rows, length)) {
     uint64_t dim = slabs->blocks->dim;
-    uint64_t hidden = slabs->blocks->hidden, longest = longest_line(slabs->lines, slabs->layers, length);
+    Extent extent = extent_of(slabs, part, length);
     Work work;
     void *block;
-    float *memory = take(place_work(NULL, part, dim, hidden, longest, &work), &block);
+    float *memory = take(place_work(NULL, &extent, &work), &block);
     if (!memory) return NO_MEMORY;
-    place_work(memory, part, dim, hidden, longest, &work);
+    place_work(memory, &extent, &work);
     for (uint64_t r = first; r < last; r += part) {
         uint64_t some = SMALLER(last - r, part), masked = 0;
+        Grid grid = {slabs->neighbours, slabs->positions, slabs->near, 0, kept + r * dim, rows};
         for (uint64_t n = 0; n < slabs->layers; n++) {
             uint64_t at = (masked * ((rows + part - 1) / part) + r / part) * cache_size(part, length, dim);
             Cache cache = {keys + at, values + at, length};
-            apply_block(&slabs->blocks[n], slabs->lines[n], x + r * dim, some, i, &cache, &work);
+            apply_block(&slabs->blocks[n], slabs->lines[n], &grid, x + r * dim, some, i, &cache, &work);
             masked += !slabs->lines[n].length;
         }
     }
@@ -111,27 +121,29 @@ EXACT(step, (const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64
     return FINE;
 }
 
-/* Add to the context [rows, D] of each slab what the blocks make of the slab before, whose values are known; masked
-   layers attend along the lines across slabs. The rows first .. last - 1 are whole examples of `example` rows, a slab of
-   which has `positions`. */
+/* Add to the context [rows, D] of each slab what the blocks make of the slab before, whose values [rows, P] are known;
+   masked layers attend along the lines across slabs. The rows first .. last - 1 are whole examples of `example` rows, a
+   slab of which has `positions`. */
 EXACT(add_upper, (const Slabs *slabs, float *context, const int64_t *values, const Embedding *embedding, uint64_t first,
                   uint64_t last, uint64_t example, uint64_t positions),
       (slabs, context, values, embedding, first, last, example, positions)) {
     uint64_t dim = embedding->dim, part = LARGER(KNOWN_ROWS / example, 1) * example;
-    uint64_t hidden = slabs->blocks->hidden, longest = longest_line(slabs->lines, slabs->layers, 0);
+    Extent extent = extent_of(slabs, part, 0);
+    Grid grid = {.neighbours = slabs->neighbours, .positions = positions, .near = slabs->near,
+                 .length = example / positions};
     Work work;
     void *block;
-    uint64_t size = place_work(NULL, part, dim, hidden, longest, &work);
+    uint64_t size = place_work(NULL, &extent, &work);
     float *memory = take(size + part * dim, &block), *own = memory + size;
     if (!memory) return NO_MEMORY;
-    place_work(memory, part, dim, hidden, longest, &work);
+    place_work(memory, &extent, &work);
     for (uint64_t r = first; r < last; r += part) {
         uint64_t some = SMALLER(last - r, part);
         memcpy(own, context + r * dim, (size_t)(some * dim) * sizeof(float));
         for (uint64_t row = 0; row < some; row++)
-            add_embedding(embedding, (uint64_t)values[r + row], own + row * dim);
+            add_embedding(embedding, values + (r + row) * embedding->channels, own + row * dim);
         for (uint64_t n = 0; n < slabs->layers; n++)
-            apply_block(&slabs->blocks[n], slabs->lines[n], own, some, 0, NULL, &work);
+            apply_block(&slabs->blocks[n], slabs->lines[n], &grid, own, some, 0, NULL, &work);
         for (uint64_t row = 0; row < some; row++)
             if ((row + positions) % example >= positions)
                 add(context + (r + row + positions) * dim, own + row * dim, dim);
@@ -152,24 +164,35 @@ typedef struct {
    Its block is to be freed. */
 static int take_group(const Rows *rows, uint64_t count, uint64_t length, int together, Group *group) {
     RowMemory *memory = &group->memory;
-    uint64_t dim = rows->embedding.dim, outputs = rows->head.outputs, mixtures = rows->mixture.mixtures;
-    uint64_t hidden = rows->layers ? rows->blocks->hidden : 1, x_rows = together ? count * length : count;
-    uint64_t cache = together ? 0 : cache_size(count, length, dim) + LANES, layers = rows->layers;
+    const Embedding *embedding = &rows->embedding;
+    uint64_t dim = embedding->dim, outputs = rows->heads->contract.outputs, mixtures = rows->mixture.mixtures;
+    uint64_t x_rows = together ? count * length : count, layers = rows->layers, features = embedding->of_features.inputs;
+    uint64_t cache = together ? 0 : cache_size(count, length, dim) + LANES, slabs = 0, expanded = 0;
     float *cached, *shares, *caches, *numbers, *powers;
+    Extent extent = {.rows = x_rows, .dim = dim, .longest = length};
+    include_blocks(&extent, rows->blocks, layers);
+    for (uint64_t n = 0; n < layers && !together; n++)
+        for (uint64_t k = 0; k < rows->blocks[n].count; k++)
+            slabs += rows->blocks[n].branches[k].slabs;
+    for (uint64_t p = 0; p < embedding->channels; p++)
+        expanded = LARGER(expanded, rows->heads[p].expand.outputs);
     group->rows = *rows;
     const uint64_t sizes[] = {
-        x_rows * dim, count * dim, count * dim, LARGER(count, BLOCK_ROWS) * outputs, mixtures, 2 * mixtures, outputs,
-        layers * sizeof(Cache) / sizeof(float), 2 * layers * cache, 2 * outputs, outputs,
+        x_rows * dim, count * dim, count * dim, BLOCK_ROWS * outputs, mixtures, 2 * mixtures, outputs,
+        layers * sizeof(Cache) / sizeof(float), 2 * layers * cache, 2 * outputs, outputs, slabs * count * dim,
+        BLOCK_ROWS * features, BLOCK_ROWS * (dim + features), BLOCK_ROWS * expanded,
     };
     float **const parts[] = {
         &group->x, &memory->cell, &memory->hidden, &memory->logits, &group->rows.mixture.precisions, &shares, &numbers,
-        &caches, &cached, &powers, &memory->ordered,
+        &caches, &cached, &powers, &memory->ordered, &memory->kept, &memory->features, &memory->entered,
+        &memory->expanded,
     };
-    uint64_t work = place_work(NULL, x_rows, dim, hidden, length, &memory->work);
-    float *all = take(work + place(NULL, sizes, parts, 11), &group->block);
+    const int count_of_parts = sizeof(sizes) / sizeof(*sizes);
+    uint64_t work = place_work(NULL, &extent, &memory->work);
+    float *all = take(work + place(NULL, sizes, parts, count_of_parts), &group->block);
     if (!all) return 0;
-    place_work(all, x_rows, dim, hidden, length, &memory->work);
-    place(all + work, sizes, parts, 11);
+    place_work(all, &extent, &memory->work);
+    place(all + work, sizes, parts, count_of_parts);
     group->rows.mixture.shares = (int64_t *)(void *)shares;
     memory->numbers = (int32_t *)(void *)numbers;
     memory->powers = (double *)(void *)powers;
@@ -285,70 +308,81 @@ static void take_known(Rows *rows, const float *outputs, int64_t code, int32_t *
 typedef struct {
     const float *context; /* [B, L, D] */
     uint64_t length;
-    int64_t *values;      /* [B, L], or codes: written, or known */
+    int64_t *values;      /* [B, L, P], or codes: written, or known */
     const Centring *centring;
     Stream *stream;
     const Sampling *sampling;
-    float *nats;          /* [B, L]: -log of the probability of each value */
-    int64_t *intervals;   /* [B, L, 2]: start and frequency */
+    float *nats;          /* [B, L, P]: -log of the probability of each value */
+    int64_t *intervals;   /* [B, L, P, 2]: start and frequency */
 } Task;
 
-/* Write context + the embedding of the value before to row `to` of x. */
-static void enter_position(const Rows *rows, const Task *task, uint64_t b, uint64_t i, float *to) {
-    uint64_t dim = rows->embedding.dim, at = b * task->length + i;
-    memcpy(to, task->context + at * dim, (size_t)dim * sizeof(float));
-    if (i) add_embedding(&rows->embedding, (uint64_t)task->values[at - 1], to);
+/* Write context + the embedding of the position before to x [D], at position number `at` of [B, L]. */
+static void enter_position(const Rows *rows, const Task *task, uint64_t at, float *x) {
+    uint64_t dim = rows->embedding.dim;
+    memcpy(x, task->context + at * dim, (size_t)dim * sizeof(float));
+    if (at % task->length) add_embedding(&rows->embedding, task->values + (at - 1) * rows->embedding.channels, x);
 }
 
-/* Choose the value of example b at position i, by its outputs, and return its code. */
-static int64_t choose_code(Group *group, const Task *task, uint64_t b, uint64_t i, const float *outputs) {
+/* Choose value number `at` of [B, L, P], by its outputs, and return its code. */
+static int64_t choose_code(Group *group, const Task *task, uint64_t at, const float *outputs) {
     Mixture *mixture = &group->rows.mixture;
+    uint64_t of_row = task->length * group->rows.embedding.channels, b = at / of_row, i = at % of_row;
     int64_t expected = mixture->mixtures ? expected_value(task->centring, b, i, mixture->count) : 0;
     centre_on(mixture, expected);
     int64_t value = task->stream ? read_value(outputs, mixture, group->memory.numbers, task->stream)
-                                 : sample_value(outputs, mixture, task->sampling, b * task->length + i, &group->memory);
+                                 : sample_value(outputs, mixture, task->sampling, at, &group->memory);
     return keep_value(task->centring, b, i, value, expected, mixture->count);
 }
 
-/* Do the task at position i of example b, by its outputs. */
-static void leave_position(Group *group, const Task *task, uint64_t b, uint64_t i, const float *outputs) {
-    uint64_t at = b * task->length + i;
+/* Do the task at value number `at` of [B, L, P], by its outputs. */
+static void leave_value(Group *group, const Task *task, uint64_t at, const float *outputs) {
     if (task->stream || task->sampling)
-        task->values[at] = choose_code(group, task, b, i, outputs);
+        task->values[at] = choose_code(group, task, at, outputs);
     else
         take_known(&group->rows, outputs, task->values[at], group->memory.numbers, task->nats ? task->nats + at : NULL,
                    task->intervals ? task->intervals + 2 * at : NULL);
 }
 
+/* Do the task at `count` positions, at most BLOCK_ROWS, by what the inner decoder made of them, x [count, D]. They are
+   the numbers at, at + apart, .. of [B, L]. */
+static void leave_positions(Group *group, const Task *task, uint64_t at, uint64_t apart, const float *x, uint64_t count) {
+    const Rows *rows = &group->rows;
+    RowMemory *memory = &group->memory;
+    uint64_t outputs = rows->heads->contract.outputs, channels = rows->embedding.channels;
+    apply_norm(&rows->head_norm, x, count, rows->embedding.dim, memory->work.normed);
+    for (uint64_t p = 0; p < channels; p++) {
+        apply_head(rows, p, memory->work.normed, count, memory);
+        for (uint64_t r = 0; r < count; r++) {
+            uint64_t value = (at + r * apart) * channels + p;
+            leave_value(group, task, value, memory->logits + r * outputs);
+            keep_features(rows, p, r, task->values[value], memory);
+        }
+    }
+}
+
 /* Go through the rows of `count` examples position by position. */
 static void walk_rows(Group *group, const Task *task, uint64_t first, uint64_t count) {
-    uint64_t dim = group->rows.embedding.dim, outputs = group->rows.head.outputs;
-    for (uint64_t i = 0; i < task->length; i++) {
+    uint64_t dim = group->rows.embedding.dim, length = task->length;
+    for (uint64_t i = 0; i < length; i++) {
         for (uint64_t b = 0; b < count; b++)
-            enter_position(&group->rows, task, first + b, i, group->x + b * dim);
-        position_outputs(&group->rows, group->x, count, i, &group->memory);
-        for (uint64_t b = 0; b < count; b++)
-            leave_position(group, task, first + b, i, group->memory.logits + b * outputs);
+            enter_position(&group->rows, task, (first + b) * length + i, group->x + b * dim);
+        apply_inner(&group->rows, group->x, count, i, &group->memory);
+        leave_positions(group, task, first * length + i, length, group->x, count);
     }
 }
 
 /* Take known rows of `count` examples through one block after the other, all positions at once. */
 static void pass_rows(Group *group, const Task *task, uint64_t first, uint64_t count) {
     const Rows *rows = &group->rows;
-    uint64_t dim = rows->embedding.dim, outputs = rows->head.outputs, length = task->length, all = count * length;
-    Work *work = &group->memory.work;
+    uint64_t dim = rows->embedding.dim, length = task->length, all = count * length, at = first * length;
     Line line = {length, 1, 1};
+    Grid grid = {.neighbours = &ITSELF, .positions = 1, .near = 1, .length = length};
     for (uint64_t r = 0; r < all; r++)
-        enter_position(rows, task, first + r / length, r % length, group->x + r * dim);
+        enter_position(rows, task, at + r, group->x + r * dim);
     for (uint64_t n = 0; n < rows->layers; n++)
-        apply_block(&rows->blocks[n], line, group->x, all, 0, NULL, work);
-    for (uint64_t r = 0; r < all; r += BLOCK_ROWS) {
-        uint64_t some = SMALLER(all - r, BLOCK_ROWS);
-        apply_norm(&rows->head_norm, group->x + r * dim, some, dim, work->normed);
-        apply_linear(&rows->head, work->normed, some, group->memory.logits, 0);
-        for (uint64_t n = 0; n < some; n++)
-            leave_position(group, task, first + (r + n) / length, (r + n) % length, group->memory.logits + n * outputs);
-    }
+        apply_block(&rows->blocks[n], line, &grid, group->x, all, 0, NULL, &group->memory.work);
+    for (uint64_t r = 0; r < all; r += BLOCK_ROWS)
+        leave_positions(group, task, at + r, 1, group->x + r * dim, SMALLER(all - r, BLOCK_ROWS));
 }
 
 /* Do a task with the rows of the examples first .. last - 1, a group at a time. */
@@ -368,7 +402,7 @@ static int do_task(const Rows *rows, const Task *task, uint64_t first, uint64_t 
     return FINE;
 }
 
-/* Read the values, or codes, [B, L] of a row with context [B, L, D], GROUP examples at a time. */
+/* Read the values, or codes, [B, L, P] of a row with context [B, L, D], GROUP examples at a time. */
 EXACT(read_rows, (const Rows *rows, const float *context, uint64_t examples, uint64_t length, const Centring *centring,
                   int64_t *values, Stream *stream),
       (rows, context, examples, length, centring, values, stream)) {
@@ -376,7 +410,7 @@ EXACT(read_rows, (const Rows *rows, const float *context, uint64_t examples, uin
     return do_task(rows, &task, 0, examples);
 }
 
-/* Write sampled values, or codes, [B, L] of rows with context [B, L, D], of the examples first .. last - 1. */
+/* Write sampled values, or codes, [B, L, P] of rows with context [B, L, D], of the examples first .. last - 1. */
 EXACT(sample_rows, (const Rows *rows, const float *context, uint64_t first, uint64_t last, uint64_t length,
                     const Centring *centring, int64_t *values, const Sampling *sampling),
       (rows, context, first, last, length, centring, values, sampling)) {
@@ -384,8 +418,8 @@ EXACT(sample_rows, (const Rows *rows, const float *context, uint64_t first, uint
     return do_task(rows, &task, first, last);
 }
 
-/* Write what is asked of the known values, or codes, [B, L] of rows with context [B, L, D], of the examples first ..
-   last - 1: nats [B, L], intervals [B, L, 2]. NULL: not asked.
+/* Write what is asked of the known values, or codes, [B, L, P] of rows with context [B, L, D], of the examples first ..
+   last - 1: nats [B, L, P], intervals [B, L, P, 2]. NULL: not asked.
 
    All positions of a row go through a block at once. An LSTM goes from position to position. */
 EXACT(known_rows, (const Rows *rows, const float *context, uint64_t first, uint64_t last, uint64_t length,
@@ -447,9 +481,10 @@ EXPORTED(environment)(uint64_t *word, int ieee) {
 /* Write the size of a structure that Python fills; 0 for another name. */
 EXPORTED(structure_size)(const char *name, uint64_t *size) {
     static const struct { const char *name; uint64_t size; } structures[] = {
-        {"Linear", sizeof(Linear)}, {"Norm", sizeof(Norm)}, {"Block", sizeof(Block)}, {"Line", sizeof(Line)},
-        {"Slabs", sizeof(Slabs)}, {"Embedding", sizeof(Embedding)}, {"Lstm", sizeof(Lstm)}, {"Mixture", sizeof(Mixture)},
-        {"Rows", sizeof(Rows)}, {"Stream", sizeof(Stream)}, {"Centring", sizeof(Centring)}, {"Sampling", sizeof(Sampling)},
+        {"Linear", sizeof(Linear)}, {"Norm", sizeof(Norm)}, {"Branch", sizeof(Branch)}, {"Block", sizeof(Block)},
+        {"Line", sizeof(Line)}, {"Slabs", sizeof(Slabs)}, {"Embedding", sizeof(Embedding)}, {"Head", sizeof(Head)},
+        {"Lstm", sizeof(Lstm)}, {"Mixture", sizeof(Mixture)}, {"Rows", sizeof(Rows)}, {"Stream", sizeof(Stream)},
+        {"Centring", sizeof(Centring)}, {"Sampling", sizeof(Sampling)},
     };
     *size = 0;
     for (uint64_t n = 0; n < sizeof(structures) / sizeof(*structures); n++)

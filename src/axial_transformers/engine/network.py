@@ -22,14 +22,19 @@ from numpy.typing import NDArray
 from axial_transformers.engine import structures as c
 from axial_transformers.engine.definition import (
     GROUP,
+    ITSELF,
     LANES,
     LEVELS,
     MASKED,
+    MAX_CHANNELS,
     PRECISION,
     Array,
     Block,
     Categorical,
     Centring,
+    Convolution,
+    Feedforward,
+    Head,
     Kind,
     Known,
     Line,
@@ -90,14 +95,24 @@ class Packed:
         _check("gain and bias of a layer norm", (norm.gain.shape, norm.bias.shape), ((dim,), (dim,)))
         return c.Norm(self.array(norm.gain), self.array(norm.bias))
 
-    def block(self, block: Block, heads: int, length: int = 0) -> Any:
+    def branch(self, layer: Feedforward | Convolution, dim: int, near: int) -> Any:
+        """Return what follows attention; a window has `near` neighbours in each slab."""
+        norm, expand, contract = layer
+        hidden = len(contract.weight)
+        entered, slabs = (dim, hidden), 0
+        if isinstance(layer, Convolution):
+            slabs = max(1, len(expand.weight) // (near * dim))
+            entered = slabs * near * dim, 2 * hidden
+        shapes = expand.weight.shape, contract.weight.shape
+        _check("layers of a block behind attention", shapes, (entered, (hidden, dim)))
+        return c.Branch(self.norm(norm, dim), self.linear(expand), self.linear(contract), slabs)
+
+    def block(self, block: Block, heads: int, length: int = 0, near: int = 1) -> Any:
         """Return a transformer block whose rotations, if it has any, are for `length` positions at least."""
         dim = len(block.qkv.weight)
-        hidden = len(block.expand.bias)
         width = dim // heads
-        layers = block.qkv, block.out, block.expand, block.contract
-        sizes = [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)]
-        _check("linear layers of a block", [layer.weight.shape for layer in layers], sizes)
+        layers = block.qkv, block.out
+        _check("linear layers of a block", [layer.weight.shape for layer in layers], [(dim, 3 * dim), (dim, dim)])
         _require(dim % heads == 0, f"a block of width {dim} has no {heads} equal heads")
         rotations = None
         if len(block.rotations):
@@ -105,21 +120,35 @@ class Packed:
             _check("cosines and sines of a rotation", block.rotations.shape[1:], (width,))
             _require(len(block.rotations) >= length, f"rotations must be for {length} positions")
             rotations = self.array(block.rotations)
-        norms = self.norm(block.attention_norm, dim), self.norm(block.feedforward_norm, dim)
-        return c.Block(dim, heads, hidden, *norms, *map(self.linear, layers), rotations)
+        branches = [self.branch(layer, dim, near) for layer in block.rest]
+        attention = self.norm(block.attention_norm, dim), *map(self.linear, layers), rotations
+        return c.Block(dim, heads, *attention, self.many(c.Branch, branches), len(branches))
+
+    def head(self, head: Head, inputs: int, outputs: int) -> Any:
+        """Return the head of a channel."""
+        expand, hidden = c.Linear(), inputs
+        if head.expand is not None:
+            hidden = len(head.expand.bias)
+            _check("the first layer of a head", head.expand.weight.shape, (inputs, hidden))
+            expand = self.linear(head.expand)
+        _check("the last layer of a head", head.contract.weight.shape, (hidden, outputs))
+        return c.Head(expand, self.linear(head.contract))
 
     def values(self, kind: Kind) -> tuple[Any, Any]:
         """Return what embeds values, and what predicts them: of ordinal ones, C computes features, and a mixture."""
         if isinstance(kind, Categorical):
             count, dim = kind.table.shape
-            return c.Embedding(dim, count, 0, self.array(kind.table), c.Linear()), c.Mixture(count)
+            return c.Embedding(dim, count, 1, 0, self.array(kind.table), c.Linear()), c.Mixture(count)
         count = kind.num_values
         linear = kind.features.linear
-        _check("inputs of features", len(linear.weight), feature_count(kind))
+        channels = kind.channels
+        _require(1 <= channels <= MAX_CHANNELS, f"a position has 1 to {MAX_CHANNELS} values, not {channels}")
+        _check("inputs of features", len(linear.weight), channels * feature_count(kind))
         _require(1 <= kind.mixtures <= 256, f"a head has 1 to 256 mixtures, not {kind.mixtures}")
         table = self.array(logistic_table(), np.int64)
         settings = kind.mixtures, kind.unit, kind.max_log_precision, kind.activity
-        embedding = c.Embedding(len(linear.bias), count, kind.centred, None, self.linear(linear), kind.activity)
+        codes = count, channels, kind.centred
+        embedding = c.Embedding(len(linear.bias), *codes, None, self.linear(linear), kind.activity)
         return embedding, c.Mixture(count, *settings, table)
 
 
@@ -151,12 +180,13 @@ class Dense(Packed):
 
 
 class State(NamedTuple):
-    """The state of `Slabs`: keys and values of the slabs so far, see `step` in `network.c`."""
+    """The state of `Slabs`: keys, values and windows of the slabs so far, see `step` in `network.c`."""
 
     rows_at_once: int
     """Rows that go through the blocks together."""
     keys: Array
     values: Array
+    kept: Array
     rows: int
     length: int
 
@@ -167,24 +197,32 @@ class Slabs(Packed):
     Args:
         blocks: as many as `lines`: block i attends along lines[i].
         lines: MASKED for attention to earlier slabs, or the line inside a slab.
+        neighbours: int64 [positions, T], which only convolutions need.
     """
 
-    def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
+    def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line], neighbours: Integers = ITSELF):
         super().__init__()
         self._lines = lines
         self._dim = len(blocks[0].qkv.weight)
+        positions, near = neighbours.shape
+        _require(near, "a position has no neighbours: it is at least its own")
+        inside = -1 <= neighbours.min(initial=0) <= neighbours.max(initial=0) < positions
+        _require(inside, f"neighbours must be rows of a slab of {positions}, or -1")
+        self._neighbours = self.array(neighbours, np.int64), positions, near
         masked = [block for block, line in zip(blocks, lines) if line == MASKED]
         self._masked = len(masked)
         self._max_length = max_length(masked)
-        packed = [self.block(block, heads, line.length) for block, line in zip(blocks, lines, strict=True)]
-        _check("widths of blocks", {(block.dim, block.hidden) for block in packed}, {(self._dim, packed[0].hidden)})
+        packed = [self.block(block, heads, line.length, near) for block, line in zip(blocks, lines, strict=True)]
+        _check("widths of blocks", {block.dim for block in packed}, {self._dim})
+        convolutions = [layer for block in blocks for layer in block.rest if isinstance(layer, Convolution)]
+        self._windows = sum(len(layer.near.weight) for layer in convolutions) // near
         self._blocks = self.many(c.Block, packed)
         self._through_cache = self._along(MASKED)
 
     def _along(self, line_if_masked: Line) -> Any:
         """Return the structure of these blocks, whose masked layers attend along a line, or through the cache."""
         lines = [c.Line(*(line_if_masked if line == MASKED else line), line == MASKED) for line in self._lines]
-        return c.Slabs(self._blocks, self.many(c.Line, lines), len(lines))
+        return c.Slabs(self._blocks, self.many(c.Line, lines), len(lines), *self._neighbours)
 
     def start(self, rows: int, length: int, positions: int) -> State:
         """See `interface.SlabLayers.start`."""
@@ -192,7 +230,8 @@ class Slabs(Packed):
         rows_at_once = examples_at_once(rows // positions, max(1, ROWS_AT_ONCE // positions)) * positions
         numbers = ceil(rows_at_once / SIDE) * ceil(length / PLACES) * LANES * self._dim
         size = self._masked * ceil(rows / rows_at_once) * numbers + LANES
-        return State(rows_at_once, aligned_zeros(size), aligned_zeros(size), rows, length)
+        kept = aligned_zeros(rows * self._windows)
+        return State(rows_at_once, aligned_zeros(size), aligned_zeros(size), kept, rows, length)
 
     def _check_lines(self, rows: int, length: int, positions: int) -> None:
         _require(rows % positions == 0, f"{rows} rows are no whole examples of {positions}")
@@ -200,6 +239,8 @@ class Slabs(Packed):
         for line in self._lines:
             inside = line == MASKED or positions % (line.length * line.stride) == 0
             _require(inside, f"an example of {positions} rows has no whole lines {line}")
+        if self._windows:
+            _check("positions with neighbours", self._neighbours[1], positions)
 
     def step(self, u: Array, i: int, state: State) -> Array:
         """See `interface.SlabLayers.step`."""
@@ -207,7 +248,7 @@ class Slabs(Packed):
         _require(0 <= i < state.length, f"slab {i} is not one of {state.length}")
         x = np.array(u, np.float32, order="C")
         size = state.rows_at_once
-        after = size, i, state.keys, state.values, state.rows, state.length
+        after = size, i, state.keys, state.values, state.kept, state.rows, state.length
         _in_parts(size, state.rows, lambda *bounds: _call("step", self._through_cache, x, *bounds, *after))
         return x
 
@@ -217,6 +258,7 @@ class Slabs(Packed):
         packed = Packed()
         embedding, _ = packed.values(kind)
         _check("the width of the embedding", embedding.dim, self._dim)
+        _check("values", values.shape[1:], (embedding.channels,))
         _check_written("context", context, (len(values), self._dim), np.float32)
         _require(len(values) % example == 0, f"{len(values)} rows are no whole examples of {example}")
         self._check_lines(example, length, positions)
@@ -235,7 +277,10 @@ class Rows(Packed):
         self._embedding, mixture = self.values(output.values)
         self._count, self._mixtures = mixture.count, mixture.mixtures
         dim = self._embedding.dim
-        head = self.linear(output.head)
+        features = self._embedding.of_features.inputs // self._embedding.channels
+        outputs = 3 * self._mixtures or self._count
+        _check("heads", len(output.heads), self._embedding.channels)
+        of_channels = [self.head(head, dim + p * features, outputs) for p, head in enumerate(output.heads)]
         lstm = c.Lstm()
         blocks: Sequence[Block] = []
         if isinstance(inner, Lstm):
@@ -247,12 +292,11 @@ class Rows(Packed):
         self._max_length = max_length(blocks)
         packed = [self.block(block, heads) for block in blocks]
         for block in packed:
-            _check("widths of blocks", (block.dim, block.hidden), (dim, packed[0].hidden))
-        _check("outputs of the head", head.outputs, 3 * self._mixtures or self._count)
-        _check("inputs of the head", head.inputs, dim)
+            _check("the width of a block", block.dim, dim)
         _require(2 <= self._count <= 1 << 16, f"a position has 2 to 65,536 values, not {self._count}")
         norm = self.norm(output.norm, dim)
-        self._rows = c.Rows(self._embedding, self.many(c.Block, packed), len(packed), lstm, norm, head, mixture)
+        inside = self.many(c.Block, packed), len(packed), lstm
+        self._rows = c.Rows(self._embedding, *inside, norm, self.many(c.Head, of_channels), mixture)
 
     def read(self, context: Array, centring: Centring | None, values: Integers, stream: Stream) -> None:
         """See `interface.RowLayers.read`: in one thread."""
@@ -260,17 +304,17 @@ class Rows(Packed):
         _check_written("values", values, values.shape)
         packed = Packed()
         own = _stream(stream)
-        _call("read_rows", self._rows, context, *values.shape, _centring(centring, values, packed), values, own)
+        _call("read_rows", self._rows, context, *values.shape[:2], _centring(centring, values, packed), values, own)
         _advance(stream, own)
 
     def sample(self, context: Array, centring: Centring | None, values: Integers, choice: RowSampling) -> None:
         """See `interface.RowLayers.sample`."""
         context = self._checked(context, values)
         _check_written("values", values, values.shape)
-        batch, length = values.shape
+        batch, length, _ = values.shape
         count = self._count
         gumbel = choice.noise.ndim > values.ndim
-        _check("noise", choice.noise.shape, (batch, length, count) if gumbel else values.shape)
+        _check("noise", choice.noise.shape, (*values.shape, count) if gumbel else values.shape)
         _require(not (gumbel and self._mixtures), "ordinal values need uniform noise")
         _check("known values", choice.known.shape, values.shape)
         _require(choice.known.max(initial=-1) < count, f"known values must be below {count}")
@@ -294,14 +338,15 @@ class Rows(Packed):
         if known.intervals is not None:
             _check_written("intervals", known.intervals, (*codes.shape, 2))
 
-        batch, length = codes.shape
+        batch, length, _ = codes.shape
         after = length, codes, known.nats, known.intervals
         size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
         _in_parts(size, batch, lambda *bounds: _call("known_rows", self._rows, context, *bounds, *after))
 
     def _checked(self, context: Array, values: Integers) -> Array:
-        """Return the context [B, L, D] in C order, if it fits the values [B, L]."""
-        batch, length = values.shape
+        """Return the context [B, L, D] in C order, if it fits the values [B, L, P]."""
+        batch, length, channels = values.shape
+        _check("values of a position", channels, self._embedding.channels)
         _check("context", context.shape, (batch, length, self._embedding.dim))
         _require(length <= self._max_length, f"rotations must be for {length} positions")
         return np.ascontiguousarray(context, np.float32)
@@ -400,10 +445,10 @@ def _advance(stream: Stream, own: Any) -> None:
 
 
 def _centring(centring: Centring | None, values: Integers, packed: Packed) -> Any:
-    """Return the prediction of the values [B, L] of a row, as C takes it."""
+    """Return the prediction of the values [B, L, P] of a row, as C takes it."""
     if not centring:
         return c.Centring()
-    batch, length = values.shape
+    batch, length = len(values), prod(values.shape[1:])
     size = centring.values.shape[1]
     count = centring.neighbours.shape[1]
     places = centring.positions, centring.neighbours, centring.coefficients

@@ -6,7 +6,7 @@ rounding is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascendi
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from axial_transformers.engine.definition import (
     BETWEEN_BITS,
     COEFFICIENT_BITS,
     GROUP,
+    ITSELF,
     LANES,
     LOGISTIC_BITS,
     LOGISTIC_END,
@@ -31,6 +32,8 @@ from axial_transformers.engine.definition import (
     Block,
     Categorical,
     Centring,
+    Convolution,
+    Feedforward,
     Kind,
     Known,
     Line,
@@ -48,6 +51,8 @@ from axial_transformers.engine.library import ieee_arithmetic as ieee_arithmetic
 
 Numbers = NDArray[Any] | np.float32 | float
 """Of any type that float64 holds exactly."""
+State = list[tuple[list[tuple[Array, Array]], list[list[Array]]]]
+"""For each block: keys and values, and inputs of each further layer, both by slab."""
 
 EPSILON = 9.999999747378752e-06
 """Added to the variance in a layer norm: 1e-5."""
@@ -234,6 +239,19 @@ def rotated(x: Array, angles: Array) -> Array:
     return np.concatenate([fma(a, cosines, -(b * sines)), fma(b, cosines, a * sines)], axis=-1)
 
 
+def windows(slabs: Sequence[Array], neighbours: NDArray[np.int64]) -> Array:
+    """Return the windows [rows, slabs * T * D] of the rows of a slab: slab by slab, of each the T neighbours.
+
+    Args:
+        slabs: [rows, D], the oldest first.
+        neighbours: [positions, T]: rows of the same example; -1 is the row of zeros that is put behind them.
+    """
+    rows, dim = slabs[-1].shape
+    examples = np.stack(slabs, axis=1).reshape(-1, len(neighbours), len(slabs), dim)
+    padded = np.pad(examples, ((0, 0), (0, 1), (0, 0), (0, 0)))
+    return padded[:, neighbours].swapaxes(2, 3).reshape(rows, -1)
+
+
 @dataclass
 class Dense:
     """See `interface.DenseLayer`."""
@@ -246,19 +264,20 @@ class Dense:
 
 @dataclass
 class Slabs:
-    """See `interface.SlabLayers`; the state has a list of keys and values, by slab, for each block."""
+    """See `interface.SlabLayers`."""
 
     blocks: Sequence[Block]
     heads: int
     lines: Sequence[Line]
+    neighbours: NDArray[np.int64] = field(default_factory=lambda: ITSELF)
 
-    def start(self, rows: int, length: int, positions: int) -> list[list[tuple[Array, Array]]]:
+    def start(self, rows: int, length: int, positions: int) -> State:
         """See `interface.SlabLayers.start`."""
-        return [[] for _ in self.blocks]
+        return [([], [[] for _ in block.rest]) for block in self.blocks]
 
-    def step(self, u: Array, i: int, state: list[list[tuple[Array, Array]]]) -> Array:
+    def step(self, u: Array, i: int, state: State) -> Array:
         """See `interface.SlabLayers.step`."""
-        for block, line, cache in zip(self.blocks, self.lines, state):
+        for block, line, (cache, so_far) in zip(self.blocks, self.lines, state):
             heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self.heads, -1)
             if len(block.rotations):
                 positions = np.full(len(u), i) if line == MASKED else np.arange(len(u)) // line.stride % line.length
@@ -272,14 +291,24 @@ class Slabs:
                 k, v = (np.moveaxis(heads, 1, 3)[:, None] for heads in (k, v))
                 attended = attend(q, k, v)
             u = u + linear(attended.reshape(u.shape), block.out)
-            hidden = quick_gelu(linear(layer_norm(u, block.feedforward_norm), block.expand))
-            u = u + linear(hidden, block.contract)
+            for layer, slabs in zip(block.rest, so_far):
+                slabs.append(layer_norm(u, layer.norm))
+                u = u + self._fed(layer, slabs)
         return u
+
+    def _fed(self, layer: Feedforward | Convolution, slabs: list[Array]) -> Array:
+        """Return what a layer makes of the last slab, or of its windows."""
+        if isinstance(layer, Feedforward):
+            return linear(quick_gelu(linear(slabs[-1], layer.expand)), layer.contract)
+        count = len(layer.near.weight) // (self.neighbours.shape[1] * slabs[-1].shape[1])
+        missing = [np.zeros_like(slabs[-1])] * (count - len(slabs))
+        a, b = np.split(linear(windows([*missing, *slabs[-count:]], self.neighbours), layer.near), 2, axis=-1)
+        return linear(logistic(b, a), layer.out)
 
     def add_upper(self, context: Array, values: NDArray[np.int64], kind: Kind, length: int, positions: int) -> None:
         """See `interface.SlabLayers.add_upper`."""
         slabs = context.reshape(-1, length, positions, context.shape[1])
-        of_slabs = values.reshape(-1, length, positions)
+        of_slabs = values.reshape(-1, length, positions, values.shape[-1])
         caches = self.start(len(slabs) * positions, length, positions)
         upper = np.zeros_like(slabs[:, 0])
         for i in range(length):
@@ -306,16 +335,17 @@ class Rows:
 
     def _read_group(self, context: Array, centring: Centring | None, values: NDArray[np.int64], stream: Stream) -> None:
         kind = kind_of(self.output.values)
-        for i, logits in enumerate(self._logits(context, values)):
-            centres = kind.centres(centring, len(values), i)
+        flat = values.reshape(len(values), -1)
+        for n, logits in enumerate(self._logits(context, values)):
+            centres = kind.centres(centring, len(values), n)
             for b, outputs in enumerate(logits):
                 starts = kind.starts(outputs, int(centres[b]))
                 if starts is None:
                     stream.state[2] = NOT_FINITE
-                    values[b, i] = 0
+                    flat[b, n] = 0
                 else:
-                    read_from(starts, stream, values[b, i : i + 1])
-            values[:, i] = kind.keep(centring, i, values[:, i], centres)
+                    read_from(starts, stream, flat[b, n : n + 1])
+            flat[:, n] = kind.keep(centring, n, flat[:, n], centres)
 
     def sample(self, context: Array, centring: Centring | None, values: NDArray[np.int64], choice: RowSampling) -> None:
         """Refuse: `decoding.choices.Sampler` defines samples."""
@@ -324,26 +354,33 @@ class Rows:
     def take_known(self, context: Array, known: Known) -> None:
         """See `interface.RowLayers.take_known`."""
         kind = kind_of(self.output.values)
-        for i, logits in enumerate(self._logits(context, known.values)):
-            codes = known.values[:, i]
+        channels = len(self.output.heads)
+        for n, logits in enumerate(self._logits(context, known.values)):
+            at = (slice(None), *divmod(n, channels))
+            codes = known.values[at]
             values, centres = kind.value_and_centre(codes)
             if known.nats is not None:
-                known.nats[:, i] = kind.nats(logits, codes)
+                known.nats[at] = kind.nats(logits, codes)
             if known.intervals is not None:
                 for b, outputs in enumerate(logits):
                     starts = kind.starts(outputs, int(centres[b]))
                     start, end = (0, 0) if starts is None else starts[values[b] : values[b] + 2]
-                    known.intervals[b, i] = start, end - start
+                    known.intervals[at][b] = start, end - start
 
     def _logits(self, context: Array, values: NDArray[np.int64]) -> Iterator[Array]:
-        """Yield the logits of each position; the values before it must be there by then."""
+        """Yield the logits of each value, in the order (position, channel); those before it must be there by then."""
         step = self._start(len(context))
         kind = kind_of(self.output.values)
         for i in range(context.shape[1]):
             x = context[:, i]
             if i:
                 x = x + kind.embedded(values[:, i - 1])
-            yield linear(layer_norm(step(x, i), self.output.norm), self.output.head)
+            normed = layer_norm(step(x, i), self.output.norm)
+            for p, head in enumerate(self.output.heads):
+                hidden = np.concatenate([normed, kind.features(values[:, i, :p])], axis=-1)
+                if head.expand:
+                    hidden = quick_gelu(linear(hidden, head.expand))
+                yield linear(hidden, head.contract)
 
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
         if not isinstance(self.inner, Lstm):
@@ -371,8 +408,12 @@ class CategoricalValues:
     kind: Categorical
 
     def embedded(self, codes: NDArray[np.int64]) -> Array:
-        """Return the rows of the table at codes [..]: [.., D]."""
-        return self.kind.table[codes]
+        """Return the rows of the table at codes [.., 1]: [.., D]."""
+        return self.kind.table[codes[..., 0]]
+
+    def features(self, codes: NDArray[np.int64]) -> Array:
+        """Return no numbers, of no codes: a position has one value."""
+        return codes.astype(np.float32)
 
     def value_and_centre(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the values of codes, and any numbers."""
@@ -408,7 +449,11 @@ class OrdinalValues:
     kind: Ordinal
 
     def embedded(self, codes: NDArray[np.int64]) -> Array:
-        """Return a linear layer of the features of codes [..]: [.., D]."""
+        """Return a linear layer of the features of codes [.., P]: [.., D]."""
+        return linear(self.features(codes), self.kind.features.linear)
+
+    def features(self, codes: NDArray[np.int64]) -> Array:
+        """Return the features of some codes [.., n] of a position, side by side: [.., n * F]."""
         tables = self.kind.features
         value, centre = self.value_and_centre(codes)
         prediction, level = self._split_centre(centre)
@@ -421,7 +466,7 @@ class OrdinalValues:
             relative = (value - prediction) / (np.abs(value - prediction) + scales[level].astype(np.float64))
             three = np.stack([relative, np.abs(relative), logarithms[level]], axis=-1)
             features = np.concatenate([features, three.astype(np.float32)], axis=-1)
-        return linear(features, tables.linear)
+        return features.reshape(*codes.shape[:-1], codes.shape[-1] * features.shape[-1])
 
     def _split_centre(self, centres: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the predictions, and the levels of the activity or zeros."""
@@ -443,7 +488,7 @@ class OrdinalValues:
         return values, centres if self.kind.centred else np.full_like(values, (self.kind.num_values - 1) // 2)
 
     def centres(self, centring: Centring | None, examples: int, i: int) -> NDArray[np.int64]:
-        """Return the predictions [B] at position i; the middle if values are not centred."""
+        """Return the predictions [B] of value i of a row; the middle if values are not centred."""
         count = self.kind.num_values
         if not centring:
             return np.full(examples, (count - 1) // 2, np.int64)
@@ -459,7 +504,7 @@ class OrdinalValues:
     def keep(
         self, centring: Centring | None, i: int, values: NDArray[np.int64], centres: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Write the values [B] of position i, and return their codes."""
+        """Write the values [B], number i of a row, and return their codes."""
         if not centring:
             return values
         centring.values[:, centring.positions[i]] = values

@@ -11,9 +11,9 @@
 
 /* How to sample rows. */
 typedef struct {
-    const float *noise;     /* [B, L, V] or NULL */
-    const double *uniforms; /* [B, L], from 0 to 1, in its place */
-    const int64_t *known;   /* [B, L], negative where unknown */
+    const float *noise;     /* [B, L, P, V] or NULL */
+    const double *uniforms; /* [B, L, P], from 0 to 1, in its place */
+    const int64_t *known;   /* [B, L, P], negative where unknown */
     float temperature, top_p;
     uint64_t top_k;         /* V: all */
 } Sampling;
@@ -130,7 +130,7 @@ static float least_allowed(const float *logits, uint64_t count, const Sampling *
     return least;
 }
 
-/* Return the value at a position, number `at` of [B, L]: the known one, or a sample by the outputs of the head. */
+/* Return value number `at` of [B, L, P]: the known one, or a sample by the outputs of the head. */
 static int64_t sample_value(const float *outputs, Mixture *mixture, const Sampling *sampling, uint64_t at,
                             RowMemory *memory) {
     uint64_t count = (uint64_t)mixture->count;

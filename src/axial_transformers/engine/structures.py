@@ -11,28 +11,33 @@ def _structure(name: str, **fields: Any) -> Any:
 
 Linear = _structure("Linear", inputs=c_uint64, outputs=c_uint64, weight=c_void_p, bias=c_void_p)
 Norm = _structure("Norm", gain=c_void_p, bias=c_void_p)
+Branch = _structure("Branch", norm=Norm, expand=Linear, contract=Linear, slabs=c_uint64)
 Block = _structure(
-    "Block", dim=c_uint64, heads=c_uint64, hidden=c_uint64, attention_norm=Norm, feedforward_norm=Norm,
-    qkv=Linear, out=Linear, expand=Linear, contract=Linear, rotations=c_void_p,
+    "Block", dim=c_uint64, heads=c_uint64, attention_norm=Norm, qkv=Linear, out=Linear, rotations=c_void_p,
+    branches=c_void_p, count=c_uint64,
 )  # fmt: skip
 Line = _structure("Line", length=c_uint64, stride=c_uint64, causal=c_uint64)
-Slabs = _structure("Slabs", blocks=c_void_p, lines=c_void_p, layers=c_uint64)
+Slabs = _structure(
+    "Slabs", blocks=c_void_p, lines=c_void_p, layers=c_uint64, neighbours=c_void_p, positions=c_uint64, near=c_uint64
+)
 Embedding = _structure(
     "Embedding",
     dim=c_uint64,
     count=c_uint64,
+    channels=c_uint64,
     centred=c_uint64,
     table=c_void_p,
     of_features=Linear,
     activity=c_uint64,
 )
+Head = _structure("Head", expand=Linear, contract=Linear)
 Lstm = _structure("Lstm", norm=Norm, of_input=Linear, of_hidden=Linear)
 Mixture = _structure(
     "Mixture", count=c_int64, mixtures=c_uint64, unit=c_float, max_log_precision=c_float, activity=c_uint64,
     table=c_void_p, log_unit=c_float, centre=c_int64, means=c_void_p, precisions=c_void_p, shares=c_void_p,
 )  # fmt: skip
 Rows = _structure(
-    "Rows", embedding=Embedding, blocks=c_void_p, layers=c_uint64, lstm=Lstm, head_norm=Norm, head=Linear,
+    "Rows", embedding=Embedding, blocks=c_void_p, layers=c_uint64, lstm=Lstm, head_norm=Norm, heads=c_void_p,
     mixture=Mixture,
 )  # fmt: skip
 Stream = _structure("Stream", words=c_void_p, count=c_uint64, at=c_uint64, state=c_uint64, status=c_int)
@@ -44,4 +49,6 @@ Sampling = _structure(
     "Sampling", noise=c_void_p, uniforms=c_void_p, known=c_void_p, temperature=c_float, top_p=c_float, top_k=c_uint64
 )
 
-STRUCTURES = [Linear, Norm, Block, Line, Slabs, Embedding, Lstm, Mixture, Rows, Stream, Centring, Sampling]
+STRUCTURES = [
+    *(Linear, Norm, Branch, Block, Line, Slabs, Embedding, Head, Lstm, Mixture, Rows, Stream, Centring, Sampling),
+]
