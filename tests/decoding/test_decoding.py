@@ -160,8 +160,9 @@ def test_dropout_is_off_the_mode_is_restored_and_the_given_tensor_is_not_written
     [
         small_config((2, 1), encoder_layers=2, convolution=1, num_classes=3),
         small_config((2, 2), inner="lstm", values="ordinal"),
+        small_config((2, 2), 2, "pixels", gated_convolutions=1),
     ],
-    ids=["attention", "lstm"],
+    ids=["attention", "lstm", "pixels"],
 )
 def test_a_hook_of_any_part_changes_samples_or_is_refused(config):
     def doubled(part, args, out):

@@ -121,7 +121,7 @@ def test_layers_that_the_configuration_does_not_have_are_refused_before_c_reads_
 
 def test_values_that_the_table_does_not_have_are_refused():
     network = ExactNetwork(random_model(small_config((3, 5), 2, dim=12), torch.float32))
-    context, values = np.zeros((1, 5, 12), np.float32), np.full((1, 5), 10**9)
-    known = Known(values, np.zeros((1, 5), np.float32))
+    context, values = np.zeros((1, 5, 12), np.float32), np.full((1, 5, 1), 10**9)
+    known = Known(values, np.zeros((1, 5, 1), np.float32))
     with pytest.raises(ValueError, match=r"0\.\.4"):
         network.rows.take_known(context, known)

@@ -39,10 +39,14 @@ class ChainedHead(nn.Module):
         self.norm = LayerNorm(dim)
         self.heads = ModuleListOf(HiddenHead(dim + p * features.size, dim, outputs) for p in range(depth))
 
-    def outputs(self, state: Float[Tensor, "*s d"], before: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s o"]:
+    def forward(self, state: Float[Tensor, "*s d"], before: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s o"]:
         """Return the outputs of value p of each position, from the codes of the values before it."""
         features = self.features(before, state.dtype).flatten(-2)
         return self.heads[before.shape[-1]](torch.cat([self.norm(state), features], dim=-1))
+
+    def outputs(self, state: Float[Tensor, "*s d"], before: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s o"]:
+        """See `forward`."""
+        return self(state, before)
 
     def last_layers(self) -> list[Dense]:
         """Return the last layer of each value of a position."""
